@@ -1,0 +1,1 @@
+//! Rheostat's workloads, latency recording and experiments.

@@ -1,0 +1,1 @@
+//! Rheostat's checkers: pure functions over recorded histories.

@@ -1,0 +1,1 @@
+//! Rheostat's Rust client.

@@ -1,0 +1,195 @@
+//! Vectors with one timestamp per data center.
+
+use crate::Timestamp;
+use smallvec::SmallVec;
+use std::fmt;
+
+/// A data center, numbered from 0 in the order of the configuration; the same number everywhere in a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct DcId(pub u8);
+
+impl DcId {
+    /// The position of this data center in dense tables.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for DcId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One timestamp per data center; a missing entry is [`Timestamp::ZERO`].
+#[derive(Clone, Default)]
+pub struct TimestampVector(SmallVec<[Timestamp; 4]>);
+
+impl TimestampVector {
+    /// The vector of zeros.
+    pub fn new() -> TimestampVector {
+        TimestampVector(SmallVec::new())
+    }
+
+    /// The entry of `dc`.
+    pub fn get(&self, dc: DcId) -> Timestamp {
+        self.0.get(dc.index()).copied().unwrap_or(Timestamp::ZERO)
+    }
+
+    /// Sets the entry of `dc`, up or down.
+    pub fn set(&mut self, dc: DcId, at: Timestamp) {
+        if self.0.len() <= dc.index() {
+            if at == Timestamp::ZERO {
+                return;
+            }
+            self.0.resize(dc.index() + 1, Timestamp::ZERO);
+        }
+        self.0[dc.index()] = at;
+    }
+
+    /// Raises the entry of `dc` to `at` if it is lower; says whether it was.
+    pub fn raise(&mut self, dc: DcId, at: Timestamp) -> bool {
+        let lower = self.get(dc) < at;
+        if lower {
+            self.set(dc, at);
+        }
+        lower
+    }
+
+    /// Entry-wise maximum with `other`; says whether an entry rose. Paper: max, maxDS.
+    pub fn join(&mut self, other: &TimestampVector) -> bool {
+        let mut rose = false;
+        for (dc, at) in other.entries() {
+            rose |= self.raise(dc, at);
+        }
+        rose
+    }
+
+    /// Entry-wise minimum with `other`.
+    pub fn meet(&mut self, other: &TimestampVector) {
+        for (index, at) in self.0.iter_mut().enumerate() {
+            *at = (*at).min(other.get(DcId(index as u8)));
+        }
+    }
+
+    /// Whether every entry of `other` is at most this vector's entry.
+    pub fn covers(&self, other: &TimestampVector) -> bool {
+        other.entries().all(|(dc, at)| at <= self.get(dc))
+    }
+
+    /// As [`TimestampVector::covers`], the entry of `here` left out.
+    pub fn covers_except(&self, here: DcId, other: &TimestampVector) -> bool {
+        other.entries().all(|(dc, at)| dc == here || at <= self.get(dc))
+    }
+
+    /// The first entry of `other` that this vector does not cover, the entry of `here` left out: (data center, needed, had).
+    pub fn first_gap(&self, here: DcId, other: &TimestampVector) -> Option<(DcId, Timestamp, Timestamp)> {
+        other.entries().find(|&(dc, at)| dc != here && at > self.get(dc)).map(|(dc, at)| (dc, at, self.get(dc)))
+    }
+
+    /// The non-zero entries, by data center.
+    pub fn entries(&self) -> impl Iterator<Item = (DcId, Timestamp)> + '_ {
+        self.0.iter().enumerate().filter(|(_, at)| **at != Timestamp::ZERO).map(|(index, at)| (DcId(index as u8), *at))
+    }
+
+    /// The greatest entry.
+    pub fn max(&self) -> Timestamp {
+        self.0.iter().copied().max().unwrap_or(Timestamp::ZERO)
+    }
+
+    /// The least entry over the first `data_centers` data centers.
+    pub fn min(&self, data_centers: usize) -> Timestamp {
+        (0..data_centers).map(|index| self.get(DcId(index as u8))).min().unwrap_or(Timestamp::ZERO)
+    }
+}
+
+impl PartialEq for TimestampVector {
+    fn eq(&self, other: &TimestampVector) -> bool {
+        self.covers(other) && other.covers(self)
+    }
+}
+
+impl Eq for TimestampVector {}
+
+impl FromIterator<(DcId, Timestamp)> for TimestampVector {
+    fn from_iter<I: IntoIterator<Item = (DcId, Timestamp)>>(entries: I) -> TimestampVector {
+        let mut vector = TimestampVector::new();
+        for (dc, at) in entries {
+            vector.raise(dc, at);
+        }
+        vector
+    }
+}
+
+impl fmt::Debug for TimestampVector {
+    /// `{0:1700.3, 2:1699.0}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (position, (dc, at)) in self.entries().enumerate() {
+            write!(f, "{}{dc}:{at}", if position > 0 { ", " } else { "" })?;
+        }
+        f.write_str("}")
+    }
+}
+
+macro_rules! vector_kind {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Default, PartialEq, Eq)]
+        pub struct $name(pub TimestampVector);
+
+        impl $name {
+            /// The vector of zeros.
+            pub fn new() -> $name {
+                $name(TimestampVector::new())
+            }
+
+            /// The entry of `dc`.
+            pub fn get(&self, dc: DcId) -> Timestamp {
+                self.0.get(dc)
+            }
+
+            /// Raises the entry of `dc` to `at` if it is lower; says whether it was.
+            pub fn raise(&mut self, dc: DcId, at: Timestamp) -> bool {
+                self.0.raise(dc, at)
+            }
+
+            /// Entry-wise maximum with a vector of the same kind; says whether an entry rose.
+            pub fn join(&mut self, other: &$name) -> bool {
+                self.0.join(&other.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+vector_kind! {
+    /// What a version or a client depends on: per data center, the highest timestamp of a version written there that is in
+    /// its causal past. Paper: ds, DS_c. An upper bound on needs, never a statement of what has arrived: there is no
+    /// way to join one into a [`StableVector`] but by naming it.
+    DependencyVector
+}
+
+vector_kind! {
+    /// What a data center has: per data center, a timestamp up to which every version written there has arrived at every
+    /// partition here. Paper: DSV, DSV_c.
+    StableVector
+}
+
+impl StableVector {
+    /// Whether everything in `needs` written elsewhere than in `here` has arrived here. Versions written here are always here.
+    pub fn covers_remote(&self, here: DcId, needs: &DependencyVector) -> bool {
+        self.0.covers_except(here, &needs.0)
+    }
+}

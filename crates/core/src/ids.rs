@@ -1,0 +1,71 @@
+//! Identifiers and the place of a server in its cluster.
+
+use rheostat_clock::DcId;
+use std::fmt;
+
+/// A partition of the key space, numbered from 0; the same number in every data center.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct PartitionId(pub u16);
+
+impl fmt::Display for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A partition server: partition n in data center m. Paper: p_n^m.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct ServerId {
+    /// The data center. Paper: m.
+    pub dc: DcId,
+    /// The partition. Paper: n.
+    pub partition: PartitionId,
+}
+
+impl fmt::Display for ServerId {
+    /// `p1@0`: partition 1 in data center 0.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}@{}", self.partition, self.dc)
+    }
+}
+
+/// A keyspace, numbered from 0 in the order of the configuration; RESP's `SELECT` number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct KeyspaceId(pub u16);
+
+/// One operation in progress at one replica; unique there between two restarts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct OpId(pub u64);
+
+/// Where a server stands, and how large its cluster is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The server itself.
+    pub server: ServerId,
+    /// Number of data centers in the cluster. Paper: M.
+    pub data_centers: u8,
+    /// Number of partitions in each data center. Paper: N.
+    pub partitions: u16,
+}
+
+impl Place {
+    /// This server's data center. Paper: m.
+    pub fn dc(&self) -> DcId {
+        self.server.dc
+    }
+
+    /// The other data centers, in order.
+    pub fn peers(&self) -> impl Iterator<Item = DcId> + use<> {
+        let here = self.server.dc;
+        (0..self.data_centers).map(DcId).filter(move |dc| *dc != here)
+    }
+}
+
+/// The reading of a server's clocks that comes in with each step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// Microseconds on a clock that never goes back; its zero is arbitrary. For timers and deadlines only.
+    pub monotonic_us: u64,
+    /// Milliseconds since the Unix epoch on the server's physical clock, which may jump either way. Paper: PC.
+    pub physical_ms: u64,
+}

@@ -1,0 +1,157 @@
+//! What a version store must do. The drivers and the suite that holds them to this are in `rheostat-storage`.
+//!
+//! A store belongs to one partition server of one keyspace and is used by one thread. It keeps two things that must agree
+//! after any crash: the version chains of the keys, and the log of updates that links to other data centers read.
+
+use crate::version::{Key, Update, Version};
+use rheostat_clock::{DcId, Timestamp};
+
+/// A position in a store's log: everything appended so far is below [`Store::end`]. Grows by at least one per record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Position(pub u64);
+
+/// How durable a keyspace wants its writes before it speaks of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// A reply leaves when everything it speaks of is flushed to disk (group commit).
+    Always,
+    /// A reply leaves at once; the log is written through to the operating system before it, and flushed to disk within the
+    /// interval. A killed process loses nothing; a machine that loses power loses at most the interval. An update
+    /// leaves for another data center only when it is flushed, so that no peer holds what its origin lost.
+    #[default]
+    Interval,
+    /// Nothing reaches a disk. A restarted server is empty until its peers have sent everything again.
+    Memory,
+}
+
+/// What a store found when it was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// The last protocol state that was appended with [`Store::append_state`].
+    pub state: Option<Vec<u8>>,
+    /// Per data center (by index), the highest timestamp of an update of that origin that is in the store.
+    pub newest: Vec<Timestamp>,
+    /// Number of updates replayed from the log.
+    pub replayed: u64,
+    /// What was repaired, for the log: for example a torn tail that was cut off.
+    pub notes: Vec<String>,
+}
+
+/// A flush to disk, to be run on any thread; it blocks.
+pub struct FlushJob(pub Box<dyn FnOnce() -> std::io::Result<Position> + Send>);
+
+impl FlushJob {
+    /// Flushes; returns the position up to which everything is on disk. Errors: the disk's; nothing more may be
+    /// appended to a store whose flush failed, since what the disk holds is then unknown.
+    pub fn run(self) -> std::io::Result<Position> {
+        (self.0)()
+    }
+}
+
+/// One step of a walk over keys in [`Store::scan`].
+#[derive(Clone, Debug, Default)]
+pub struct ScanPage {
+    /// The keys found, each at most once.
+    pub keys: Vec<Key>,
+    /// Where to go on within the slot; `None` when the slot is done.
+    pub next: Option<u32>,
+}
+
+/// Counts and sizes, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Keys with at least one version, tombstones included.
+    pub keys: u64,
+    /// Versions in memory.
+    pub versions: u64,
+    /// Bytes of keys, values and metadata in memory, estimated.
+    pub memory_bytes: u64,
+    /// Bytes of log on disk.
+    pub log_bytes: u64,
+    /// Keys whose chain is on disk only.
+    pub cold_keys: u64,
+}
+
+/// Which versions nobody can ask for any more, by the protocol's word.
+pub trait Cut<M> {
+    /// Whether `version`, or a newer one of its key, is what every present and future reader here gets: then nothing
+    /// older is asked for.
+    fn settled(&self, version: &Version<M>) -> bool;
+
+    /// Whether no update of any origin with a timestamp up to `at` can still arrive here. A settled tombstone up to
+    /// there may go: nothing older can come back.
+    fn complete(&self, at: Timestamp) -> bool;
+
+    /// Versions written at or after this are kept as history, settled or not; in milliseconds since the Unix epoch.
+    fn history_floor_ms(&self) -> u64;
+}
+
+/// A version store.
+pub trait Store<M>: Send {
+    /// Appends `update` to the log and adds its versions to their chains. An update whose id is already in the chain of its
+    /// keys changes nothing (but may be logged). Chains are in last-writer-wins order whatever the order of arrival.
+    /// Returns the log's end after it. `own` says that this server wrote it, so links to peers will ask for it.
+    ///
+    /// # Errors
+    /// The disk's. Nothing may be appended after an error.
+    fn append(&mut self, update: &Update<M>, own: bool) -> std::io::Result<Position>;
+
+    /// Appends a protocol state; the last one is found again by a restart.
+    fn append_state(&mut self, state: &[u8]) -> std::io::Result<Position>;
+
+    /// The greatest version of `key` in last-writer-wins order that `accept` accepts. Paper: "obtain the latest version d from
+    /// the version chain of key k such that …".
+    fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>>;
+
+    /// The whole chain of `key`, greatest first.
+    fn chain(&mut self, key: &[u8]) -> Vec<Version<M>>;
+
+    /// Applies the stable-cut rule to the chain of `key`: everything older than its greatest settled version goes, and that version too
+    /// if it is a tombstone (or expired before `cut.history_floor_ms()`) that is complete and nothing newer stands before it.
+    /// Returns the number of versions collected.
+    fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize;
+
+    /// Applies [`Store::collect`] to at most `limit` keys that may have something to collect (chains of two or more versions,
+    /// tombstones, expiring versions), going round. Returns the number of versions collected.
+    fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize;
+
+    /// At most about `limit` keys of hash slot `slot`, in an order fixed by the key alone, from `from` on (0 at first). A key that is there
+    /// from the first call of a walk to the last is returned by exactly one of them.
+    fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage;
+
+    /// The end of the log.
+    fn end(&self) -> Position;
+
+    /// Everything below this position is on disk. Equal to [`Store::end`] for a store without disk.
+    fn durable(&self) -> Position;
+
+    /// Hands buffered records to the operating system, so that a killed process loses none of them.
+    fn write_through(&mut self) -> std::io::Result<()>;
+
+    /// The flush that is due, or `None` if everything is on disk or a flush is under way.
+    fn begin_flush(&mut self) -> Option<FlushJob>;
+
+    /// Takes the result of a [`FlushJob`].
+    fn end_flush(&mut self, flushed: Position);
+
+    /// Own updates with timestamps greater than `after`, in timestamp order, only such as are durable, at least one (if there is one) and then
+    /// as many as fit in `max_bytes` of encoded form. Second: whether these are all the own updates after `after` in the whole log, durable or not.
+    fn own_updates(&mut self, after: Timestamp, max_bytes: usize) -> std::io::Result<(Vec<Update<M>>, bool)>;
+
+    /// All updates of `origin` with timestamps greater than `after` that the chains still hold, in timestamp order: what is left
+    /// for a peer that asks for more than the log still has. A multi-key update may come apart where some of its versions were collected.
+    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<Vec<Update<M>>>;
+
+    /// The greatest timestamp such that own updates up to it may have been released from the log; [`Store::own_updates`] is complete only for
+    /// `after` at or above it.
+    fn released(&self) -> Timestamp;
+
+    /// Every peer has all own updates up to `upto`: the log may forget them.
+    fn release(&mut self, upto: Timestamp);
+
+    /// Background work of bounded length: checkpoints, log truncation, eviction. Called now and then.
+    fn maintain(&mut self) -> std::io::Result<()>;
+
+    /// Counts and sizes.
+    fn stats(&self) -> StoreStats;
+}

@@ -1,0 +1,1 @@
+//! Rheostat's protocols, one folder per paper.

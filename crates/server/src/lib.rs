@@ -1,0 +1,1 @@
+//! Rheostat's server: shards, links, RESP, gRPC, metrics, configuration.

@@ -1,0 +1,1 @@
+//! Rheostat's version stores: memory and disk, one conformance suite.
