@@ -79,9 +79,9 @@ pub struct Update<M> {
 impl<M: Clone> Update<M> {
     /// The versions that this update writes, with their keys.
     pub fn versions(&self) -> impl Iterator<Item = (&Key, Version<M>)> + '_ {
-        self.items.iter().map(|item| {
-            (&item.key, Version { id: self.id, value: item.value.clone(), expires_ms: item.expires_ms, meta: self.meta.clone() })
-        })
+        self.items
+            .iter()
+            .map(|item| (&item.key, Version { id: self.id, value: item.value.clone(), expires_ms: item.expires_ms, meta: self.meta.clone() }))
     }
 }
 
