@@ -11,13 +11,13 @@
 //! - [`operation`]: what a user asks for and what comes back; [`session`]: the token that carries a session.
 
 pub mod ids;
-// pub mod link;
+pub mod link;
 pub mod operation;
 pub mod planted;
-// pub mod protocol;
+pub mod protocol;
 pub mod random;
-// pub mod replica;
-// pub mod session;
+pub mod replica;
+pub mod session;
 pub mod slots;
 pub mod store;
 pub mod version;

@@ -1,0 +1,264 @@
+//! The stream of a partition server's own updates to its peer in another data center.
+//!
+//! Every batch speaks for itself: "these are all my updates after A and up to T". The receiver applies it if it already has
+//! everything up to A, skips what it has, and asks again from where it stands when something is missing. So the stream is
+//! exactly once and in order over a transport that loses, repeats or reorders batches, over reconnects, and over crashes and restarts of
+//! either end; and a heartbeat, which is a batch without updates, cannot overtake one.
+
+use crate::planted::Planted;
+use crate::version::Update;
+use crate::wire::Wire;
+use rheostat_clock::Timestamp;
+use std::collections::VecDeque;
+
+/// The bugs that can be planted in the links; see the lines that name them.
+pub const PLANTED: &[&str] = &["heartbeat-overtakes-put", "update-skipped-at-reconnect", "acknowledged-before-durable", "gap-in-stream-accepted"];
+
+/// What travels on a link.
+#[derive(Clone, PartialEq, Debug)]
+pub enum LinkFrame<M> {
+    /// All of the sender's updates after `after` and up to `through`.
+    Batch {
+        /// Everything up to here was sent before.
+        after: Timestamp,
+        /// Nothing up to here is left to send.
+        through: Timestamp,
+        /// The updates, in timestamp order.
+        updates: Vec<Update<M>>,
+    },
+    /// The receiver has everything up to `received`; send from there.
+    Resume {
+        /// Up to where.
+        received: Timestamp,
+    },
+    /// The receiver has everything up to `durable` on disk.
+    Acknowledge {
+        /// Up to where.
+        durable: Timestamp,
+    },
+}
+
+impl<M: Wire> Wire for LinkFrame<M> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            LinkFrame::Batch { after, through, updates } => {
+                out.push(0);
+                after.encode(out);
+                through.encode(out);
+                updates.encode(out);
+            }
+            LinkFrame::Resume { received } => {
+                out.push(1);
+                received.encode(out);
+            }
+            LinkFrame::Acknowledge { durable } => {
+                out.push(2);
+                durable.encode(out);
+            }
+        }
+    }
+
+    fn decode(input: &mut crate::wire::Reader<'_>) -> Result<Self, crate::wire::WireError> {
+        Ok(match input.byte()? {
+            0 => LinkFrame::Batch { after: Wire::decode(input)?, through: Wire::decode(input)?, updates: Wire::decode(input)? },
+            1 => LinkFrame::Resume { received: Wire::decode(input)? },
+            2 => LinkFrame::Acknowledge { durable: Wire::decode(input)? },
+            _ => return Err(crate::wire::WireError::Invalid("a link frame")),
+        })
+    }
+}
+
+/// Bytes of updates that a sender lets be under way before the receiver has them on disk.
+pub const WINDOW_BYTES: usize = 8 << 20;
+
+/// Bytes of updates in one batch, about.
+pub const BATCH_BYTES: usize = 256 << 10;
+
+/// A receiver that hears nothing for this long asks again, in microseconds.
+pub const SILENCE_US: u64 = 1_000_000;
+
+/// Between two requests to resume at the same place, in microseconds.
+pub const RESUME_SPACING_US: u64 = 300_000;
+
+/// Between two acknowledgements, in microseconds.
+pub const ACKNOWLEDGE_SPACING_US: u64 = 10_000;
+
+/// The sending end: a cursor into the log of own updates.
+#[derive(Clone, Debug, Default)]
+pub struct LinkSender {
+    /// Everything up to here has been sent; `None` until the receiver has said where it stands.
+    sent: Option<Timestamp>,
+    /// The receiver has everything up to here on disk.
+    acknowledged: Timestamp,
+    /// Batches under way: their `through` and size.
+    under_way: VecDeque<(Timestamp, usize)>,
+    bytes_under_way: usize,
+}
+
+impl LinkSender {
+    /// Where the next batch starts, if one may be sent now.
+    pub fn cursor(&self) -> Option<Timestamp> {
+        self.sent.filter(|_| self.bytes_under_way < WINDOW_BYTES)
+    }
+
+    /// Up to where the receiver has everything on disk.
+    pub fn acknowledged(&self) -> Timestamp {
+        self.acknowledged
+    }
+
+    /// Bytes sent and not yet acknowledged.
+    pub fn bytes_under_way(&self) -> usize {
+        self.bytes_under_way
+    }
+
+    /// A batch from the cursor up to `through` has been handed over, `bytes` long.
+    pub fn sent(&mut self, through: Timestamp, bytes: usize) {
+        self.sent = Some(through);
+        if bytes > 0 {
+            self.under_way.push_back((through, bytes));
+            self.bytes_under_way += bytes;
+        }
+    }
+
+    /// The receiver asks for everything after `received`.
+    pub fn on_resume(&mut self, received: Timestamp, planted: Planted) {
+        if planted.is("update-skipped-at-reconnect") && self.sent.is_some() {
+            return;
+        }
+        self.sent = Some(received);
+        self.under_way.clear();
+        self.bytes_under_way = 0;
+    }
+
+    /// The receiver has everything up to `durable` on disk; says whether that is news.
+    pub fn on_acknowledge(&mut self, durable: Timestamp) -> bool {
+        while let Some((_, bytes)) = self.under_way.pop_front_if(|(through, _)| *through <= durable) {
+            self.bytes_under_way -= bytes;
+        }
+        let news = durable > self.acknowledged;
+        self.acknowledged = self.acknowledged.max(durable);
+        news
+    }
+}
+
+/// What to do with a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Apply the updates after this timestamp.
+    Apply {
+        /// What was here already.
+        after: Timestamp,
+    },
+    /// Nothing in it is new.
+    Old,
+    /// Something before it is missing.
+    Gap,
+}
+
+/// The receiving end.
+#[derive(Clone, Debug)]
+pub struct LinkReceiver {
+    /// Everything up to here has been applied.
+    received: Timestamp,
+    /// Everything up to here is on disk.
+    durable: Timestamp,
+    /// What was applied but is not known to be on disk: the log's end after it, and up to where.
+    in_flight: VecDeque<(u64, Timestamp)>,
+    acknowledged: Timestamp,
+    acknowledged_at_us: u64,
+    heard_at_us: u64,
+    resumed_at_us: Option<u64>,
+    resumed_from: Timestamp,
+}
+
+impl LinkReceiver {
+    /// A receiver that has everything up to `received` on disk.
+    pub fn new(received: Timestamp) -> LinkReceiver {
+        LinkReceiver {
+            received,
+            durable: received,
+            in_flight: VecDeque::new(),
+            acknowledged: Timestamp::ZERO,
+            acknowledged_at_us: 0,
+            heard_at_us: 0,
+            resumed_at_us: None,
+            resumed_from: Timestamp::ZERO,
+        }
+    }
+
+    /// Up to where everything has been applied.
+    pub fn received(&self) -> Timestamp {
+        self.received
+    }
+
+    /// Up to where everything is on disk.
+    pub fn durable(&self) -> Timestamp {
+        self.durable
+    }
+
+    /// What to do with a batch after `after` up to `through`.
+    pub fn judge(&mut self, now_us: u64, after: Timestamp, through: Timestamp, planted: Planted) -> Verdict {
+        self.heard_at_us = now_us;
+        if through <= self.received {
+            return Verdict::Old;
+        }
+        if after > self.received && !planted.is("gap-in-stream-accepted") {
+            return Verdict::Gap;
+        }
+        Verdict::Apply { after: self.received }
+    }
+
+    /// Everything up to `through` has been applied; the log's end is now `position`.
+    pub fn applied(&mut self, through: Timestamp, position: u64) {
+        self.received = self.received.max(through);
+        match self.in_flight.back_mut() {
+            Some((at, upto)) if *at == position => *upto = self.received,
+            _ => self.in_flight.push_back((position, self.received)),
+        }
+    }
+
+    /// The log is on disk below `position`.
+    pub fn on_durable(&mut self, position: u64) {
+        while let Some((_, upto)) = self.in_flight.pop_front_if(|(at, _)| *at <= position) {
+            self.durable = upto;
+        }
+    }
+
+    /// The request to resume that is due: at the start, when the stream is silent, when there was a gap.
+    pub fn resume_due(&mut self, now_us: u64, gap: bool) -> Option<Timestamp> {
+        let due = match self.resumed_at_us {
+            None => true,
+            Some(at) if gap => self.resumed_from < self.received || now_us.saturating_sub(at) >= RESUME_SPACING_US,
+            Some(at) => now_us.saturating_sub(self.heard_at_us.max(at)) >= SILENCE_US,
+        };
+        if !due {
+            return None;
+        }
+        self.resumed_at_us = Some(now_us);
+        self.resumed_from = self.received;
+        Some(self.received)
+    }
+
+    /// The connection to the sender is new: it is to be asked at once.
+    pub fn reconnected(&mut self) {
+        self.resumed_at_us = None;
+    }
+
+    /// The acknowledgement that is due.
+    pub fn acknowledge_due(&mut self, now_us: u64, planted: Planted) -> Option<Timestamp> {
+        let upto = if planted.is("acknowledged-before-durable") { self.received } else { self.durable };
+        if upto <= self.acknowledged || now_us.saturating_sub(self.acknowledged_at_us) < ACKNOWLEDGE_SPACING_US {
+            return None;
+        }
+        self.acknowledged = upto;
+        self.acknowledged_at_us = now_us;
+        Some(upto)
+    }
+
+    /// When, on the monotonic clock, something may be due without any input.
+    pub fn next_us(&self) -> u64 {
+        let resume = self.resumed_at_us.map_or(0, |at| self.heard_at_us.max(at) + SILENCE_US);
+        let acknowledge = if self.durable > self.acknowledged { self.acknowledged_at_us + ACKNOWLEDGE_SPACING_US } else { u64::MAX };
+        resume.min(acknowledge)
+    }
+}

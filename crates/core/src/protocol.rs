@@ -1,0 +1,290 @@
+//! The step: what a protocol is, what comes in, and the effects that it emits.
+//!
+//! A protocol is three things, the same three that the papers give: what is sent ([`Protocol::Request`], [`Protocol::Reply`],
+//! [`Protocol::Message`]), what a server does (the `on_…` handlers of [`Protocol`]), and what a client remembers ([`Client`]).
+//! Each is a pure state machine. A handler looks at its input and its state, changes its state and pushes effects; it does
+//! not read time, do I/O, spawn or lock. [`crate::replica::Replica`] executes the effects.
+//!
+//! What a protocol may rely on:
+//! - a server's own updates reach every other data center's server of the same partition exactly once, in timestamp order, over any
+//!   number of reconnects and restarts of either end; heartbeats keep their place in that order;
+//! - what is appended to the store before a message or a reply is pushed is as durable as the keyspace asks when that message or
+//!   reply leaves; a message pushed with [`Effects::send_flushed`] always waits for the disk;
+//! - messages within a data center arrive in order or not at all (a broken connection loses some);
+//! - the clock never hands out a timestamp twice, not even after a restart.
+
+use crate::ids::{Now, OpId, PartitionId, Place};
+use crate::operation::{Level, Outcome};
+use crate::planted::Planted;
+use crate::random::Random;
+use crate::store::{Cut, Store};
+use crate::version::{Item, Key, Update, Version};
+use crate::wire::Wire;
+use rheostat_clock::{DcId, Hlc, Timestamp};
+use smallvec::SmallVec;
+use std::fmt::Debug;
+
+/// What a client asks of the protocol: the operations that the papers know.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Call {
+    /// GET (key k).
+    Get {
+        /// The key.
+        key: Key,
+        /// The level asked for.
+        level: Level,
+    },
+    /// PUT (key k, value v); several items of one partition are written as one version each, all with the same timestamp. A
+    /// missing value deletes.
+    Put {
+        /// What to write.
+        items: SmallVec<[Item; 1]>,
+    },
+    /// ROTX (keys kset).
+    ReadTransaction {
+        /// The keys, of any partitions.
+        keys: Vec<Key>,
+        /// The level asked for.
+        level: Level,
+    },
+}
+
+/// What a client remembers between its operations: the client side of a protocol.
+pub trait Client: Clone + Default + Wire + Send + 'static {
+    /// What it sends.
+    type Request;
+    /// What it receives.
+    type Reply;
+
+    /// The request for `call`, with what the client remembers.
+    fn request(&self, call: Call) -> Self::Request;
+
+    /// Takes in the reply; returns what the application gets.
+    fn accept(&mut self, reply: Self::Reply) -> Outcome;
+
+    /// Takes in everything that `other` remembers, as if this client had done what the other did.
+    fn merge(&mut self, other: &Self);
+
+    /// The highest timestamp remembered; a server refuses a session that is too far ahead of its clock.
+    fn newest(&self) -> Timestamp;
+
+    /// An upper bound on the timestamps of this session's writes in data center `dc`.
+    fn last_write(&self, dc: DcId) -> Timestamp;
+}
+
+/// What a server finds when it starts.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    /// Per data center (by index), the timestamp up to which its updates are here; for this data center, its own last update.
+    pub received: Vec<Timestamp>,
+    /// What the protocol last persisted ([`Effects::persist`]); `None` on a first start.
+    pub state: Option<Vec<u8>>,
+}
+
+/// A protocol, seen from the server: the state of one partition server, and its handlers.
+pub trait Protocol: Sized + Send + 'static {
+    /// The one spelling of its name: folder, registry, configuration, command line, metric, scenario.
+    const NAME: &'static str;
+    /// One line for lists: what it promises.
+    const SUMMARY: &'static str;
+    /// The level that its reads achieve when asked for [`Level::Causal`].
+    const LEVEL: Level;
+    /// The bugs that can be planted in it.
+    const PLANTED: &'static [&'static str];
+
+    /// Its options, as in the configuration's `[keyspace.options]`.
+    type Options: serde::de::DeserializeOwned + Default + Clone + Debug + Send;
+    /// What it stores with each version.
+    type Meta: Wire + Clone + Default + Debug + PartialEq + Send + 'static;
+    /// What a client remembers.
+    type Client: Client<Request = Self::Request, Reply = Self::Reply>;
+    /// From client to server.
+    type Request: Send;
+    /// From server to client.
+    type Reply: Send;
+    /// From server to server within a data center. Updates and heartbeats to other data centers go by the links.
+    type Message: Wire + Send;
+    /// Says which versions can be collected.
+    type Cut: Cut<Self::Meta>;
+
+    /// The state of a server that has never run. Errors: options out of range, in words for the user.
+    fn new(place: Place, options: &Self::Options, planted: Planted) -> Result<Self, String>;
+
+    /// The server starts, for the first time or again; sets its timers.
+    fn on_start<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start);
+
+    /// A client's request. It is answered with [`Effects::reply`] in this step or a later one.
+    fn on_request<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Self::Request);
+
+    /// A message from a server of this data center.
+    fn on_message<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Self::Message);
+
+    /// An update of data center `from` (Paper: REPLICATE d). The handler stores it with [`Effects::write`].
+    fn on_update<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Self::Meta>);
+
+    /// Data center `from` has sent everything up to `at` (Paper: HEARTBEAT).
+    fn on_heartbeat<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp);
+
+    /// A timer set with [`Effects::timer`] has run out.
+    fn on_timer<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8);
+
+    /// Nobody waits for `op` any more: its deadline has passed or its client is gone.
+    fn on_abandon(&mut self, op: OpId);
+
+    /// Why `version` is hidden from `client`'s reads here at the protocol's level; `None` when it is visible.
+    fn hidden(&self, client: &Self::Client, version: &Version<Self::Meta>) -> Option<String>;
+
+    /// As `hidden(…).is_none()`, without the words.
+    fn visible(&self, client: &Self::Client, version: &Version<Self::Meta>) -> bool;
+
+    /// What `version` depends on, in words for [`crate::operation::Explained`].
+    fn dependencies(&self, version: &Version<Self::Meta>) -> String;
+
+    /// What can be collected now, at physical time `now_ms`, when versions of the last `history_ms` milliseconds are kept, and updates of each data
+    /// center (by index) have been received durably up to `received`.
+    fn cut(&self, now_ms: u64, history_ms: u64, received: &[Timestamp]) -> Self::Cut;
+
+    /// Numbers for `status` and metrics: (name, value).
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)>;
+
+    /// Per data center (by index), up to which timestamp its updates are visible here for certain; empty if the protocol does not track it.
+    fn stable(&self) -> Vec<Timestamp>;
+}
+
+/// What a handler works with: the reading of the clocks, the store, the random source, the effects.
+pub struct Step<'a, P: Protocol, S: Store<P::Meta>> {
+    /// The clocks' reading.
+    pub now: Now,
+    /// This server's hybrid logical clock. Paper: HLC, VV[m].
+    pub clock: &'a mut Hlc,
+    /// This server's versions, to be read; writes go through [`Effects::write`].
+    pub store: &'a mut S,
+    /// The seeded random source.
+    pub random: &'a mut Random,
+    /// What the handler wants done.
+    pub effects: &'a mut Effects<P>,
+}
+
+impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
+    /// A timestamp for a new event here, greater than every timestamp handed out here and than `after`.
+    pub fn tick_after(&mut self, after: Timestamp) -> Timestamp {
+        self.clock.tick_after(self.now.physical_ms, after)
+    }
+
+    /// A timestamp for a new event here.
+    pub fn tick(&mut self) -> Timestamp {
+        self.clock.tick(self.now.physical_ms)
+    }
+}
+
+/// When a message may leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Departure {
+    /// When what was appended before it is as durable as a reply needs.
+    AsReply,
+    /// When what was appended before it is on disk (at once in a keyspace without disk).
+    Flushed,
+}
+
+/// One thing that a handler wants done.
+pub enum Effect<P: Protocol> {
+    /// Answer an operation.
+    Reply {
+        /// The operation.
+        op: OpId,
+        /// The answer.
+        reply: P::Reply,
+    },
+    /// Send to a server of this data center; to itself too.
+    Send {
+        /// The server.
+        to: PartitionId,
+        /// The message.
+        message: P::Message,
+        /// When it may leave.
+        departure: Departure,
+    },
+    /// Append to the store and the log. An update whose origin is this data center is also sent to every other.
+    Write(Update<P::Meta>),
+    /// Remember these bytes over a restart, in the place of what was persisted before.
+    Persist(Vec<u8>),
+    /// Tell every other data center that everything up to this timestamp has been sent; it keeps its place after all updates.
+    Heartbeat(Timestamp),
+    /// Call `on_timer` after this many microseconds.
+    Timer {
+        /// Which timer.
+        timer: u8,
+        /// Microseconds from now.
+        after_us: u64,
+    },
+    /// The answer to `op` waits; says for what, for the error when its deadline passes.
+    Parked {
+        /// The operation.
+        op: OpId,
+        /// What it waits for.
+        waits_for: String,
+    },
+}
+
+/// The effects of one step, in order.
+pub struct Effects<P: Protocol> {
+    list: Vec<Effect<P>>,
+}
+
+impl<P: Protocol> Default for Effects<P> {
+    fn default() -> Effects<P> {
+        Effects { list: Vec::new() }
+    }
+}
+
+impl<P: Protocol> Effects<P> {
+    /// Answers `op`.
+    pub fn reply(&mut self, op: OpId, reply: P::Reply) {
+        self.list.push(Effect::Reply { op, reply });
+    }
+
+    /// Sends `message` to partition `to` of this data center.
+    pub fn send(&mut self, to: PartitionId, message: P::Message) {
+        self.list.push(Effect::Send { to, message, departure: Departure::AsReply });
+    }
+
+    /// As [`Effects::send`], once everything appended so far is on disk: for statements that must stay true over a crash.
+    pub fn send_flushed(&mut self, to: PartitionId, message: P::Message) {
+        self.list.push(Effect::Send { to, message, departure: Departure::Flushed });
+    }
+
+    /// Stores `update`.
+    pub fn write(&mut self, update: Update<P::Meta>) {
+        self.list.push(Effect::Write(update));
+    }
+
+    /// Remembers `state` over a restart.
+    pub fn persist(&mut self, state: Vec<u8>) {
+        self.list.push(Effect::Persist(state));
+    }
+
+    /// Announces `at` to the other data centers.
+    pub fn heartbeat(&mut self, at: Timestamp) {
+        self.list.push(Effect::Heartbeat(at));
+    }
+
+    /// Calls `on_timer(timer)` after `after_us` microseconds.
+    pub fn timer(&mut self, timer: u8, after_us: u64) {
+        self.list.push(Effect::Timer { timer, after_us });
+    }
+
+    /// Says what the unanswered `op` waits for.
+    pub fn parked(&mut self, op: OpId, waits_for: String) {
+        self.list.push(Effect::Parked { op, waits_for });
+    }
+
+    /// The effects so far, in order; they are taken out.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect<P>> {
+        self.list.drain(..)
+    }
+
+    /// Takes the list of effects, leaving `empty` (whose allocation is reused).
+    pub fn swap(&mut self, empty: &mut Vec<Effect<P>>) {
+        std::mem::swap(&mut self.list, empty);
+    }
+}

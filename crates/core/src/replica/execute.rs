@@ -1,0 +1,302 @@
+//! Operations: compound ones are taken apart into the protocol's calls, and put together again.
+
+use super::{Done, Execution, Outbox, Replica};
+use crate::ids::{Now, OpId};
+use crate::operation::{Change, Expiry, ExpiryCondition, Explained, Failure, Operation, Outcome, Read};
+use crate::protocol::{Call, Client, Protocol};
+use crate::session::Session;
+use crate::slots;
+use crate::store::{Durability, Position, Store};
+use crate::version::{Item, Key};
+use rheostat_clock::Timestamp;
+use smallvec::smallvec;
+
+/// An operation that waits.
+pub(super) struct Pending {
+    pub(super) session: Session,
+    pub(super) deadline_us: u64,
+    pub(super) waits_for: String,
+    stage: Stage,
+}
+
+/// What follows when the protocol answers.
+enum Stage {
+    /// The answer is the outcome.
+    Call,
+    /// The answer is what the key was before; then the change is made.
+    Change { key: Key, change: Change },
+    /// The answer is of the write that the change made.
+    Write { before: Read },
+    /// No answer comes: the links' progress decides.
+    Replication { upto: Timestamp, data_centers: u8 },
+}
+
+/// What an answer leads to.
+enum Next {
+    Finished(Outcome),
+    Write { item: Item, before: Read },
+}
+
+impl Stage {
+    fn next(self, now: Now, outcome: Outcome) -> Next {
+        match (self, outcome) {
+            (Stage::Change { key, change }, Outcome::Read(before, _)) => change_item(now, key, change, before),
+            (Stage::Write { before }, Outcome::Written(version)) => Next::Finished(Outcome::Changed { before, version: Some(version) }),
+            (_, outcome) => Next::Finished(outcome),
+        }
+    }
+}
+
+/// The write that `change` makes of what the key was `before`.
+fn change_item(now: Now, key: Key, change: Change, before: Read) -> Next {
+    let resolve = |expiry: Expiry| match expiry {
+        Expiry::Never => 0,
+        Expiry::At(at) => at,
+        Expiry::Keep => before.expires_ms,
+    };
+    let item = match change {
+        Change::Set { value, expiry } => {
+            // What has expired already is a deletion, and costs no timer.
+            let expires_ms = if before.value.is_some() || expiry != Expiry::Keep { resolve(expiry) } else { 0 };
+            let gone = expires_ms != 0 && expires_ms <= now.physical_ms;
+            Some(Item { key, value: Some(value).filter(|_| !gone), expires_ms: if gone { 0 } else { expires_ms } })
+        }
+        Change::Delete => before.value.is_some().then_some(Item { key, value: None, expires_ms: 0 }),
+        Change::Expire { expiry, condition } => {
+            let (old, new) = (before.expires_ms, resolve(expiry));
+            let later = |a: u64, b: u64| (if a == 0 { u64::MAX } else { a }) > (if b == 0 { u64::MAX } else { b });
+            let applies = match condition {
+                ExpiryCondition::Always => true,
+                ExpiryCondition::IfNone => old == 0,
+                ExpiryCondition::IfSome => old != 0,
+                ExpiryCondition::IfLater => later(new, old),
+                ExpiryCondition::IfEarlier => later(old, new),
+            };
+            let changes = applies && !(expiry == Expiry::Never && old == 0) && expiry != Expiry::Keep;
+            let gone = new != 0 && new <= now.physical_ms;
+            before.value.clone().filter(|_| changes).map(|value| Item {
+                key,
+                value: Some(value).filter(|_| !gone),
+                expires_ms: if gone { 0 } else { new },
+            })
+        }
+    };
+    match item {
+        Some(item) => Next::Write { item, before },
+        None => Next::Finished(Outcome::Changed { before, version: None }),
+    }
+}
+
+impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    pub(super) fn run(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
+        if let Some(why) = &self.failed {
+            return failed(Failure::Storage(why.clone()));
+        }
+        let Some(client) = session.client::<P::Client>() else {
+            return failed(Failure::Refused(format!("this session is not one of protocol {}", P::NAME)));
+        };
+        if let Err(error) = self.clock.check(now.physical_ms, client.newest()) {
+            self.counters.sessions_too_far_ahead += 1;
+            return failed(Failure::Refused(format!("session refused: {error}")));
+        }
+        let (call, stage) = match operation {
+            Operation::Get { key, level } => (Call::Get { key, level }, Stage::Call),
+            Operation::Put { items } => (Call::Put { items }, Stage::Call),
+            Operation::ReadTransaction { keys, level } => (Call::ReadTransaction { keys, level }, Stage::Call),
+            Operation::Change { key, change } => (Call::Get { key: key.clone(), level: P::LEVEL }, Stage::Change { key, change }),
+            Operation::Scan { slot, from, limit } => {
+                let page = self.store.scan(slot, from, limit as usize);
+                let keys = page.keys.into_iter().filter(|key| self.is_live(now, session, key)).collect();
+                return self.done(Outcome::Page(keys, page.next));
+            }
+            Operation::Count { first, last } => {
+                let count = self.count(now, session, first, last);
+                return self.done(Outcome::Count(count));
+            }
+            Operation::Explain { key } => {
+                let explained = self.explain(session, &key);
+                return self.done(Outcome::Explained(explained));
+            }
+            Operation::AwaitReplication { upto, data_centers } => {
+                let progress = self.replication_progress();
+                if self.replicated_enough(upto, data_centers) {
+                    return self.done(Outcome::Replicated(progress));
+                }
+                let op = self.new_op();
+                return self.wait(now, op, session, Stage::Replication { upto, data_centers });
+            }
+        };
+        self.advance(now, call, stage, session, out)
+    }
+
+    /// Puts `call` to the protocol, and what follows from its answer, until it is done or must wait.
+    fn advance(&mut self, now: Now, mut call: Call, mut stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
+        loop {
+            let op = self.new_op();
+            let Some(client) = session.client_mut::<P::Client>() else {
+                return failed(Failure::Refused("this session belongs elsewhere".into()));
+            };
+            let request = client.request(call);
+            let Some(reply) = self.request(now, op, request, out) else {
+                if self.pending.len() >= self.config.max_waiting {
+                    self.counters.busy += 1;
+                    self.protocol.on_abandon(op);
+                    return failed(Failure::Busy(format!("{} operations are waiting already", self.pending.len())));
+                }
+                return self.wait(now, op, session, stage);
+            };
+            if let Some(why) = &self.failed {
+                return failed(Failure::Storage(why.clone()));
+            }
+            match stage.next(now, client.accept(reply)) {
+                Next::Finished(outcome) => return self.done(outcome),
+                Next::Write { item, before } => {
+                    call = Call::Put { items: smallvec![item] };
+                    stage = Stage::Write { before };
+                }
+            }
+        }
+    }
+
+    /// The protocol has answered an operation that waited.
+    pub(super) fn resume(&mut self, now: Now, op: OpId, reply: P::Reply, out: &mut Outbox) {
+        let Some(Pending { mut session, stage, .. }) = self.pending.remove(&op) else { return };
+        let Some(client) = session.client_mut::<P::Client>() else { return };
+        let outcome = client.accept(reply);
+        let outcome = match stage.next(now, outcome) {
+            Next::Finished(outcome) => outcome,
+            Next::Write { item, before } => {
+                let call = Call::Put { items: smallvec![item] };
+                match self.advance(now, call, Stage::Write { before }, &mut session, out) {
+                    Execution::Done { outcome, .. } => outcome,
+                    Execution::Waiting(inner) => {
+                        // The caller knows the operation by its first name.
+                        if let Some(pending) = self.pending.remove(&inner) {
+                            self.renamed.insert(inner, op);
+                            self.pending.insert(inner, pending);
+                        }
+                        return;
+                    }
+                }
+            }
+        };
+        let op = self.renamed.remove(&op).unwrap_or(op);
+        self.hold(Done { op, outcome, session }, out);
+    }
+
+    fn new_op(&mut self) -> OpId {
+        self.next_op += 1;
+        OpId(self.next_op)
+    }
+
+    fn wait(&mut self, now: Now, op: OpId, session: &Session, stage: Stage) -> Execution {
+        let waits_for = self.parked_reason.take().unwrap_or_else(|| "other servers of this data center".into());
+        let deadline_us = now.monotonic_us + self.config.operation_timeout_us;
+        self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, stage });
+        Execution::Waiting(op)
+    }
+
+    fn done(&self, outcome: Outcome) -> Execution {
+        Execution::Done { outcome, after: self.reply_position() }
+    }
+
+    /// Up to where the store must be durable before what has been done so far is spoken of.
+    pub(super) fn reply_position(&self) -> Position {
+        match self.config.durability {
+            Durability::Always if !self.config.planted.is("reply-before-flush") => self.store.end(),
+            _ => Position(0),
+        }
+    }
+
+    /// Hands out an answer, now or when the store is durable enough.
+    pub(super) fn hold(&mut self, done: Done, out: &mut Outbox) {
+        let after = self.reply_position();
+        if after <= self.store.durable() {
+            out.done.push(done);
+        } else {
+            self.held_done.push_back((after, done));
+        }
+    }
+
+    /// Answers the operations whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Now, out: &mut Outbox) {
+        let due: Vec<OpId> = self.pending.iter().filter(|(_, pending)| pending.deadline_us <= now.monotonic_us).map(|(op, _)| *op).collect();
+        for op in due {
+            let Some(pending) = self.pending.remove(&op) else { continue };
+            self.protocol.on_abandon(op);
+            let outcome = match pending.stage {
+                Stage::Replication { .. } => Outcome::Replicated(self.replication_progress()),
+                _ => {
+                    self.counters.timeouts += 1;
+                    Outcome::Failed(Failure::Timeout(pending.waits_for))
+                }
+            };
+            let op = self.renamed.remove(&op).unwrap_or(op);
+            self.hold(Done { op, outcome, session: pending.session }, out);
+        }
+    }
+
+    /// Answers the operations that wait for other data centers and have waited long enough.
+    pub(super) fn check_replication(&mut self, out: &mut Outbox) {
+        let ready: Vec<OpId> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| matches!(pending.stage, Stage::Replication { upto, data_centers } if self.replicated_enough(upto, data_centers)))
+            .map(|(op, _)| *op)
+            .collect();
+        for op in ready {
+            if let Some(pending) = self.pending.remove(&op) {
+                let outcome = Outcome::Replicated(self.replication_progress());
+                self.hold(Done { op, outcome, session: pending.session }, out);
+            }
+        }
+    }
+
+    fn replication_progress(&self) -> Vec<Timestamp> {
+        self.peers.acknowledged(self.clock.last())
+    }
+
+    fn replicated_enough(&self, upto: Timestamp, data_centers: u8) -> bool {
+        let here = self.config.place.dc().index();
+        let progress = self.replication_progress();
+        let reached = progress.iter().enumerate().filter(|(index, at)| *index != here && **at >= upto).count();
+        reached >= usize::from(data_centers.min(self.config.place.data_centers - 1))
+    }
+
+    fn is_live(&mut self, now: Now, session: &Session, key: &[u8]) -> bool {
+        let (protocol, Some(client)) = (&self.protocol, session.client::<P::Client>()) else { return false };
+        self.store.latest(key, |version| protocol.visible(client, version)).is_some_and(|version| version.live(now.physical_ms).is_some())
+    }
+
+    fn count(&mut self, now: Now, session: &Session, first: u16, last: u16) -> u64 {
+        let mut count = 0;
+        for slot in first..=last.min(slots::SLOTS - 1) {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                let page = self.store.scan(slot, at, 1000);
+                count += page.keys.iter().filter(|key| self.is_live(now, session, key)).count() as u64;
+                from = page.next;
+            }
+        }
+        count
+    }
+
+    fn explain(&mut self, session: &Session, key: &[u8]) -> Vec<Explained> {
+        let chain = self.store.chain(key);
+        let Some(client) = session.client::<P::Client>() else { return Vec::new() };
+        chain
+            .iter()
+            .map(|version| Explained {
+                id: version.id,
+                length: version.value.as_ref().map(|value| value.len() as u64),
+                expires_ms: version.expires_ms,
+                dependencies: self.protocol.dependencies(version),
+                hidden: self.protocol.hidden(client, version),
+            })
+            .collect()
+    }
+}
+
+fn failed(failure: Failure) -> Execution {
+    Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) }
+}

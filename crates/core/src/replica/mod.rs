@@ -1,0 +1,367 @@
+//! One partition server, whole: protocol, clock, store and links behind one set of inputs and outputs.
+//!
+//! The simulator and the server run the same [`Replica`]. It does no I/O: what it wants sent and answered comes out in an [`Outbox`], and
+//! its caller has these duties:
+//!
+//! 1. Every call carries the reading of the server's clocks; the monotonic one never goes back.
+//! 2. [`PartitionServer::tick`] is called when [`PartitionServer::next_tick_us`] comes.
+//! 3. After a round of calls, [`PartitionServer::write_through`] is called before any reply of that round leaves.
+//! 4. [`PartitionServer::poll_flush`] is called after each round; a job it returns is run, on any thread, and its result handed to
+//!    [`PartitionServer::end_flush`].
+//! 5. A reply whose [`Execution::Done`] names a position leaves when [`PartitionServer::durable`] has reached it.
+//! 6. Frames in the outbox are sent to the same keyspace's server there, in order; they may be lost, not altered.
+//! 7. [`PartitionServer::connected`] is called when a connection to another data center has been made anew.
+
+mod execute;
+mod peers;
+mod serve;
+
+use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
+use crate::operation::{Failure, Operation, Outcome};
+use crate::planted::Planted;
+use crate::protocol::{Effect, Effects, Protocol, Start};
+use crate::random::Random;
+use crate::session::Session;
+use crate::store::{Durability, FlushJob, Position, Recovered, Store, StoreStats};
+use crate::wire::{Reader, Wire, WireError};
+use execute::Pending;
+use peers::Peers;
+use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The bugs that can be planted in the replica itself.
+pub const PLANTED: &[&str] = &["clock-restarts-at-physical-time", "report-before-flush", "reply-before-flush"];
+
+/// How far ahead of use the clock reserves timestamps on disk, in milliseconds. A restarted server starts its clock above the
+/// reservation, so this is also how far a restart can move its clock ahead of physical time.
+pub const CLOCK_RESERVATION_MS: u64 = 3_000;
+
+/// What a replica is told when it is made.
+#[derive(Clone, Debug)]
+pub struct ReplicaConfig {
+    /// Where it stands.
+    pub place: Place,
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// How durable writes are before they are spoken of.
+    pub durability: Durability,
+    /// With [`Durability::Interval`] and no other data center: the longest time between two flushes, in microseconds.
+    pub flush_interval_us: u64,
+    /// With [`Durability::Interval`] and other data centers: updates leave when they are on disk, so flushes come this often, in
+    /// microseconds.
+    pub link_flush_interval_us: u64,
+    /// How far ahead of the physical clock a received timestamp may lie, in milliseconds.
+    pub max_ahead_ms: u64,
+    /// How long an operation may wait, in microseconds.
+    pub operation_timeout_us: u64,
+    /// How many operations may wait at once.
+    pub max_waiting: usize,
+    /// Versions written in the last so many milliseconds are kept, superseded or not.
+    pub history_ms: u64,
+    /// Seeds the random source.
+    pub seed: u64,
+    /// A planted bug; the simulator's only.
+    pub planted: Planted,
+}
+
+impl ReplicaConfig {
+    /// The defaults for a server at `place` in keyspace `keyspace`.
+    pub fn new(place: Place, keyspace: KeyspaceId) -> ReplicaConfig {
+        ReplicaConfig {
+            place,
+            keyspace,
+            durability: Durability::Interval,
+            flush_interval_us: 100_000,
+            link_flush_interval_us: 2_000,
+            max_ahead_ms: Hlc::DEFAULT_MAX_AHEAD_MS,
+            operation_timeout_us: 5_000_000,
+            max_waiting: 10_000,
+            history_ms: 0,
+            seed: 0,
+            planted: Planted::NONE,
+        }
+    }
+}
+
+/// What came of [`PartitionServer::execute`].
+#[derive(Debug)]
+pub enum Execution {
+    /// The outcome is here; the session is up to date. It may be told when the store is durable up to `after`.
+    Done {
+        /// The outcome.
+        outcome: Outcome,
+        /// From which durable position on it may be told; [`Position`] 0 is at once.
+        after: Position,
+    },
+    /// The outcome comes in an [`Outbox`] under this name, with the session; use no other copy of the session until then.
+    Waiting(OpId),
+}
+
+/// An operation that had to wait and is done now.
+#[derive(Debug)]
+pub struct Done {
+    /// The operation.
+    pub op: OpId,
+    /// Its outcome, which may be told at once.
+    pub outcome: Outcome,
+    /// The session, up to date.
+    pub session: Session,
+}
+
+/// What a replica wants done outside.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Frames to send to the same keyspace's servers, in order.
+    pub frames: Vec<(ServerId, Vec<u8>)>,
+    /// Operations that are done.
+    pub done: Vec<Done>,
+}
+
+/// The replica's own counters, all since its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Updates applied that were written in other data centers.
+    pub updates_received: u64,
+    /// Own updates written.
+    pub updates_written: u64,
+    /// Batches refused because their timestamps were too far ahead of this server's clock.
+    pub batches_too_far_ahead: u64,
+    /// Sessions refused for the same reason.
+    pub sessions_too_far_ahead: u64,
+    /// Frames dropped because they could not be decoded or did not belong here.
+    pub frames_refused: u64,
+    /// Versions collected.
+    pub versions_collected: u64,
+    /// Operations that reached their deadline.
+    pub timeouts: u64,
+    /// Operations refused because too many were waiting.
+    pub busy: u64,
+    /// Requests to resume that were sent.
+    pub resumes: u64,
+}
+
+/// One link, for status and metrics.
+#[derive(Clone, Debug)]
+pub struct LinkStatus {
+    /// The other data center.
+    pub dc: DcId,
+    /// Up to where its updates have been applied here.
+    pub received: Timestamp,
+    /// Up to where they are on disk here.
+    pub received_durable: Timestamp,
+    /// Up to where it has our updates on disk.
+    pub acknowledged: Timestamp,
+    /// Bytes sent to it that it does not have on disk.
+    pub bytes_under_way: usize,
+}
+
+/// A replica at a glance.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its protocol's name.
+    pub protocol: &'static str,
+    /// Where it stands.
+    pub server: ServerId,
+    /// The highest timestamp of its clock.
+    pub clock: Timestamp,
+    /// Its links.
+    pub links: Vec<LinkStatus>,
+    /// Per data center (by index), up to where its updates are visible here; empty if the protocol does not track it.
+    pub stable: Vec<Timestamp>,
+    /// Operations that wait.
+    pub waiting: usize,
+    /// The store's sizes.
+    pub store: StoreStats,
+    /// The log's end.
+    pub end: Position,
+    /// The log is on disk below this.
+    pub durable: Position,
+    /// Counters.
+    pub counters: Counters,
+    /// The protocol's own numbers.
+    pub gauges: Vec<(&'static str, f64)>,
+    /// Why it serves nothing any more, if its store has failed.
+    pub failed: Option<String>,
+}
+
+/// A partition server, whatever its protocol and store. See the module for its caller's duties.
+pub trait PartitionServer: Send {
+    /// Starts it; called once, first.
+    fn start(&mut self, now: Now, out: &mut Outbox);
+
+    /// Runs `operation` for `session`.
+    fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution;
+
+    /// Takes in a frame from the same keyspace's server at `from`.
+    fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);
+
+    /// Does what is due.
+    fn tick(&mut self, now: Now, out: &mut Outbox);
+
+    /// When [`PartitionServer::tick`] is to be called, on the monotonic clock.
+    fn next_tick_us(&self) -> u64;
+
+    /// A connection to data center `dc` has been made anew.
+    fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
+
+    /// Nobody waits for `op` any more.
+    fn abandon(&mut self, op: OpId);
+
+    /// Hands what was logged to the operating system, if the keyspace's durability asks for it before replies leave.
+    fn write_through(&mut self);
+
+    /// The flush that is due.
+    fn poll_flush(&mut self, now: Now) -> Option<FlushJob>;
+
+    /// A flush has ended.
+    fn end_flush(&mut self, now: Now, flushed: std::io::Result<Position>, out: &mut Outbox);
+
+    /// The store is durable below this.
+    fn durable(&self) -> Position;
+
+    /// A session that has seen nothing.
+    fn new_session(&self) -> Session;
+
+    /// The session with this byte form. Errors: not one of this keyspace's protocol.
+    fn decode_session(&self, bytes: &[u8]) -> Result<Session, WireError>;
+
+    /// Adds what `other` remembers to `session`; says whether both are of this keyspace's protocol.
+    fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool;
+
+    /// Counters, sizes, lags.
+    fn status(&self, now: Now) -> Status;
+}
+
+/// What the replica keeps over a restart, beside the updates.
+struct Saved {
+    /// No timestamp above this has been handed out.
+    clock_ceiling: Timestamp,
+    /// Per data center, up to where its updates and heartbeats had been applied.
+    received: TimestampVector,
+    /// The protocol's own.
+    protocol: Option<Vec<u8>>,
+}
+
+impl Wire for Saved {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.clock_ceiling.encode(out);
+        self.received.encode(out);
+        self.protocol.is_some().encode(out);
+        out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (clock_ceiling, received) = (Wire::decode(input)?, Wire::decode(input)?);
+        let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
+        Ok(Saved { clock_ceiling, received, protocol })
+    }
+}
+
+/// A partition server of protocol `P` over store `S`.
+pub struct Replica<P: Protocol, S: Store<P::Meta>> {
+    config: ReplicaConfig,
+    protocol: P,
+    store: S,
+    clock: Hlc,
+    /// No timestamp above this may leave before the position below is durable.
+    clock_ceiling: Timestamp,
+    /// The ceiling that is on disk, and the newer ones on their way there.
+    ceiling_on_disk: Timestamp,
+    ceilings_in_flight: VecDeque<(Position, Timestamp)>,
+    random: Random,
+    effects: Effects<P>,
+    spare: Vec<Effect<P>>,
+    peers: Peers,
+    heartbeat: Timestamp,
+    protocol_state: Option<Vec<u8>>,
+    timers: Vec<(u64, u8)>,
+    pending: BTreeMap<OpId, Pending>,
+    /// A compound operation's later calls, and the name its caller knows it by.
+    renamed: BTreeMap<OpId, OpId>,
+    parked_reason: Option<String>,
+    /// Steps under way: a reply that lets a compound operation go on starts one inside another.
+    depth: u32,
+    next_op: u64,
+    /// Frames that leave when the store is durable up to their position.
+    held_frames: VecDeque<(Position, ServerId, Vec<u8>)>,
+    /// Answers likewise.
+    held_done: VecDeque<(Position, Done)>,
+    /// Messages of the protocol to itself.
+    loopback: VecDeque<P::Message>,
+    flush_wanted: bool,
+    flushing: bool,
+    flushed_at_us: u64,
+    collected_at_us: u64,
+    collecting: bool,
+    failed: Option<String>,
+    start: Option<Start>,
+    counters: Counters,
+}
+
+impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    /// A replica over `store`, which holds what `recovered` says. Errors: options out of range, or a state that this version
+    /// of the software does not understand.
+    pub fn new(config: ReplicaConfig, options: &P::Options, store: S, recovered: Recovered) -> Result<Self, String> {
+        let protocol = P::new(config.place, options, config.planted)?;
+        let saved = match &recovered.state {
+            None => Saved { clock_ceiling: Timestamp::ZERO, received: TimestampVector::new(), protocol: None },
+            Some(bytes) => Saved::from_bytes(bytes).map_err(|error| format!("the saved state cannot be read: {error}"))?,
+        };
+        let mut received: Vec<Timestamp> = (0..config.place.data_centers).map(|index| saved.received.get(DcId(index))).collect();
+        for (at, newest) in received.iter_mut().zip(&recovered.newest) {
+            *at = (*at).max(*newest);
+        }
+        let own = received[config.place.dc().index()];
+        let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own.max(saved.clock_ceiling) };
+        let peers = Peers::new(&config.place, &received);
+        let start = Start { received, state: saved.protocol.clone() };
+        Ok(Replica {
+            clock: Hlc::new(floor, config.max_ahead_ms),
+            clock_ceiling: saved.clock_ceiling,
+            ceiling_on_disk: saved.clock_ceiling,
+            ceilings_in_flight: VecDeque::new(),
+            random: Random::new(config.seed),
+            effects: Effects::default(),
+            spare: Vec::new(),
+            peers,
+            heartbeat: Timestamp::ZERO,
+            protocol_state: saved.protocol,
+            timers: Vec::new(),
+            pending: BTreeMap::new(),
+            renamed: BTreeMap::new(),
+            parked_reason: None,
+            depth: 0,
+            next_op: 0,
+            held_frames: VecDeque::new(),
+            held_done: VecDeque::new(),
+            loopback: VecDeque::new(),
+            flush_wanted: false,
+            flushing: false,
+            flushed_at_us: 0,
+            collected_at_us: 0,
+            collecting: false,
+            failed: None,
+            start: Some(start),
+            counters: Counters::default(),
+            protocol,
+            store,
+            config,
+        })
+    }
+
+    /// The store, for tests and for the simulator's crash images.
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
+    /// The protocol's state, for tests.
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    fn fail(&mut self, error: &std::io::Error) -> Failure {
+        let why = error.to_string();
+        self.failed.get_or_insert_with(|| why.clone());
+        Failure::Storage(why)
+    }
+}

@@ -1,0 +1,236 @@
+//! The replica's links to the same partition in the other data centers.
+
+use super::{LinkStatus, Outbox, Replica};
+use crate::ids::{Now, Place, ServerId};
+use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Verdict};
+use crate::protocol::Protocol;
+use crate::store::{Durability, Store};
+use crate::version::Update;
+use crate::wire::Wire;
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+
+/// Both ends of the links to every other data center, by data center.
+pub(super) struct Peers {
+    links: Vec<Option<(LinkSender, LinkReceiver)>>,
+    released: Timestamp,
+}
+
+impl Peers {
+    pub(super) fn new(place: &Place, received: &[Timestamp]) -> Peers {
+        let link = |(index, at): (usize, &Timestamp)| (index != place.dc().index()).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
+        Peers { links: received.iter().enumerate().map(link).collect(), released: Timestamp::ZERO }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (DcId, &LinkSender, &LinkReceiver)> {
+        self.links.iter().enumerate().filter_map(|(index, link)| link.as_ref().map(|(sender, receiver)| (DcId(index as u8), sender, receiver)))
+    }
+
+    fn get(&mut self, dc: DcId) -> Option<&mut (LinkSender, LinkReceiver)> {
+        self.links.get_mut(dc.index())?.as_mut()
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.links.iter().any(Option::is_some)
+    }
+
+    pub(super) fn next_us(&self) -> u64 {
+        self.each().map(|(_, _, receiver)| receiver.next_us()).min().unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn received(&self) -> TimestampVector {
+        self.each().map(|(dc, _, receiver)| (dc, receiver.received())).collect()
+    }
+
+    pub(super) fn status(&self) -> Vec<LinkStatus> {
+        self.each()
+            .map(|(dc, sender, receiver)| LinkStatus {
+                dc,
+                received: receiver.received(),
+                received_durable: receiver.durable(),
+                acknowledged: sender.acknowledged(),
+                bytes_under_way: sender.bytes_under_way(),
+            })
+            .collect()
+    }
+
+    /// Per data center, up to where it has this server's updates on disk; `own` for this one.
+    pub(super) fn acknowledged(&self, own: Timestamp) -> Vec<Timestamp> {
+        self.links.iter().map(|link| link.as_ref().map_or(own, |(sender, _)| sender.acknowledged())).collect()
+    }
+
+    /// Per data center, up to where its updates are on disk here; the greatest timestamp for this one.
+    pub(super) fn received_durable(&self) -> Vec<Timestamp> {
+        self.links.iter().map(|link| link.as_ref().map_or(Timestamp::MAX, |(_, receiver)| receiver.durable())).collect()
+    }
+}
+
+impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    fn peer(&self, dc: DcId) -> ServerId {
+        ServerId { dc, partition: self.config.place.server.partition }
+    }
+
+    /// Takes in a link frame from data center `from`.
+    pub(super) fn on_link_frame(&mut self, now: Now, from: DcId, frame: &[u8], out: &mut Outbox) {
+        let planted = self.config.planted;
+        let Ok(frame) = LinkFrame::<P::Meta>::from_bytes(frame) else {
+            self.counters.frames_refused += 1;
+            return;
+        };
+        let Some((sender, _)) = self.peers.get(from) else {
+            self.counters.frames_refused += 1;
+            return;
+        };
+        match frame {
+            LinkFrame::Resume { received } => {
+                // What the peer has from us was handed out, even if a disk that was lost does not know.
+                if self.clock.check(now.physical_ms, received).is_ok() {
+                    self.clock.raise(received);
+                    sender.on_resume(received, planted);
+                } else {
+                    self.counters.batches_too_far_ahead += 1;
+                }
+            }
+            LinkFrame::Acknowledge { durable } => {
+                if sender.on_acknowledge(durable) {
+                    self.check_replication(out);
+                }
+            }
+            LinkFrame::Batch { after, through, updates } => self.on_batch(now, from, after, through, updates, out),
+        }
+    }
+
+    fn on_batch(&mut self, now: Now, from: DcId, after: Timestamp, through: Timestamp, updates: Vec<Update<P::Meta>>, out: &mut Outbox) {
+        let in_order = updates.windows(2).all(|pair| pair[0].id < pair[1].id)
+            && updates.iter().all(|update| update.id.origin == from && after < update.id.written && update.id.written <= through);
+        if !in_order {
+            self.counters.frames_refused += 1;
+            return;
+        }
+        // The stream stands still here until the clocks are close enough again; nothing of it is lost.
+        if self.clock.check(now.physical_ms, through).is_err() {
+            self.counters.batches_too_far_ahead += 1;
+            return;
+        }
+        let planted = self.config.planted;
+        let Some((_, receiver)) = self.peers.get(from) else { return };
+        match receiver.judge(now.monotonic_us, after, through, planted) {
+            Verdict::Old => {}
+            Verdict::Gap => self.ask_to_resume(now, from, true, out),
+            Verdict::Apply { after } => {
+                for update in updates.into_iter().filter(|update| update.id.written > after) {
+                    self.counters.updates_received += 1;
+                    self.step(now, out, |protocol, step| protocol.on_update(step, from, update));
+                }
+                self.step(now, out, |protocol, step| protocol.on_heartbeat(step, from, through));
+                if self.failed.is_none()
+                    && let Some((_, receiver)) = self.peers.get(from)
+                {
+                    receiver.applied(through, self.store.end().0);
+                    receiver.on_durable(self.store.durable().0);
+                }
+            }
+        }
+    }
+
+    fn ask_to_resume(&mut self, now: Now, dc: DcId, gap: bool, out: &mut Outbox) {
+        let to = self.peer(dc);
+        if let Some((_, receiver)) = self.peers.get(dc)
+            && let Some(received) = receiver.resume_due(now.monotonic_us, gap)
+        {
+            self.counters.resumes += 1;
+            out.frames.push((to, LinkFrame::<P::Meta>::Resume { received }.to_bytes()));
+        }
+    }
+
+    /// A connection to `dc` has been made anew: what was under way may be lost.
+    pub(super) fn reconnect(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
+        if let Some((_, receiver)) = self.peers.get(dc) {
+            receiver.reconnected();
+            self.ask_to_resume(now, dc, false, out);
+        }
+    }
+
+    /// Sends what can be sent on every link: updates, heartbeats, requests to resume, acknowledgements.
+    pub(super) fn pump_links(&mut self, now: Now, out: &mut Outbox) {
+        let mut encoded: Vec<(Timestamp, Timestamp, Vec<u8>, usize)> = Vec::new();
+        for dc in self.config.place.peers() {
+            self.ask_to_resume(now, dc, false, out);
+            let (to, planted) = (self.peer(dc), self.config.planted);
+            if let Some((_, receiver)) = self.peers.get(dc)
+                && let Some(durable) = receiver.acknowledge_due(now.monotonic_us, planted)
+            {
+                out.frames.push((to, LinkFrame::<P::Meta>::Acknowledge { durable }.to_bytes()));
+            }
+            while let Some(after) = self.peers.get(dc).and_then(|(sender, _)| sender.cursor()) {
+                // Links that stand at the same place share one encoding.
+                if !encoded.iter().any(|batch| batch.0 == after) {
+                    match self.next_batch(after) {
+                        Ok(Some((through, frame, bytes))) => encoded.push((after, through, frame, bytes)),
+                        Ok(None) => break,
+                        Err(error) => {
+                            self.fail(&error);
+                            return;
+                        }
+                    }
+                }
+                let Some((_, through, frame, bytes)) = encoded.iter().find(|batch| batch.0 == after) else { break };
+                out.frames.push((to, frame.clone()));
+                let (through, bytes) = (*through, *bytes);
+                if let Some((sender, _)) = self.peers.get(dc) {
+                    sender.sent(through, bytes);
+                }
+            }
+        }
+    }
+
+    /// The batch that follows `after`, if there is anything to say: (through, frame, bytes of updates).
+    fn next_batch(&mut self, after: Timestamp) -> std::io::Result<Option<(Timestamp, Vec<u8>, usize)>> {
+        let released = self.store.released();
+        let (updates, complete) = if after < released {
+            let updates = self.store.held_updates(self.config.place.dc(), after, BATCH_BYTES)?;
+            let updates: Vec<_> = updates.into_iter().filter(|update| update.id.written <= released).collect();
+            (updates, false)
+        } else {
+            self.store.own_updates(after, BATCH_BYTES)?
+        };
+        let mut through = match updates.last() {
+            Some(update) => update.id.written,
+            None => after.max(released),
+        };
+        if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.heartbeat <= self.ceiling_on_disk {
+            through = through.max(self.heartbeat);
+        }
+        if through <= after {
+            return Ok(None);
+        }
+        let bytes = if updates.is_empty() { 0 } else { 1 };
+        let frame = LinkFrame::Batch { after, through, updates }.to_bytes();
+        let bytes = bytes * frame.len();
+        Ok(Some((through, frame, bytes)))
+    }
+
+    /// The store is durable up to where it now says.
+    pub(super) fn links_on_durable(&mut self) {
+        let position = self.store.durable().0;
+        for dc in self.config.place.peers() {
+            if let Some((_, receiver)) = self.peers.get(dc) {
+                receiver.on_durable(position);
+            }
+        }
+    }
+
+    /// Lets the log forget what every peer has on disk.
+    pub(super) fn release_log(&mut self) {
+        let own = self.clock.last();
+        let upto = self.peers.acknowledged(own).into_iter().min().unwrap_or(own);
+        if upto > self.peers.released {
+            self.peers.released = upto;
+            self.store.release(upto);
+        }
+    }
+
+    /// Whether updates wait for the disk before they can leave.
+    pub(super) fn links_want_flush(&self) -> bool {
+        self.config.durability != Durability::Memory && self.peers.any()
+    }
+}

@@ -1,0 +1,319 @@
+//! The replica's inputs, and the execution of its protocol's effects.
+
+use super::{CLOCK_RESERVATION_MS, Done, Execution, Outbox, PartitionServer, Replica, Saved, Status};
+use crate::ids::{Now, OpId, ServerId};
+use crate::operation::{Operation, Outcome};
+use crate::protocol::{Departure, Effect, Protocol, Step};
+use crate::session::Session;
+use crate::store::{Durability, FlushJob, Position, Store};
+use crate::wire::{Wire, WireError};
+use rheostat_clock::{DcId, Timestamp};
+
+/// Between two rounds of collection, in microseconds.
+const COLLECT_INTERVAL_US: u64 = 100_000;
+
+/// Keys looked at in one step of a round of collection.
+const COLLECT_KEYS: usize = 512;
+
+impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    /// Runs one handler and executes its effects.
+    pub(super) fn step(&mut self, now: Now, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) {
+        self.step_for(now, OpId(0), out, handler);
+    }
+
+    /// Puts a request to the protocol; returns the reply if it comes at once.
+    pub(super) fn request(&mut self, now: Now, op: OpId, request: P::Request, out: &mut Outbox) -> Option<P::Reply> {
+        self.step_for(now, op, out, |protocol, step| protocol.on_request(step, op, request))
+    }
+
+    /// As [`Replica::step`]; returns the reply to `op` if it is among the effects. Messages to itself are taken in by the outermost step only, so that
+    /// no reply comes before its operation is known to wait.
+    fn step_for(&mut self, now: Now, op: OpId, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) -> Option<P::Reply> {
+        let mut wanted = None;
+        self.depth += 1;
+        self.handle(now, op, &mut wanted, out, handler);
+        while self.depth == 1
+            && let Some(message) = self.loopback.pop_front()
+        {
+            let own = self.config.place.server.partition;
+            self.handle(now, op, &mut wanted, out, |protocol, step| protocol.on_message(step, own, message));
+        }
+        self.depth -= 1;
+        wanted
+    }
+
+    fn handle(&mut self, now: Now, op: OpId, wanted: &mut Option<P::Reply>, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.reserve_clock(now);
+        let (clock, store, random, effects) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects);
+        handler(&mut self.protocol, &mut Step { now, clock, store, random, effects });
+        let mut effects = std::mem::take(&mut self.spare);
+        self.effects.swap(&mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Reply { op: answered, reply } if answered == op => *wanted = Some(reply),
+                Effect::Reply { op: answered, reply } => self.resume(now, answered, reply, out),
+                Effect::Send { to, message, departure } => self.send(ServerId { dc: self.config.place.dc(), partition: to }, message, departure, out),
+                Effect::Write(update) => {
+                    let own = update.id.origin == self.config.place.dc();
+                    self.counters.updates_written += u64::from(own);
+                    if let Err(error) = self.store.append(&update, own) {
+                        self.fail(&error);
+                        break;
+                    }
+                }
+                Effect::Persist(state) => {
+                    self.protocol_state = Some(state);
+                    self.save();
+                }
+                Effect::Heartbeat(at) => self.heartbeat = self.heartbeat.max(at),
+                Effect::Timer { timer, after_us } => self.timers.push((now.monotonic_us + after_us, timer)),
+                Effect::Parked { op: parked, waits_for } => match self.pending.get_mut(&parked) {
+                    Some(pending) => pending.waits_for = waits_for,
+                    None => self.parked_reason = Some(waits_for),
+                },
+            }
+        }
+        effects.clear();
+        self.spare = effects;
+    }
+
+    /// Keeps the clock's reservation on disk ahead of what the clock hands out.
+    fn reserve_clock(&mut self, now: Now) {
+        let ahead = self.clock.last().max(Timestamp::new(now.physical_ms, 0));
+        if ahead.plus_millis(CLOCK_RESERVATION_MS / 3) < self.clock_ceiling {
+            return;
+        }
+        self.clock_ceiling = ahead.plus_millis(CLOCK_RESERVATION_MS);
+        self.save();
+        self.ceilings_in_flight.push_back((self.store.end(), self.clock_ceiling));
+        self.ceilings_on_durable();
+    }
+
+    fn ceilings_on_durable(&mut self) {
+        let durable = self.store.durable();
+        while let Some((_, ceiling)) = self.ceilings_in_flight.pop_front_if(|(position, _)| *position <= durable) {
+            self.ceiling_on_disk = ceiling;
+        }
+    }
+
+    fn save(&mut self) {
+        let saved = Saved { clock_ceiling: self.clock_ceiling, received: self.peers.received(), protocol: self.protocol_state.clone() };
+        if let Err(error) = self.store.append_state(&saved.to_bytes()) {
+            self.fail(&error);
+        }
+    }
+
+    fn send(&mut self, to: ServerId, message: P::Message, departure: Departure, out: &mut Outbox) {
+        let after = match (departure, self.config.durability) {
+            (_, Durability::Memory) => Position(0),
+            _ if self.config.planted.is("report-before-flush") => Position(0),
+            (Departure::Flushed, _) => self.store.end(),
+            (Departure::AsReply, _) => self.reply_position(),
+        };
+        if to == self.config.place.server && after <= self.store.durable() {
+            self.loopback.push_back(message);
+            return;
+        }
+        let frame = message.to_bytes();
+        if after <= self.store.durable() {
+            out.frames.push((to, frame));
+        } else {
+            self.flush_wanted = true;
+            self.held_frames.push_back((after, to, frame));
+        }
+    }
+
+    /// What waited for the disk and need not wait any more.
+    fn let_go(&mut self, now: Now, out: &mut Outbox) {
+        let durable = self.store.durable();
+        self.ceilings_on_durable();
+        self.links_on_durable();
+        // Frames of both kinds of departure share the queue, so positions are not sorted in it.
+        let mut kept = std::mem::take(&mut self.held_frames);
+        let mut own = Vec::new();
+        kept.retain_mut(|(after, to, frame)| {
+            let go = *after <= durable;
+            if go && *to == self.config.place.server {
+                own.push(std::mem::take(frame));
+            } else if go {
+                out.frames.push((*to, std::mem::take(frame)));
+            }
+            !go
+        });
+        self.held_frames = kept;
+        while let Some((_, done)) = self.held_done.pop_front_if(|(after, _)| *after <= durable) {
+            out.done.push(done);
+        }
+        for frame in own {
+            self.on_protocol_message(now, self.config.place.server, &frame, out);
+        }
+    }
+
+    fn on_protocol_message(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
+        match P::Message::from_bytes(frame) {
+            Ok(message) => self.step(now, out, |protocol, step| protocol.on_message(step, from.partition, message)),
+            Err(_) => self.counters.frames_refused += 1,
+        }
+    }
+
+    fn collect(&mut self, now: Now) {
+        if !self.collecting && now.monotonic_us < self.collected_at_us + COLLECT_INTERVAL_US {
+            return;
+        }
+        self.collected_at_us = now.monotonic_us;
+        let cut = self.protocol.cut(now.physical_ms, self.config.history_ms, &self.peers.received_durable());
+        let collected = self.store.collect_some(COLLECT_KEYS, &cut);
+        self.counters.versions_collected += collected as u64;
+        self.collecting = collected >= COLLECT_KEYS / 2;
+        self.release_log();
+        if let Err(error) = self.store.maintain() {
+            self.fail(&error);
+        }
+    }
+}
+
+impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
+    fn start(&mut self, now: Now, out: &mut Outbox) {
+        if let Some(start) = self.start.take() {
+            self.flushed_at_us = now.monotonic_us;
+            self.collected_at_us = now.monotonic_us;
+            self.step(now, out, |protocol, step| protocol.on_start(step, start));
+            self.pump_links(now, out);
+        }
+    }
+
+    fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
+        self.run(now, operation, session, out)
+    }
+
+    fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
+        let place = self.config.place;
+        if from.dc != place.dc() && from.partition == place.server.partition {
+            self.on_link_frame(now, from.dc, frame, out);
+            self.pump_links(now, out);
+        } else if from.dc == place.dc() && from.partition.0 < place.partitions {
+            self.on_protocol_message(now, from, frame, out);
+        } else {
+            self.counters.frames_refused += 1;
+        }
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Outbox) {
+        let mut due: Vec<(u64, u8)> = self.timers.extract_if(.., |(at, _)| *at <= now.monotonic_us).collect();
+        due.sort_unstable();
+        for (_, timer) in due {
+            self.step(now, out, |protocol, step| protocol.on_timer(step, timer));
+        }
+        self.expire(now, out);
+        self.collect(now);
+        self.pump_links(now, out);
+    }
+
+    fn next_tick_us(&self) -> u64 {
+        let timers = self.timers.iter().map(|(at, _)| *at).min().unwrap_or(u64::MAX);
+        let deadlines = self.pending.values().map(|pending| pending.deadline_us).min().unwrap_or(u64::MAX);
+        let collect = if self.collecting { self.collected_at_us + 1_000 } else { self.collected_at_us + COLLECT_INTERVAL_US };
+        timers.min(deadlines).min(self.peers.next_us()).min(collect)
+    }
+
+    fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
+        self.reconnect(now, dc, out);
+        self.pump_links(now, out);
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        if self.pending.remove(&op).is_some() {
+            self.protocol.on_abandon(op);
+        }
+        self.held_done.retain(|(_, done)| done.op != op);
+    }
+
+    fn write_through(&mut self) {
+        if self.failed.is_none()
+            && self.config.durability == Durability::Interval
+            && let Err(error) = self.store.write_through()
+        {
+            self.fail(&error);
+        }
+    }
+
+    fn poll_flush(&mut self, now: Now) -> Option<FlushJob> {
+        if self.flushing || self.failed.is_some() || self.store.durable() >= self.store.end() {
+            return None;
+        }
+        let interval_us = match self.config.durability {
+            Durability::Memory => return None,
+            Durability::Always => 0,
+            Durability::Interval if self.flush_wanted || self.links_want_flush() => self.config.link_flush_interval_us,
+            Durability::Interval => self.config.flush_interval_us,
+        };
+        if now.monotonic_us < self.flushed_at_us + interval_us {
+            return None;
+        }
+        let job = self.store.begin_flush()?;
+        self.flushing = true;
+        self.flush_wanted = false;
+        self.flushed_at_us = now.monotonic_us;
+        Some(job)
+    }
+
+    fn end_flush(&mut self, now: Now, flushed: std::io::Result<Position>, out: &mut Outbox) {
+        self.flushing = false;
+        match flushed {
+            Ok(position) => self.store.end_flush(position),
+            Err(error) => {
+                let failure = self.fail(&error);
+                // What waits for this disk must not be told, and must not hang either.
+                for (_, Done { op, session, .. }) in std::mem::take(&mut self.held_done) {
+                    out.done.push(Done { op, outcome: Outcome::Failed(failure.clone()), session });
+                }
+                return;
+            }
+        }
+        self.let_go(now, out);
+        self.pump_links(now, out);
+    }
+
+    fn durable(&self) -> Position {
+        self.store.durable()
+    }
+
+    fn new_session(&self) -> Session {
+        Session::new(P::Client::default())
+    }
+
+    fn decode_session(&self, bytes: &[u8]) -> Result<Session, WireError> {
+        Ok(Session::new(P::Client::from_bytes(bytes)?))
+    }
+
+    fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool {
+        use crate::protocol::Client;
+        match (session.client_mut::<P::Client>(), other.client::<P::Client>()) {
+            (Some(session), Some(other)) => {
+                session.merge(other);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn status(&self, now: Now) -> Status {
+        Status {
+            protocol: P::NAME,
+            server: self.config.place.server,
+            clock: self.clock.last(),
+            links: self.peers.status(),
+            stable: self.protocol.stable(),
+            waiting: self.pending.len(),
+            store: self.store.stats(),
+            end: self.store.end(),
+            durable: self.store.durable(),
+            counters: self.counters,
+            gauges: self.protocol.gauges(now),
+            failed: self.failed.clone(),
+        }
+    }
+}
