@@ -1,0 +1,3 @@
+//! The `rheostat` command.
+
+fn main() {}
