@@ -1,0 +1,13 @@
+//! Rheostat's gRPC interface: the messages, clients and servers generated from `rheostat/v1/rheostat.proto`.
+//!
+//! The `.proto` file is the documentation of every message and field. Server and client library share this crate, so that
+//! the interface is compiled once.
+
+/// Version 1 of the interface.
+pub mod v1 {
+    #![allow(missing_docs, clippy::all)]
+    tonic::include_proto!("rheostat.v1");
+}
+
+/// The encoded `FileDescriptorSet` of the interface, for server reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
