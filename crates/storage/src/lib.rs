@@ -1,1 +1,46 @@
-//! Rheostat's version stores: memory and disk, one conformance suite.
+//! Rheostat's version stores: two drivers behind [`rheostat_core::store::Store`], and the suite that holds them to it.
+//!
+//! - [`MemoryStore`]: everything in memory, with a simulated disk for the simulator.
+//! - [`conformance`]: what any driver must do, as checks that any driver can run.
+
+mod chains;
+pub mod conformance;
+mod index;
+mod memory;
+mod own;
+
+pub use memory::MemoryStore;
+
+use rheostat_clock::Timestamp;
+use rheostat_core::version::{Update, Version, VersionId};
+use std::io;
+
+/// The longest key that a store takes, in bytes: what the engine on disk can hold beside a key's place in the walk.
+pub const MAX_KEY_BYTES: usize = 65_000;
+
+/// Refuses updates that no driver can hold.
+fn check_update<M>(update: &Update<M>) -> io::Result<()> {
+    if let Some(item) = update.items.iter().find(|item| item.key.len() > MAX_KEY_BYTES) {
+        let message = format!("a key of {} bytes: the store takes at most {MAX_KEY_BYTES}", item.key.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
+}
+
+/// An own update that is not newer than the last must be one that is there already.
+fn repeated_own<'a, M: 'a>(update: &Update<M>, versions_of: impl Fn(&[u8]) -> &'a [Version<M>]) -> io::Result<()> {
+    if update.items.iter().all(|item| versions_of(&item.key).binary_search_by_key(&update.id, |version| version.id).is_ok()) {
+        return Ok(());
+    }
+    let message = format!("own update {} is older than the last one: the clock went back", update.id);
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+/// Raises the entry of `id`'s origin in a list by data center.
+fn raise_newest(newest: &mut Vec<Timestamp>, id: VersionId) {
+    let index = id.origin.index();
+    if newest.len() <= index {
+        newest.resize(index + 1, Timestamp::ZERO);
+    }
+    newest[index] = newest[index].max(id.written);
+}

@@ -1,0 +1,325 @@
+//! The version chains in memory: what both drivers share.
+
+use crate::index::{Index, PageBuilder, Place};
+use hashbrown::HashMap;
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::store::{Cut, ScanPage};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Versions of one key, least first, so that the usual new version goes to the end.
+pub(crate) type Chain<M> = SmallVec<[Version<M>; 1]>;
+
+/// Estimated cost of a key beside its bytes and its versions: its share of the map and of the index, an allocation.
+const KEY_OVERHEAD: usize = 112;
+/// Estimated cost of a value beside its bytes: counters and the allocator's header.
+const VALUE_OVERHEAD: usize = 32;
+
+/// One key's chain, and where the key stands with the drivers' queues.
+#[derive(Clone)]
+struct Entry<M> {
+    versions: Chain<M>,
+    /// The number of this key's place in the queue of candidates for collection; 0 is none. A place with another number is stale.
+    ticket: u32,
+    /// Changed since it was last handed to the engine.
+    dirty: bool,
+    /// Handed to the engine, which has not confirmed it.
+    in_flight: bool,
+    /// The engine holds a chain of this key, or will when it confirms.
+    on_disk: bool,
+    /// Used since the eviction's hand came by.
+    used: bool,
+}
+
+impl<M> Entry<M> {
+    fn new() -> Entry<M> {
+        Entry { versions: SmallVec::new(), ticket: 0, dirty: false, in_flight: false, on_disk: false, used: true }
+    }
+
+    /// Whether a collection may find something here, now or later.
+    fn is_candidate(&self) -> bool {
+        is_candidate(&self.versions)
+    }
+}
+
+/// Whether a collection may find something in `versions`, now or later: old versions, a tombstone, an expiry.
+pub(crate) fn is_candidate<M>(versions: &[Version<M>]) -> bool {
+    versions.len() > 1 || versions.last().is_some_and(|newest| newest.value.is_none() || newest.expires_ms != 0)
+}
+
+/// How much of a chain the stable-cut rule lets go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Collected {
+    /// Number of versions that go.
+    pub(crate) versions: usize,
+    /// The greatest of them: it and everything below go.
+    pub(crate) upto: VersionId,
+    /// Nothing is left: a tombstone or an expired version went as well.
+    pub(crate) whole: bool,
+}
+
+/// Applies the stable-cut rule to `versions` (least first) without changing them.
+pub(crate) fn collectable<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<Collected> {
+    if !is_candidate(versions) {
+        return None;
+    }
+    let settled = versions.iter().rposition(|version| cut.settled(version))?;
+    let floor = cut.history_floor_ms();
+    let top = &versions[settled];
+    let gone = top.value.is_none() || (top.expires_ms != 0 && top.expires_ms < floor);
+    let whole = settled + 1 == versions.len() && gone && top.id.written.millis() < floor && cut.complete(top.id.written);
+    let count = if whole { versions.len() } else { versions[..settled].partition_point(|version| version.id.written.millis() < floor) };
+    let upto = versions[..count].last()?.id;
+    Some(Collected { versions: count, upto, whole })
+}
+
+/// The chains of a store, their index, and the queue of keys that may have something to collect.
+#[derive(Clone)]
+pub(crate) struct Chains<M> {
+    map: HashMap<Key, Entry<M>>,
+    index: Index,
+    candidates: VecDeque<(Key, u32)>,
+    ticket: u32,
+    versions: u64,
+    bytes: u64,
+    /// Keys to hand to the engine, for a store that has one.
+    dirty: Option<VecDeque<Key>>,
+    /// Resident keys of which the engine holds a chain too.
+    on_disk: u64,
+}
+
+impl<M: Clone> Chains<M> {
+    /// No chains. `engine` says that changed keys are to be remembered for [`Chains::next_dirty`].
+    pub(crate) fn new(engine: bool) -> Chains<M> {
+        Chains {
+            map: HashMap::new(),
+            index: Index::default(),
+            candidates: VecDeque::new(),
+            ticket: 0,
+            versions: 0,
+            bytes: 0,
+            dirty: engine.then(VecDeque::new),
+            on_disk: 0,
+        }
+    }
+
+    fn version_bytes(version: &Version<M>) -> u64 {
+        (size_of::<Version<M>>() + version.value.as_ref().map_or(0, |value| value.len() + VALUE_OVERHEAD)) as u64
+    }
+
+    fn key_bytes(key: &Key) -> u64 {
+        (key.len() + KEY_OVERHEAD) as u64
+    }
+
+    fn queue(candidates: &mut VecDeque<(Key, u32)>, ticket: &mut u32, key: &Key, entry: &mut Entry<M>) {
+        *ticket = ticket.wrapping_add(1).max(1);
+        entry.ticket = *ticket;
+        candidates.push_back((key.clone(), *ticket));
+    }
+
+    /// Adds `version` to the chain of `key`; false if it was there.
+    pub(crate) fn insert(&mut self, key: &Key, version: Version<M>) -> bool {
+        let entry = match self.map.get_mut(&**key) {
+            Some(entry) => entry,
+            None => {
+                self.bytes += Self::key_bytes(key);
+                self.map.entry(key.clone()).or_insert_with(Entry::new)
+            }
+        };
+        let versions = &mut entry.versions;
+        let at = match versions.last() {
+            Some(newest) if newest.id >= version.id => match versions.binary_search_by_key(&version.id, |held| held.id) {
+                Ok(_) => return false,
+                Err(at) => at,
+            },
+            _ => versions.len(),
+        };
+        self.bytes += Self::version_bytes(&version);
+        self.versions += 1;
+        versions.insert(at, version);
+        if versions.len() == 1 {
+            self.index.insert(key.clone());
+        }
+        entry.used = true;
+        if entry.ticket == 0 && entry.is_candidate() {
+            Self::queue(&mut self.candidates, &mut self.ticket, key, entry);
+        }
+        if let Some(dirty) = &mut self.dirty
+            && !entry.dirty
+        {
+            entry.dirty = true;
+            dirty.push_back(key.clone());
+        }
+        true
+    }
+
+    /// Adds the versions of `update`; returns how many were new.
+    pub(crate) fn apply(&mut self, update: &Update<M>) -> usize {
+        update.versions().filter(|(key, version)| self.insert(key, version.clone())).count()
+    }
+
+    /// See `Store::latest`.
+    #[inline]
+    pub(crate) fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
+        let entry = self.map.get_mut(key)?;
+        entry.used = true;
+        entry.versions.iter().rev().find(|version| accept(version))
+    }
+
+    /// The chain of `key`, least first; empty if there is none in memory.
+    pub(crate) fn versions_of(&self, key: &[u8]) -> &[Version<M>] {
+        self.map.get(key).map_or(&[], |entry| &entry.versions)
+    }
+
+    /// Removes the versions of `key` up to `upto`; returns how many.
+    pub(crate) fn trim(&mut self, key: &[u8], upto: VersionId) -> usize {
+        let Some((key, entry)) = self.map.get_key_value_mut(key) else { return 0 };
+        let count = entry.versions.partition_point(|version| version.id <= upto);
+        if count == 0 {
+            return 0;
+        }
+        self.bytes -= entry.versions.drain(..count).map(|version| Self::version_bytes(&version)).sum::<u64>();
+        self.versions -= count as u64;
+        entry.versions.shrink_to_fit();
+        if let Some(dirty) = &mut self.dirty
+            && !entry.dirty
+        {
+            entry.dirty = true;
+            dirty.push_back(key.clone());
+        }
+        if entry.versions.is_empty() {
+            let key = key.clone();
+            self.index.remove(&key);
+            // The engine must be told that the chain is gone; until then the empty entry stands before the engine's.
+            if !entry.on_disk && !entry.in_flight {
+                self.forget(&key);
+            }
+        }
+        count
+    }
+
+    /// Removes an entry without versions.
+    fn forget(&mut self, key: &Key) {
+        if self.map.remove(&**key).is_some() {
+            self.bytes -= Self::key_bytes(key);
+        }
+    }
+
+    /// What the stable-cut rule lets go of the chain of `key`.
+    pub(crate) fn collectable(&self, key: &[u8], cut: &impl Cut<M>) -> Option<Collected> {
+        collectable(self.versions_of(key), cut)
+    }
+
+    /// The next key in the queue of candidates; it must be given back with [`Chains::requeue`].
+    pub(crate) fn next_candidate(&mut self) -> Option<Key> {
+        while let Some((key, ticket)) = self.candidates.pop_front() {
+            if let Some(entry) = self.map.get_mut(&*key)
+                && entry.ticket == ticket
+            {
+                entry.ticket = 0;
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Puts a candidate back into the queue if it still is one.
+    pub(crate) fn requeue(&mut self, key: &Key) {
+        if let Some(entry) = self.map.get_mut(&**key)
+            && entry.ticket == 0
+            && entry.is_candidate()
+        {
+            Self::queue(&mut self.candidates, &mut self.ticket, key, entry);
+        }
+    }
+
+    /// Places in the queue of candidates, stale ones included.
+    pub(crate) fn candidates(&self) -> usize {
+        self.candidates.len()
+    }
+
+    /// See `Store::scan`; of the keys in memory.
+    pub(crate) fn scan(&self, slot: u16, from: u32, limit: usize) -> ScanPage {
+        let mut page = PageBuilder::new(slot, limit);
+        for (place, key) in self.index.from(Place::at(slot, from)) {
+            if !page.push(*place, key) {
+                break;
+            }
+        }
+        page.finish()
+    }
+
+    /// All keys with versions, with their versions, in no order that may be shown.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &[Version<M>])> {
+        self.map.iter().map(|(key, entry)| (key, &*entry.versions))
+    }
+
+    /// The index of the keys in memory.
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Number of keys with versions in memory.
+    pub(crate) fn keys(&self) -> u64 {
+        self.index.len() as u64
+    }
+
+    /// Number of versions in memory.
+    pub(crate) fn versions(&self) -> u64 {
+        self.versions
+    }
+
+    /// Bytes in memory, estimated.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Gathers the updates of one origin from chains that come in any order: the least first, as many as fit.
+pub(crate) struct Held<M> {
+    origin: DcId,
+    after: Timestamp,
+    max_bytes: usize,
+    bytes: usize,
+    /// Nothing from here on fits.
+    beyond: Option<VersionId>,
+    found: BTreeMap<VersionId, (M, Vec<Item>)>,
+}
+
+impl<M: Clone> Held<M> {
+    pub(crate) fn new(origin: DcId, after: Timestamp, max_bytes: usize) -> Held<M> {
+        Held { origin, after, max_bytes, bytes: 0, beyond: None, found: BTreeMap::new() }
+    }
+
+    fn item_bytes(key: &[u8], value: usize) -> usize {
+        key.len() + value + 16
+    }
+
+    /// Takes the versions of one key.
+    pub(crate) fn add(&mut self, key: &Key, versions: &[Version<M>]) {
+        for version in versions {
+            if version.id.origin != self.origin || version.id.written <= self.after || self.beyond.is_some_and(|beyond| version.id >= beyond) {
+                continue;
+            }
+            let item = Item { key: key.clone(), value: version.value.clone(), expires_ms: version.expires_ms };
+            self.bytes += Self::item_bytes(key, item.value.as_ref().map_or(0, |value| value.len()));
+            self.found.entry(version.id).or_insert_with(|| (version.meta.clone(), Vec::new())).1.push(item);
+            // What is put aside here is put aside whole and for good, so the result does not depend on the order of keys.
+            while self.bytes > self.max_bytes && self.found.len() > 1 {
+                let Some((id, (_, items))) = self.found.pop_last() else { break };
+                self.bytes -= items.iter().map(|item| Self::item_bytes(&item.key, item.value.as_ref().map_or(0, |value| value.len()))).sum::<usize>();
+                self.beyond = Some(id);
+            }
+        }
+    }
+
+    /// The updates, in timestamp order.
+    pub(crate) fn finish(self) -> Vec<Update<M>> {
+        let update = |(id, (meta, mut items)): (VersionId, (M, Vec<Item>))| {
+            items.sort_by(|left, right| left.key.cmp(&right.key));
+            Update { id, items: items.into(), meta }
+        };
+        self.found.into_iter().map(update).collect()
+    }
+}

@@ -1,0 +1,318 @@
+//! The store in memory, and the disk that the simulator gives it.
+
+use crate::chains::{Chains, Held};
+use crate::own::OwnUpdates;
+use crate::{check_update, raise_newest};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats};
+use rheostat_core::version::{Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use std::collections::VecDeque;
+
+/// A version store in memory.
+///
+/// Made by [`MemoryStore::new`] it has no disk: everything is durable at once, nothing is found again, and positions count records.
+///
+/// Made by [`MemoryStore::with_simulated_disk`] it behaves as a store on disk does when its process is killed or its machine
+/// loses power, without a disk and deterministically: records are handed to the operating system by
+/// [`Store::write_through`] and to the disk by [`Store::begin_flush`] and [`Store::end_flush`]; [`MemoryStore::kill`] and
+/// [`MemoryStore::crash`] return what is left.
+pub struct MemoryStore<M> {
+    chains: Chains<M>,
+    own: OwnUpdates<M>,
+    released: Timestamp,
+    end: Position,
+    scratch: Vec<u8>,
+    disk: Option<SimulatedDisk<M>>,
+}
+
+/// What a record says.
+#[derive(Clone)]
+enum Record<M> {
+    Update {
+        update: Update<M>,
+        own: bool,
+    },
+    State(Vec<u8>),
+    /// A key lost its last version to a collection. Logged, as on a real disk: replaying an older version would bring deleted data back.
+    Forget {
+        key: Key,
+        upto: VersionId,
+    },
+}
+
+/// A log of records, and the image of the chains that a checkpoint left.
+#[derive(Clone)]
+struct SimulatedDisk<M> {
+    base: Checkpoint<M>,
+    /// Records after the checkpoint, each with the log's end after it.
+    records: VecDeque<(Position, Record<M>)>,
+    /// Old versions collected since the checkpoint. A real log does not say so either: they come back at a restart, harmlessly,
+    /// and the next checkpoint is without them.
+    trims: VecDeque<(Position, Key, VersionId)>,
+    written: Position,
+    durable: Position,
+    flushing: bool,
+}
+
+#[derive(Clone)]
+struct Checkpoint<M> {
+    chains: Chains<M>,
+    state: Option<Vec<u8>>,
+    newest: Vec<Timestamp>,
+    newest_own: Timestamp,
+    position: Position,
+}
+
+/// Records that a checkpoint of the simulated disk takes at most at once.
+const CHECKPOINT_RECORDS: usize = 1024;
+
+impl<M: Wire + Clone + Send + 'static> Default for MemoryStore<M> {
+    fn default() -> Self {
+        MemoryStore::new()
+    }
+}
+
+impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
+    /// An empty store without a disk.
+    pub fn new() -> MemoryStore<M> {
+        MemoryStore {
+            chains: Chains::new(false),
+            own: OwnUpdates::new(),
+            released: Timestamp::ZERO,
+            end: Position(0),
+            scratch: Vec::new(),
+            disk: None,
+        }
+    }
+
+    /// An empty store on an empty simulated disk.
+    pub fn with_simulated_disk() -> MemoryStore<M> {
+        let base = Checkpoint { chains: Chains::new(false), state: None, newest: Vec::new(), newest_own: Timestamp::ZERO, position: Position(0) };
+        let disk =
+            SimulatedDisk { base, records: VecDeque::new(), trims: VecDeque::new(), written: Position(0), durable: Position(0), flushing: false };
+        MemoryStore { disk: Some(disk), ..MemoryStore::new() }
+    }
+
+    /// The machine loses power: what a restart finds, which is what was flushed. Without a simulated disk, that is nothing.
+    pub fn crash(self) -> (MemoryStore<M>, Recovered) {
+        self.crash_image()
+    }
+
+    /// What [`MemoryStore::crash`] would return.
+    pub fn crash_image(&self) -> (MemoryStore<M>, Recovered) {
+        match &self.disk {
+            Some(disk) => disk.restart(disk.durable),
+            None => (MemoryStore::new(), Recovered::default()),
+        }
+    }
+
+    /// The process is killed: what a restart finds, which is what was written through. Without a simulated disk, that is nothing.
+    pub fn kill(self) -> (MemoryStore<M>, Recovered) {
+        match &self.disk {
+            Some(disk) => disk.restart(disk.written),
+            None => (MemoryStore::new(), Recovered::default()),
+        }
+    }
+
+    fn log(&mut self, record: impl FnOnce() -> Record<M>) -> Position {
+        self.end.0 += 1;
+        if let Some(disk) = &mut self.disk {
+            disk.records.push_back((self.end, record()));
+        }
+        self.end
+    }
+
+    fn collect_key(&mut self, key: &Key, cut: &impl Cut<M>) -> usize {
+        let Some(collected) = self.chains.collectable(key, cut) else { return 0 };
+        self.chains.trim(key, collected.upto);
+        if collected.whole {
+            self.log(|| Record::Forget { key: key.clone(), upto: collected.upto });
+        } else if let Some(disk) = &mut self.disk {
+            disk.trims.push_back((self.end, key.clone(), collected.upto));
+        }
+        collected.versions
+    }
+}
+
+impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
+    /// The store that a restart makes of the checkpoint and the records up to `upto`.
+    fn restart(&self, upto: Position) -> (MemoryStore<M>, Recovered) {
+        let mut store = MemoryStore::with_simulated_disk();
+        store.chains = self.base.chains.clone();
+        store.released = self.base.newest_own;
+        store.own.raise(self.base.newest_own);
+        let mut recovered = Recovered { state: self.base.state.clone(), newest: self.base.newest.clone(), ..Recovered::default() };
+        let kept: VecDeque<_> = self.records.iter().take_while(|(end, _)| *end <= upto).cloned().collect();
+        for (end, record) in &kept {
+            match record {
+                Record::Update { update, own } => {
+                    store.chains.apply(update);
+                    raise_newest(&mut recovered.newest, update.id);
+                    recovered.replayed += 1;
+                    if *own {
+                        store.own.push(update.clone(), *end, update.to_bytes().len());
+                    }
+                }
+                Record::State(state) => recovered.state = Some(state.clone()),
+                Record::Forget { key, upto } => {
+                    store.chains.trim(key, *upto);
+                }
+            }
+        }
+        let end = kept.back().map_or(self.base.position, |(end, _)| *end);
+        store.end = end;
+        // What a restart reads it also has flushed before it speaks of it.
+        store.disk =
+            Some(SimulatedDisk { base: self.base.clone(), records: kept, trims: VecDeque::new(), written: end, durable: end, flushing: false });
+        (store, recovered)
+    }
+
+    /// Moves the checkpoint over records that are durable and, if own, released.
+    fn checkpoint(&mut self, released: Timestamp) {
+        for _ in 0..CHECKPOINT_RECORDS {
+            let Some((end, record)) = self.records.front() else { break };
+            if *end > self.durable || matches!(record, Record::Update { update, own: true } if update.id.written > released) {
+                break;
+            }
+            let Some((end, record)) = self.records.pop_front() else { break };
+            self.apply_trims();
+            match record {
+                Record::Update { update, own } => {
+                    self.base.chains.apply(&update);
+                    raise_newest(&mut self.base.newest, update.id);
+                    if own {
+                        self.base.newest_own = update.id.written;
+                    }
+                }
+                Record::State(state) => self.base.state = Some(state),
+                Record::Forget { key, upto } => {
+                    self.base.chains.trim(&key, upto);
+                }
+            }
+            self.base.position = end;
+        }
+        self.apply_trims();
+    }
+
+    /// Collects from the checkpoint what had been collected when the log ended where the checkpoint stands.
+    fn apply_trims(&mut self) {
+        while let Some((_, key, upto)) = self.trims.pop_front_if(|(at, _, _)| *at <= self.base.position) {
+            self.base.chains.trim(&key, upto);
+        }
+    }
+}
+
+impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
+    fn append(&mut self, update: &Update<M>, own: bool) -> std::io::Result<Position> {
+        check_update(update)?;
+        if own && update.id.written <= self.own.newest() {
+            return crate::repeated_own(update, |key| self.chains.versions_of(key)).map(|()| self.end);
+        }
+        if self.chains.apply(update) == 0 && !own {
+            return Ok(self.end);
+        }
+        let end = self.log(|| Record::Update { update: update.clone(), own });
+        if own {
+            self.scratch.clear();
+            update.encode(&mut self.scratch);
+            self.own.push(update.clone(), end, self.scratch.len());
+        }
+        Ok(end)
+    }
+
+    fn append_state(&mut self, state: &[u8]) -> std::io::Result<Position> {
+        Ok(self.log(|| Record::State(state.to_vec())))
+    }
+
+    #[inline]
+    fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
+        self.chains.latest(key, accept)
+    }
+
+    fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {
+        self.chains.versions_of(key).iter().rev().cloned().collect()
+    }
+
+    fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
+        // The key is only copied when there is something to collect.
+        if self.chains.collectable(key, cut).is_none() { 0 } else { self.collect_key(&Key::from(key), cut) }
+    }
+
+    fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
+        let mut collected = 0;
+        for _ in 0..limit.min(self.chains.candidates()) {
+            let Some(key) = self.chains.next_candidate() else { break };
+            collected += self.collect_key(&key, cut);
+            self.chains.requeue(&key);
+        }
+        collected
+    }
+
+    fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage {
+        self.chains.scan(slot, from, limit)
+    }
+
+    fn end(&self) -> Position {
+        self.end
+    }
+
+    fn durable(&self) -> Position {
+        self.disk.as_ref().map_or(self.end, |disk| disk.durable)
+    }
+
+    fn write_through(&mut self) -> std::io::Result<()> {
+        if let Some(disk) = &mut self.disk {
+            disk.written = self.end;
+        }
+        Ok(())
+    }
+
+    fn begin_flush(&mut self) -> Option<FlushJob> {
+        let end = self.end;
+        let disk = self.disk.as_mut().filter(|disk| !disk.flushing && disk.durable < end)?;
+        disk.written = end;
+        disk.flushing = true;
+        Some(FlushJob(Box::new(move || Ok(end))))
+    }
+
+    fn end_flush(&mut self, flushed: Position) {
+        if let Some(disk) = &mut self.disk {
+            disk.flushing = false;
+            disk.durable = disk.durable.max(flushed);
+        }
+    }
+
+    fn own_updates(&mut self, after: Timestamp, max_bytes: usize) -> std::io::Result<(Vec<Update<M>>, bool)> {
+        Ok(self.own.since(after, self.durable(), max_bytes))
+    }
+
+    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<Vec<Update<M>>> {
+        let mut held = Held::new(origin, after, max_bytes);
+        for (key, versions) in self.chains.all() {
+            held.add(key, versions);
+        }
+        Ok(held.finish())
+    }
+
+    fn released(&self) -> Timestamp {
+        self.released
+    }
+
+    fn release(&mut self, upto: Timestamp) {
+        // Nothing beyond the newest own update can be released: what is written later is not at any peer yet.
+        self.released = self.released.max(upto.min(self.own.newest()));
+        self.own.release(self.released);
+    }
+
+    fn maintain(&mut self) -> std::io::Result<()> {
+        if let Some(disk) = &mut self.disk {
+            disk.checkpoint(self.released);
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats { keys: self.chains.keys(), versions: self.chains.versions(), memory_bytes: self.chains.bytes(), log_bytes: 0, cold_keys: 0 }
+    }
+}

@@ -1,0 +1,83 @@
+//! The log of a server's own updates, as far as it is in memory, for the links to its peers.
+
+use rheostat_clock::Timestamp;
+use rheostat_core::store::Position;
+use rheostat_core::version::Update;
+use std::collections::VecDeque;
+
+/// One own update.
+#[derive(Clone)]
+struct Own<M> {
+    update: Update<M>,
+    /// The log's end after it.
+    end: Position,
+    /// Bytes of its encoded form.
+    length: usize,
+}
+
+/// Own updates in timestamp order, each newer than the one before.
+#[derive(Clone)]
+pub(crate) struct OwnUpdates<M> {
+    updates: VecDeque<Own<M>>,
+    /// Encoded bytes of `updates`.
+    bytes: usize,
+    /// The greatest own timestamp ever, whether or not its update is still here.
+    newest: Timestamp,
+}
+
+impl<M: Clone> OwnUpdates<M> {
+    pub(crate) fn new() -> OwnUpdates<M> {
+        OwnUpdates { updates: VecDeque::new(), bytes: 0, newest: Timestamp::ZERO }
+    }
+
+    pub(crate) fn newest(&self) -> Timestamp {
+        self.newest
+    }
+
+    /// Raises the greatest own timestamp without an update.
+    pub(crate) fn raise(&mut self, newest: Timestamp) {
+        self.newest = self.newest.max(newest);
+    }
+
+    /// Takes the next own update, which the caller knows to be newer than [`OwnUpdates::newest`].
+    pub(crate) fn push(&mut self, update: Update<M>, end: Position, length: usize) {
+        self.newest = update.id.written;
+        self.bytes += length;
+        self.updates.push_back(Own { update, end, length });
+    }
+
+    /// The least timestamp that is here.
+    pub(crate) fn first(&self) -> Option<Timestamp> {
+        self.updates.front().map(|own| own.update.id.written)
+    }
+
+    /// Updates after `after` that are below `durable`, at least one if there is one, then as many as fit in `max_bytes`; and whether
+    /// they are all that are after `after`.
+    pub(crate) fn since(&self, after: Timestamp, durable: Position, max_bytes: usize) -> (Vec<Update<M>>, bool) {
+        let mut bytes = 0;
+        let mut found = Vec::new();
+        let mut last = after;
+        for own in self.updates.range(self.updates.partition_point(|own| own.update.id.written <= after)..) {
+            bytes += own.length;
+            if own.end > durable || (bytes > max_bytes && !found.is_empty()) {
+                break;
+            }
+            last = own.update.id.written;
+            found.push(own.update.clone());
+        }
+        (found, last >= self.newest)
+    }
+
+    /// Forgets the updates up to `upto`.
+    pub(crate) fn release(&mut self, upto: Timestamp) {
+        while self.updates.front().is_some_and(|own| own.update.id.written <= upto) {
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(own) = self.updates.pop_front() {
+            self.bytes -= own.length;
+        }
+    }
+}

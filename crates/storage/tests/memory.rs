@@ -1,0 +1,126 @@
+//! The memory store, without and with its simulated disk, against the conformance suite.
+
+use proptest::prelude::*;
+use rheostat_core::store::{Recovered, Store};
+use rheostat_storage::MemoryStore;
+use rheostat_storage::conformance::{self, Driver, Meta, append, delete, flush, id, model, put};
+
+struct Volatile;
+
+impl Driver for Volatile {
+    type Store = MemoryStore<Meta>;
+
+    fn create(&mut self) -> Self::Store {
+        MemoryStore::new()
+    }
+
+    fn restart(&mut self, _: Self::Store) -> Option<(Self::Store, Recovered)> {
+        None
+    }
+}
+
+struct SimulatedDisk;
+
+impl Driver for SimulatedDisk {
+    type Store = MemoryStore<Meta>;
+
+    fn create(&mut self) -> Self::Store {
+        MemoryStore::with_simulated_disk()
+    }
+
+    fn restart(&mut self, mut store: Self::Store) -> Option<(Self::Store, Recovered)> {
+        store.write_through().expect("writes through");
+        Some(store.kill())
+    }
+}
+
+#[test]
+fn memory_conforms() {
+    conformance::run(|| Volatile);
+}
+
+#[test]
+fn simulated_disk_conforms() {
+    conformance::run(|| SimulatedDisk);
+}
+
+#[test]
+fn a_crash_keeps_what_was_flushed_and_a_kill_what_was_written_through() {
+    let store = || {
+        let mut store = MemoryStore::with_simulated_disk();
+        append(&mut store, &put(id(1, 0), &["a"]), true);
+        flush(&mut store);
+        append(&mut store, &put(id(2, 0), &["a"]), true);
+        store.write_through().expect("writes through");
+        append(&mut store, &put(id(3, 0), &["a"]), true);
+        store
+    };
+    let newest = |store: &mut MemoryStore<Meta>| store.chain(b"a")[0].id;
+    assert_eq!(newest(&mut store()), id(3, 0));
+    let (mut killed, recovered) = store().kill();
+    assert_eq!((newest(&mut killed), recovered.newest[0]), (id(2, 0), id(2, 0).written));
+    let (mut crashed, recovered) = store().crash();
+    assert_eq!((newest(&mut crashed), recovered.newest[0]), (id(1, 0), id(1, 0).written));
+    assert_eq!(crashed.own_updates(Default::default(), 1000).expect("reads").0.len(), 1);
+    // A flush that was under way does not count, even when the disk was done with it.
+    let mut store = store();
+    let job = store.begin_flush().expect("a flush is due");
+    job.run().expect("flushes");
+    assert_eq!(newest(&mut store.crash().0), id(1, 0));
+    // Without a disk nothing is left.
+    let mut store = MemoryStore::new();
+    append(&mut store, &put(id(1, 0), &["a"]), true);
+    assert_eq!(store.crash().0.stats().keys, 0);
+}
+
+#[test]
+fn a_checkpoint_bounds_the_log_and_changes_nothing() {
+    let mut store = MemoryStore::with_simulated_disk();
+    for at in 1..=100 {
+        append(&mut store, &put(id(at, 0), &["a"]), at % 2 == 0);
+        store.append_state(&[at as u8]).expect("appends");
+    }
+    append(&mut store, &delete(id(101, 0), "b"), false);
+    flush(&mut store);
+    store.release(id(60, 0).written);
+    store.maintain().expect("maintains");
+    let (mut crashed, recovered) = store.crash_image();
+    assert!(recovered.replayed < 45, "{} updates were replayed", recovered.replayed);
+    assert_eq!(crashed.released(), id(60, 0).written);
+    assert_eq!(crashed.chain(b"a"), store.chain(b"a"));
+    assert_eq!(crashed.chain(b"b"), store.chain(b"b"));
+    assert_eq!(recovered.state, Some(vec![100]));
+    assert_eq!(recovered.newest, [id(101, 0).written]);
+    assert_eq!(crashed.end(), store.end());
+    let after = id(60, 0).written;
+    assert_eq!(crashed.own_updates(after, 1 << 20).expect("reads"), store.own_updates(after, 1 << 20).expect("reads"));
+}
+
+fn operation() -> impl Strategy<Value = model::Operation> {
+    use model::{Operation, Write};
+    let write = prop_oneof![any::<u8>().prop_map(Write::Put), (0..20u8).prop_map(Write::Expiring), Just(Write::Delete)];
+    let keys = prop::collection::vec(0..12u8, 1..4);
+    let cut = (0..40u8, 0..40u8, 0..40u8);
+    prop_oneof![
+        6 => (keys.clone(), write.clone()).prop_map(|(keys, write)| Operation::Own(keys, write)),
+        6 => (0..2u8, 0..30u8, keys, write).prop_map(|(origin, back, keys, write)| Operation::Remote(origin, back, keys, write)),
+        1 => (0..20u8).prop_map(Operation::Again),
+        1 => any::<u8>().prop_map(Operation::State),
+        1 => Just(Operation::Flush),
+        1 => Just(Operation::Maintain),
+        1 => (0..40u8).prop_map(Operation::Release),
+        2 => (0..12u8, cut.clone()).prop_map(|(key, (settled, complete, floor))| Operation::Collect(key, settled, complete, floor)),
+        2 => (0..6u8, cut).prop_map(|(limit, (settled, complete, floor))| Operation::CollectSome(limit, settled, complete, floor)),
+        1 => Just(Operation::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_run_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..80)) {
+        model::check(Volatile, &operations);
+        model::check(SimulatedDisk, &operations);
+    }
+}
