@@ -1,1 +1,172 @@
 //! Rheostat's Rust client.
+//!
+//! A [`Client`] knows one data center's nodes and sends each operation to the node that owns the key's partition. What a user has seen and written is
+//! a [`Session`]: it carries its token by itself, and the token can be taken out ([`Session::token`]) and handed to a session in another process
+//! or another data center ([`Client::resume`], [`Session::merge`]), which then sees at least as much.
+//!
+//! ```no_run
+//! # async fn tour() -> Result<(), rheostat_client::Error> {
+//! use rheostat_client::Client;
+//!
+//! let here = Client::connect(["127.0.0.1:7401"]).await?;
+//! let mut session = here.session("default");
+//! session.put("greeting", "hello").await?;
+//! let read = session.get("greeting").await?;
+//! assert_eq!(read.value.as_deref(), Some(&b"hello"[..]));
+//!
+//! // Elsewhere, the same session: it never sees less than it has seen here.
+//! let there = Client::connect(["127.0.0.1:7411"]).await?;
+//! let mut session = there.resume("default", session.token());
+//! session.get("greeting").await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod options;
+mod route;
+mod session;
+
+pub use error::Error;
+pub use options::{Options, Tls};
+pub use rheostat_core::operation::Level;
+pub use rheostat_proto::v1;
+pub use session::{Deleted, Many, Put, Read, Session, Version};
+
+use route::Routes;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use v1::admin_client::AdminClient;
+use v1::store_client::StoreClient;
+
+/// How much longer than the server the client waits, so that the server's reason for a timeout arrives.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A client of one data center. Clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: Options,
+    password: Option<MetadataValue<Ascii>>,
+    routes: Routes,
+    topology: v1::TopologyResponse,
+    /// The connection to the node that answered first.
+    home: Channel,
+}
+
+impl Client {
+    /// Connects to the first of `addresses` (gRPC, `host:port`) that answers, with default options.
+    ///
+    /// # Errors
+    /// None answers, or an address is not one.
+    pub async fn connect<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Result<Client, Error> {
+        Client::connect_with(Options::new(addresses)).await
+    }
+
+    /// Connects to the first of the options' addresses that answers, and asks it for the cluster's topology.
+    ///
+    /// # Errors
+    /// None answers, or an address, the password or the certificate is malformed. The error names every address that was tried.
+    pub async fn connect_with(options: Options) -> Result<Client, Error> {
+        let password = match &options.password {
+            None => None,
+            Some(password) => {
+                let value = format!("Bearer {password}").parse();
+                Some(value.map_err(|_| Error::Refused("the password has characters that no header can carry".into()))?)
+            }
+        };
+        let mut tried = Vec::new();
+        for address in &options.addresses {
+            match introduce(&options, &password, address).await {
+                Ok((channel, topology)) => {
+                    let routes = Routes::new(&topology, address, channel.clone())?;
+                    return Ok(Client { shared: Arc::new(Shared { options, password, routes, topology, home: channel }) });
+                }
+                Err(error @ (Error::Refused(_) | Error::Unauthenticated(_))) => return Err(error),
+                Err(error) => tried.push(format!("{address}: {error}")),
+            }
+        }
+        match tried.is_empty() {
+            true => Err(Error::Refused("no address to connect to".into())),
+            false => Err(Error::Unreachable(tried.join("; "))),
+        }
+    }
+
+    /// The cluster as the node that answered first described it.
+    pub fn topology(&self) -> &v1::TopologyResponse {
+        &self.shared.topology
+    }
+
+    /// A new session in `keyspace` (name or number).
+    pub fn session(&self, keyspace: impl Into<String>) -> Session {
+        self.resume(keyspace, "")
+    }
+
+    /// The session in `keyspace` that `token` stands for. A token that does not belong here is refused by the first operation.
+    pub fn resume(&self, keyspace: impl Into<String>, token: impl Into<String>) -> Session {
+        Session::new(self.clone(), keyspace.into(), token.into())
+    }
+
+    /// What one node says of itself; the generated client, for everything of the `Admin` service that speaks of one node.
+    pub fn admin(&self) -> AdminClient<Channel> {
+        let limit = self.shared.options.max_message_bytes;
+        AdminClient::new(self.shared.home.clone()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+
+    /// `message` with the password and the default deadline, for the generated clients.
+    pub fn request<T>(&self, message: T) -> tonic::Request<T> {
+        self.request_within(message, self.shared.options.deadline)
+    }
+
+    fn request_within<T>(&self, message: T, deadline: Duration) -> tonic::Request<T> {
+        request(&self.shared.password, message, deadline)
+    }
+
+    fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// A connection for `key` at the given attempt.
+    fn store(&self, key: &[u8], attempt: u32) -> Result<StoreClient<Channel>, Error> {
+        let limit = self.shared.options.max_message_bytes;
+        let channel = self.shared.routes.channel(&self.shared.options, key, attempt)?;
+        Ok(StoreClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit))
+    }
+}
+
+fn request<T>(password: &Option<MetadataValue<Ascii>>, message: T, deadline: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(deadline + GRACE);
+    if let Some(password) = password {
+        request.metadata_mut().insert("authorization", password.clone());
+    }
+    request
+}
+
+/// Connects to `address` and asks for the topology.
+async fn introduce(
+    options: &Options,
+    password: &Option<MetadataValue<Ascii>>,
+    address: &str,
+) -> Result<(Channel, v1::TopologyResponse), Error> {
+    let channel = route::endpoint(options, address)?.connect().await.map_err(|error| Error::Unreachable(sources(&error)))?;
+    let mut client = StoreClient::new(channel.clone());
+    let topology = client.topology(request(password, v1::TopologyRequest {}, options.deadline)).await?;
+    Ok((channel, topology.into_inner()))
+}
+
+/// An error and what caused it, in one line.
+fn sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(&format!(": {cause}"));
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,57 @@
+//! What can go wrong, in the client's words.
+
+use std::fmt;
+use tonic::{Code, Status};
+
+/// Why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The request is malformed, or the session token does not belong to this cluster, keyspace or protocol. Nothing was changed.
+    Refused(String),
+    /// The password is missing or wrong. Nothing was changed.
+    Unauthenticated(String),
+    /// The server has too much to do, or the message is too large. Nothing was changed.
+    Busy(String),
+    /// The deadline passed. A write may have happened.
+    Timeout(String),
+    /// No node that serves the key can be reached. A write may have happened.
+    Unreachable(String),
+    /// The server's store failed, or the server answered something that this client does not understand. A write may have happened.
+    Server(String),
+}
+
+impl Error {
+    /// Whether the same read, sent again, may succeed.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Error::Busy(_) | Error::Unreachable(_))
+    }
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Error {
+        let text = status.message().to_string();
+        match status.code() {
+            Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange | Code::Unimplemented => Error::Refused(text),
+            Code::Unauthenticated | Code::PermissionDenied => Error::Unauthenticated(text),
+            Code::ResourceExhausted => Error::Busy(text),
+            Code::DeadlineExceeded | Code::Cancelled => Error::Timeout(text),
+            Code::Unavailable => Error::Unreachable(text),
+            _ => Error::Server(format!("{:?}: {text}", status.code())),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Refused(why) => write!(f, "refused: {why}"),
+            Error::Unauthenticated(why) => write!(f, "not authenticated: {why}"),
+            Error::Busy(why) => write!(f, "busy: {why}"),
+            Error::Timeout(why) => write!(f, "timeout: {why}"),
+            Error::Unreachable(why) => write!(f, "unreachable: {why}"),
+            Error::Server(why) => write!(f, "server error: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,71 @@
+//! How a client connects and how long it waits.
+
+use crate::error::Error;
+use std::time::Duration;
+
+/// How a client connects and how long it waits.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// gRPC addresses, `host:port`, tried in order until one answers. The data center of the node that answers is the client's home: its
+    /// operations go to that data center's nodes only.
+    pub addresses: Vec<String>,
+    /// The cluster's password, if it has one.
+    pub password: Option<String>,
+    /// Speak TLS.
+    pub tls: Option<Tls>,
+    /// How long an operation may take, retries included.
+    pub deadline: Duration,
+    /// How long to wait for a connection.
+    pub connect_timeout: Duration,
+    /// How often a read is sent again when it fails for a passing reason (busy, unreachable). Writes are never sent again: the first may have happened.
+    pub read_retries: u32,
+    /// The first pause between two tries; each further one is twice as long.
+    pub retry_pause: Duration,
+    /// The largest message that is sent or accepted, in bytes.
+    pub max_message_bytes: usize,
+}
+
+/// How to check the servers' certificates.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The certificate authority's certificate, PEM.
+    pub authority_pem: String,
+    /// The name that the certificates are for, where it differs from the address.
+    pub domain: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            addresses: Vec::new(),
+            password: None,
+            tls: None,
+            deadline: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(2),
+            read_retries: 3,
+            retry_pause: Duration::from_millis(20),
+            max_message_bytes: 64 << 20,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults for a cluster at `addresses`.
+    pub fn new<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Options {
+        Options { addresses: addresses.into_iter().map(Into::into).collect(), ..Options::default() }
+    }
+
+    /// The URI of `address`, which may be a URI already. Errors: not an address.
+    pub(crate) fn uri(&self, address: &str) -> Result<tonic::transport::Uri, Error> {
+        let text = match address.contains("://") {
+            true => address.to_string(),
+            false if self.tls.is_some() => format!("https://{address}"),
+            false => format!("http://{address}"),
+        };
+        let uri: tonic::transport::Uri = text.parse().map_err(|error| Error::Refused(format!("`{address}` is not an address: {error}")))?;
+        match uri.port() {
+            Some(_) => Ok(uri),
+            None => Err(Error::Refused(format!("`{address}` has no port"))),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which node serves which partition, and the connections to the nodes.
+
+use crate::error::Error;
+use crate::options::Options;
+use rheostat_core::slots;
+use rheostat_proto::v1;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+/// How often an idle connection is probed, so that a node that went away silently is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// The home data center's nodes and the connections to them. A connection is made when it is first used, and made anew by itself.
+pub(crate) struct Routes {
+    /// The nodes' addresses, the one that answered first in front.
+    addresses: Vec<String>,
+    /// Per partition, indexes into `addresses`.
+    owners: Vec<Vec<usize>>,
+    partitions: u16,
+    channels: Mutex<BTreeMap<usize, Channel>>,
+}
+
+impl Routes {
+    /// The routes that `topology` describes, which the node at `answered` gave over `channel`.
+    pub(crate) fn new(topology: &v1::TopologyResponse, answered: &str, channel: Channel) -> Result<Routes, Error> {
+        let partitions = u16::try_from(topology.partitions).ok().filter(|count| *count > 0);
+        let partitions = partitions.ok_or_else(|| Error::Server(format!("the server speaks of {} partitions", topology.partitions)))?;
+        let mut addresses = vec![answered.to_string()];
+        let mut owners = vec![Vec::new(); usize::from(partitions)];
+        for node in topology.nodes.iter().filter(|node| node.data_center == topology.data_center && !node.grpc.is_empty()) {
+            let index = if node.name == topology.node {
+                0
+            } else {
+                addresses.push(node.grpc.clone());
+                addresses.len() - 1
+            };
+            for partition in &node.partitions {
+                if let Some(owners) = owners.get_mut(*partition as usize) {
+                    owners.push(index);
+                }
+            }
+        }
+        Ok(Routes { addresses, owners, partitions, channels: Mutex::new(BTreeMap::from([(0, channel)])) })
+    }
+
+    /// A connection for `key`: to an owner of its partition at first; at a later `attempt`, to another node, since any node serves any key.
+    pub(crate) fn channel(&self, options: &Options, key: &[u8], attempt: u32) -> Result<Channel, Error> {
+        let partition = slots::partition_of(key, self.partitions);
+        let owners = &self.owners[usize::from(partition.0)];
+        let others = (0..self.addresses.len()).filter(|index| !owners.contains(index));
+        let order: Vec<usize> = owners.iter().copied().chain(others).collect();
+        self.to(options, order[attempt as usize % order.len()])
+    }
+
+    fn to(&self, options: &Options, node: usize) -> Result<Channel, Error> {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(channel) = channels.get(&node) {
+            return Ok(channel.clone());
+        }
+        let channel = endpoint(options, &self.addresses[node])?.connect_lazy();
+        channels.insert(node, channel.clone());
+        Ok(channel)
+    }
+}
+
+/// How to connect to `address`.
+pub(crate) fn endpoint(options: &Options, address: &str) -> Result<Endpoint, Error> {
+    let refuse = |error: tonic::transport::Error| Error::Refused(format!("cannot connect to {address}: {error}"));
+    let mut endpoint = Endpoint::from(options.uri(address)?)
+        .connect_timeout(options.connect_timeout)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE)
+        .keep_alive_while_idle(true);
+    if let Some(tls) = &options.tls {
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.authority_pem));
+        if let Some(domain) = &tls.domain {
+            config = config.domain_name(domain);
+        }
+        endpoint = endpoint.tls_config(config).map_err(refuse)?;
+    }
+    Ok(endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, data_center: &str, partitions: &[u32]) -> v1::Node {
+        v1::Node {
+            name: name.into(),
+            data_center: data_center.into(),
+            resp: String::new(),
+            grpc: format!("{name}:1"),
+            partitions: partitions.to_vec(),
+        }
+    }
+
+    fn topology(partitions: u32) -> v1::TopologyResponse {
+        v1::TopologyResponse {
+            cluster: "test".into(),
+            node: "a2".into(),
+            data_center: "a".into(),
+            data_centers: vec!["a".into(), "b".into()],
+            partitions,
+            keyspaces: Vec::new(),
+            nodes: vec![node("a1", "a", &[0]), node("a2", "a", &[1]), node("b1", "b", &[0, 1])],
+        }
+    }
+
+    fn channel() -> Channel {
+        Endpoint::from_static("http://a2:1").connect_lazy()
+    }
+
+    #[tokio::test]
+    async fn owners_come_first_and_other_data_centers_never() {
+        let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
+        assert_eq!(routes.addresses, ["10.0.0.1:5", "a1:1"]);
+        assert_eq!(routes.owners, [vec![1], vec![0]]);
+    }
+
+    #[tokio::test]
+    async fn a_topology_without_partitions_is_an_error() {
+        for partitions in [0, 1 << 16] {
+            assert!(matches!(Routes::new(&topology(partitions), "a:1", channel()), Err(Error::Server(_))));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_partition_without_owner_is_reached_by_any_node() {
+        let mut topology = topology(3);
+        topology.nodes.truncate(1);
+        let routes = Routes::new(&topology, "a:1", channel()).unwrap();
+        for attempt in 0..5 {
+            assert!(routes.channel(&Options::default(), b"any", attempt).is_ok());
+        }
+    }
+}
