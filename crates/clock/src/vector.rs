@@ -22,8 +22,14 @@ impl fmt::Display for DcId {
 }
 
 /// One timestamp per data center; a missing entry is [`Timestamp::ZERO`].
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct TimestampVector(SmallVec<[Timestamp; 4]>);
+
+impl Clone for TimestampVector {
+    fn clone(&self) -> TimestampVector {
+        TimestampVector(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl TimestampVector {
     /// The vector of zeros.

@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,7 +21,7 @@ impl Random {
 
     /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        (u128::from(self.next_u64()) * u128::from(bound) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
@@ -36,7 +36,7 @@ impl Random {
 
     /// A generator for a separate purpose, independent of how often this one is used later.
     pub fn fork(&mut self) -> Random {
-        Random(self.next())
+        Random(self.next_u64())
     }
 
     /// The generator's state, to compare two runs of one seed.

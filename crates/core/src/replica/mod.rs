@@ -5,7 +5,7 @@
 //!
 //! 1. Every call carries the reading of the server's clocks; the monotonic one never goes back.
 //! 2. [`PartitionServer::tick`] is called when [`PartitionServer::next_tick_us`] comes.
-//! 3. After a round of calls, [`PartitionServer::write_through`] is called before any reply of that round leaves.
+//! 3. After a round of calls, [`PartitionServer::write_through`] is called before any reply or frame of that round leaves.
 //! 4. [`PartitionServer::poll_flush`] is called after each round; a job it returns is run, on any thread, and its result handed to
 //!    [`PartitionServer::end_flush`].
 //! 5. A reply whose [`Execution::Done`] names a position leaves when [`PartitionServer::durable`] has reached it.

@@ -46,9 +46,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.failed.is_some() {
             return;
         }
-        self.reserve_clock(now);
         let (clock, store, random, effects) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects);
         handler(&mut self.protocol, &mut Step { now, clock, store, random, effects });
+        // Before the effects: what they log and send carries timestamps that a restart must not hand out again.
+        self.reserve_clock(now);
         let mut effects = std::mem::take(&mut self.spare);
         self.effects.swap(&mut effects);
         for effect in effects.drain(..) {

@@ -1,0 +1,103 @@
+//! What a client remembers (Alg. 5.1, Alg. 5.4 lines 1 to 7).
+
+use super::message::{Reply, Request};
+use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp};
+use rheostat_core::operation::Outcome;
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Client};
+use rheostat_core::wire::{Reader, Wire, WireError};
+
+/// The client side.
+#[derive(Clone, Default, Debug, PartialEq)]
+pub struct CausalClient {
+    /// The data center whose stable vector `stable` is; `None` before the first operation and after a merge of sessions from
+    /// different ones. Elsewhere a server lets the session wait until what it depends on has arrived (D4).
+    pub home: Option<DcId>,
+    /// Per data center, the highest timestamp read or written. Paper: DS_c.
+    pub dependencies: DependencyVector,
+    /// The highest stable vector seen at home. Paper: DSV_c.
+    pub stable: StableVector,
+    /// A planted bug of the server that answered first; the client's own lines break by it. Never encoded.
+    pub planted: Planted,
+}
+
+impl CausalClient {
+    fn see(&mut self, here: DcId, stable: StableVector) {
+        if self.home == Some(here) {
+            self.stable.join(&stable);
+        } else {
+            self.home = Some(here);
+            self.stable = stable;
+        }
+    }
+}
+
+impl Client for CausalClient {
+    type Request = Request;
+    type Reply = Reply;
+
+    fn request(&self, call: Call) -> Request {
+        Request { call, seen: self.clone() }
+    }
+
+    fn accept(&mut self, reply: Reply) -> Outcome {
+        match reply {
+            // Alg. 5.1 lines 4 to 6.
+            Reply::Get { here, read, dependencies, stable, quality } => {
+                let first = self.dependencies == DependencyVector::new();
+                self.see(here, stable);
+                if !(first && self.planted.is("first-read-dependency-dropped")) {
+                    self.dependencies.join(&dependencies);
+                }
+                Outcome::Read(read, quality)
+            }
+            // Alg. 5.1 line 10.
+            Reply::Put { version, stable } => {
+                self.see(version.origin, stable);
+                if !self.planted.is("own-write-not-remembered") {
+                    self.dependencies.raise(version.origin, version.written);
+                }
+                Outcome::Written(version)
+            }
+            // Alg. 5.4 lines 5 to 7.
+            Reply::ReadTransaction { here, reads, dependencies, stable, quality } => {
+                self.see(here, stable);
+                self.dependencies.join(&dependencies);
+                Outcome::Many(reads, quality)
+            }
+            Reply::Untracked { read, quality } => Outcome::Read(read, quality),
+            Reply::UntrackedTransaction { reads, quality } => Outcome::Many(reads, quality),
+        }
+    }
+
+    fn merge(&mut self, other: &CausalClient) {
+        if self.dependencies == DependencyVector::new() {
+            (self.home, self.stable) = (other.home, other.stable.clone());
+        } else if other.dependencies != DependencyVector::new() && self.home != other.home {
+            (self.home, self.stable) = (None, StableVector::new());
+        } else {
+            self.stable.join(&other.stable);
+        }
+        self.dependencies.join(&other.dependencies);
+    }
+
+    fn newest(&self) -> Timestamp {
+        self.dependencies.0.max().max(self.stable.0.max())
+    }
+
+    fn last_write(&self, dc: DcId) -> Timestamp {
+        self.dependencies.get(dc)
+    }
+}
+
+impl Wire for CausalClient {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.home.encode(out);
+        self.dependencies.encode(out);
+        self.stable.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(CausalClient { home: Wire::decode(input)?, dependencies: Wire::decode(input)?, stable: Wire::decode(input)?, planted: Planted::NONE })
+    }
+}

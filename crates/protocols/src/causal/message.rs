@@ -1,0 +1,114 @@
+//! What is sent.
+
+use super::client::CausalClient;
+use crate::gather::TransactionId;
+use rheostat_clock::{DcId, DependencyVector, StableVector, TimestampVector};
+use rheostat_core::operation::{Quality, Read};
+use rheostat_core::protocol::Call;
+use rheostat_core::version::{Key, VersionId};
+use rheostat_core::wire_enum;
+
+/// From client to server: what is asked, with what the client remembers. Paper: ⟨GETREQ k, DSV_c⟩, ⟨PUTREQ k, v, DS_c⟩, ⟨ROTX kset, DSV_c, DS_c⟩.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What is asked.
+    pub call: Call,
+    /// What the client remembers.
+    pub seen: CausalClient,
+}
+
+/// From server to client.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// ⟨GETREPLY v, ds, dsv⟩.
+    Get {
+        /// The answering data center.
+        here: DcId,
+        /// What was read. Paper: v.
+        read: Read,
+        /// The version's dependencies and the version itself. Paper: ds.
+        dependencies: DependencyVector,
+        /// Paper: dsv.
+        stable: StableVector,
+        /// How good the answer is.
+        quality: Quality,
+    },
+    /// Of a read at level eventual: nothing for the client to remember.
+    Untracked {
+        /// What was read.
+        read: Read,
+        /// How good the answer is.
+        quality: Quality,
+    },
+    /// ⟨PUTREPLY ut, sr⟩.
+    Put {
+        /// Paper: ut, sr.
+        version: VersionId,
+        /// The stable vector that the client may rely on.
+        stable: StableVector,
+    },
+    /// ⟨ROTXREPLY vset, dsv, ds⟩.
+    ReadTransaction {
+        /// The answering data center.
+        here: DcId,
+        /// In the order of the keys. Paper: vset.
+        reads: Vec<Read>,
+        /// Paper: ds.
+        dependencies: DependencyVector,
+        /// Paper: dsv.
+        stable: StableVector,
+        /// How good the answer is.
+        quality: Quality,
+    },
+    /// Of a transaction at level eventual.
+    UntrackedTransaction {
+        /// In the order of the keys.
+        reads: Vec<Read>,
+        /// How good the answer is.
+        quality: Quality,
+    },
+}
+
+/// From server to server in a data center.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// ⟨SLICEREQ k, sv⟩, for all keys of one partition.
+    Slice {
+        /// The transaction, at its coordinator.
+        transaction: TransactionId,
+        /// Keys of the receiver.
+        keys: Vec<Key>,
+        /// Paper: sv. `None` reads the newest version that is there (level eventual).
+        snapshot: Option<TimestampVector>,
+    },
+    /// ⟨SLICEREPLY v, ds⟩.
+    SliceReply {
+        /// The transaction.
+        transaction: TransactionId,
+        /// In the order of the keys.
+        reads: Vec<Read>,
+        /// The versions' dependencies and the versions themselves.
+        dependencies: DependencyVector,
+    },
+    /// Up the tree (Alg. 5.3 line 2): what the sender's subtree has.
+    Subtree {
+        /// Entry-wise minimum of the version vectors. Paper: VV.
+        received: TimestampVector,
+        /// Entry-wise minimum of every snapshot that is or will be used there.
+        oldest_snapshot: TimestampVector,
+    },
+    /// Down the tree: the data center's stable vector.
+    Stable {
+        /// Paper: DSV.
+        stable: StableVector,
+        /// No snapshot below this is or will be used in this data center.
+        oldest_snapshot: TimestampVector,
+    },
+}
+
+wire_enum!(Message, "a message of protocol causal", {
+    0 => Slice { transaction, keys, snapshot },
+    1 => SliceReply { transaction, reads, dependencies },
+    2 => Subtree { received, oldest_snapshot },
+    3 => Stable { stable, oldest_snapshot },
+});

@@ -1,0 +1,452 @@
+//! What a server does (Alg. 5.2, Alg. 5.4 lines 8 to 24). Heartbeats and the stable vector are in `stabilization.rs`.
+
+use super::PLANTED;
+use super::client::CausalClient;
+use super::message::{Message, Reply, Request};
+use super::meta::Meta;
+use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE, Tree};
+use crate::gather::{Gather, Open, TransactionId, by_partition};
+use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place};
+use rheostat_core::operation::{Level, Quality, Read};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::store::{Cut, Store};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use serde::Deserialize;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// The options of protocol `causal`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CausalOptions {
+    /// A server that has sent no update for so many milliseconds sends a heartbeat. Paper: Δ.
+    pub heartbeat_ms: u64,
+    /// The stable vector is computed every so many milliseconds. Paper: θ.
+    pub stabilization_ms: u64,
+    /// Children of a node in the tree over which it is computed.
+    pub fan_out: u16,
+    /// The rule as published, whose snapshots and reads can miss dependencies: for study only (`PAPER.md`, D1).
+    pub published: bool,
+}
+
+impl Default for CausalOptions {
+    fn default() -> CausalOptions {
+        CausalOptions { heartbeat_ms: 5, stabilization_ms: 5, fan_out: 4, published: false }
+    }
+}
+
+/// One partition server's state. Paper: p_n^m.
+pub struct Causal {
+    pub(super) place: Place,
+    pub(super) options: CausalOptions,
+    pub(super) planted: Planted,
+    /// Per data center, up to where its updates have arrived at this server. The own entry is the clock. Paper: VV_n^m.
+    pub(super) received: TimestampVector,
+    /// Per data center, up to where its updates have arrived at every partition here. Paper: DSV_n^m.
+    pub(super) stable: StableVector,
+    pub(super) tree: Tree,
+    /// Whether a replicate message has left since the last heartbeat was due.
+    pub(super) replicated: bool,
+    /// Read-only transactions that this server coordinates.
+    pub(super) transactions: Gather<Transaction>,
+    /// Requests of sessions that came from another data center and wait for what they depend on (D4).
+    held: BTreeMap<OpId, Request>,
+}
+
+/// A read-only transaction under way.
+pub(super) struct Transaction {
+    /// Paper: sv; `None` at level eventual.
+    pub(super) snapshot: Option<TimestampVector>,
+    /// Paper: ds.
+    dependencies: DependencyVector,
+    /// Paper: DSV_n^m when sv was chosen.
+    stable: StableVector,
+}
+
+/// What every snapshot covers, present or to come: the greatest version under it is the oldest that anybody can get.
+pub struct CausalCut {
+    oldest_snapshot: TimestampVector,
+    complete: Timestamp,
+    history_floor_ms: u64,
+    published: bool,
+}
+
+impl Cut<Meta> for CausalCut {
+    fn settled(&self, version: &Version<Meta>) -> bool {
+        self.oldest_snapshot.covers(version.meta.required()) && (!self.published || version.id.written <= self.oldest_snapshot.get(version.id.origin))
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.complete
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        self.history_floor_ms
+    }
+}
+
+impl Causal {
+    fn here(&self) -> DcId {
+        self.place.dc()
+    }
+
+    /// Alg. 5.2 line 3: whether GET may return `version` where the stable vector is `stable`.
+    fn readable(&self, version: &Version<Meta>, stable: &StableVector) -> bool {
+        version.id.origin == self.here()
+            || match self.options.published {
+                false => stable.covers_remote(self.here(), &version.meta.dependencies) || self.planted.is("remote-version-visible-at-once"),
+                true => stable.0.covers(&version.meta.dependencies.0),
+            }
+    }
+
+    /// Alg. 5.4 line 22: whether a transaction with snapshot vector `snapshot` may return `version`.
+    fn in_snapshot(&self, version: &Version<Meta>, snapshot: &TimestampVector) -> bool {
+        if self.options.published {
+            return snapshot.covers(&version.meta.dependencies.0) && version.id.written <= snapshot.get(version.id.origin);
+        }
+        // D1: the version itself need not be below the snapshot, only what it depends on.
+        snapshot.covers(version.meta.required())
+            || self.planted.is("snapshot-ignores-dependencies")
+            || version.id.origin == self.here() && self.planted.is("local-version-in-every-snapshot")
+    }
+
+    /// Upon receive ⟨GETREQ k, dsv⟩ (Alg. 5.2 lines 1 to 5).
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, level: Level) {
+        let quality = self.quality(step.now, level);
+        let now_ms = step.now.physical_ms;
+        if level == Level::Eventual {
+            let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+            step.effects.reply(op, Reply::Untracked { read, quality });
+            return;
+        }
+        let here = self.here();
+        let mut dependencies = DependencyVector::new();
+        let mut required = None;
+        let read = match step.store.latest(key, |version| self.readable(version, &self.stable)) {
+            None => Read::default(),
+            Some(version) => {
+                dependencies = dependencies_of(version);
+                required = (version.id.origin == here).then(|| version.meta.required().clone());
+                crate::read_of(version, now_ms)
+            }
+        };
+        if let Some(mut required) = required {
+            // D3: whoever wrote it knew of a stable vector that covered this; after a restart this server may not yet.
+            required.set(here, Timestamp::ZERO);
+            self.stable.0.join(&required);
+        }
+        step.effects.reply(op, Reply::Get { here, read, dependencies, stable: self.stable.clone(), quality });
+    }
+
+    /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 5.2 lines 6 to 19).
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, items: SmallVec<[Item; 1]>, seen: CausalClient) {
+        let after = seen.dependencies.0.max().max(self.stable.get(self.here()));
+        let written = if self.planted.is("timestamp-ignores-dependencies") { step.tick() } else { step.tick_after(after) };
+        let id = VersionId { written, origin: self.here() };
+        let meta = Meta::local(self.here(), seen.dependencies, &seen.stable);
+        self.received.raise(self.here(), written);
+        self.replicated = true;
+        self.tree.stored = true;
+        step.effects.write(Update { id, items, meta });
+        step.effects.reply(op, Reply::Put { version: id, stable: self.stable.clone() });
+    }
+
+    /// Upon receive ⟨ROTX kset, dsv, ds⟩ (Alg. 5.4 lines 9 to 18).
+    fn on_read_transaction<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, keys: &[Key], level: Level, seen: &CausalClient) {
+        let snapshot = (level != Level::Eventual).then(|| {
+            let mut snapshot = self.stable.0.clone();
+            if !self.options.published && !self.planted.is("snapshot-below-session") {
+                // D2: as fresh as this data center's clock, and never below what the session has seen here.
+                let local = step.tick_after(seen.dependencies.get(self.here()));
+                snapshot.raise(self.here(), local);
+            }
+            snapshot
+        });
+        let state = Transaction { snapshot: snapshot.clone(), dependencies: DependencyVector::new(), stable: self.stable.clone() };
+        let places = by_partition(keys, self.place.partitions);
+        let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
+        let own = self.place.server.partition;
+        for (partition, places) in places {
+            let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
+            if partition == own {
+                let (reads, dependencies) = self.slice(step, &keys, snapshot.as_ref());
+                self.on_slice_reply(step, own, transaction, reads, dependencies);
+            } else {
+                step.effects.send(partition, Message::Slice { transaction, keys, snapshot: snapshot.clone() });
+            }
+        }
+    }
+
+    /// Upon receive ⟨SLICEREQ k, sv⟩ (Alg. 5.4 lines 20 to 24).
+    fn slice<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        keys: &[Key],
+        snapshot: Option<&TimestampVector>,
+    ) -> (Vec<Read>, DependencyVector) {
+        let now_ms = step.now.physical_ms;
+        let mut dependencies = DependencyVector::new();
+        if let Some(snapshot) = snapshot
+            && !self.planted.is("slice-without-raising-clock")
+        {
+            // Line 21: what is written here from now on is not in this snapshot.
+            step.clock.raise(snapshot.get(self.here()));
+            self.received.raise(self.here(), snapshot.get(self.here()));
+        }
+        let reads = keys
+            .iter()
+            .map(|key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| self.in_snapshot(version, snapshot))) {
+                None => Read::default(),
+                Some(version) => {
+                    dependencies.join(&dependencies_of(version));
+                    crate::read_of(version, now_ms)
+                }
+            })
+            .collect();
+        (reads, dependencies)
+    }
+
+    /// Alg. 5.4 lines 15 to 18.
+    fn on_slice_reply<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: PartitionId,
+        transaction: TransactionId,
+        reads: Vec<Read>,
+        dependencies: DependencyVector,
+    ) {
+        let gathered = self.transactions.answer(transaction, from, reads, |state| {
+            state.dependencies.join(&dependencies);
+        });
+        let Some(Open { op, reads, state, .. }) = gathered else { return };
+        let reply = match state.snapshot {
+            None => Reply::UntrackedTransaction { reads, quality: self.quality(step.now, Level::Eventual) },
+            Some(_) => {
+                let quality = self.quality(step.now, Level::Causal);
+                Reply::ReadTransaction { here: self.here(), reads, dependencies: state.dependencies, stable: state.stable, quality }
+            }
+        };
+        step.effects.reply(op, reply);
+    }
+
+    /// Whether the session's past is here: at home always; elsewhere when the stable vector covers it (D4).
+    fn may_serve(&self, request: &Request) -> bool {
+        request.seen.home == Some(self.here())
+            || self.stable.covers_remote(self.here(), &request.seen.dependencies)
+            || self.planted.is("travelling-session-not-held")
+    }
+
+    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        let Request { call, mut seen } = request;
+        let level = match &call {
+            Call::Get { level, .. } | Call::ReadTransaction { level, .. } => *level,
+            Call::Put { .. } => Level::Causal,
+        };
+        if level != Level::Eventual {
+            if seen.home != Some(self.here()) {
+                seen.stable = self.stable.clone();
+            }
+            // Alg. 5.2 line 2, Alg. 5.4 line 10. D1: by the client's stable vector, never by what it depends on.
+            let mut rose = self.stable.join(&seen.stable);
+            if self.options.published && !matches!(call, Call::Get { .. }) {
+                rose |= self.stable.0.join(&seen.dependencies.0);
+            }
+            if rose {
+                self.serve_held(step);
+            }
+        }
+        match call {
+            Call::Get { key, level } => self.on_get(step, op, &key, level),
+            Call::Put { items } => self.on_put(step, op, items, seen),
+            Call::ReadTransaction { keys, level } => self.on_read_transaction(step, op, &keys, level, &seen),
+        }
+    }
+
+    /// The stable vector has risen: serves the requests whose sessions need wait no longer.
+    pub(super) fn serve_held<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| self.may_serve(request)).map(|(op, _)| *op).collect();
+        for op in ready {
+            if let Some(request) = self.held.remove(&op) {
+                self.serve(step, op, request);
+            }
+        }
+    }
+
+    fn quality(&self, now: Now, level: Level) -> Quality {
+        let from = if level == Level::Eventual { &self.received } else { &self.stable.0 };
+        let oldest = self.place.peers().map(|dc| from.get(dc).millis()).min();
+        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+    }
+
+    /// What the stable vector of `client` and of this server say together.
+    fn stable_for(&self, client: &CausalClient) -> StableVector {
+        let mut stable = self.stable.clone();
+        if client.home == Some(self.here()) {
+            stable.join(&client.stable);
+        }
+        stable
+    }
+}
+
+/// A version's dependencies and the version itself. Paper: maxDS(d.ds, {⟨d.sr, d.ut⟩}).
+fn dependencies_of(version: &Version<Meta>) -> DependencyVector {
+    let mut dependencies = version.meta.dependencies.clone();
+    dependencies.raise(version.id.origin, version.id.written);
+    dependencies
+}
+
+impl Protocol for Causal {
+    const NAME: &'static str = "causal";
+    const SUMMARY: &'static str = "causal+ consistency with non-blocking read-only transactions, whatever the clocks do (CausalSpartanX)";
+    const LEVEL: Level = Level::Causal;
+    const PLANTED: &'static [&'static str] = PLANTED;
+
+    type Options = CausalOptions;
+    type Meta = Meta;
+    type Client = CausalClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = CausalCut;
+
+    fn new(place: Place, options: &CausalOptions, planted: Planted) -> Result<Causal, String> {
+        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
+            if !(1..=60_000).contains(&value) {
+                return Err(format!("{name} = {value}: must be 1 to 60000"));
+            }
+        }
+        if options.fan_out == 0 {
+            return Err("fan_out = 0: must be at least 1".into());
+        }
+        Ok(Causal {
+            tree: Tree::new(&place, options.fan_out),
+            place,
+            options: options.clone(),
+            planted,
+            received: TimestampVector::new(),
+            stable: StableVector::new(),
+            replicated: false,
+            transactions: Gather::default(),
+            held: BTreeMap::new(),
+        })
+    }
+
+    fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        for (index, at) in start.received.iter().enumerate() {
+            self.received.raise(DcId(index as u8), *at);
+        }
+        let saved = start.state.as_deref().map(StableVector::from_bytes);
+        if let Some(Ok(saved)) = saved
+            && !self.planted.is("stable-vector-forgotten-at-restart")
+        {
+            self.tree.persisted = saved.clone();
+            self.stable = saved;
+        }
+        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
+        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
+        step.effects.timer(PERSIST, 0);
+    }
+
+    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
+        request.seen.planted = self.planted;
+        let untracked = matches!(request.call, Call::Get { level: Level::Eventual, .. } | Call::ReadTransaction { level: Level::Eventual, .. });
+        if untracked || self.may_serve(&request) {
+            self.serve(step, op, request);
+            return;
+        }
+        if let Some((dc, needed, had)) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
+            let waits_for = format!("the updates of data center {dc} up to {needed} that this session depends on (here up to {had})");
+            step.effects.parked(op, waits_for);
+        }
+        self.held.insert(op, request);
+    }
+
+    fn on_message<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
+        match message {
+            Message::Slice { transaction, keys, snapshot } => {
+                let local = snapshot.as_ref().map_or(Timestamp::ZERO, |snapshot| snapshot.get(self.here()));
+                if step.clock.check(step.now.physical_ms, local).is_err() {
+                    return;
+                }
+                let (reads, dependencies) = self.slice(step, &keys, snapshot.as_ref());
+                step.effects.send(from, Message::SliceReply { transaction, reads, dependencies });
+            }
+            Message::SliceReply { transaction, reads, dependencies } => self.on_slice_reply(step, from, transaction, reads, dependencies),
+            Message::Subtree { received, oldest_snapshot } => self.on_subtree(from, received, oldest_snapshot),
+            Message::Stable { stable, oldest_snapshot } => self.on_stable(step, from, stable, oldest_snapshot),
+        }
+    }
+
+    /// Upon receive ⟨REPLICATE d⟩ (Alg. 5.2 lines 20 to 22).
+    fn on_update<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, mut update: Update<Meta>) {
+        update.meta = Meta::remote(update.meta.dependencies);
+        self.received.raise(from, update.id.written);
+        self.tree.stored = true;
+        step.effects.write(update);
+    }
+
+    /// Upon receive ⟨HEARTBEAT hlc⟩ (Alg. 5.3 lines 8 and 9).
+    fn on_heartbeat<S: Store<Meta>>(&mut self, _: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
+        self.received.raise(from, at);
+    }
+
+    fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
+        match timer {
+            HEARTBEAT => self.on_heartbeat_timer(step),
+            STABILIZE => self.on_stabilize_timer(step),
+            _ => self.on_persist_timer(step),
+        }
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.held.remove(&op);
+        self.transactions.abandon(op);
+    }
+
+    fn hidden(&self, client: &CausalClient, version: &Version<Meta>) -> Option<String> {
+        if self.visible(client, version) {
+            return None;
+        }
+        let stable = self.stable_for(client);
+        let gap = stable.0.first_gap(self.here(), &version.meta.dependencies.0);
+        Some(gap.map_or_else(
+            || "waits for this data center's own stable time".to_owned(),
+            |(dc, needed, had)| format!("waits for everything from data center {dc} up to {needed}; here up to {had}"),
+        ))
+    }
+
+    fn visible(&self, client: &CausalClient, version: &Version<Meta>) -> bool {
+        self.readable(version, &self.stable_for(client))
+    }
+
+    fn dependencies(&self, version: &Version<Meta>) -> String {
+        version.meta.dependencies.to_string()
+    }
+
+    fn cut(&self, now_ms: u64, history_ms: u64, _: &[Timestamp]) -> CausalCut {
+        let floor = now_ms.saturating_sub(history_ms);
+        if self.planted.is("tombstone-collected-early") {
+            let all = (0..self.place.data_centers).map(|index| (DcId(index), Timestamp::MAX)).collect();
+            return CausalCut { oldest_snapshot: all, complete: Timestamp::MAX, history_floor_ms: floor, published: false };
+        }
+        let oldest_snapshot = if self.planted.is("cut-ignores-transactions") { self.received.clone() } else { self.tree.oldest_snapshot.clone() };
+        let complete = oldest_snapshot.min(usize::from(self.place.data_centers));
+        CausalCut { oldest_snapshot, complete, history_floor_ms: floor, published: self.options.published }
+    }
+
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
+        vec![
+            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+            ("held_sessions", self.held.len() as f64),
+            ("transactions_under_way", self.transactions.states().count() as f64),
+        ]
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! What a server does.
+
+use super::client::EventualClient;
+use super::message::{Message, Reply, Request};
+use crate::gather::{Gather, by_partition};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place};
+use rheostat_core::operation::{Level, Quality, Read};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::store::{Cut, Store};
+use rheostat_core::version::{Key, Update, Version, VersionId};
+use serde::Deserialize;
+
+/// The options of protocol `eventual`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EventualOptions {
+    /// A server that has written nothing for so many milliseconds says so to its peers; bounds what is known of staleness.
+    pub heartbeat_ms: u64,
+}
+
+impl Default for EventualOptions {
+    fn default() -> EventualOptions {
+        EventualOptions { heartbeat_ms: 100 }
+    }
+}
+
+const HEARTBEAT: u8 = 0;
+
+/// One partition server's state.
+pub struct Eventual {
+    place: Place,
+    heartbeat_us: u64,
+    planted: Planted,
+    /// Per data center, up to where its updates have arrived here.
+    received: TimestampVector,
+    transactions: Gather<()>,
+}
+
+/// Whatever is newest is settled; a tombstone is done with when every data center has been heard past it.
+pub struct EventualCut {
+    complete: Timestamp,
+    history_floor_ms: u64,
+}
+
+impl Cut<()> for EventualCut {
+    fn settled(&self, _: &Version<()>) -> bool {
+        true
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.complete
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        self.history_floor_ms
+    }
+}
+
+impl Eventual {
+    fn read<S: Store<()>>(&self, step: &mut Step<'_, Eventual, S>, key: &Key) -> Read {
+        let now_ms = step.now.physical_ms;
+        step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms))
+    }
+
+    fn quality(&self, now: Now) -> Quality {
+        let oldest = self.place.peers().map(|dc| self.received.get(dc).millis()).min();
+        Quality { level: Level::Eventual, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+    }
+}
+
+impl Protocol for Eventual {
+    const NAME: &'static str = "eventual";
+    const SUMMARY: &'static str = "every data center ends with the last writer's value; nothing else";
+    const LEVEL: Level = Level::Eventual;
+    const PLANTED: &'static [&'static str] = &["last-arrival-wins-timestamp", "tombstone-collected-early"];
+
+    type Options = EventualOptions;
+    type Meta = ();
+    type Client = EventualClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = EventualCut;
+
+    fn new(place: Place, options: &EventualOptions, planted: Planted) -> Result<Eventual, String> {
+        if !(1..=60_000).contains(&options.heartbeat_ms) {
+            return Err(format!("heartbeat_ms = {}: must be 1 to 60000", options.heartbeat_ms));
+        }
+        let heartbeat_us = options.heartbeat_ms * 1000;
+        Ok(Eventual { place, heartbeat_us, planted, received: TimestampVector::new(), transactions: Gather::default() })
+    }
+
+    fn on_start<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        for (index, at) in start.received.into_iter().enumerate() {
+            self.received.raise(DcId(index as u8), at);
+        }
+        step.effects.timer(HEARTBEAT, self.heartbeat_us);
+    }
+
+    fn on_request<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request(call): Request) {
+        match call {
+            Call::Get { key, .. } => {
+                let read = self.read(step, &key);
+                step.effects.reply(op, Reply::Get(read, self.quality(step.now)));
+            }
+            Call::Put { items } => {
+                let id = VersionId { written: step.tick(), origin: self.place.dc() };
+                step.effects.write(Update { id, items, meta: () });
+                step.effects.reply(op, Reply::Put(id));
+            }
+            Call::ReadTransaction { keys, .. } => {
+                let own = self.place.server.partition;
+                let places = by_partition(&keys, self.place.partitions);
+                let transaction = self.transactions.open(op, keys.len(), places.clone(), ());
+                for (partition, places) in places {
+                    let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
+                    if partition == own {
+                        let reads = keys.iter().map(|key| self.read(step, key)).collect();
+                        self.on_message(step, own, Message::SliceReply { transaction, reads });
+                    } else {
+                        step.effects.send(partition, Message::Slice { transaction, keys });
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_message<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
+        match message {
+            Message::Slice { transaction, keys } => {
+                let reads = keys.iter().map(|key| self.read(step, key)).collect();
+                step.effects.send(from, Message::SliceReply { transaction, reads });
+            }
+            Message::SliceReply { transaction, reads } => {
+                if let Some(open) = self.transactions.answer(transaction, from, reads, |()| {}) {
+                    step.effects.reply(open.op, Reply::ReadTransaction(open.reads, self.quality(step.now)));
+                }
+            }
+        }
+    }
+
+    fn on_update<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, mut update: Update<()>) {
+        self.received.raise(from, update.id.written);
+        if self.planted.is("last-arrival-wins-timestamp") {
+            update.id.written = step.tick();
+        }
+        step.effects.write(update);
+    }
+
+    fn on_heartbeat<S: Store<()>>(&mut self, _: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
+        self.received.raise(from, at);
+    }
+
+    fn on_timer<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, _: u8) {
+        if self.place.data_centers > 1 {
+            let at = step.tick();
+            step.effects.heartbeat(at);
+        }
+        step.effects.timer(HEARTBEAT, self.heartbeat_us);
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.transactions.abandon(op);
+    }
+
+    fn hidden(&self, _: &EventualClient, _: &Version<()>) -> Option<String> {
+        None
+    }
+
+    fn visible(&self, _: &EventualClient, _: &Version<()>) -> bool {
+        true
+    }
+
+    fn dependencies(&self, _: &Version<()>) -> String {
+        "not tracked".into()
+    }
+
+    fn cut(&self, now_ms: u64, history_ms: u64, received: &[Timestamp]) -> EventualCut {
+        let heard = received.iter().copied().min().unwrap_or(Timestamp::ZERO);
+        let complete = if self.planted.is("tombstone-collected-early") { Timestamp::MAX } else { heard };
+        EventualCut { complete, history_floor_ms: now_ms.saturating_sub(history_ms) }
+    }
+
+    fn gauges(&self, _: Now) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,86 @@
+//! A read-only transaction's reads, gathered from several partitions.
+
+use rheostat_core::ids::{OpId, PartitionId};
+use rheostat_core::operation::Read;
+use rheostat_core::slots;
+use rheostat_core::version::Key;
+use rheostat_core::wire::{Reader, Wire, WireError};
+use std::collections::BTreeMap;
+
+/// A transaction's name at its coordinator.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TransactionId(pub u64);
+
+impl Wire for TransactionId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(TransactionId(Wire::decode(input)?))
+    }
+}
+
+/// One transaction under way. `T` is what the protocol keeps with it.
+pub struct Open<T> {
+    /// The operation to answer.
+    pub op: OpId,
+    /// The reads, in the order of the keys; what has not come yet is empty.
+    pub reads: Vec<Read>,
+    /// The protocol's own.
+    pub state: T,
+    /// The partitions that have not answered, with the places of their keys.
+    waiting: BTreeMap<PartitionId, Vec<usize>>,
+}
+
+/// The transactions that one server coordinates.
+pub struct Gather<T> {
+    open: BTreeMap<TransactionId, Open<T>>,
+    next: u64,
+}
+
+impl<T> Default for Gather<T> {
+    fn default() -> Gather<T> {
+        Gather { open: BTreeMap::new(), next: 0 }
+    }
+}
+
+/// A transaction's keys, by the partition that holds them.
+pub fn by_partition(keys: &[Key], partitions: u16) -> BTreeMap<PartitionId, Vec<usize>> {
+    let mut places: BTreeMap<PartitionId, Vec<usize>> = BTreeMap::new();
+    for (place, key) in keys.iter().enumerate() {
+        places.entry(slots::partition_of(key, partitions)).or_default().push(place);
+    }
+    places
+}
+
+impl<T> Gather<T> {
+    /// Opens a transaction of `keys` keys that waits for the partitions in `waiting`.
+    pub fn open(&mut self, op: OpId, keys: usize, waiting: BTreeMap<PartitionId, Vec<usize>>, state: T) -> TransactionId {
+        self.next += 1;
+        let id = TransactionId(self.next);
+        self.open.insert(id, Open { op, reads: vec![Read::default(); keys], state, waiting });
+        id
+    }
+
+    /// Takes in one partition's reads; `also` takes in what came with them. Returns the transaction when it was the last.
+    pub fn answer(&mut self, id: TransactionId, from: PartitionId, reads: Vec<Read>, also: impl FnOnce(&mut T)) -> Option<Open<T>> {
+        let open = self.open.get_mut(&id)?;
+        let places = open.waiting.remove(&from).filter(|places| places.len() == reads.len())?;
+        for (place, read) in places.into_iter().zip(reads) {
+            open.reads[place] = read;
+        }
+        also(&mut open.state);
+        if open.waiting.is_empty() { self.open.remove(&id) } else { None }
+    }
+
+    /// Forgets the transaction that answers `op`.
+    pub fn abandon(&mut self, op: OpId) {
+        self.open.retain(|_, open| open.op != op);
+    }
+
+    /// What the protocol keeps with each transaction under way.
+    pub fn states(&self) -> impl Iterator<Item = &T> {
+        self.open.values().map(|open| &open.state)
+    }
+}

@@ -1,0 +1,96 @@
+//! The one list of protocols. A protocol is added by its folder and one line here.
+
+use rheostat_core::operation::Level;
+use rheostat_core::protocol::Protocol;
+
+/// What is done with a protocol chosen by name.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Called with the protocol as `P`.
+    fn visit<P: Protocol>(self) -> Self::Output;
+}
+
+/// What is known of a protocol without running it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtocolInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What it promises, in one line.
+    pub summary: &'static str,
+    /// The level its reads achieve.
+    pub level: Level,
+    /// The bugs that can be planted in it.
+    pub planted: &'static [&'static str],
+}
+
+macro_rules! protocols {
+    ($($protocol:ty),* $(,)?) => {
+        /// Calls `visitor` with the protocol called `name`; `None` if there is no such protocol.
+        pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {
+            $(if name == <$protocol>::NAME {
+                return Some(visitor.visit::<$protocol>());
+            })*
+            None
+        }
+
+        /// Every protocol, in the order of the list.
+        pub fn list() -> Vec<ProtocolInfo> {
+            vec![$(ProtocolInfo {
+                name: <$protocol>::NAME,
+                summary: <$protocol>::SUMMARY,
+                level: <$protocol>::LEVEL,
+                planted: <$protocol>::PLANTED,
+            }),*]
+        }
+    };
+}
+
+protocols![crate::causal::Causal, crate::eventual::Eventual];
+
+/// The names of every protocol.
+pub fn names() -> Vec<&'static str> {
+    list().into_iter().map(|protocol| protocol.name).collect()
+}
+
+/// Whether `options` are options of the protocol called `name`. Errors: no such protocol, an unknown option or a value of the wrong
+/// kind, in words for the user.
+pub fn check_options(name: &str, options: &toml::Table) -> Result<(), String> {
+    struct Check<'a>(&'a toml::Table);
+    impl Visitor for Check<'_> {
+        type Output = Result<(), String>;
+
+        fn visit<P: Protocol>(self) -> Result<(), String> {
+            parse_options::<P>(self.0).map(|_| ())
+        }
+    }
+    visit(name, Check(options)).unwrap_or_else(|| Err(format!("there is no protocol `{name}`; there are: {}", names().join(", "))))
+}
+
+/// The options of protocol `P` in `options`. Errors: as [`check_options`].
+pub fn parse_options<P: Protocol>(options: &toml::Table) -> Result<P::Options, String> {
+    options.clone().try_into().map_err(|error: toml::de::Error| format!("options of protocol {}: {}", P::NAME, error.message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_spelled_one_way() {
+        let names = names();
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[..index].contains(name), "{name} twice");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+        }
+    }
+
+    #[test]
+    fn wrong_options_are_refused_by_name() {
+        let unknown: toml::Table = toml::from_str("colour = 1").unwrap();
+        assert!(check_options("causal", &unknown).unwrap_err().contains("colour"));
+        assert!(check_options("casual", &toml::Table::new()).unwrap_err().contains("causal"));
+        assert_eq!(check_options("causal", &toml::Table::new()), Ok(()));
+    }
+}
