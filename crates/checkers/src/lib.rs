@@ -1,1 +1,154 @@
-//! Rheostat's checkers: pure functions over recorded histories.
+//! Rheostat's checkers: pure functions over recorded histories, one file per promise.
+//!
+//! A recorder (the simulator's clients, or real ones) fills a [`HistoryBuilder`]; the [`History`] that it gives is checked
+//! by [`check_all`], or by one checker alone:
+//!
+//! | file | promise | from |
+//! |---|---|---|
+//! | [`written`] | every value that is read was written, by one write, under one version | dissertation §2.3, Observation 8 |
+//! | [`causal`] | causal+ consistency of GET and ROTX with last-writer-wins | Definitions 8–14, Observation 7 |
+//! | [`snapshot`] | what one read-only transaction returns is causally consistent | Definitions 17 and 18 |
+//! | [`sessions`] | the four session guarantees, across keys | Definitions 4–7 |
+//! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
+//! | [`durability`] | no acknowledged write is lost, no deleted data comes back | |
+//!
+//! Values are unique within a history, so what each read read is known, and every check takes polynomial time. A write
+//! whose reply never came is *unknown*: it may have happened, and it has happened if anybody reads it.
+//!
+//! What the checkers do not model: values that expire (record none with an expiry), operations that a session has under way
+//! side by side (record them as two sessions that adopt each other's past), and reads of level `Eventual`, of which only
+//! [`written`] asks anything.
+
+pub mod builder;
+pub mod causal;
+pub mod convergence;
+pub mod durability;
+pub mod history;
+mod past;
+mod reads;
+pub mod sessions;
+pub mod snapshot;
+mod text;
+mod verdict;
+pub mod written;
+
+pub use builder::{HistoryBuilder, HistoryError};
+pub use history::{Action, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+pub use text::TextError;
+pub use verdict::{Promise, Report, Violation};
+
+use past::CausalPast;
+use sessions::Guarantee;
+use std::fmt;
+use written::Index;
+
+/// Which promises a keyspace makes. That every value read was written is always checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promises {
+    /// [`causal`].
+    pub causal: bool,
+    /// [`snapshot`].
+    pub snapshot: bool,
+    /// [`sessions`], all four.
+    pub sessions: bool,
+    /// [`convergence`]; the history must end in final reads.
+    pub convergence: bool,
+    /// [`durability`]; the history must end in final reads.
+    pub durability: bool,
+}
+
+impl Promises {
+    /// Every promise: what a causal keyspace makes.
+    pub const fn causal() -> Promises {
+        Promises { causal: true, snapshot: true, sessions: true, convergence: true, durability: true }
+    }
+
+    /// What an eventual keyspace makes: convergence and durability.
+    pub const fn eventual() -> Promises {
+        Promises { causal: false, snapshot: false, sessions: false, convergence: true, durability: true }
+    }
+
+    /// These promises without those about the final state, for a history that was recorded without final reads.
+    pub const fn before_the_end(self) -> Promises {
+        Promises { convergence: false, durability: false, ..self }
+    }
+}
+
+/// What [`check_all`] checked, one report per promise, in the order of checking.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// The reports.
+    pub reports: Vec<Report>,
+}
+
+impl Summary {
+    /// The report on `promise`, if it was checked.
+    pub fn of(&self, promise: Promise) -> Option<&Report> {
+        self.reports.iter().find(|report| report.promise == promise)
+    }
+
+    /// The promises of which this history could not have shown a violation: no comparison had anything to compare with.
+    pub fn idle(&self) -> impl Iterator<Item = Promise> + '_ {
+        self.reports.iter().filter(|report| report.is_idle()).map(|report| report.promise)
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for report in &self.reports {
+            writeln!(f, "{report}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks `history` against one promise alone.
+///
+/// # Errors
+///
+/// The first violation found; of [`Promise::WellFormed`] or [`Promise::Written`] when the history does not even make sense,
+/// and of [`Promise::Causal`] when happens-before has a cycle.
+pub fn check(history: &History, promise: Promise) -> Result<Report, Violation> {
+    let guarantee = |guarantee| sessions::check(history, guarantee);
+    match promise {
+        Promise::WellFormed | Promise::Written => written::check(history),
+        Promise::Causal => causal::check(history),
+        Promise::Snapshot => snapshot::check(history),
+        Promise::ReadYourWrites => guarantee(Guarantee::ReadYourWrites),
+        Promise::MonotonicReads => guarantee(Guarantee::MonotonicReads),
+        Promise::MonotonicWrites => guarantee(Guarantee::MonotonicWrites),
+        Promise::WritesFollowReads => guarantee(Guarantee::WritesFollowReads),
+        Promise::Convergence => convergence::check(history),
+        Promise::Durability => durability::check(history),
+    }
+}
+
+/// Checks `history` against every promise of `promises`.
+///
+/// # Errors
+///
+/// The first violation found, in the order of the table above; or a violation of [`Promise::WellFormed`] when the history
+/// itself makes no sense.
+pub fn check_all(history: &History, promises: &Promises) -> Result<Summary, Violation> {
+    let index = Index::of(history)?;
+    let mut reports = vec![index.report()];
+    if promises.causal || promises.snapshot || promises.sessions || promises.durability {
+        let past = CausalPast::of(&index)?;
+        if promises.causal {
+            reports.push(causal::check_past(&past)?);
+        }
+        if promises.snapshot {
+            reports.push(snapshot::check_past(&past)?);
+        }
+        if promises.sessions {
+            reports.extend(sessions::check_past(&past)?);
+        }
+        if promises.durability {
+            reports.push(durability::check_past(&past)?);
+        }
+    }
+    if promises.convergence {
+        reports.push(convergence::check_index(&index)?);
+    }
+    Ok(Summary { reports })
+}
