@@ -1,1 +1,3 @@
 //! Rheostat's server: shards, links, RESP, gRPC, metrics, configuration.
+
+pub mod resp;

@@ -1,0 +1,241 @@
+//! Typed commands: what a request means, or the error that answers it.
+
+mod connection;
+mod keys;
+mod server;
+mod strings;
+mod time;
+
+pub(super) mod parse {
+    //! The functions that read arguments, for the table.
+    pub(in crate::resp) use super::connection::*;
+    pub(in crate::resp) use super::keys::*;
+    pub(in crate::resp) use super::server::*;
+    pub(in crate::resp) use super::strings::*;
+}
+
+pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
+pub use keys::{Expire, Scan, TimeOf};
+pub use server::{ClusterCommand, RheoCommand, SessionCommand, Wait};
+pub use strings::{GetEx, Set};
+pub use time::{ExpiryForm, MAX_EXPIRY_MS, NewExpiry, TimeUnit, When};
+
+use super::arguments::{Arguments, Pairs};
+use super::table::catalogue::Catalogue;
+use super::table::{self, Entry, Found, Reason};
+use std::borrow::Cow;
+use std::fmt;
+
+/// A command. Keys and values are views of the request's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command<'a> {
+    /// PING: `PONG`, or the message.
+    Ping(Option<&'a [u8]>),
+    /// ECHO: the message.
+    Echo(&'a [u8]),
+    /// HELLO: switches the version of RESP, authenticates, names the connection; answers what the server is.
+    Hello(Hello<'a>),
+    /// AUTH.
+    Auth(Credentials<'a>),
+    /// QUIT: answers OK and closes.
+    Quit,
+    /// RESET: the connection as it was when it was opened.
+    Reset,
+    /// SELECT.
+    Select(KeyspaceChoice<'a>),
+    /// CLIENT.
+    Client(ClientCommand<'a>),
+    /// READONLY: a cluster client asks to read from replicas; any node of a data center serves any key, so this is OK.
+    ReadOnly,
+    /// READWRITE: the opposite of READONLY.
+    ReadWrite,
+
+    /// COMMAND: answered by [`Catalogue::reply`].
+    Catalogue(Catalogue<'a>),
+    /// HELP of the container that has this subcommand: answered by [`table::help::reply`].
+    Help(&'static Entry),
+    /// INFO: these sections, or the default ones if there are none.
+    Info(Arguments<'a>),
+    /// CONFIG GET: options that match any of these patterns, whatever their case.
+    ConfigGet(Arguments<'a>),
+    /// TIME: seconds and microseconds.
+    Time,
+    /// DBSIZE: number of keys in the keyspace.
+    DbSize,
+    /// WAIT.
+    Wait(Wait),
+    /// CLUSTER.
+    Cluster(ClusterCommand<'a>),
+    /// RHEO: what only Rheostat has.
+    Rheo(RheoCommand<'a>),
+
+    /// GET.
+    Get(&'a [u8]),
+    /// SET, SETEX, PSETEX, GETSET.
+    Set(Set<'a>),
+    /// GETDEL.
+    GetDel(&'a [u8]),
+    /// GETEX with an option; without one it is GET.
+    GetEx(GetEx<'a>),
+    /// MGET: one read-only transaction.
+    MultiGet(Arguments<'a>),
+    /// MSET.
+    MultiSet(Pairs<'a>),
+    /// STRLEN.
+    StrLen(&'a [u8]),
+
+    /// DEL, UNLINK: how many of the keys were there. A key given twice is deleted, and counted, once.
+    Delete(Arguments<'a>),
+    /// EXISTS, TOUCH: how many of the keys are there. A key given twice counts twice.
+    Exists(Arguments<'a>),
+    /// TYPE: `string`, or `none`.
+    Type(&'a [u8]),
+    /// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT: 1 if the expiry was changed, else 0.
+    Expire(Expire<'a>),
+    /// PERSIST: 1 if there was an expiry, else 0.
+    Persist(&'a [u8]),
+    /// TTL, PTTL, EXPIRETIME, PEXPIRETIME.
+    TimeOf(TimeOf<'a>),
+    /// SCAN.
+    Scan(Scan<'a>),
+}
+
+/// Why a request is not a command. Nothing has been done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CommandError {
+    /// No such command; its name and the beginning of its arguments, printable.
+    Unknown {
+        /// The name.
+        name: String,
+        /// The arguments, each in quotes.
+        arguments: String,
+    },
+    /// No such subcommand of this container.
+    UnknownSubcommand {
+        /// The container's name.
+        container: &'static str,
+        /// The subcommand's name, printable.
+        name: String,
+    },
+    /// Redis has this command; we refuse it.
+    Unserved {
+        /// The command's name, or `container|subcommand`.
+        name: &'static str,
+        /// Why.
+        reason: Reason,
+    },
+    /// Redis has this option of a command that is served; we refuse it.
+    UnservedOption {
+        /// The command and the option: `SET with NX`.
+        what: &'static str,
+        /// Why.
+        reason: Reason,
+    },
+    /// Too many or too few arguments for this command.
+    WrongArity(&'static str),
+    /// Options that are not understood or do not go together.
+    Syntax,
+    /// An argument should be an integer of 64 bits.
+    NotAnInteger,
+    /// The expiry given to this command is zero, negative, or too far away.
+    InvalidExpireTime(&'static str),
+    /// Anything else; the whole error reply.
+    Other(Cow<'static, str>),
+    /// A web browser was tricked into talking to us: the connection is closed without an answer.
+    CrossProtocol,
+}
+
+impl CommandError {
+    /// Whether the connection is to be closed, without an answer.
+    pub fn closes(&self) -> bool {
+        matches!(self, CommandError::CrossProtocol)
+    }
+}
+
+impl fmt::Display for CommandError {
+    /// The error reply without its leading `-`, in Redis' words where it has them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandError::Unknown { name, arguments } => write!(f, "ERR unknown command '{name}', with args beginning with: {arguments}"),
+            CommandError::UnknownSubcommand { container, name } => {
+                write!(f, "ERR unknown subcommand '{name}'. Try {} HELP.", container.to_uppercase())
+            }
+            CommandError::Unserved { name, reason } => {
+                write!(f, "ERR {} is not served: {reason}", name.to_uppercase().replace('|', " "))
+            }
+            CommandError::UnservedOption { what, reason } => write!(f, "ERR {what} is not served: {reason}"),
+            CommandError::WrongArity(name) => write!(f, "ERR wrong number of arguments for '{name}' command"),
+            CommandError::Syntax => f.write_str("ERR syntax error"),
+            CommandError::NotAnInteger => f.write_str("ERR value is not an integer or out of range"),
+            CommandError::InvalidExpireTime(name) => write!(f, "ERR invalid expire time in '{name}' command"),
+            CommandError::Other(message) => f.write_str(message),
+            CommandError::CrossProtocol => f.write_str("ERR this is not a web server"),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+/// Bytes as printable text of at most `limit` characters, for an error message.
+fn printable(bytes: &[u8], limit: usize) -> String {
+    // A character has at most four bytes.
+    let bytes = &bytes[..bytes.len().min(limit.saturating_mul(4))];
+    String::from_utf8_lossy(bytes).chars().take(limit).map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+/// Most characters of a client's own words that an error repeats.
+const REPEATED: usize = 128;
+
+/// The entry that serves this request, whose number of arguments is right. `arguments` has at least one, as the parser's have.
+#[inline]
+pub fn resolve(arguments: Arguments<'_>) -> Result<&'static Entry, CommandError> {
+    let name = arguments.get(0).unwrap_or_default();
+    let entry = match table::find(name) {
+        Some(Found::Served(entry)) => entry,
+        Some(Found::Unserved(name, reason)) => return Err(CommandError::Unserved { name, reason }),
+        None => return Err(unknown(name, arguments.from(1))),
+    };
+    if !entry.subcommands.is_empty()
+        && let Some(name) = arguments.get(1)
+    {
+        return resolve_subcommand(entry, name, arguments.len());
+    }
+    if entry.accepts(arguments.len()) { Ok(entry) } else { Err(CommandError::WrongArity(entry.name)) }
+}
+
+fn resolve_subcommand(container: &'static Entry, name: &[u8], count: usize) -> Result<&'static Entry, CommandError> {
+    match container.subcommand(name) {
+        Some(entry) if entry.accepts(count) => Ok(entry),
+        Some(entry) => Err(CommandError::WrongArity(entry.name)),
+        None => Err(match table::find_unserved_subcommand(container, name) {
+            Some((name, reason)) => CommandError::Unserved { name, reason },
+            None => CommandError::UnknownSubcommand { container: container.name, name: printable(name, REPEATED) },
+        }),
+    }
+}
+
+fn unknown(name: &[u8], arguments: Arguments<'_>) -> CommandError {
+    // What an HTTP request would begin its lines with, as Redis has it.
+    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+        return CommandError::CrossProtocol;
+    }
+    let mut repeated = String::new();
+    for argument in arguments.iter() {
+        let Some(room) = REPEATED.checked_sub(repeated.chars().count()).filter(|room| *room > 0) else { break };
+        repeated.push('\'');
+        repeated.push_str(&printable(argument, room));
+        repeated.push_str("' ");
+    }
+    CommandError::Unknown { name: printable(name, REPEATED), arguments: repeated }
+}
+
+impl<'a> Command<'a> {
+    /// What the request `arguments` means. The same as [`resolve`], then the entry's `parse`.
+    #[inline]
+    pub fn parse(arguments: Arguments<'a>) -> Result<Command<'a>, CommandError> {
+        let entry = resolve(arguments)?;
+        (entry.parse)(entry, arguments)
+    }
+}
+
+type Parsed<'a> = Result<Command<'a>, CommandError>;

@@ -1,0 +1,229 @@
+//! Commands on the server, on the cluster, and those that only Rheostat has.
+
+use super::keys::pattern;
+use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
+use crate::resp::number::parse_i64;
+use crate::resp::table::catalogue::{Catalogue, Filter};
+use crate::resp::table::{self, Found};
+use rheostat_core::operation::Level;
+use rheostat_core::slots::SLOTS;
+
+/// WAIT: waits until data centers have this session's writes on disk; answers how many have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// How many other data centers.
+    pub data_centers: u8,
+    /// How long at most, in milliseconds; `None` (0 in the request) is as long as the server allows.
+    pub timeout_ms: Option<u64>,
+}
+
+/// CLUSTER's subcommands, except HELP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClusterCommand<'a> {
+    /// Slot ranges with their nodes, as an array.
+    Slots,
+    /// Slot ranges with their nodes, as maps.
+    Shards,
+    /// One line per node.
+    Nodes,
+    /// The cluster's state.
+    Info,
+    /// This node's id.
+    MyId,
+    /// The slot of a key: [`rheostat_core::slots::slot`].
+    KeySlot(&'a [u8]),
+    /// Number of keys in a slot.
+    CountKeysInSlot(u16),
+}
+
+/// RHEO's subcommands, except HELP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RheoCommand<'a> {
+    /// The connection's session.
+    Session(SessionCommand<'a>),
+    /// The level of this connection's reads from now on; `None` asks for it.
+    Level(Option<Level>),
+    /// The version chain of a key, and why each version is visible or not.
+    Explain(&'a [u8]),
+    /// Nodes, links and lags.
+    Status,
+    /// The level, staleness bound and version of the last reply on this connection.
+    Quality,
+}
+
+/// RHEO SESSION.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionCommand<'a> {
+    /// The session's token.
+    Get,
+    /// Goes on with the session of this token, and forgets the present one.
+    Resume(&'a [u8]),
+    /// Adds what the session of this token has seen to the present one.
+    Merge(&'a [u8]),
+    /// Begins a new session.
+    Reset,
+}
+
+pub(in crate::resp) fn info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Info(arguments.from(1)))
+}
+
+pub(in crate::resp) fn config_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let patterns = arguments.from(2);
+    patterns.iter().try_for_each(|bytes| pattern(bytes).map(|_| ()))?;
+    Ok(Command::ConfigGet(patterns))
+}
+
+pub(in crate::resp) fn time<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Time)
+}
+
+pub(in crate::resp) fn db_size<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::DbSize)
+}
+
+pub(in crate::resp) fn wait<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let data_centers = parse_i64(arguments.at(1)).ok_or(CommandError::NotAnInteger)?;
+    let timeout = parse_i64(arguments.at(2));
+    let timeout = timeout.ok_or_else(|| CommandError::Other("ERR timeout is not an integer or out of range".into()))?;
+    let timeout = u64::try_from(timeout).map_err(|_| CommandError::Other("ERR timeout is negative".into()))?;
+    let data_centers = data_centers.clamp(0, u8::MAX.into()) as u8;
+    Ok(Command::Wait(Wait { data_centers, timeout_ms: (timeout > 0).then_some(timeout) }))
+}
+
+pub(in crate::resp) fn help<'a>(entry: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Help(entry))
+}
+
+/// For containers that mean nothing without a subcommand; their arity says so first.
+pub(in crate::resp) fn container<'a>(entry: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Err(CommandError::WrongArity(entry.name))
+}
+
+pub(in crate::resp) fn command<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Catalogue(Catalogue::All))
+}
+
+pub(in crate::resp) fn command_count<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Catalogue(Catalogue::Count))
+}
+
+pub(in crate::resp) fn command_info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let names = arguments.from(2);
+    Ok(Command::Catalogue(if names.is_empty() { Catalogue::All } else { Catalogue::Info(names) }))
+}
+
+pub(in crate::resp) fn command_docs<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Catalogue(Catalogue::Docs(arguments.from(2))))
+}
+
+pub(in crate::resp) fn command_list<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let filter = match arguments.len() {
+        2 => Filter::None,
+        5 if arguments.at(2).eq_ignore_ascii_case(b"filterby") => {
+            let (by, value) = (arguments.at(3), arguments.at(4));
+            match by {
+                _ if by.eq_ignore_ascii_case(b"module") => Filter::Module,
+                _ if by.eq_ignore_ascii_case(b"aclcat") => Filter::Category(value),
+                _ if by.eq_ignore_ascii_case(b"pattern") => Filter::Pattern(pattern(value)?),
+                _ => return Err(CommandError::Syntax),
+            }
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(Command::Catalogue(Catalogue::List(filter)))
+}
+
+/// The entry of the request within a COMMAND GETKEYS, and the request itself.
+fn inner_request<'a>(arguments: Arguments<'a>) -> Result<(table::Keys, Arguments<'a>), CommandError> {
+    let inner = arguments.from(2);
+    let error = |text: &'static str| CommandError::Other(text.into());
+    let Some(Found::Served(entry)) = inner.get(0).and_then(table::find) else { return Err(error("ERR Invalid command specified")) };
+    let entry = inner.get(1).and_then(|name| entry.subcommand(name)).unwrap_or(entry);
+    match entry.keys {
+        None => Err(error("ERR The command has no key arguments")),
+        Some(_) if !entry.accepts(inner.len()) => Err(error("ERR Invalid number of arguments specified for command")),
+        Some(keys) => Ok((keys, inner)),
+    }
+}
+
+pub(in crate::resp) fn command_get_keys<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let (keys, request) = inner_request(arguments)?;
+    Ok(Command::Catalogue(Catalogue::Keys(keys, request)))
+}
+
+pub(in crate::resp) fn command_get_keys_and_flags<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let (keys, request) = inner_request(arguments)?;
+    Ok(Command::Catalogue(Catalogue::KeysAndFlags(keys, request)))
+}
+
+pub(in crate::resp) fn cluster_slots<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Cluster(ClusterCommand::Slots))
+}
+
+pub(in crate::resp) fn cluster_shards<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Cluster(ClusterCommand::Shards))
+}
+
+pub(in crate::resp) fn cluster_nodes<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Cluster(ClusterCommand::Nodes))
+}
+
+pub(in crate::resp) fn cluster_info<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Cluster(ClusterCommand::Info))
+}
+
+pub(in crate::resp) fn cluster_my_id<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Cluster(ClusterCommand::MyId))
+}
+
+pub(in crate::resp) fn cluster_key_slot<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Cluster(ClusterCommand::KeySlot(arguments.at(2))))
+}
+
+pub(in crate::resp) fn cluster_count_keys_in_slot<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let number = parse_i64(arguments.at(2)).ok_or(CommandError::NotAnInteger)?;
+    let slot = u16::try_from(number).ok().filter(|slot| *slot < SLOTS);
+    Ok(Command::Cluster(ClusterCommand::CountKeysInSlot(slot.ok_or_else(|| CommandError::Other("ERR Invalid slot".into()))?)))
+}
+
+pub(in crate::resp) fn rheo_session<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let action = arguments.at(2);
+    let session = match (action, arguments.get(3)) {
+        (_, None) if action.eq_ignore_ascii_case(b"get") => SessionCommand::Get,
+        (_, None) if action.eq_ignore_ascii_case(b"reset") => SessionCommand::Reset,
+        (_, Some(token)) if action.eq_ignore_ascii_case(b"resume") => SessionCommand::Resume(token),
+        (_, Some(token)) if action.eq_ignore_ascii_case(b"merge") => SessionCommand::Merge(token),
+        _ => return Err(CommandError::Syntax),
+    };
+    if arguments.len() > 4 {
+        return Err(CommandError::WrongArity(entry.name));
+    }
+    Ok(Command::Rheo(RheoCommand::Session(session)))
+}
+
+pub(in crate::resp) fn rheo_level<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    if arguments.len() > 3 {
+        return Err(CommandError::WrongArity(entry.name));
+    }
+    let level = match arguments.get(2) {
+        None => None,
+        Some(name) => Some(std::str::from_utf8(name).ok().and_then(Level::from_name).ok_or_else(|| {
+            let levels = [Level::Eventual, Level::Causal].map(Level::name).join(" and ");
+            CommandError::Other(format!("ERR there is no level '{}', the levels are {levels}", printable(name, REPEATED)).into())
+        })?),
+    };
+    Ok(Command::Rheo(RheoCommand::Level(level)))
+}
+
+pub(in crate::resp) fn rheo_explain<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Rheo(RheoCommand::Explain(arguments.at(2))))
+}
+
+pub(in crate::resp) fn rheo_status<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Rheo(RheoCommand::Status))
+}
+
+pub(in crate::resp) fn rheo_quality<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Rheo(RheoCommand::Quality))
+}

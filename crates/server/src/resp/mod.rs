@@ -1,0 +1,26 @@
+//! RESP, the protocol of Redis' clients, as pure functions: bytes to commands, replies to bytes.
+//!
+//! Nothing here does I/O, reads a clock, or knows a keyspace. A connection's way through the room:
+//!
+//! 1. It reads what has arrived into one buffer and calls [`Parser::next`] until no whole request is left, then drops
+//!    [`Parser::consume`] bytes from the front.
+//! 2. [`Command::parse`] turns each request's [`Arguments`] into a typed command, or into an error to be answered. Where a
+//!    connection must first authenticate, [`resolve`] and the entry's flags come before.
+//! 3. It executes the command and writes the reply with [`ReplyWriter`]. What the table of commands can answer by itself,
+//!    [`Command::Catalogue`] and [`Command::Help`], needs nothing else.
+//!
+//! [`table`] is the one list of commands: arity, flags, keys, documentation, and why what is missing is missing.
+
+pub mod arguments;
+pub mod command;
+pub mod glob;
+mod inline;
+pub mod number;
+pub mod parser;
+pub mod reply;
+pub mod table;
+
+pub use arguments::{Arguments, encode_request};
+pub use command::{Command, CommandError, resolve};
+pub use parser::{Limits, Parser, ProtocolError};
+pub use reply::{ReplyWriter, RespVersion};

@@ -1,0 +1,66 @@
+//! docs/commands.md, made from the table.
+
+use super::{COMMANDS, Entry, Group, Reason, UNSERVED};
+use std::fmt::Write as _;
+
+const HEAD: &str = "# Commands
+
+This page is made from the server's table of commands; `RHEOSTAT_BLESS=1 cargo test -p rheostat-server --test resp_table` writes it anew.
+
+Rheostat speaks RESP2 and RESP3. A command that is served does what it does in Redis 7, except where this page says otherwise. A command that
+is not served answers with an error that gives the reason, never with something weaker.
+
+- Reads and writes belong to the connection's session and have the level that `RHEO LEVEL` says.
+- `MGET` is one read-only transaction: its values are of one snapshot, whatever partitions the keys are on.
+- `MSET` writes all its keys together if they are of one partition, and else fails with `CROSSSLOT`.
+- An expiry is a point in time that is stored with the value, so that all data centers agree on it.
+- `SELECT` takes a keyspace's number or its name.
+- `WAIT` counts data centers that have this session's writes on disk.
+";
+
+/// Options of commands that are served, which are not served.
+const OPTIONS: &[(&str, Reason)] = &[("SET … NX", Reason::ConditionalWrite), ("SET … XX", Reason::ConditionalWrite)];
+
+fn heading(group: Group) -> &'static str {
+    match group {
+        Group::String => "Values",
+        Group::Generic => "Keys",
+        Group::Connection => "Connection",
+        Group::Server => "Server",
+        Group::Cluster => "Cluster",
+        Group::Rheostat => "Rheostat's own",
+    }
+}
+
+/// The whole of docs/commands.md.
+pub fn commands_markdown() -> String {
+    let mut out = HEAD.to_owned();
+    for group in Group::ALL {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\n## {}\n\n| command | what it does | since |\n|---|---|---|\n", heading(group));
+        for entry in COMMANDS.iter().filter(|entry| entry.group == group) {
+            if entry.subcommands.is_empty() || entry.accepts(1) {
+                row(entry, &mut out);
+            }
+            entry.subcommands.iter().for_each(|subcommand| row(subcommand, &mut out));
+        }
+    }
+    out.push_str("\n\"Since\" is the Redis version that first had the command, and for `RHEO` the Rheostat version.\n");
+    out.push_str("\n## Not served\n\n| commands | why |\n|---|---|\n");
+    for (option, reason) in OPTIONS {
+        let _ = writeln!(out, "| `{option}` | {} |", sentence(*reason));
+    }
+    for unserved in UNSERVED {
+        let names: Vec<_> = unserved.names.iter().map(|name| format!("`{}`", name.to_uppercase().replace('|', " "))).collect();
+        let _ = writeln!(out, "| {} | {} |", names.join(" "), sentence(unserved.reason));
+    }
+    out
+}
+
+fn row(entry: &Entry, out: &mut String) {
+    let _ = writeln!(out, "| `{}` | {} | {} |", entry.syntax().replace('|', "\\|"), entry.summary, entry.since);
+}
+
+fn sentence(reason: Reason) -> String {
+    reason.to_string().replace('|', "\\|")
+}

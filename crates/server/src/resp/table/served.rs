@@ -1,0 +1,396 @@
+//! The commands that are served.
+
+use super::{Argument, Entry, Flags, Group, Keys, Kind, Parse};
+use crate::resp::command::parse;
+
+impl Entry {
+    const fn new(name: &'static str, arity: i8, flags: Flags, group: Group, since: &'static str, parse: Parse) -> Entry {
+        Entry { name, arity, flags, keys: None, group, since, summary: "", complexity: "O(1)", arguments: &[], tips: &[], subcommands: &[], parse }
+    }
+
+    const fn string(name: &'static str, arity: i8, flags: Flags, since: &'static str, parse: Parse) -> Entry {
+        Entry::new(name, arity, flags, Group::String, since, parse)
+    }
+
+    const fn generic(name: &'static str, arity: i8, flags: Flags, since: &'static str, parse: Parse) -> Entry {
+        Entry::new(name, arity, flags, Group::Generic, since, parse)
+    }
+
+    const fn connection(name: &'static str, arity: i8, flags: Flags, since: &'static str, parse: Parse) -> Entry {
+        Entry::new(name, arity, flags, Group::Connection, since, parse)
+    }
+
+    const fn server(name: &'static str, arity: i8, flags: Flags, since: &'static str, parse: Parse) -> Entry {
+        Entry::new(name, arity, flags, Group::Server, since, parse)
+    }
+
+    const fn cluster(name: &'static str, arity: i8, flags: Flags, since: &'static str, parse: Parse) -> Entry {
+        Entry::new(name, arity, flags, Group::Cluster, since, parse)
+    }
+
+    const fn own(name: &'static str, arity: i8, flags: Flags, parse: Parse) -> Entry {
+        Entry::new(name, arity, flags, Group::Rheostat, "0.1.0", parse)
+    }
+
+    const fn does(self, summary: &'static str) -> Entry {
+        Entry { summary, ..self }
+    }
+
+    const fn costs(self, complexity: &'static str) -> Entry {
+        Entry { complexity, ..self }
+    }
+
+    const fn takes(self, arguments: &'static [Argument]) -> Entry {
+        Entry { arguments, ..self }
+    }
+
+    /// All arguments but the name are keys.
+    const fn on_keys(self, access: &'static [&'static str]) -> Entry {
+        Entry { keys: Some(Keys { first: 1, last: -1, step: 1, access }), arguments: &[KEYS], ..self }
+    }
+
+    /// The first argument is the key, and the only one that documentation names so far.
+    const fn on_key(self, access: &'static [&'static str]) -> Entry {
+        Entry { keys: Some(Keys { first: 1, last: 1, step: 1, access }), arguments: &[KEY], ..self }
+    }
+
+    const fn hints(self, tips: &'static [&'static str]) -> Entry {
+        Entry { tips, ..self }
+    }
+
+    const fn contains(self, subcommands: &'static [Entry]) -> Entry {
+        Entry { subcommands, complexity: "Depends on the subcommand", ..self }
+    }
+}
+
+const KEY: Argument = Argument::new("key", Kind::Key);
+const KEYS: Argument = KEY.multiple();
+const VALUE: Argument = Argument::new("value", Kind::String);
+const SECONDS: Argument = Argument::new("seconds", Kind::Integer);
+const MILLISECONDS: Argument = Argument::new("milliseconds", Kind::Integer);
+const UNIX_SECONDS: Argument = Argument::new("unix-time-seconds", Kind::UnixTime);
+const UNIX_MILLISECONDS: Argument = Argument::new("unix-time-milliseconds", Kind::UnixTime);
+const PATTERN: Argument = Argument::new("pattern", Kind::Pattern);
+const ON_OR_OFF: Argument = Argument::one_of("enabled", &[Argument::token("on", "ON"), Argument::token("off", "OFF")]);
+const COMMAND_NAMES: Argument = Argument::new("command-name", Kind::String).optional().multiple();
+const REQUEST: &[Argument] = &[Argument::new("command", Kind::String), Argument::new("arg", Kind::String).optional().multiple()];
+const EXPIRE_CONDITION: Argument = Argument::one_of(
+    "condition",
+    &[Argument::token("nx", "NX"), Argument::token("xx", "XX"), Argument::token("gt", "GT"), Argument::token("lt", "LT")],
+)
+.optional();
+
+const READ: Flags = Flags::READONLY.and(Flags::FAST);
+const WRITE: Flags = Flags::WRITE.and(Flags::FAST);
+const FAST: Flags = Flags::FAST;
+const SLOW: Flags = Flags::NONE;
+const OPEN: Flags = Flags::FAST.and(Flags::NO_AUTH);
+
+/// What is done to keys, in Redis' words.
+const READS: &[&str] = &["RO", "access"];
+const LOOKS: &[&str] = &["RO"];
+const OVERWRITES: &[&str] = &["OW", "update"];
+const READS_AND_WRITES: &[&str] = &["RW", "access", "update"];
+const UPDATES: &[&str] = &["RW", "update"];
+const REMOVES: &[&str] = &["RM", "delete"];
+const READS_AND_REMOVES: &[&str] = &["RW", "access", "delete"];
+
+/// Each key is served for itself: a client may cut the request by slots and add up the answers.
+const ADDED_UP: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
+const VARYING: &[&str] = &["nondeterministic_output"];
+const HELP: &str = "Says what the subcommands are";
+const PER_KEY: &str = "O(N) where N is the number of keys";
+const PER_COMMAND: &str = "O(N) where N is the number of commands";
+
+/// Every command that is served, by group and then by name.
+pub static COMMANDS: &[Entry] = &[
+    Entry::string("get", 2, READ, "1.0.0", parse::get).does("Returns the value of a key").on_key(READS),
+    Entry::string("getdel", 2, WRITE, "6.2.0", parse::get_del).does("Returns the value of a key and deletes it").on_key(READS_AND_REMOVES),
+    Entry::string("getex", -2, WRITE, "6.2.0", parse::get_ex)
+        .does("Returns the value of a key and changes its expiry")
+        .on_key(READS_AND_WRITES)
+        .takes(&[
+            KEY,
+            Argument::one_of(
+                "expiration",
+                &[
+                    SECONDS.after("EX"),
+                    MILLISECONDS.after("PX"),
+                    UNIX_SECONDS.after("EXAT"),
+                    UNIX_MILLISECONDS.after("PXAT"),
+                    Argument::token("persist", "PERSIST"),
+                ],
+            )
+            .optional(),
+        ]),
+    Entry::string("getset", 3, WRITE, "1.0.0", parse::get_set)
+        .does("Sets the value of a key and returns the one before")
+        .on_key(READS_AND_WRITES)
+        .takes(&[KEY, VALUE]),
+    Entry::string("mget", -2, READ, "1.0.0", parse::multi_get).does("Returns the values of keys, all of one snapshot").costs(PER_KEY).on_keys(READS),
+    Entry {
+        keys: Some(Keys { first: 1, last: -1, step: 2, access: OVERWRITES }),
+        ..Entry::string("mset", -3, Flags::WRITE, "1.0.1", parse::multi_set)
+    }
+    .does("Sets the values of keys of one partition, all together")
+    .costs(PER_KEY)
+    .takes(&[Argument::block("data", &[KEY, VALUE]).multiple()]),
+    Entry::string("psetex", 4, Flags::WRITE, "2.6.0", parse::pset_ex)
+        .does("Sets the value of a key that expires after so many milliseconds")
+        .on_key(OVERWRITES)
+        .takes(&[KEY, MILLISECONDS, VALUE]),
+    Entry::string("set", -3, Flags::WRITE, "1.0.0", parse::set).does("Sets the value of a key").on_key(READS_AND_WRITES).takes(&[
+        KEY,
+        VALUE,
+        Argument::token("get", "GET").optional(),
+        Argument::one_of(
+            "expiration",
+            &[
+                SECONDS.after("EX"),
+                MILLISECONDS.after("PX"),
+                UNIX_SECONDS.after("EXAT"),
+                UNIX_MILLISECONDS.after("PXAT"),
+                Argument::token("keepttl", "KEEPTTL"),
+            ],
+        )
+        .optional(),
+    ]),
+    Entry::string("setex", 4, Flags::WRITE, "2.0.0", parse::set_ex)
+        .does("Sets the value of a key that expires after so many seconds")
+        .on_key(OVERWRITES)
+        .takes(&[KEY, SECONDS, VALUE]),
+    Entry::string("strlen", 2, READ, "2.2.0", parse::str_len).does("Returns the length of a value in bytes, 0 without a key").on_key(LOOKS),
+    Entry::generic("del", -2, Flags::WRITE, "1.0.0", parse::delete)
+        .does("Deletes keys and returns how many were there")
+        .costs(PER_KEY)
+        .on_keys(REMOVES)
+        .hints(ADDED_UP),
+    Entry::generic("exists", -2, READ, "1.0.0", parse::exists)
+        .does("Returns how many of the keys are there")
+        .costs(PER_KEY)
+        .on_keys(LOOKS)
+        .hints(ADDED_UP),
+    Entry::generic("expire", -3, WRITE, "1.0.0", parse::expire).does("Lets a key expire after so many seconds").on_key(UPDATES).takes(&[
+        KEY,
+        SECONDS,
+        EXPIRE_CONDITION,
+    ]),
+    Entry::generic("expireat", -3, WRITE, "1.2.0", parse::expire_at).does("Lets a key expire at a time given in seconds").on_key(UPDATES).takes(&[
+        KEY,
+        UNIX_SECONDS,
+        EXPIRE_CONDITION,
+    ]),
+    Entry::generic("expiretime", 2, READ, "7.0.0", parse::expire_time)
+        .does("Returns when a key expires, in seconds; -1 if never, -2 without a key")
+        .on_key(READS),
+    Entry::generic("persist", 2, WRITE, "2.2.0", parse::persist).does("Takes the expiry from a key").on_key(UPDATES),
+    Entry::generic("pexpire", -3, WRITE, "2.6.0", parse::pexpire).does("Lets a key expire after so many milliseconds").on_key(UPDATES).takes(&[
+        KEY,
+        MILLISECONDS,
+        EXPIRE_CONDITION,
+    ]),
+    Entry::generic("pexpireat", -3, WRITE, "2.6.0", parse::pexpire_at)
+        .does("Lets a key expire at a time given in milliseconds")
+        .on_key(UPDATES)
+        .takes(&[KEY, UNIX_MILLISECONDS, EXPIRE_CONDITION]),
+    Entry::generic("pexpiretime", 2, READ, "7.0.0", parse::pexpire_time)
+        .does("Returns when a key expires, in milliseconds; -1 if never, -2 without a key")
+        .on_key(READS),
+    Entry::generic("pttl", 2, READ, "2.6.0", parse::pttl)
+        .does("Returns how many milliseconds a key has left; -1 if it does not expire, -2 without a key")
+        .on_key(READS)
+        .hints(VARYING),
+    Entry::generic("scan", -2, Flags::READONLY, "2.8.0", parse::scan)
+        .does("Returns a page of keys, and the cursor to go on from")
+        .costs("O(1) for a page of bounded size, O(N) for all N keys")
+        .takes(&[
+            Argument::new("cursor", Kind::Integer),
+            PATTERN.after("MATCH").optional(),
+            Argument::new("count", Kind::Integer).after("COUNT").optional(),
+            Argument::new("type", Kind::String).after("TYPE").optional(),
+        ])
+        .hints(VARYING),
+    Entry::generic("touch", -2, READ, "3.2.1", parse::exists)
+        .does("Returns how many of the keys are there, as EXISTS does: access leaves no trace")
+        .costs(PER_KEY)
+        .on_keys(LOOKS)
+        .hints(ADDED_UP),
+    Entry::generic("ttl", 2, READ, "1.0.0", parse::ttl)
+        .does("Returns how many seconds a key has left; -1 if it does not expire, -2 without a key")
+        .on_key(READS)
+        .hints(VARYING),
+    Entry::generic("type", 2, READ, "1.0.0", parse::type_of).does("Returns `string`, or `none` without a key").on_key(LOOKS),
+    Entry::generic("unlink", -2, WRITE, "4.0.0", parse::delete)
+        .does("Deletes keys and returns how many were there, as DEL does")
+        .costs(PER_KEY)
+        .on_keys(REMOVES)
+        .hints(ADDED_UP),
+    Entry::generic("wait", 3, Flags::BLOCKING, "3.0.0", parse::wait)
+        .does("Waits until so many other data centers have this session's writes on disk, and returns how many have")
+        .takes(&[Argument::new("numdatacenters", Kind::Integer), Argument::new("timeout", Kind::Integer)]),
+    Entry::connection("auth", -2, OPEN, "1.0.0", parse::auth)
+        .does("Authenticates the connection")
+        .takes(&[Argument::new("username", Kind::String).optional(), Argument::new("password", Kind::String)]),
+    Entry::connection("client", -2, SLOW, "2.4.0", parse::container).does("Is about connections").contains(&[
+        Entry::connection("client|getname", 2, SLOW, "2.6.9", parse::client_get_name).does("Returns the connection's name"),
+        Entry::connection("client|help", 2, SLOW, "5.0.0", parse::help).does(HELP),
+        Entry::connection("client|id", 2, SLOW, "5.0.0", parse::client_id).does("Returns the connection's number"),
+        Entry::connection("client|info", 2, SLOW, "6.2.0", parse::client_info).does("Describes the connection").hints(VARYING),
+        Entry::connection("client|list", -2, Flags::ADMIN, "2.4.0", parse::client_list)
+            .does("Describes connections, one on a line")
+            .costs("O(N) where N is the number of connections")
+            .takes(&[Argument::one_of(
+                "selection",
+                &[
+                    Argument::one_of(
+                        "client-type",
+                        &[
+                            Argument::token("normal", "NORMAL"),
+                            Argument::token("master", "MASTER"),
+                            Argument::token("replica", "REPLICA"),
+                            Argument::token("pubsub", "PUBSUB"),
+                        ],
+                    )
+                    .after("TYPE"),
+                    Argument::new("client-id", Kind::Integer).after("ID").multiple(),
+                ],
+            )
+            .optional()])
+            .hints(VARYING),
+        Entry::connection("client|no-evict", 3, Flags::ADMIN, "7.0.0", parse::client_no_evict)
+            .does("Has no effect: connections are not evicted")
+            .takes(&[ON_OR_OFF]),
+        Entry::connection("client|no-touch", 3, SLOW, "7.2.0", parse::client_no_touch)
+            .does("Has no effect: access leaves no trace")
+            .takes(&[ON_OR_OFF]),
+        Entry::connection("client|setinfo", 4, SLOW, "7.2.0", parse::client_set_info).does("Says which client library the connection is from").takes(
+            &[Argument::one_of(
+                "attribute",
+                &[Argument::new("libname", Kind::String).after("LIB-NAME"), Argument::new("libver", Kind::String).after("LIB-VER")],
+            )],
+        ),
+        Entry::connection("client|setname", 3, SLOW, "2.6.9", parse::client_set_name)
+            .does("Names the connection")
+            .takes(&[Argument::new("connection-name", Kind::String)]),
+    ]),
+    Entry::connection("echo", 2, FAST, "1.0.0", parse::echo).does("Returns the message").takes(&[Argument::new("message", Kind::String)]),
+    Entry::connection("hello", -1, OPEN, "6.0.0", parse::hello)
+        .does("Chooses the version of RESP, authenticates and names the connection, and returns what the server is")
+        .takes(&[Argument::block(
+            "arguments",
+            &[
+                Argument::new("protover", Kind::Integer),
+                Argument::block("credentials", &[Argument::new("username", Kind::String), Argument::new("password", Kind::String)])
+                    .after("AUTH")
+                    .optional(),
+                Argument::new("clientname", Kind::String).after("SETNAME").optional(),
+            ],
+        )
+        .optional()]),
+    Entry::connection("ping", -1, FAST, "1.0.0", parse::ping)
+        .does("Returns `PONG`, or the message")
+        .takes(&[Argument::new("message", Kind::String).optional()]),
+    Entry::connection("quit", -1, OPEN, "1.0.0", parse::quit).does("Closes the connection"),
+    Entry::connection("reset", 1, OPEN, "6.2.0", parse::reset).does("Makes the connection as it was when it was opened, with a new session"),
+    Entry::connection("select", 2, FAST, "1.0.0", parse::select)
+        .does("Chooses the keyspace")
+        .takes(&[Argument::one_of("keyspace", &[Argument::new("index", Kind::Integer), Argument::new("name", Kind::String)])]),
+    Entry::server("command", -1, SLOW, "2.8.13", parse::command).does("Describes all commands").contains(&[
+        Entry::server("command|count", 2, SLOW, "2.8.13", parse::command_count).does("Returns the number of commands that are served"),
+        Entry::server("command|docs", -2, SLOW, "7.0.0", parse::command_docs).does("Documents commands").costs(PER_COMMAND).takes(&[COMMAND_NAMES]),
+        Entry::server("command|getkeys", -3, SLOW, "2.8.13", parse::command_get_keys)
+            .does("Returns the keys of a request")
+            .costs("O(N) where N is the number of arguments")
+            .takes(REQUEST),
+        Entry::server("command|getkeysandflags", -3, SLOW, "7.0.0", parse::command_get_keys_and_flags)
+            .does("Returns the keys of a request and what is done to each")
+            .costs("O(N) where N is the number of arguments")
+            .takes(REQUEST),
+        Entry::server("command|help", 2, SLOW, "5.0.0", parse::help).does(HELP),
+        Entry::server("command|info", -2, SLOW, "2.8.13", parse::command_info).does("Describes commands").costs(PER_COMMAND).takes(&[COMMAND_NAMES]),
+        Entry::server("command|list", -2, SLOW, "7.0.0", parse::command_list).does("Returns the names of commands").costs(PER_COMMAND).takes(&[
+            Argument::one_of(
+                "filterby",
+                &[
+                    Argument::new("module-name", Kind::String).after("MODULE"),
+                    Argument::new("category", Kind::String).after("ACLCAT"),
+                    PATTERN.after("PATTERN"),
+                ],
+            )
+            .after("FILTERBY")
+            .optional(),
+        ]),
+    ]),
+    Entry::server("config", -2, SLOW, "2.0.0", parse::container).does("Is about the configuration").contains(&[
+        Entry::server("config|get", -3, Flags::ADMIN, "2.0.0", parse::config_get)
+            .does("Returns options whose names match a pattern")
+            .costs("O(N) where N is the number of options")
+            .takes(&[PATTERN.multiple()]),
+        Entry::server("config|help", 2, SLOW, "5.0.0", parse::help).does(HELP),
+    ]),
+    Entry::server("dbsize", 1, READ, "1.0.0", parse::db_size)
+        .does("Returns the number of keys in the keyspace")
+        .costs("O(N) where N is the number of partitions"),
+    Entry::server("info", -1, SLOW, "1.0.0", parse::info)
+        .does("Describes the server's state")
+        .takes(&[Argument::new("section", Kind::String).optional().multiple()])
+        .hints(VARYING),
+    Entry::server("time", 1, FAST, "2.6.0", parse::time).does("Returns the server's time in seconds and microseconds").hints(VARYING),
+    Entry::cluster("cluster", -2, SLOW, "3.0.0", parse::container).does("Is about where keys are").contains(&[
+        Entry::cluster("cluster|countkeysinslot", 3, SLOW, "3.0.0", parse::cluster_count_keys_in_slot)
+            .does("Returns the number of keys in a slot")
+            .costs("O(N) where N is the number of keys in the slot")
+            .takes(&[Argument::new("slot", Kind::Integer)]),
+        Entry::cluster("cluster|help", 2, SLOW, "5.0.0", parse::help).does(HELP),
+        Entry::cluster("cluster|info", 2, SLOW, "3.0.0", parse::cluster_info).does("Describes the cluster's state").hints(VARYING),
+        Entry::cluster("cluster|keyslot", 3, SLOW, "3.0.0", parse::cluster_key_slot)
+            .does("Returns the slot that a key is in")
+            .costs("O(N) where N is the length of the key")
+            .takes(&[Argument::new("name", Kind::String)]),
+        Entry::cluster("cluster|myid", 2, SLOW, "3.0.0", parse::cluster_my_id).does("Returns this node's id"),
+        Entry::cluster("cluster|nodes", 2, SLOW, "3.0.0", parse::cluster_nodes)
+            .does("Describes nodes, one on a line")
+            .costs("O(N) where N is the number of nodes")
+            .hints(VARYING),
+        Entry::cluster("cluster|shards", 2, SLOW, "7.0.0", parse::cluster_shards)
+            .does("Returns which nodes serve which slots, as maps")
+            .costs("O(N) where N is the number of nodes")
+            .hints(VARYING),
+        Entry::cluster("cluster|slots", 2, SLOW, "3.0.0", parse::cluster_slots)
+            .does("Returns which nodes serve which slots")
+            .costs("O(N) where N is the number of nodes")
+            .hints(VARYING),
+    ]),
+    Entry::cluster("readonly", 1, FAST, "3.0.0", parse::read_only).does("Has no effect: every node serves reads"),
+    Entry::cluster("readwrite", 1, FAST, "3.0.0", parse::read_write).does("Has no effect: every node serves reads and writes"),
+    Entry::own("rheo", -2, SLOW, parse::container).does("Is what only Rheostat has").contains(&[
+        Entry {
+            keys: Some(Keys { first: 2, last: 2, step: 1, access: READS }),
+            ..Entry::own("rheo|explain", 3, Flags::READONLY, parse::rheo_explain)
+        }
+        .does("Returns the versions of a key, what each depends on, and why it is visible or not")
+        .costs("O(N) where N is the number of versions")
+        .takes(&[KEY])
+        .hints(VARYING),
+        Entry::own("rheo|help", 2, SLOW, parse::help).does(HELP),
+        Entry::own("rheo|level", -2, FAST, parse::rheo_level)
+            .does("Sets, or returns, the level of this connection's reads")
+            .takes(&[Argument::one_of("level", &[Argument::token("eventual", "EVENTUAL"), Argument::token("causal", "CAUSAL")]).optional()]),
+        Entry::own("rheo|quality", 2, FAST, parse::rheo_quality)
+            .does("Returns the level, the staleness bound in milliseconds and the version of the last reply on this connection")
+            .hints(VARYING),
+        Entry::own("rheo|session", -3, FAST, parse::rheo_session)
+            .does("Returns the session's token, goes on with another session, adds another to it, or begins a new one")
+            .costs("O(N) where N is the number of data centers")
+            .takes(&[Argument::one_of(
+                "action",
+                &[
+                    Argument::token("get", "GET"),
+                    Argument::new("token", Kind::String).after("RESUME"),
+                    Argument::new("token", Kind::String).after("MERGE"),
+                    Argument::token("reset", "RESET"),
+                ],
+            )]),
+        Entry::own("rheo|status", 2, SLOW, parse::rheo_status).does("Returns nodes, links and lags").hints(VARYING),
+    ]),
+];
