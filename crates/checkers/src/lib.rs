@@ -9,8 +9,8 @@
 //! | [`causal`] | causal+ consistency of GET and ROTX with last-writer-wins | Definitions 8–14, Observation 7 |
 //! | [`snapshot`] | what one read-only transaction returns is causally consistent | Definitions 17 and 18 |
 //! | [`sessions`] | the four session guarantees, across keys | Definitions 4–7 |
-//! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
 //! | [`durability`] | no acknowledged write is lost, no deleted data comes back | |
+//! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
 //!
 //! Values are unique within a history, so what each read read is known, and every check takes polynomial time. A write
 //! whose reply never came is *unknown*: it may have happened, and it has happened if anybody reads it.

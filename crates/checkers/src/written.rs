@@ -248,35 +248,54 @@ impl<'h> Index<'h> {
                 }
             }
         }
-        let mut ambiguous = Vec::new();
-        for ((key, version), seen) in &found {
-            let fits = |event: &&EventId| {
-                let write = self.history.event(**event);
-                let version_fits = self.version_of(**event).is_none_or(|known| known == *version);
-                version_fits && write.dc == version.origin && write.invoked_us <= seen.at_us
-            };
-            let candidates: Vec<EventId> = self.unplaced_deletes[key.index()].iter().filter(fits).copied().collect();
-            match candidates.as_slice() {
-                [] => {
-                    let what = format!("{} as version {version}, which no delete can have written", self.name(seen));
-                    return Err(self.violation(NO_THIN_AIR, what, &[seen.event]));
+        // Placing one tombstone leaves fewer deletes for the others, also of other keys of the same put: until nothing moves.
+        let mut ambiguous: Vec<(KeyId, VersionId)> = found.keys().copied().collect();
+        loop {
+            let before = ambiguous.len();
+            let mut left = Vec::new();
+            for (key, version) in ambiguous {
+                let seen = &found[&(key, version)];
+                match self.candidates(seen, version).as_slice() {
+                    [] => {
+                        let what = format!("{} as version {version}, which no delete can have written", self.name(seen));
+                        return Err(self.violation(NO_THIN_AIR, what, &[seen.event]));
+                    }
+                    [only] => self.version_of[only.index()] = Some(version),
+                    _ => left.push((key, version)),
                 }
-                [only] => self.version_of[only.index()] = Some(*version),
-                _ => ambiguous.push((*key, *version)),
+            }
+            ambiguous = left;
+            if ambiguous.len() == before {
+                break;
             }
         }
         for key in 0..self.unplaced_deletes.len() {
             let versions = &self.version_of;
             self.unplaced_deletes[key].retain(|event| versions[event.index()].is_none());
             let rest = self.unplaced_deletes[key].len();
-            let here = ambiguous.iter().filter(|(of, _)| of.index() == key).count();
-            if here > rest {
+            let of_key = ambiguous.iter().filter(|(of, _)| of.index() == key);
+            let reads: Vec<Option<EventId>> = of_key.map(|read| found[read].event).collect();
+            if reads.len() > rest {
                 let name = self.history.key_name(KeyId(key as u32));
-                let what = format!("{here} tombstones of {name} were read that {rest} deletes without a reply can have written");
-                return Err(self.violation(NO_THIN_AIR, what, &[]));
+                let what = format!("{} tombstones of {name} were read that {rest} deletes without a reply can have written", reads.len());
+                return Err(self.violation(NO_THIN_AIR, what, &reads));
             }
         }
         Ok(ambiguous)
+    }
+
+    /// The deletes without a reply that may have written the tombstone `version` of `seen`: the one that is known to have
+    /// that version, or all of that data center that were begun by then and have none yet.
+    fn candidates(&self, seen: &Seen, version: VersionId) -> Vec<EventId> {
+        let fits = |event: &EventId| {
+            let write = self.history.event(*event);
+            write.dc == version.origin && write.invoked_us <= seen.at_us
+        };
+        let fitting: Vec<EventId> = self.unplaced_deletes[seen.key.index()].iter().copied().filter(fits).collect();
+        match fitting.iter().find(|event| self.version_of(**event) == Some(version)) {
+            Some(placed) => vec![*placed],
+            None => fitting.into_iter().filter(|event| self.version_of(*event).is_none()).collect(),
+        }
     }
 
     fn collect_known(&mut self, ambiguous: Vec<(KeyId, VersionId)>) -> Result<(), Violation> {

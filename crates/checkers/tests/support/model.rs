@@ -23,6 +23,8 @@ struct Model {
     random: Random,
     builder: HistoryBuilder,
     keys: u64,
+    /// One put in so many is refused, one never happens, one happens without a reply.
+    doubt: u64,
     now_us: u64,
     logs: [Vec<Update>; DATA_CENTERS],
     has: [Vector; DATA_CENTERS],
@@ -41,8 +43,10 @@ pub fn history(seed: u64, events: usize, keys: u32, lag: u64) -> History {
     for key in 0..keys {
         builder.key(format!("k{key}").as_bytes());
     }
+    let mut random = Random::new(seed);
     let mut model = Model {
-        random: Random::new(seed),
+        doubt: random.between(4, 40),
+        random,
         builder,
         keys: u64::from(keys),
         now_us: 0,
@@ -156,7 +160,7 @@ impl Model {
         let name = SessionId(session as u64);
         let event = self.builder.begin(name, DcId(dc as u8), self.now_us, Action::Put { items: items.clone() }).expect("the session is idle");
         self.now_us += self.random.between(1, 20);
-        let outcome = self.random.below(20);
+        let outcome = self.random.below(self.doubt);
         if outcome == 0 {
             self.builder.end(event, self.now_us, Outcome::Failed).expect("it is under way");
             return;
