@@ -165,7 +165,12 @@ pub fn decode_token(cluster: ClusterId, keyspace: KeyspaceId, text: &str) -> Res
     }
     let digits = text.trim().strip_prefix(TOKEN_PREFIX).ok_or(TokenError::NotAToken)?;
     let digits: Option<Vec<u8>> = digits.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect();
-    let bytes: Vec<u8> = digits.ok_or(TokenError::NotAToken)?.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)).collect();
+    let digits = digits.ok_or(TokenError::NotAToken)?;
+    let (pairs, odd) = digits.as_chunks::<2>();
+    if !odd.is_empty() {
+        return Err(TokenError::Damaged);
+    }
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
     let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(TokenError::Damaged)?;
     let version = *body.first().ok_or(TokenError::Damaged)?;
     if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {

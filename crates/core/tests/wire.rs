@@ -1,0 +1,221 @@
+//! Everything that is sent or stored comes back as it was, and nothing else is accepted.
+
+use proptest::prelude::*;
+use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
+use rheostat_core::ids::KeyspaceId;
+use rheostat_core::link::LinkFrame;
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Explained, Failure, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::protocol::{Call, Client};
+use rheostat_core::session::{ClusterId, Session, TokenError, decode_token, encode_token};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::wire::{Reader, Wire, WireError};
+
+fn key() -> impl Strategy<Value = Key> {
+    prop::collection::vec(any::<u8>(), 0..20).prop_map(Key::from)
+}
+
+fn timestamp() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp::from_bits)
+}
+
+fn version_id() -> impl Strategy<Value = VersionId> {
+    (timestamp(), any::<u8>()).prop_map(|(written, origin)| VersionId { written, origin: DcId(origin) })
+}
+
+fn vector() -> impl Strategy<Value = TimestampVector> {
+    prop::collection::vec((any::<u8>().prop_map(DcId), timestamp()), 0..5).prop_map(|entries| entries.into_iter().collect())
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    (key(), prop::option::of(key()), any::<u64>()).prop_map(|(key, value, expires_ms)| Item { key, value, expires_ms })
+}
+
+fn update() -> impl Strategy<Value = Update<DependencyVector>> {
+    (version_id(), prop::collection::vec(item(), 1..4), vector()).prop_map(|(id, items, meta)| Update {
+        id,
+        items: items.into_iter().collect(),
+        meta: DependencyVector(meta),
+    })
+}
+
+fn level() -> impl Strategy<Value = Level> {
+    prop_oneof![Just(Level::Eventual), Just(Level::Causal)]
+}
+
+fn expiry() -> impl Strategy<Value = Expiry> {
+    prop_oneof![Just(Expiry::Never), any::<u64>().prop_map(Expiry::At), Just(Expiry::Keep)]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        (key(), level()).prop_map(|(key, level)| Operation::Get { key, level }),
+        prop::collection::vec(item(), 0..3).prop_map(|items| Operation::Put { items: items.into_iter().collect() }),
+        (key(), key(), expiry()).prop_map(|(key, value, expiry)| Operation::Change { key, change: Change::Set { value, expiry } }),
+        (key(), expiry()).prop_map(|(key, expiry)| Operation::Change { key, change: Change::Expire { expiry, condition: ExpiryCondition::IfLater } }),
+        key().prop_map(|key| Operation::Change { key, change: Change::Delete }),
+        (prop::collection::vec(key(), 0..4), level()).prop_map(|(keys, level)| Operation::ReadTransaction { keys, level }),
+        (any::<u16>(), any::<u32>(), any::<u32>()).prop_map(|(slot, from, limit)| Operation::Scan { slot, from, limit }),
+        (any::<u16>(), any::<u16>()).prop_map(|(first, last)| Operation::Count { first, last }),
+        (timestamp(), any::<u8>()).prop_map(|(upto, data_centers)| Operation::AwaitReplication { upto, data_centers }),
+        key().prop_map(|key| Operation::Explain { key }),
+    ]
+}
+
+fn read() -> impl Strategy<Value = Read> {
+    (prop::option::of(key()), prop::option::of(version_id()), any::<u64>()).prop_map(|(value, version, expires_ms)| Read {
+        value,
+        version,
+        expires_ms,
+    })
+}
+
+fn quality() -> impl Strategy<Value = Quality> {
+    (level(), prop::option::of(any::<u64>())).prop_map(|(level, staleness_ms)| Quality { level, staleness_ms })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        (read(), quality()).prop_map(|(read, quality)| Outcome::Read(read, quality)),
+        version_id().prop_map(Outcome::Written),
+        (read(), prop::option::of(version_id())).prop_map(|(before, version)| Outcome::Changed { before, version }),
+        (prop::collection::vec(read(), 0..4), quality()).prop_map(|(reads, quality)| Outcome::Many(reads, quality)),
+        (prop::collection::vec(key(), 0..4), prop::option::of(any::<u32>())).prop_map(|(keys, next)| Outcome::Page(keys, next)),
+        any::<u64>().prop_map(Outcome::Count),
+        prop::collection::vec(timestamp(), 0..4).prop_map(Outcome::Replicated),
+        (version_id(), ".*").prop_map(|(id, dependencies)| Outcome::Explained(vec![Explained {
+            id,
+            length: Some(3),
+            expires_ms: 0,
+            dependencies,
+            hidden: None
+        }])),
+        ".*".prop_map(|why| Outcome::Failed(Failure::Timeout(why))),
+    ]
+}
+
+fn round_trip<T: Wire + PartialEq + std::fmt::Debug>(value: &T) -> Result<(), TestCaseError> {
+    let bytes = value.to_bytes();
+    prop_assert_eq!(&T::from_bytes(&bytes).unwrap(), value);
+    for cut in 0..bytes.len() {
+        prop_assert!(T::from_bytes(&bytes[..cut]).is_err(), "accepted when cut at {} of {}", cut, bytes.len());
+    }
+    let mut longer = bytes;
+    longer.push(0);
+    prop_assert_eq!(T::from_bytes(&longer), Err(WireError::TrailingBytes));
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn operations_round_trip(operation in operation()) {
+        round_trip(&operation)?;
+    }
+
+    #[test]
+    fn outcomes_round_trip(outcome in outcome()) {
+        round_trip(&outcome)?;
+    }
+
+    #[test]
+    fn link_frames_round_trip(updates in prop::collection::vec(update(), 0..3), after in timestamp(), through in timestamp()) {
+        round_trip(&LinkFrame::Batch { after, through, updates })?;
+        round_trip(&LinkFrame::<DependencyVector>::Resume { received: after })?;
+        round_trip(&LinkFrame::<DependencyVector>::Acknowledge { durable: through })?;
+    }
+
+    #[test]
+    fn versions_round_trip(id in version_id(), value in prop::option::of(key()), meta in vector()) {
+        round_trip(&Version { id, value, expires_ms: 7, meta: DependencyVector(meta) })?;
+    }
+
+    /// Whatever arrives is decoded or refused: no panic, no allocation beyond the input.
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Operation::from_bytes(&bytes);
+        let _ = Outcome::from_bytes(&bytes);
+        let _ = LinkFrame::<DependencyVector>::from_bytes(&bytes);
+        let _ = Vec::<String>::from_bytes(&bytes);
+    }
+
+    /// A valid message with some bytes changed is decoded or refused as well.
+    #[test]
+    fn damaged_messages_never_panic(operation in operation(), outcome in outcome(), at in any::<prop::sample::Index>(), with in any::<u8>()) {
+        for mut bytes in [operation.to_bytes(), outcome.to_bytes()] {
+            let place = at.index(bytes.len());
+            bytes[place] ^= with;
+            let _ = Operation::from_bytes(&bytes);
+            let _ = Outcome::from_bytes(&bytes);
+        }
+    }
+}
+
+#[test]
+fn lengths_beyond_the_input_are_refused_before_anything_is_allocated() {
+    let mut bytes = Vec::new();
+    u64::MAX.encode(&mut bytes);
+    assert_eq!(Vec::<u64>::from_bytes(&bytes), Err(WireError::Truncated));
+    assert_eq!(Key::from_bytes(&bytes), Err(WireError::Truncated));
+    assert_eq!(u64::from_bytes(&[0xFF; 11]), Err(WireError::Invalid("a number over 64 bits")));
+    assert_eq!(u16::from_bytes(&[0xFF, 0xFF, 0x7F]), Err(WireError::Invalid("a number out of range")));
+}
+
+/// A client state for the token's tests.
+#[derive(Clone, Default, Debug, PartialEq)]
+struct Tale(String);
+
+impl Client for Tale {
+    type Request = Call;
+    type Reply = Outcome;
+
+    fn request(&self, call: Call) -> Call {
+        call
+    }
+
+    fn accept(&mut self, reply: Outcome) -> Outcome {
+        reply
+    }
+
+    fn merge(&mut self, other: &Tale) {
+        self.0.push_str(&other.0);
+    }
+
+    fn newest(&self) -> Timestamp {
+        Timestamp::ZERO
+    }
+
+    fn last_write(&self, _: DcId) -> Timestamp {
+        Timestamp::ZERO
+    }
+}
+
+impl Wire for Tale {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Tale(Wire::decode(input)?))
+    }
+}
+
+#[test]
+fn a_token_is_refused_unless_it_is_whole_and_of_this_cluster_and_keyspace() {
+    let (ours, theirs) = (ClusterId::from_name("ours"), ClusterId::from_name("theirs"));
+    let token = encode_token(ours, KeyspaceId(1), &Session::new(Tale("once".into())));
+    let decoded = decode_token(ours, KeyspaceId(1), &token).unwrap();
+    assert_eq!(Tale::from_bytes(&decoded).unwrap(), Tale("once".into()));
+    assert_eq!(decode_token(theirs, KeyspaceId(1), &token), Err(TokenError::ForeignCluster));
+    assert_eq!(decode_token(ours, KeyspaceId(2), &token), Err(TokenError::ForeignKeyspace(KeyspaceId(1))));
+    assert_eq!(decode_token(ours, KeyspaceId(1), "hello"), Err(TokenError::NotAToken));
+    assert_eq!(decode_token(ours, KeyspaceId(1), "rheo-xyz"), Err(TokenError::NotAToken));
+    assert_eq!(decode_token(ours, KeyspaceId(1), "rheo-"), Err(TokenError::Damaged));
+    assert_eq!(decode_token(ours, KeyspaceId(1), &"rheo-".repeat(20_000)), Err(TokenError::TooLong));
+    for place in 5..token.len() {
+        let mut damaged = token.clone().into_bytes();
+        damaged[place] = if damaged[place] == b'0' { b'1' } else { b'0' };
+        assert!(decode_token(ours, KeyspaceId(1), std::str::from_utf8(&damaged).unwrap()).is_err(), "digit {place} changed");
+    }
+    for cut in 5..token.len() {
+        assert!(decode_token(ours, KeyspaceId(1), &token[..cut]).is_err(), "cut at {cut}");
+    }
+}
