@@ -1,1 +1,6 @@
 //! Rheostat's workloads, latency recording and experiments.
+pub mod error;
+pub mod latency;
+pub mod load;
+pub mod target;
+pub mod workload;
