@@ -1,0 +1,252 @@
+//! CausalSpartanX, claim by claim. Paper: dissertation, chapter 5.
+
+mod common;
+
+use common::{Desk, key, server};
+use rheostat_core::operation::{Failure, Level, Operation, Outcome};
+use rheostat_core::replica::Execution;
+
+const SLOW: u64 = 60;
+
+fn everything(_: rheostat_core::ids::ServerId, _: rheostat_core::ids::ServerId) -> bool {
+    true
+}
+
+/// §5.2: a put never waits, and its timestamp is above everything it depends on, though the writer's clock is far behind.
+#[test]
+fn a_put_behind_a_fast_clock_does_not_wait() {
+    let mut desk = Desk::new("causal", "", 1, 2);
+    desk.skew_ms.insert(server(0, 0), 5_000);
+    desk.skew_ms.insert(server(0, 1), -5_000);
+    let (x, y) = (key("x", 0, 2), key("y", 1, 2));
+    let mut client = desk.session();
+    let first = desk.put(0, &mut client, &x, "1");
+    let second = desk.put(0, &mut client, &y, "2");
+    assert!(second > first);
+    assert_eq!(second.millis(), first.millis(), "the clock went on by its counter, not by waiting");
+}
+
+/// Lemma 2: what is written here is visible to every GET here at once, whatever it depends on.
+#[test]
+fn a_local_version_is_visible_at_once() {
+    let mut desk = Desk::new("causal", "", 2, 1);
+    let x = key("x", 0, 1);
+    let (mut writer, mut reader) = (desk.session(), desk.session());
+    desk.put(0, &mut writer, &x, "1");
+    assert_eq!(desk.get(0, &mut reader, &x).as_deref(), Some("1"));
+    let mut far = desk.session();
+    assert_eq!(desk.get(1, &mut far, &x), None);
+}
+
+/// §5.2: a remote version stays hidden until what it depends on is stable; in the end it appears.
+#[test]
+fn a_remote_version_waits_for_its_dependencies() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let (photo, album) = (key("photo", 0, 2), key("album", 1, 2));
+    let mut alice = desk.session();
+    desk.pass(SLOW, everything);
+    desk.put(0, &mut alice, &photo, "beach");
+    desk.put(0, &mut alice, &album, "photo");
+    // The photo's partition is cut off from its peer, the album's is not.
+    let photo_cut = |from: rheostat_core::ids::ServerId, to: rheostat_core::ids::ServerId| from.dc == to.dc || from.partition.0 == 1;
+    desk.pass(SLOW, photo_cut);
+    let mut bob = desk.session();
+    assert_eq!(desk.get(1, &mut bob, &album), None);
+    desk.pass(SLOW, everything);
+    assert_eq!(desk.get(1, &mut bob, &album).as_deref(), Some("photo"));
+    assert_eq!(desk.get(1, &mut bob, &photo).as_deref(), Some("beach"));
+}
+
+/// Alg. 5.2 line 3: only the dependencies must be stable, not the version's own timestamp.
+#[test]
+fn a_remote_version_is_visible_before_its_own_time_is_stable() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let x = key("x", 0, 2);
+    desk.pass(SLOW, everything);
+    // Partition 1 hears nothing from data center 0 any more, so the stable vector stands still.
+    let cut = |from: rheostat_core::ids::ServerId, to: rheostat_core::ids::ServerId| from.dc == to.dc || from.partition.0 == 0;
+    let mut writer = desk.session();
+    desk.put(0, &mut writer, &x, "1");
+    desk.pass(SLOW, cut);
+    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("1"));
+}
+
+/// The trace of PAPER.md, deviation D1. Data centers: 0 is A, 1 is B. Partitions: 0 is p1, 1 is p2.
+fn unstable_read_then_put(options: &str) -> (Option<String>, Option<String>) {
+    let mut desk = Desk::new("causal", options, 2, 2);
+    let (x, y, d, z) = (key("x", 0, 2), key("y", 1, 2), key("d", 0, 2), key("z", 0, 2));
+    desk.pass(SLOW, everything);
+    let (mut at_b, mut other_at_b) = (desk.session(), desk.session());
+    desk.put(1, &mut at_b, &y, "y");
+    desk.put(1, &mut at_b, &x, "x after y");
+    desk.put(1, &mut other_at_b, &d, "unrelated");
+    // p1's updates arrive at A; p2's do not.
+    let p2_cut = |from: rheostat_core::ids::ServerId, to: rheostat_core::ids::ServerId| from.dc == to.dc || from.partition.0 == 0;
+    desk.pass(SLOW, p2_cut);
+    let mut client = desk.session();
+    assert_eq!(desk.get(0, &mut client, &d).as_deref(), Some("unrelated"));
+    desk.put(0, &mut client, &z, "z");
+    let mut reader = desk.session();
+    let x = desk.get(0, &mut reader, &x);
+    (x, desk.get(0, &mut reader, &y))
+}
+
+#[test]
+fn the_corrected_rule_hides_what_depends_on_what_is_missing() {
+    assert_eq!(unstable_read_then_put(""), (None, None));
+}
+
+#[test]
+fn the_published_rule_shows_an_effect_without_its_cause() {
+    assert_eq!(unstable_read_then_put("published = true"), (Some("x after y".into()), None));
+}
+
+/// D1: a transaction sees the session's own write though that depends on a version that is not stable yet, and sees
+/// that version too.
+#[test]
+fn a_transaction_includes_the_sessions_own_past() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let (d, z, w) = (key("d", 0, 2), key("z", 0, 2), key("w", 1, 2));
+    desk.pass(SLOW, everything);
+    desk.put(1, &mut desk.session(), &d, "far");
+    let p2_cut = |from: rheostat_core::ids::ServerId, to: rheostat_core::ids::ServerId| from.dc == to.dc || from.partition.0 == 0;
+    desk.pass(SLOW, p2_cut);
+    let mut client = desk.session();
+    assert_eq!(desk.get(0, &mut client, &d).as_deref(), Some("far"));
+    desk.put(0, &mut client, &z, "near");
+    desk.put(0, &mut client, &w, "nearer");
+    let expected = vec![Some("near".into()), Some("far".into()), Some("nearer".into())];
+    assert_eq!(desk.read(0, &mut client, &[&z, &d, &w]), expected);
+    // And so does everybody else here: all of it has arrived.
+    assert_eq!(desk.read(0, &mut desk.session(), &[&w, &d, &z]).len(), 3);
+    let seen = desk.read(0, &mut desk.session(), &[&z, &d]);
+    assert!(seen[0].is_none() || seen[1].is_some(), "z without d: {seen:?}");
+}
+
+/// Alg. 5.4 line 21: what is written after a slice was read is above the snapshot, though the writer's clock is behind.
+#[test]
+fn a_slice_fixes_what_its_partition_will_write_later() {
+    let mut desk = Desk::new("causal", "", 1, 2);
+    desk.skew_ms.insert(server(0, 1), -5_000);
+    let (a, b) = (key("a", 0, 2), key("b", 1, 2));
+    let mut reader = desk.session();
+    // The coordinator is a's partition; b's slice is read, then b and a are written, then the answer arrives.
+    let (at, execution) = desk.start(0, &mut reader, Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], level: Level::Causal });
+    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let slice = desk.under_way.iter().position(|(_, to, _)| *to == server(0, 1)).unwrap();
+    let (from, to, frame) = desk.under_way.remove(slice);
+    desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+    let mut writer = desk.session();
+    let later = desk.put(0, &mut writer, &b, "late");
+    assert!(later.millis() >= common::START_MS, "the slow clock was raised to the snapshot: {later}");
+    desk.deliver(everything);
+    let (outcome, _) = desk.done.remove(&(at, op)).unwrap();
+    let Outcome::Many(reads, _) = outcome else { panic!("{outcome:?}") };
+    assert!(reads.iter().all(|read| read.value.is_none()));
+}
+
+/// D4: a session that moves waits for what it depends on; when that does not come, the error says what is missing.
+#[test]
+fn a_travelling_session_waits_for_its_past() {
+    let mut desk = Desk::new("causal", "", 2, 1);
+    let x = key("x", 0, 1);
+    desk.pass(SLOW, everything);
+    let mut client = desk.session();
+    desk.put(0, &mut client, &x, "mine");
+    let get = Operation::Get { key: x.clone(), level: Level::Causal };
+    let (at, execution) = desk.start(1, &mut client.clone(), get.clone());
+    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    desk.pass(SLOW, everything);
+    let (outcome, mut moved) = desk.done.remove(&(at, op)).expect("its past has arrived");
+    assert!(matches!(outcome, Outcome::Read(read, _) if common::text(read.clone()).as_deref() == Some("mine")));
+    // At home in data center 1 now: nothing to wait for.
+    assert_eq!(desk.get(1, &mut moved, &x).as_deref(), Some("mine"));
+
+    desk.put(0, &mut client, &x, "again");
+    let (at, execution) = desk.start(1, &mut client, get);
+    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    desk.pass(5_100, |from, to| from.dc == to.dc);
+    let (outcome, _) = desk.done.remove(&(at, op)).expect("its deadline has passed");
+    let Outcome::Failed(Failure::Timeout(what)) = outcome else { panic!("{outcome:?}") };
+    assert!(what.contains("data center 0"), "{what}");
+}
+
+/// A read at level eventual shows what has arrived, and leaves no trace in the session.
+#[test]
+fn an_eventual_read_is_not_part_of_the_session() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let (y, x) = (key("y", 1, 2), key("x", 0, 2));
+    desk.pass(SLOW, everything);
+    let mut far = desk.session();
+    desk.put(1, &mut far, &y, "cause");
+    desk.put(1, &mut far, &x, "effect");
+    desk.pass(SLOW, |from, to| from.dc == to.dc || from.partition.0 == 0);
+    let mut client = desk.session();
+    let before = client.to_bytes();
+    let outcome = desk.run(0, &mut client, Operation::Get { key: x.clone(), level: Level::Eventual });
+    let Outcome::Read(read, quality) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((common::text(read).as_deref(), quality.level), (Some("effect"), Level::Eventual));
+    assert_eq!(client.to_bytes(), before);
+    assert_eq!(desk.get(0, &mut client, &x), None);
+}
+
+/// Alg. 5.3 line 2: the stable vector is the minimum over all partitions, over a tree of any shape.
+#[test]
+fn the_stable_vector_is_the_minimum_over_the_tree() {
+    for (partitions, fan_out) in [(1, 1), (7, 2), (5, 1), (9, 4)] {
+        let mut desk = Desk::new("causal", &format!("fan_out = {fan_out}"), 2, partitions);
+        desk.pass(100, everything);
+        let last = partitions - 1;
+        let reached: Vec<_> = desk.servers().into_iter().map(|id| desk.replicas[&id].status(desk.now(id)).stable[usize::from(1 - id.dc.0)]).collect();
+        assert!(reached.iter().all(|at| at.millis() > common::START_MS + 1_000), "{partitions} partitions: {reached:?}");
+        // The last partition hears nothing more: nobody's stable vector moves far.
+        desk.pass(200, |from, to| from.dc == to.dc || from.partition.0 != last);
+        for id in desk.servers() {
+            let stable = desk.replicas[&id].status(desk.now(id)).stable[usize::from(1 - id.dc.0)];
+            assert!(stable.millis() <= common::START_MS + 1_000 + 100, "{id}: {stable}");
+        }
+    }
+}
+
+/// The stable-cut rule: superseded versions and tombstones go when nobody here can ask for them, and not before.
+#[test]
+fn versions_and_tombstones_are_collected_below_the_stable_cut() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let (x, y) = (key("x", 0, 2), key("y", 0, 2));
+    let mut client = desk.session();
+    for round in 0..20 {
+        desk.put(0, &mut client, &x, &round.to_string());
+    }
+    desk.put(0, &mut client, &y, "short-lived");
+    desk.delete(0, &mut client, &y);
+    // Cut off from each other, they keep what the other has not seen: the tombstone at least.
+    desk.pass(3_000, |from, to| from.dc == to.dc);
+    let versions = |desk: &Desk, dc| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions;
+    assert!(versions(&desk, 0) >= 2, "{}", versions(&desk, 0));
+    desk.pass(5_000, everything);
+    assert_eq!((versions(&desk, 0), versions(&desk, 1)), (1, 1), "only the last value of x is left");
+    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("19"));
+    assert_eq!(desk.get(1, &mut desk.session(), &y), None);
+}
+
+/// WAIT's ground: the links say up to where each data center has a partition's writes.
+#[test]
+fn replication_can_be_awaited() {
+    let mut desk = Desk::new("causal", "", 3, 1);
+    let x = key("x", 0, 1);
+    desk.pass(SLOW, everything);
+    let mut client = desk.session();
+    let written = desk.put(0, &mut client, &x, "1");
+    let wait = |count| Operation::AwaitReplication { upto: written, data_centers: count };
+    let at = server(0, 0);
+    let mut session = client.clone();
+    let waiting = desk.with(at, |replica, now, out| replica.execute(now, wait(1), &mut session, out));
+    let both = desk.with(at, |replica, now, out| replica.execute(now, wait(2), &mut session, out));
+    let (Execution::Waiting(waiting), Execution::Waiting(both)) = (waiting, both) else { panic!("nothing has been replicated yet") };
+    desk.pass(SLOW, |from, to| from.dc.0 != 2 && to.dc.0 != 2);
+    assert!(desk.done.contains_key(&(at, waiting)));
+    assert!(!desk.done.contains_key(&(at, both)));
+    desk.pass(2_000, everything);
+    let (outcome, _) = desk.done.remove(&(at, both)).unwrap();
+    assert!(matches!(outcome, Outcome::Replicated(progress) if progress.iter().all(|upto| *upto >= written)));
+}

@@ -1,0 +1,171 @@
+//! A few replicas on a desk: the test decides what arrives, and when.
+
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::operation::{Level, Operation, Outcome, Read};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::Protocol;
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::session::Session;
+use rheostat_core::slots;
+use rheostat_core::store::{Durability, Recovered};
+use rheostat_core::version::{Item, Key};
+use rheostat_protocols::registry;
+use rheostat_storage::MemoryStore;
+use std::collections::BTreeMap;
+
+struct Build {
+    config: ReplicaConfig,
+    options: toml::Table,
+}
+
+impl registry::Visitor for Build {
+    type Output = Box<dyn PartitionServer>;
+
+    fn visit<P: Protocol>(self) -> Box<dyn PartitionServer> {
+        let options = registry::parse_options::<P>(&self.options).unwrap();
+        Box::new(Replica::<P, _>::new(self.config, &options, MemoryStore::new(), Recovered::default()).unwrap())
+    }
+}
+
+/// A frame that has left and not arrived.
+pub type Frame = (ServerId, ServerId, Vec<u8>);
+
+pub struct Desk {
+    pub partitions: u16,
+    pub replicas: BTreeMap<ServerId, Box<dyn PartitionServer>>,
+    pub under_way: Vec<Frame>,
+    pub now_us: u64,
+    /// Milliseconds that a server's physical clock is off.
+    pub skew_ms: BTreeMap<ServerId, i64>,
+    pub done: BTreeMap<(ServerId, OpId), (Outcome, Session)>,
+}
+
+pub const START_MS: u64 = 1_700_000_000_000;
+
+pub fn server(dc: u8, partition: u16) -> ServerId {
+    ServerId { dc: DcId(dc), partition: PartitionId(partition) }
+}
+
+/// A key of `partition`.
+pub fn key(name: &str, partition: u16, partitions: u16) -> Key {
+    (0..).map(|n| format!("{name}{n}")).find(|key| slots::partition_of(key.as_bytes(), partitions).0 == partition).unwrap().into_bytes().into()
+}
+
+impl Desk {
+    pub fn new(protocol: &str, options: &str, data_centers: u8, partitions: u16) -> Desk {
+        let mut desk =
+            Desk { partitions, replicas: BTreeMap::new(), under_way: Vec::new(), now_us: 1_000_000, skew_ms: BTreeMap::new(), done: BTreeMap::new() };
+        for dc in 0..data_centers {
+            for partition in 0..partitions {
+                let place = Place { server: server(dc, partition), data_centers, partitions };
+                let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+                config.durability = Durability::Memory;
+                config.planted = Planted::NONE;
+                let replica = registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap();
+                desk.replicas.insert(place.server, replica);
+            }
+        }
+        for id in desk.servers() {
+            desk.with(id, |replica, now, out| replica.start(now, out));
+        }
+        desk
+    }
+
+    pub fn servers(&self) -> Vec<ServerId> {
+        self.replicas.keys().copied().collect()
+    }
+
+    pub fn now(&self, id: ServerId) -> Now {
+        let skew = self.skew_ms.get(&id).copied().unwrap_or(0);
+        Now { monotonic_us: self.now_us, physical_ms: (START_MS + self.now_us / 1000).saturating_add_signed(skew) }
+    }
+
+    pub fn with<R>(&mut self, id: ServerId, act: impl FnOnce(&mut dyn PartitionServer, Now, &mut Outbox) -> R) -> R {
+        let now = self.now(id);
+        let mut out = Outbox::default();
+        let result = act(self.replicas.get_mut(&id).unwrap().as_mut(), now, &mut out);
+        self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (id, to, frame)));
+        self.done.extend(out.done.into_iter().map(|done| ((id, done.op), (done.outcome, done.session))));
+        result
+    }
+
+    /// Delivers what is under way and passes `wanted`, and what follows from it, in order.
+    pub fn deliver(&mut self, wanted: impl Fn(ServerId, ServerId) -> bool) {
+        while let Some(index) = self.under_way.iter().position(|(from, to, _)| wanted(*from, *to)) {
+            let (from, to, frame) = self.under_way.remove(index);
+            self.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+        }
+    }
+
+    /// Lets `ms` milliseconds pass, one by one, delivering what passes `wanted`.
+    pub fn pass(&mut self, ms: u64, wanted: impl Fn(ServerId, ServerId) -> bool) {
+        for _ in 0..ms {
+            self.now_us += 1000;
+            for id in self.servers() {
+                self.with(id, |replica, now, out| {
+                    if replica.next_tick_us() <= now.monotonic_us {
+                        replica.tick(now, out);
+                    }
+                });
+            }
+            self.deliver(&wanted);
+        }
+    }
+
+    pub fn session(&self) -> Session {
+        self.replicas.values().next().unwrap().new_session()
+    }
+
+    pub fn start(&mut self, dc: u8, session: &mut Session, operation: Operation) -> (ServerId, Execution) {
+        let at = server(dc, slots::partition_of(operation.key().unwrap(), self.partitions).0);
+        let execution = self.with(at, |replica, now, out| replica.execute(now, operation, session, out));
+        (at, execution)
+    }
+
+    /// Runs an operation in data center `dc`; messages within it arrive at once.
+    pub fn run(&mut self, dc: u8, session: &mut Session, operation: Operation) -> Outcome {
+        match self.start(dc, session, operation) {
+            (_, Execution::Done { outcome, .. }) => outcome,
+            (at, Execution::Waiting(op)) => {
+                self.deliver(|from, to| from.dc == to.dc);
+                let (outcome, after) = self.done.remove(&(at, op)).expect("the operation still waits");
+                *session = after;
+                outcome
+            }
+        }
+    }
+
+    pub fn put(&mut self, dc: u8, session: &mut Session, key: &Key, value: &str) -> Timestamp {
+        let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+        match self.run(dc, session, Operation::Put { items: [item].into_iter().collect() }) {
+            Outcome::Written(version) => version.written,
+            other => panic!("put: {other:?}"),
+        }
+    }
+
+    pub fn delete(&mut self, dc: u8, session: &mut Session, key: &Key) {
+        let item = Item { key: key.clone(), value: None, expires_ms: 0 };
+        let outcome = self.run(dc, session, Operation::Put { items: [item].into_iter().collect() });
+        assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
+    }
+
+    pub fn get(&mut self, dc: u8, session: &mut Session, key: &Key) -> Option<String> {
+        match self.run(dc, session, Operation::Get { key: key.clone(), level: Level::Causal }) {
+            Outcome::Read(read, _) => text(read),
+            other => panic!("get: {other:?}"),
+        }
+    }
+
+    pub fn read(&mut self, dc: u8, session: &mut Session, keys: &[&Key]) -> Vec<Option<String>> {
+        let keys = keys.iter().map(|key| (*key).clone()).collect();
+        match self.run(dc, session, Operation::ReadTransaction { keys, level: Level::Causal }) {
+            Outcome::Many(reads, _) => reads.into_iter().map(text).collect(),
+            other => panic!("read transaction: {other:?}"),
+        }
+    }
+}
+
+pub fn text(read: Read) -> Option<String> {
+    read.value.map(|value| String::from_utf8(value.to_vec()).unwrap())
+}

@@ -1,0 +1,57 @@
+//! Eventual consistency, claim by claim.
+
+mod common;
+
+use common::{Desk, key};
+use rheostat_core::operation::{Level, Operation, Outcome};
+
+fn everything(_: rheostat_core::ids::ServerId, _: rheostat_core::ids::ServerId) -> bool {
+    true
+}
+
+/// Concurrent writes end with the same winner everywhere: the greater ⟨timestamp, data center⟩.
+#[test]
+fn the_last_writer_wins_everywhere() {
+    let mut desk = Desk::new("eventual", "", 3, 1);
+    let x = key("x", 0, 1);
+    let written: Vec<_> = (0..3).map(|dc| (desk.put(dc, &mut desk.session(), &x, &dc.to_string()), dc)).collect();
+    let (_, winner) = written.into_iter().max().unwrap();
+    desk.pass(200, everything);
+    for dc in 0..3 {
+        assert_eq!(desk.get(dc, &mut desk.session(), &x), Some(winner.to_string()));
+    }
+}
+
+/// Several keys are read each for itself, wherever they are; the answer says that the level is eventual.
+#[test]
+fn reads_of_several_keys_are_gathered_in_their_order() {
+    let mut desk = Desk::new("eventual", "", 1, 4);
+    let keys: Vec<_> = (0..4).rev().map(|partition| key("k", partition, 4)).collect();
+    for (index, key) in keys.iter().enumerate() {
+        desk.put(0, &mut desk.session(), key, &index.to_string());
+    }
+    let outcome = desk.run(0, &mut desk.session(), Operation::ReadTransaction { keys, level: Level::Causal });
+    let Outcome::Many(reads, quality) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(quality.level, Level::Eventual);
+    let values: Vec<_> = reads.into_iter().map(|read| common::text(read).unwrap()).collect();
+    assert_eq!(values, ["0", "1", "2", "3"]);
+}
+
+/// A tombstone goes when every data center has been heard past it, not before: an older write could still arrive.
+#[test]
+fn a_tombstone_stays_while_an_older_write_may_arrive() {
+    let mut desk = Desk::new("eventual", "", 2, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    desk.put(1, &mut desk.session(), &x, "old");
+    desk.pass(5, |_, _| false);
+    desk.delete(0, &mut desk.session(), &x);
+    desk.pass(2_000, |_, _| false);
+    desk.under_way.clear();
+    desk.pass(5_000, everything);
+    for dc in 0..2 {
+        assert_eq!(desk.get(dc, &mut desk.session(), &x), None, "the deleted value came back in data center {dc}");
+        let id = common::server(dc, 0);
+        assert_eq!(desk.replicas[&id].status(desk.now(id)).store.versions, 0);
+    }
+}
