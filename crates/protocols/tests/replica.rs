@@ -1,0 +1,231 @@
+//! The replica around the protocols: compound operations, expiry, bounds, bad frames, a failing disk.
+
+mod common;
+
+use common::{Desk, START_MS, key, server, text};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::ids::{KeyspaceId, Now, Place};
+use rheostat_core::link::LinkFrame;
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Failure, Level, Operation, Outcome};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::session::Session;
+use rheostat_core::store::{Durability, Recovered};
+use rheostat_core::version::{Item, Key, Update, VersionId};
+use rheostat_core::wire::Wire;
+use rheostat_protocols::causal::{Causal, CausalOptions, Meta};
+use rheostat_protocols::eventual::{Eventual, EventualOptions};
+use rheostat_storage::MemoryStore;
+
+fn change(desk: &mut Desk, session: &mut Session, key: &Key, change: Change) -> (Option<String>, bool) {
+    match desk.run(0, session, Operation::Change { key: key.clone(), change }) {
+        Outcome::Changed { before, version } => (text(before), version.is_some()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn expire(at: u64, condition: ExpiryCondition) -> Change {
+    Change::Expire { expiry: Expiry::At(at), condition }
+}
+
+#[test]
+fn a_change_reads_and_writes_as_one() {
+    let mut desk = Desk::new("causal", "", 1, 1);
+    let (x, mut client) = (key("x", 0, 1), desk.session());
+    let set = |value: &str, expiry| Change::Set { value: value.as_bytes().into(), expiry };
+    assert_eq!(change(&mut desk, &mut client, &x, Change::Delete), (None, false));
+    assert_eq!(change(&mut desk, &mut client, &x, set("1", Expiry::Never)), (None, true));
+    assert_eq!(change(&mut desk, &mut client, &x, set("2", Expiry::Keep)), (Some("1".into()), true));
+    assert_eq!(change(&mut desk, &mut client, &x, Change::Delete), (Some("2".into()), true));
+    assert_eq!(desk.get(0, &mut client, &x), None);
+}
+
+#[test]
+fn expiry_is_a_time_in_the_version() {
+    let mut desk = Desk::new("causal", "", 2, 1);
+    let (x, mut client) = (key("x", 0, 1), desk.session());
+    let now_ms = START_MS + desk.now_us / 1000;
+    desk.put(0, &mut client, &x, "1");
+    let later = now_ms + 10_000;
+    assert_eq!(change(&mut desk, &mut client, &x, expire(later, ExpiryCondition::IfSome)), (Some("1".into()), false));
+    assert_eq!(change(&mut desk, &mut client, &x, expire(later, ExpiryCondition::IfLater)), (Some("1".into()), false));
+    assert_eq!(change(&mut desk, &mut client, &x, expire(later, ExpiryCondition::IfEarlier)), (Some("1".into()), true));
+    assert_eq!(change(&mut desk, &mut client, &x, expire(later, ExpiryCondition::IfNone)), (Some("1".into()), false));
+    assert_eq!(change(&mut desk, &mut client, &x, expire(later + 1, ExpiryCondition::IfLater)), (Some("1".into()), true));
+    let kept = Change::Set { value: (*b"2").into(), expiry: Expiry::Keep };
+    assert_eq!(change(&mut desk, &mut client, &x, kept), (Some("1".into()), true));
+    desk.pass(500, |_, _| true);
+    let mut far = desk.session();
+    assert_eq!(desk.get(1, &mut far, &x).as_deref(), Some("2"));
+    desk.pass(10_000, |_, _| true);
+    for dc in 0..2 {
+        assert_eq!(desk.get(dc, &mut desk.session(), &x), None, "expired in data center {dc}");
+    }
+    // An expiry in the past deletes.
+    desk.put(0, &mut client, &x, "3");
+    assert_eq!(change(&mut desk, &mut client, &x, expire(1, ExpiryCondition::Always)), (Some("3".into()), true));
+    assert_eq!(desk.get(0, &mut client, &x), None);
+    desk.put(0, &mut client, &x, "4");
+    let persist = Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always };
+    assert_eq!(change(&mut desk, &mut client, &x, persist.clone()), (Some("4".into()), false));
+    change(&mut desk, &mut client, &x, expire(now_ms + 900_000, ExpiryCondition::Always));
+    assert_eq!(change(&mut desk, &mut client, &x, persist), (Some("4".into()), true));
+}
+
+#[test]
+fn scan_and_count_see_what_is_live() {
+    let mut desk = Desk::new("causal", "", 1, 1);
+    let mut client = desk.session();
+    for name in 0..50 {
+        desk.put(0, &mut client, &Key::from(format!("key{name}").into_bytes()), "v");
+    }
+    desk.delete(0, &mut client, &Key::from(*b"key7"));
+    let at = server(0, 0);
+    let mut run = |operation| match desk.with(at, |replica, now, out| replica.execute(now, operation, &mut client, out)) {
+        Execution::Done { outcome, .. } => outcome,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(run(Operation::Count { first: 0, last: u16::MAX }), Outcome::Count(49));
+    let mut found = Vec::new();
+    for slot in 0..rheostat_core::slots::SLOTS {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let Outcome::Page(keys, next) = run(Operation::Scan { slot, from: at, limit: 1 }) else { panic!() };
+            found.extend(keys);
+            from = next;
+        }
+    }
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 49);
+}
+
+#[test]
+fn frames_that_are_damaged_or_misdirected_are_counted_and_dropped() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let at = server(0, 0);
+    let update = Update {
+        id: VersionId { written: Timestamp::new(START_MS, 0), origin: DcId(0) },
+        items: [Item { key: (*b"x").into(), value: None, expires_ms: 0 }].into_iter().collect(),
+        meta: Meta::default(),
+    };
+    let wrong_origin = LinkFrame::Batch { after: Timestamp::ZERO, through: Timestamp::new(START_MS, 0), updates: vec![update] };
+    for (from, frame) in [
+        (server(1, 0), vec![9, 9, 9]),
+        (server(1, 0), Vec::new()),
+        (server(1, 0), wrong_origin.to_bytes()),
+        (server(1, 1), LinkFrame::<Meta>::Resume { received: Timestamp::ZERO }.to_bytes()),
+        (server(7, 0), LinkFrame::<Meta>::Resume { received: Timestamp::ZERO }.to_bytes()),
+        (server(0, 1), vec![200]),
+        (server(0, 9), vec![0]),
+    ] {
+        desk.with(at, |replica, now, out| replica.receive(now, from, &frame, out));
+    }
+    assert_eq!(desk.replicas[&at].status(desk.now(at)).counters.frames_refused, 7);
+}
+
+#[test]
+fn a_stream_from_the_future_stands_still_until_the_clocks_agree_again() {
+    let mut desk = Desk::new("causal", "", 2, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, |_, _| true);
+    desk.skew_ms.insert(server(1, 0), 3_600_000);
+    let mut far = desk.session();
+    desk.put(1, &mut far, &x, "from the future");
+    desk.pass(3_000, |_, _| true);
+    let at = server(0, 0);
+    assert_eq!(desk.get(0, &mut desk.session(), &x), None);
+    assert!(desk.replicas[&at].status(desk.now(at)).counters.batches_too_far_ahead > 0);
+    // A session that has seen it is refused as well, with the reason.
+    let outcome = desk.run(0, &mut far, Operation::Get { key: x.clone(), level: Level::Causal });
+    let Outcome::Failed(Failure::Refused(why)) = outcome else { panic!("{outcome:?}") };
+    assert!(why.contains("ahead"), "{why}");
+    // An hour later it has become the present; nothing was lost.
+    desk.skew_ms.insert(server(0, 0), 3_600_000);
+    desk.pass(3_000, |_, _| true);
+    assert_eq!(desk.get(0, &mut desk.session(), &x).as_deref(), Some("from the future"));
+}
+
+#[test]
+fn operations_that_wait_are_bounded() {
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1 };
+    let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+    (config.durability, config.max_waiting) = (Durability::Memory, 1);
+    let mut replica = Replica::<Causal, _>::new(config, &CausalOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
+    let (now, mut out) = (Now { monotonic_us: 1, physical_ms: START_MS }, Outbox::default());
+    replica.start(now, &mut out);
+    // Sessions that depend on what has not arrived from data center 1.
+    let mut traveller = replica.new_session();
+    let client = traveller.client_mut::<rheostat_protocols::causal::CausalClient>().unwrap();
+    client.dependencies.raise(DcId(1), Timestamp::new(START_MS, 1));
+    let get = || Operation::Get { key: (*b"x").into(), level: Level::Causal };
+    let first = replica.execute(now, get(), &mut traveller, &mut out);
+    let Execution::Waiting(op) = first else { panic!("{first:?}") };
+    let second = replica.execute(now, get(), &mut traveller, &mut out);
+    assert!(matches!(second, Execution::Done { outcome: Outcome::Failed(Failure::Busy(_)), .. }), "{second:?}");
+    replica.abandon(op);
+    assert!(matches!(replica.execute(now, get(), &mut traveller, &mut out), Execution::Waiting(_)));
+}
+
+#[test]
+fn a_session_of_another_protocol_is_refused() {
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1 };
+    let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+    config.durability = Durability::Memory;
+    let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
+    let mut foreign = Session::new(rheostat_protocols::causal::CausalClient::default());
+    let get = Operation::Get { key: (*b"x").into(), level: Level::Eventual };
+    let outcome = replica.execute(Now::default(), get, &mut foreign, &mut Outbox::default());
+    assert!(matches!(outcome, Execution::Done { outcome: Outcome::Failed(Failure::Refused(_)), .. }));
+    let own = replica.new_session();
+    assert!(!replica.merge_sessions(&mut foreign, &own));
+}
+
+#[test]
+fn under_always_nothing_is_said_before_the_disk_has_it() {
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1 };
+    let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+    config.durability = Durability::Always;
+    let store = MemoryStore::with_simulated_disk();
+    let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), store, Recovered::default()).unwrap();
+    let mut now = Now { monotonic_us: 1, physical_ms: START_MS };
+    let mut out = Outbox::default();
+    replica.start(now, &mut out);
+    let resume = LinkFrame::<()>::Resume { received: Timestamp::ZERO }.to_bytes();
+    replica.receive(now, server(1, 0), &resume, &mut out);
+    out.frames.clear();
+    let mut session = replica.new_session();
+    let item = Item { key: (*b"x").into(), value: Some((*b"1").into()), expires_ms: 0 };
+    let put = Operation::Put { items: [item].into_iter().collect() };
+    let Execution::Done { after, .. } = replica.execute(now, put, &mut session, &mut out) else { panic!() };
+    assert!(after > replica.durable());
+    now.monotonic_us += 500_000;
+    replica.tick(now, &mut out);
+    assert!(out.frames.iter().all(|(_, frame)| !batch_has_updates(frame)), "an update left before it was flushed");
+    let job = replica.poll_flush(now).expect("a flush is due");
+    assert!(replica.poll_flush(now).is_none(), "one flush at a time");
+    replica.end_flush(now, job.run(), &mut out);
+    assert!(after <= replica.durable());
+    assert!(out.frames.iter().any(|(_, frame)| batch_has_updates(frame)), "the update leaves when it is flushed");
+}
+
+fn batch_has_updates(frame: &[u8]) -> bool {
+    matches!(LinkFrame::<()>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. }) if !updates.is_empty())
+}
+
+#[test]
+fn a_failed_flush_stops_the_partition_and_says_so() {
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1 };
+    let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+    config.durability = Durability::Always;
+    let store = MemoryStore::with_simulated_disk();
+    let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), store, Recovered::default()).unwrap();
+    let (now, mut out) = (Now { monotonic_us: 1, physical_ms: START_MS }, Outbox::default());
+    replica.start(now, &mut out);
+    replica.end_flush(now, Err(std::io::Error::other("no space left on the device")), &mut out);
+    let mut session = replica.new_session();
+    let get = Operation::Get { key: (*b"x").into(), level: Level::Eventual };
+    let outcome = replica.execute(now, get, &mut session, &mut out);
+    let Execution::Done { outcome: Outcome::Failed(Failure::Storage(why)), .. } = outcome else { panic!("{outcome:?}") };
+    assert!(why.contains("no space left"));
+    assert!(replica.status(now).failed.is_some());
+}
