@@ -205,10 +205,10 @@ impl Parser {
         std::mem::take(&mut self.start)
     }
 
-    /// The least length of the whole buffer with which [`Parser::next`] can return something new. Meant for sizing reads; it is
-    /// what the peer announced, at most the limits, so memory should follow it only as bytes arrive.
-    pub fn wanted(&self) -> usize {
-        self.start + self.bulk.map_or(self.parsed + 1, |length| self.parsed + length + 2)
+    /// The length that the whole buffer must have before the argument that is being received is whole; `None` if its length is not
+    /// known yet. Meant for sizing reads: it is what the peer announced, within the limits, so memory should follow it only as bytes arrive.
+    pub fn wanted(&self) -> Option<usize> {
+        self.bulk.map(|length| self.start + self.parsed + length + 2)
     }
 
     fn reset(&mut self) {
@@ -417,9 +417,10 @@ mod tests {
         let mut parser = Parser::new(Limits::default());
         assert!(parser.next(&stream[..30]).expect("valid").is_some());
         assert_eq!(parser.next(&stream[..30]), Ok(None));
-        assert_eq!(parser.wanted(), stream.len());
+        assert_eq!(parser.wanted(), Some(stream.len()));
         assert_eq!(parser.consume(), 6);
-        assert_eq!(parser.wanted(), stream.len() - 6);
+        assert_eq!(parser.wanted(), Some(stream.len() - 6));
         assert!(parser.next(&stream[6..]).expect("valid").is_some());
+        assert_eq!(parser.wanted(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Commands on keys, whatever their value.
 
 use super::time::{ExpiryForm, TimeUnit, When, time_of};
-use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
+use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, Reason, printable};
 use crate::resp::glob::{self, MAX_PATTERN_BYTES};
 use crate::resp::number::{parse_i64, parse_u64};
 use rheostat_core::operation::{ExpiryCondition, Read};
@@ -117,7 +117,7 @@ fn condition(options: Arguments<'_>) -> Result<ExpiryCondition, CommandError> {
         (true, _, _, _) => Ok(ExpiryCondition::IfNone),
         // No expiry counts as the latest: nothing is later, so GT asks for an expiry by itself, and XX adds nothing.
         (_, _, true, _) => Ok(ExpiryCondition::IfLater),
-        (_, true, _, true) => Err(CommandError::Other("ERR XX and LT options at the same time are not served: give one of them".into())),
+        (_, true, _, true) => Err(CommandError::UnservedOption { what: "XX together with LT", reason: Reason::Instead("one of them") }),
         (_, _, _, true) => Ok(ExpiryCondition::IfEarlier),
         (_, true, _, _) => Ok(ExpiryCondition::IfSome),
         _ => Ok(ExpiryCondition::Always),

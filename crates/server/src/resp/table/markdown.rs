@@ -19,7 +19,8 @@ is not served answers with an error that gives the reason, never with something 
 ";
 
 /// Options of commands that are served, which are not served.
-const OPTIONS: &[(&str, Reason)] = &[("SET … NX", Reason::ConditionalWrite), ("SET … XX", Reason::ConditionalWrite)];
+const OPTIONS: &[(&str, Reason)] =
+    &[("SET … NX", Reason::ConditionalWrite), ("SET … XX", Reason::ConditionalWrite), ("EXPIRE … XX LT", Reason::Instead("one of them"))];
 
 fn heading(group: Group) -> &'static str {
     match group {

@@ -100,8 +100,13 @@ impl Argument {
         if self.is_optional {
             out.push('[');
         }
+        if let Some(token) = self.token {
+            out.push_str(token);
+            out.push_str(if self.kind == Kind::PureToken { "" } else { " " });
+        }
         self.write_once(out);
         if self.is_multiple {
+            // The word before it is not repeated.
             out.push_str(" [");
             self.write_once(out);
             out.push_str(" ...]");
@@ -112,13 +117,6 @@ impl Argument {
     }
 
     fn write_once(&self, out: &mut String) {
-        if let Some(token) = self.token {
-            out.push_str(token);
-            if self.kind == Kind::PureToken {
-                return;
-            }
-            out.push(' ');
-        }
         let angled = self.kind == Kind::OneOf && !self.is_optional;
         let separator = if self.kind == Kind::OneOf { " | " } else { " " };
         if angled {
@@ -133,7 +131,7 @@ impl Argument {
         if angled {
             out.push('>');
         }
-        if self.parts.is_empty() {
+        if self.parts.is_empty() && self.kind != Kind::PureToken {
             out.push_str(self.name);
         }
     }

@@ -1,0 +1,417 @@
+//! Every command: what its requests mean, and the errors that answer what is wrong with them.
+
+use rheostat_core::operation::{ExpiryCondition, Level};
+use rheostat_server::resp::command::*;
+use rheostat_server::resp::table::{COMMANDS, Reason, UNSERVED};
+use rheostat_server::resp::{Arguments, Command, CommandError, Limits, Parser, RespVersion, encode_request};
+
+/// Calls `check` with what the request of these arguments means.
+fn with<T>(arguments: &[&[u8]], check: impl FnOnce(Result<Command<'_>, CommandError>, Arguments<'_>) -> T) -> T {
+    let mut stream = Vec::new();
+    encode_request(arguments, &mut stream);
+    let mut parser = Parser::new(Limits::default());
+    let arguments = parser.next(&stream).expect("valid").expect("whole");
+    check(Command::parse(arguments), arguments)
+}
+
+fn split(request: &str) -> Vec<&[u8]> {
+    request.split(' ').map(|word| if word == "''" { b"".as_slice() } else { word.as_bytes() }).collect()
+}
+
+/// The request means this command.
+#[track_caller]
+fn is(request: &str, expected: Command<'_>) {
+    with(&split(request), |command, _| assert_eq!(command.as_ref(), Ok(&expected), "{request}"));
+    let upper = request.split_once(' ').map_or(request.to_uppercase(), |(name, rest)| format!("{} {rest}", name.to_uppercase()));
+    with(&split(&upper), |command, _| assert_eq!(command.as_ref(), Ok(&expected), "{upper}"));
+}
+
+/// The request means the command of this kind that holds its arguments from `first` on.
+macro_rules! holds {
+    ($request:expr, $first:expr, $kind:path) => {
+        with(&split($request), |command, arguments| assert_eq!(command, Ok($kind(arguments.from($first))), "{}", $request))
+    };
+}
+
+/// The request is answered with this error.
+#[track_caller]
+fn fails(request: &str, error: &str) {
+    let text = with(&split(request), |command, _| command.map(|command| format!("{command:?}")).map_err(|error| error.to_string()));
+    assert_eq!(text, Err(error.to_owned()), "{request}");
+}
+
+const SYNTAX: &str = "ERR syntax error";
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
+#[test]
+fn every_command_checks_its_number_of_arguments() {
+    for entry in COMMANDS.iter().flat_map(|entry| std::iter::once(entry).chain(entry.subcommands)) {
+        let name: Vec<&[u8]> = entry.name.split('|').map(str::as_bytes).collect();
+        let arity = usize::from(entry.arity.unsigned_abs());
+        let wrong = CommandError::WrongArity(entry.name);
+        let of_length = |length: usize| {
+            let mut arguments = name.clone();
+            // A first argument would be taken for a subcommand.
+            arguments.resize(length.max(name.len()), b"1");
+            arguments
+        };
+        if arity > name.len() && entry.subcommands.is_empty() {
+            with(&of_length(arity - 1), |command, _| assert_eq!(command, Err(wrong.clone()), "{}", entry.name));
+        }
+        if entry.arity > 0 {
+            with(&of_length(arity + 1), |command, _| assert_eq!(command, Err(wrong.clone()), "{}", entry.name));
+        }
+        if entry.subcommands.is_empty() {
+            with(&of_length(arity), |command, _| assert_ne!(command.err(), Some(wrong), "{}", entry.name));
+        }
+    }
+    fails("get", "ERR wrong number of arguments for 'get' command");
+    fails("client", "ERR wrong number of arguments for 'client' command");
+    fails("client id x", "ERR wrong number of arguments for 'client|id' command");
+    fails("mset a 1 b", "ERR wrong number of arguments for 'mset' command");
+    fails("ping a b", "ERR wrong number of arguments for 'ping' command");
+    fails("rheo level causal x", "ERR wrong number of arguments for 'rheo|level' command");
+    fails("rheo session resume t x", "ERR wrong number of arguments for 'rheo|session' command");
+}
+
+#[test]
+fn unknown_commands() {
+    fails("foo", "ERR unknown command 'foo', with args beginning with: ");
+    fails("FOO a b", "ERR unknown command 'FOO', with args beginning with: 'a' 'b' ");
+    fails("''", "ERR unknown command '', with args beginning with: ");
+    fails("client foo", "ERR unknown subcommand 'foo'. Try CLIENT HELP.");
+    fails("rheo foo", "ERR unknown subcommand 'foo'. Try RHEO HELP.");
+    with(&[b"f\r\noo", b"a\nb\xff"], |command, _| {
+        let error = command.expect_err("unknown").to_string();
+        assert_eq!(error, "ERR unknown command 'f  oo', with args beginning with: 'a b\u{FFFD}' ");
+    });
+    let long = "x".repeat(1000);
+    with(&[long.as_bytes(), long.as_bytes(), long.as_bytes()], |command, _| {
+        let error = command.expect_err("unknown").to_string();
+        assert_eq!(error, format!("ERR unknown command '{0}', with args beginning with: '{0}' ", "x".repeat(128)));
+    });
+    for request in ["POST / HTTP/1.1", "host: localhost"] {
+        with(&split(request), |command, _| assert!(command.expect_err("refused").closes()));
+    }
+    fails("foo post", "ERR unknown command 'foo', with args beginning with: 'post' ");
+}
+
+#[test]
+fn what_is_not_served_says_why() {
+    for unserved in UNSERVED {
+        for name in unserved.names {
+            let arguments: Vec<&[u8]> = name.split('|').map(str::as_bytes).chain([b"k".as_slice(), b"v"]).collect();
+            with(&arguments, |command, _| {
+                let error = command.expect_err("not served");
+                assert_eq!(error, CommandError::Unserved { name, reason: unserved.reason });
+                let name = name.to_uppercase().replace('|', " ");
+                assert_eq!(error.to_string(), format!("ERR {name} is not served: {}", unserved.reason));
+            });
+        }
+    }
+    let refused = |request: &str| with(&split(request), |command, _| command.expect_err("not served"));
+    for (request, reason) in [
+        ("setnx k v", Reason::ConditionalWrite),
+        ("incr k", Reason::ReadModifyWrite),
+        ("multi", Reason::Transaction),
+        ("eval x 0", Reason::Scripts),
+        ("rename a b", Reason::SeveralKeys),
+        ("flushall", Reason::WholeKeyspace),
+        ("lpush k v", Reason::DataType("lists")),
+        ("subscribe c", Reason::Messages),
+    ] {
+        assert!(matches!(refused(request), CommandError::Unserved { reason: found, .. } if found == reason), "{request}");
+    }
+    fails("KEYS *", "ERR KEYS is not served: use SCAN, which does not hold up other requests");
+    fails("hset k f v", "ERR HSET is not served: values are byte strings, there are no hashes");
+    let nx = CommandError::UnservedOption { what: "SET with NX", reason: Reason::ConditionalWrite };
+    assert_eq!(refused("set k v nx"), nx);
+    assert_eq!(refused("set k v NX GET PX 5"), nx);
+    assert!(nx.to_string().starts_with("ERR SET with NX is not served: it writes only under a condition"), "{nx}");
+    assert_eq!(refused("set k v ex 10 xx"), CommandError::UnservedOption { what: "SET with XX", reason: Reason::ConditionalWrite });
+}
+
+#[test]
+fn get_and_set() {
+    is("get k", Command::Get(b"k"));
+    is("get ''", Command::Get(b""));
+    is("getdel k", Command::GetDel(b"k"));
+    is("strlen k", Command::StrLen(b"k"));
+    holds!("mget a b a", 1, Command::MultiGet);
+    with(&split("mset a 1 b 2"), |command, _| {
+        let Ok(Command::MultiSet(pairs)) = command else { panic!("{command:?}") };
+        let expected: [(&[u8], &[u8]); 2] = [(b"a", b"1"), (b"b", b"2")];
+        assert_eq!(pairs.iter().collect::<Vec<_>>(), expected);
+    });
+
+    let set = |expiry, get| Command::Set(Set { key: b"k", value: b"v", expiry, get });
+    let after = |milliseconds| NewExpiry::Set(When::After(milliseconds));
+    let at = |milliseconds| NewExpiry::Set(When::At(milliseconds));
+    is("set k v", set(NewExpiry::Never, false));
+    is("set k v get", set(NewExpiry::Never, true));
+    is("set k v get GET", set(NewExpiry::Never, true));
+    is("set k v KeepTTL", set(NewExpiry::Keep, false));
+    is("set k v keepttl keepttl", set(NewExpiry::Keep, false));
+    is("set k v ex 10", set(after(10_000), false));
+    is("set k v PX 10 get", set(after(10), true));
+    is("set k v get exat 10", set(at(10_000), true));
+    is("set k v pxat 10", set(at(10), false));
+    is("setex k 7 v", set(after(7000), false));
+    is("psetex k 7 v", set(after(7), false));
+    is("getset k v", set(NewExpiry::Never, true));
+    for request in [
+        "set k v ex",
+        "set k v foo",
+        "set k v ex 10 px 10",
+        "set k v ex 10 keepttl",
+        "set k v keepttl ex 10",
+        "set k v nx xx",
+        "set k v xx nx",
+        "set k v ex 10 ex 10",
+        "set k v ex x foo",
+        "set k v ''",
+        "set k v persist",
+    ] {
+        fails(request, SYNTAX);
+    }
+    fails("set k v ex x", NOT_AN_INTEGER);
+    fails("set k v ex 1.5", NOT_AN_INTEGER);
+    fails("set k v px 9223372036854775808", NOT_AN_INTEGER);
+    for time in ["ex 0", "ex -1", "px 0", "exat 0", "pxat -5", "ex 9223372036854775807", "px 9223372036854775807", "ex 9223372036854775"] {
+        fails(&format!("set k v {time}"), "ERR invalid expire time in 'set' command");
+    }
+    fails("setex k 0 v", "ERR invalid expire time in 'setex' command");
+    fails("psetex k -1 v", "ERR invalid expire time in 'psetex' command");
+    fails("setex k x v", NOT_AN_INTEGER);
+}
+
+#[test]
+fn getex() {
+    let getex = |expiry| Command::GetEx(GetEx { key: b"k", expiry });
+    is("getex k", Command::Get(b"k"));
+    is("getex k persist", getex(NewExpiry::Never));
+    is("getex k ex 5", getex(NewExpiry::Set(When::After(5000))));
+    is("getex k PXAT 5", getex(NewExpiry::Set(When::At(5))));
+    for request in ["getex k ex", "getex k foo", "getex k foo 5", "getex k ex 1 persist", "getex k persist 1", "getex k keepttl", "getex k ex 1 ex 1"]
+    {
+        fails(request, SYNTAX);
+    }
+    fails("getex k ex 0", "ERR invalid expire time in 'getex' command");
+    fails("getex k ex ten", NOT_AN_INTEGER);
+}
+
+#[test]
+fn keys() {
+    for name in ["del", "unlink"] {
+        holds!(&format!("{name} a b a"), 1, Command::Delete);
+    }
+    for name in ["exists", "touch"] {
+        holds!(&format!("{name} a b a"), 1, Command::Exists);
+    }
+    is("type k", Command::Type(b"k"));
+    is("persist k", Command::Persist(b"k"));
+    let time = |unit, form| Command::TimeOf(TimeOf { key: b"k", unit, form });
+    is("ttl k", time(TimeUnit::Seconds, ExpiryForm::Remaining));
+    is("pttl k", time(TimeUnit::Milliseconds, ExpiryForm::Remaining));
+    is("expiretime k", time(TimeUnit::Seconds, ExpiryForm::Absolute));
+    is("pexpiretime k", time(TimeUnit::Milliseconds, ExpiryForm::Absolute));
+}
+
+#[test]
+fn expire() {
+    let expire = |when, condition| Command::Expire(Expire { key: b"k", when, condition });
+    is("expire k 10", expire(When::After(10_000), ExpiryCondition::Always));
+    is("pexpire k 10", expire(When::After(10), ExpiryCondition::Always));
+    is("expireat k 10", expire(When::At(10_000), ExpiryCondition::Always));
+    is("pexpireat k 10", expire(When::At(10), ExpiryCondition::Always));
+    // What has passed already deletes.
+    is("pexpire k -1", expire(When::After(-1), ExpiryCondition::Always));
+    is("expire k 0", expire(When::After(0), ExpiryCondition::Always));
+    for (options, condition) in [
+        ("nx", ExpiryCondition::IfNone),
+        ("NX nx", ExpiryCondition::IfNone),
+        ("xx", ExpiryCondition::IfSome),
+        ("gt", ExpiryCondition::IfLater),
+        ("xx gt", ExpiryCondition::IfLater),
+        ("lt", ExpiryCondition::IfEarlier),
+    ] {
+        is(&format!("pexpire k 10 {options}"), expire(When::After(10), condition));
+    }
+    for options in ["nx xx", "nx gt", "lt nx", "nx gt lt"] {
+        fails(&format!("expire k 10 {options}"), "ERR NX and XX, GT or LT options at the same time are not compatible");
+    }
+    for options in ["gt lt", "xx lt gt"] {
+        fails(&format!("expire k 10 {options}"), "ERR GT and LT options at the same time are not compatible");
+    }
+    fails("expire k 10 lt xx", "ERR XX together with LT is not served: use one of them");
+    fails("expire k 10 foo", "ERR Unsupported option foo");
+    fails("expire k x", NOT_AN_INTEGER);
+    fails("expire k 9223372036854775807", "ERR invalid expire time in 'expire' command");
+    fails("expireat k -9223372036854775808", "ERR invalid expire time in 'expireat' command");
+    fails("pexpire k 4611686018427387904", "ERR invalid expire time in 'pexpire' command");
+    is("pexpire k 4611686018427387903", expire(When::After(MAX_EXPIRY_MS), ExpiryCondition::Always));
+}
+
+#[test]
+fn scan() {
+    let plain = Scan { cursor: 0, pattern: None, count: 10, strings: true };
+    is("scan 0", Command::Scan(plain));
+    is("scan 18446744073709551615", Command::Scan(Scan { cursor: u64::MAX, ..plain }));
+    is("scan 7 match a* count 5 type STRING", Command::Scan(Scan { cursor: 7, pattern: Some(b"a*"), count: 5, strings: true }));
+    is("scan 0 type hash", Command::Scan(Scan { strings: false, ..plain }));
+    is("scan 0 count 1 count 2", Command::Scan(Scan { count: 2, ..plain }));
+    for cursor in ["x", "-1", "''", "18446744073709551616", "0x"] {
+        fails(&format!("scan {cursor}"), "ERR invalid cursor");
+    }
+    for options in ["match", "foo", "foo bar", "count 0", "count -1", "count 5 match"] {
+        fails(&format!("scan 0 {options}"), SYNTAX);
+    }
+    fails("scan 0 count x", NOT_AN_INTEGER);
+    fails(&format!("scan 0 match {}", "*".repeat(1025)), "ERR a pattern may have at most 1024 bytes");
+
+    let wanted = Scan { pattern: Some(b"user:[0-9]*"), ..plain };
+    assert!(wanted.wants(b"user:1x") && !wanted.wants(b"user:x"));
+    assert!(plain.wants(b"") && !Scan { strings: false, ..plain }.wants(b""));
+}
+
+#[test]
+fn connection() {
+    is("ping", Command::Ping(None));
+    is("ping x", Command::Ping(Some(b"x")));
+    is("echo x", Command::Echo(b"x"));
+    is("quit", Command::Quit);
+    is("quit now", Command::Quit);
+    is("reset", Command::Reset);
+    is("readonly", Command::ReadOnly);
+    is("readwrite", Command::ReadWrite);
+    is("auth p", Command::Auth(Credentials { user: None, password: Secret(b"p") }));
+    is("auth u p", Command::Auth(Credentials { user: Some(b"u"), password: Secret(b"p") }));
+    fails("auth u p x", SYNTAX);
+    with(&split("auth hunter2"), |command, _| assert!(!format!("{command:?}").contains("hunter2")));
+
+    is("select 0", Command::Select(KeyspaceChoice::Number(0)));
+    is("select 65535", Command::Select(KeyspaceChoice::Number(65535)));
+    is("select eventual", Command::Select(KeyspaceChoice::Name("eventual")));
+    is("select 1a", Command::Select(KeyspaceChoice::Name("1a")));
+    for number in ["-1", "65536", "9223372036854775807"] {
+        fails(&format!("select {number}"), "ERR DB index is out of range");
+    }
+    fails("select ''", "ERR a keyspace is selected by its number or its name");
+    with(&[b"select", b"\xff"], |command, _| assert!(command.is_err()));
+}
+
+#[test]
+fn hello() {
+    let plain = Hello { version: None, credentials: None, name: None };
+    let three = Hello { version: Some(RespVersion::Three), ..plain };
+    is("hello", Command::Hello(plain));
+    is("hello 2", Command::Hello(Hello { version: Some(RespVersion::Two), ..plain }));
+    is("hello 3", Command::Hello(three));
+    let credentials = Some(Credentials { user: Some(b"u"), password: Secret(b"p") });
+    is("hello 3 auth u p", Command::Hello(Hello { credentials, ..three }));
+    is("hello 3 SETNAME me AUTH u p", Command::Hello(Hello { credentials, name: Some(b"me"), ..three }));
+    is("hello 3 setname ''", Command::Hello(Hello { name: Some(b""), ..three }));
+    fails("hello 4", "NOPROTO unsupported protocol version");
+    fails("hello 1", "NOPROTO unsupported protocol version");
+    fails("hello x", "ERR Protocol version is not an integer or out of range");
+    fails("hello 3 foo", "ERR Syntax error in HELLO option 'foo'");
+    fails("hello 3 auth u", "ERR Syntax error in HELLO option 'auth'");
+    fails("hello 3 setname", "ERR Syntax error in HELLO option 'setname'");
+    with(&[b"hello", b"3", b"setname", b"a b"], |command, _| {
+        let error = command.expect_err("refused").to_string();
+        assert_eq!(error, "ERR Client names cannot contain spaces, newlines or special characters.");
+    });
+}
+
+#[test]
+fn client() {
+    let client = Command::Client;
+    is("client id", client(ClientCommand::Id));
+    is("client GETNAME", client(ClientCommand::GetName));
+    is("client setname me", client(ClientCommand::SetName(b"me")));
+    is("client setname ''", client(ClientCommand::SetName(b"")));
+    is("client info", client(ClientCommand::Info));
+    is("client no-evict on", client(ClientCommand::NoEvict(true)));
+    is("client no-touch OFF", client(ClientCommand::NoTouch(false)));
+    is("client setinfo lib-name x", client(ClientCommand::SetLibraryName(b"x")));
+    is("client setinfo LIB-VER 1.2", client(ClientCommand::SetLibraryVersion(b"1.2")));
+    is("client list", client(ClientCommand::List(ClientSelection::All)));
+    is("client list type slave", client(ClientCommand::List(ClientSelection::Kind(ClientKind::Replica))));
+    is("client list TYPE normal", client(ClientCommand::List(ClientSelection::Kind(ClientKind::Normal))));
+    with(&split("client list id 1 2"), |command, arguments| {
+        let selection = ClientSelection::Ids(arguments.from(3));
+        assert_eq!(command, Ok(Command::Client(ClientCommand::List(selection))));
+    });
+    fails("client no-evict maybe", SYNTAX);
+    fails("client list foo", SYNTAX);
+    fails("client list type", SYNTAX);
+    fails("client list id", SYNTAX);
+    fails("client list type normal x", SYNTAX);
+    fails("client list type foo", "ERR Unknown client type 'foo'");
+    for id in ["x", "0", "-1", "1 x"] {
+        fails(&format!("client list id {id}"), "ERR Invalid client ID");
+    }
+    fails("client setinfo foo x", "ERR Unrecognized option 'foo'");
+    for name in [b"a b".as_slice(), b"a\n", b"\x7f", "ä".as_bytes()] {
+        with(&[b"client", b"setname", name], |command, _| {
+            let error = command.expect_err("refused").to_string();
+            assert_eq!(error, "ERR Client names cannot contain spaces, newlines or special characters.");
+        });
+        with(&[b"client", b"setinfo", b"lib-ver", name], |command, _| {
+            let error = command.expect_err("refused").to_string();
+            assert_eq!(error, "ERR lib-ver cannot contain spaces, newlines or special characters.");
+        });
+    }
+}
+
+#[test]
+fn server() {
+    is("time", Command::Time);
+    is("dbsize", Command::DbSize);
+    holds!("info", 1, Command::Info);
+    holds!("info server memory", 1, Command::Info);
+    holds!("config get save append*", 2, Command::ConfigGet);
+    is("wait 1 100", Command::Wait(Wait { data_centers: 1, timeout_ms: Some(100) }));
+    is("wait -3 0", Command::Wait(Wait { data_centers: 0, timeout_ms: None }));
+    is("wait 1000 1", Command::Wait(Wait { data_centers: 255, timeout_ms: Some(1) }));
+    fails("wait x 1", NOT_AN_INTEGER);
+    fails("wait 1 x", "ERR timeout is not an integer or out of range");
+    fails("wait 1 -1", "ERR timeout is negative");
+    fails("config get", "ERR wrong number of arguments for 'config|get' command");
+    fails(&format!("config get {}", "*".repeat(1025)), "ERR a pattern may have at most 1024 bytes");
+}
+
+#[test]
+fn cluster() {
+    is("cluster slots", Command::Cluster(ClusterCommand::Slots));
+    is("cluster SHARDS", Command::Cluster(ClusterCommand::Shards));
+    is("cluster nodes", Command::Cluster(ClusterCommand::Nodes));
+    is("cluster info", Command::Cluster(ClusterCommand::Info));
+    is("cluster myid", Command::Cluster(ClusterCommand::MyId));
+    is("cluster keyslot k", Command::Cluster(ClusterCommand::KeySlot(b"k")));
+    is("cluster countkeysinslot 16383", Command::Cluster(ClusterCommand::CountKeysInSlot(16383)));
+    for slot in ["16384", "-1", "65536"] {
+        fails(&format!("cluster countkeysinslot {slot}"), "ERR Invalid slot");
+    }
+    fails("cluster countkeysinslot x", NOT_AN_INTEGER);
+}
+
+#[test]
+fn rheo() {
+    let rheo = Command::Rheo;
+    is("rheo session get", rheo(RheoCommand::Session(SessionCommand::Get)));
+    is("rheo SESSION RESET", rheo(RheoCommand::Session(SessionCommand::Reset)));
+    is("rheo session resume t", rheo(RheoCommand::Session(SessionCommand::Resume(b"t"))));
+    is("rheo session merge t", rheo(RheoCommand::Session(SessionCommand::Merge(b"t"))));
+    is("rheo level", rheo(RheoCommand::Level(None)));
+    is("rheo level Eventual", rheo(RheoCommand::Level(Some(Level::Eventual))));
+    is("rheo level causal", rheo(RheoCommand::Level(Some(Level::Causal))));
+    is("rheo explain k", rheo(RheoCommand::Explain(b"k")));
+    is("rheo status", rheo(RheoCommand::Status));
+    is("rheo quality", rheo(RheoCommand::Quality));
+    for request in ["rheo session foo", "rheo session get x", "rheo session resume", "rheo session merge", "rheo session reset x"] {
+        fails(request, SYNTAX);
+    }
+    fails("rheo session", "ERR wrong number of arguments for 'rheo|session' command");
+    fails("rheo level linearizable", "ERR there is no level 'linearizable', the levels are eventual and causal");
+}
