@@ -213,11 +213,18 @@ pub trait PartitionServer: Send {
     /// The flush that is due.
     fn poll_flush(&mut self, now: Now) -> Option<FlushJob>;
 
+    /// When, on the monotonic clock, [`PartitionServer::poll_flush`] has a flush without any further call; the greatest number if nothing waits
+    /// for the disk, or a flush is under way.
+    fn next_flush_us(&self) -> u64;
+
     /// A flush has ended.
     fn end_flush(&mut self, now: Now, flushed: std::io::Result<Position>, out: &mut Outbox);
 
     /// The store is durable below this.
     fn durable(&self) -> Position;
+
+    /// Whether the store has failed: replies that have not left since must not, since what they say may be lost.
+    fn failed(&self) -> bool;
 
     /// A session that has seen nothing.
     fn new_session(&self) -> Session;

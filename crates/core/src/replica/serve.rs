@@ -242,16 +242,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn poll_flush(&mut self, now: Now) -> Option<FlushJob> {
-        if self.flushing || self.failed.is_some() || self.store.durable() >= self.store.end() {
-            return None;
-        }
-        let interval_us = match self.config.durability {
-            Durability::Memory => return None,
-            Durability::Always => 0,
-            Durability::Interval if self.flush_wanted || self.links_want_flush() => self.config.link_flush_interval_us,
-            Durability::Interval => self.config.flush_interval_us,
-        };
-        if now.monotonic_us < self.flushed_at_us + interval_us {
+        if now.monotonic_us < self.next_flush_us() {
             return None;
         }
         let job = self.store.begin_flush()?;
@@ -259,6 +250,18 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.flush_wanted = false;
         self.flushed_at_us = now.monotonic_us;
         Some(job)
+    }
+
+    fn next_flush_us(&self) -> u64 {
+        if self.flushing || self.failed.is_some() || self.store.durable() >= self.store.end() {
+            return u64::MAX;
+        }
+        match self.config.durability {
+            Durability::Memory => u64::MAX,
+            Durability::Always => self.flushed_at_us,
+            Durability::Interval if self.flush_wanted || self.links_want_flush() => self.flushed_at_us + self.config.link_flush_interval_us,
+            Durability::Interval => self.flushed_at_us + self.config.flush_interval_us,
+        }
     }
 
     fn end_flush(&mut self, now: Now, flushed: std::io::Result<Position>, out: &mut Outbox) {
@@ -280,6 +283,10 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn durable(&self) -> Position {
         self.store.durable()
+    }
+
+    fn failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     fn new_session(&self) -> Session {
