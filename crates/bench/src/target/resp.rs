@@ -4,6 +4,7 @@ use super::codec::{Reply, encode_command, error_word, parse_reply};
 use super::{Completion, Connection, Outcome, Request, Ticket};
 use crate::error::Error;
 use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -23,7 +24,7 @@ const USUAL_BUFFER: usize = 256 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server that speaks RESP, and how to log in.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RespTarget {
     /// Name in results.
     pub name: String,
@@ -35,6 +36,20 @@ pub struct RespTarget {
     pub password: Option<String>,
     /// What to `SELECT` after connecting: a number, or for Rheostat a keyspace's name.
     pub keyspace: Option<String>,
+}
+
+impl fmt::Debug for RespTarget {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let password = self.password.as_ref().map(|_| "(hidden)");
+        f.debug_struct("RespTarget")
+            .field("name", &self.name)
+            .field("addresses", &self.addresses)
+            .field("user", &self.user)
+            .field("password", &password)
+            .field("keyspace", &self.keyspace)
+            .finish()
+    }
 }
 
 impl RespTarget {
@@ -432,5 +447,7 @@ mod tests {
         let mut user = target(address);
         user.user = Some("me".to_owned());
         assert!(user.check().unwrap_err().to_string().contains("no password"));
+        user.password = Some("secret".to_owned());
+        assert!(!format!("{user:?}").contains("secret"));
     }
 }

@@ -324,20 +324,24 @@ impl OperationSource {
     }
 }
 
+/// Random text for a [`ValueSource`] of values of `length` bytes: printable ASCII, no line breaks.
+pub fn random_text(length: usize, seed: u64) -> Arc<[u8]> {
+    let mut random = Random::new(seed);
+    (0..length + TEXT_LENGTH).map(|_| random.between(b' '.into(), b'~'.into()) as u8).collect()
+}
+
 /// Cuts values out of one long random text, so that making a value costs nothing beside sending it.
 #[derive(Debug)]
 pub struct ValueSource {
-    text: Vec<u8>,
+    text: Arc<[u8]>,
     random: Random,
     length: usize,
 }
 
 impl ValueSource {
-    /// Values of `length` bytes, from `seed`: printable ASCII, no line breaks.
-    pub fn new(length: usize, seed: u64) -> ValueSource {
-        let mut random = Random::new(seed);
-        let text = (0..length + TEXT_LENGTH).map(|_| random.between(b' '.into(), b'~'.into()) as u8).collect();
-        ValueSource { text, random, length }
+    /// Values of `length` bytes out of `text`, which is [`random_text`] for at least this length. `seed` says which values.
+    pub fn new(text: Arc<[u8]>, length: usize, seed: u64) -> ValueSource {
+        ValueSource { text, random: Random::new(seed), length }
     }
 
     /// The next value.
@@ -423,11 +427,11 @@ mod tests {
 
     #[test]
     fn values_have_their_length_and_differ() {
-        let mut values = ValueSource::new(1000, 1);
+        let mut values = ValueSource::new(random_text(1000, 1), 1000, 1);
         let first = values.next_value().to_vec();
         assert_eq!(first.len(), 1000);
         assert!(first.iter().all(|byte| (b' '..=b'~').contains(byte)));
         assert_ne!(values.next_value(), first);
-        assert!(ValueSource::new(0, 1).next_value().is_empty());
+        assert!(ValueSource::new(random_text(0, 1), 0, 1).next_value().is_empty());
     }
 }
