@@ -74,6 +74,14 @@ pub(crate) fn collectable<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Opti
     Some(Collected { versions: count, upto, whole })
 }
 
+/// A chain on its way to the engine.
+pub(crate) struct HandedOver<'a, M> {
+    /// The versions, least first; none if the chain is gone.
+    pub(crate) versions: &'a [Version<M>],
+    /// By how many the number of keys in the engine changes.
+    pub(crate) keys: i64,
+}
+
 /// The chains of a store, their index, and the queue of keys that may have something to collect.
 #[derive(Clone)]
 pub(crate) struct Chains<M> {
@@ -248,6 +256,92 @@ impl<M: Clone> Chains<M> {
             }
         }
         page.finish()
+    }
+
+    /// Whether `key` is in memory, be it to say that it has no versions.
+    #[inline]
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.map.contains_key(key)
+    }
+
+    /// Takes the chain of a key that is not in memory from the engine.
+    pub(crate) fn load(&mut self, key: &Key, versions: Vec<Version<M>>) {
+        if versions.is_empty() || self.contains(key) {
+            return;
+        }
+        self.bytes += Self::key_bytes(key) + versions.iter().map(Self::version_bytes).sum::<u64>();
+        self.versions += versions.len() as u64;
+        self.on_disk += 1;
+        self.index.insert(key.clone());
+        let mut entry = Entry { versions: versions.into_iter().collect(), on_disk: true, ..Entry::new() };
+        if entry.is_candidate() {
+            Self::queue(&mut self.candidates, &mut self.ticket, key, &mut entry);
+        }
+        self.map.insert(key.clone(), entry);
+    }
+
+    /// Keys in memory of which the engine holds a chain too, or will.
+    pub(crate) fn on_disk(&self) -> u64 {
+        self.on_disk
+    }
+
+    /// The keys that changed and were not handed to the engine since; from now on they are the caller's to hand over.
+    pub(crate) fn take_dirty(&mut self) -> VecDeque<Key> {
+        self.dirty.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Number of keys that [`Chains::take_dirty`] would return, those that were handed over twice included.
+    pub(crate) fn dirty(&self) -> usize {
+        self.dirty.as_ref().map_or(0, VecDeque::len)
+    }
+
+    /// Hands a changed chain to the engine; `None` if it did not change, or is gone and the engine never heard of it.
+    pub(crate) fn hand_over(&mut self, key: &Key) -> Option<HandedOver<'_, M>> {
+        let entry = self.map.get_mut(&**key).filter(|entry| entry.dirty)?;
+        entry.dirty = false;
+        entry.in_flight = true;
+        let was_on_disk = std::mem::replace(&mut entry.on_disk, !entry.versions.is_empty());
+        match (was_on_disk, entry.on_disk) {
+            (false, true) => self.on_disk += 1,
+            (true, false) => self.on_disk -= 1,
+            (true, true) | (false, false) => {}
+        }
+        if !was_on_disk && !entry.on_disk {
+            self.forget(key);
+            return None;
+        }
+        Some(HandedOver { versions: self.versions_of(key), keys: i64::from(!was_on_disk) - i64::from(self.versions_of(key).is_empty()) })
+    }
+
+    /// The engine has written the chain of `key` that it was handed.
+    pub(crate) fn confirm(&mut self, key: &Key) {
+        let Some(entry) = self.map.get_mut(&**key) else { return };
+        entry.in_flight = false;
+        if entry.versions.is_empty() && !entry.dirty {
+            self.forget(key);
+        }
+    }
+
+    /// Moves the eviction's hand over at most `steps` keys, from the one after `hand`: chains that the engine holds and that were not used
+    /// since the hand last came by leave memory, until no more than `target` bytes are used. Returns where the hand stands.
+    pub(crate) fn evict(&mut self, hand: Option<Key>, steps: usize, target: u64) -> Option<Key> {
+        let keys: Vec<Key> = self.index.after(hand.as_ref()).take(steps).map(|(_, key)| key.clone()).collect();
+        for key in &keys {
+            if self.bytes <= target {
+                return Some(key.clone());
+            }
+            let Some(entry) = self.map.get_mut(&**key) else { continue };
+            if std::mem::take(&mut entry.used) || entry.dirty || entry.in_flight || !entry.on_disk {
+                continue;
+            }
+            self.versions -= entry.versions.len() as u64;
+            self.bytes -= entry.versions.iter().map(Self::version_bytes).sum::<u64>();
+            self.on_disk -= 1;
+            self.index.remove(key);
+            self.forget(key);
+        }
+        // At the end of the walk the hand starts over.
+        if keys.len() < steps { None } else { keys.last().cloned() }
     }
 
     /// All keys with versions, with their versions, in no order that may be shown.

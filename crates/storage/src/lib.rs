@@ -1,14 +1,17 @@
 //! Rheostat's version stores: two drivers behind [`rheostat_core::store::Store`], and the suite that holds them to it.
 //!
 //! - [`MemoryStore`]: everything in memory, with a simulated disk for the simulator.
+//! - [`DiskStore`]: hot chains in memory, an append-only log on disk, and an embedded engine for what does not fit in memory.
 //! - [`conformance`]: what any driver must do, as checks that any driver can run.
 
 mod chains;
 pub mod conformance;
+mod disk;
 mod index;
 mod memory;
 mod own;
 
+pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError};
 pub use memory::MemoryStore;
 
 use rheostat_clock::Timestamp;

@@ -46,9 +46,16 @@ impl<M: Clone> OwnUpdates<M> {
         self.updates.push_back(Own { update, end, length });
     }
 
-    /// The least timestamp that is here.
-    pub(crate) fn first(&self) -> Option<Timestamp> {
-        self.updates.front().map(|own| own.update.id.written)
+    /// Forgets the oldest updates until at most `bytes` encoded bytes are left; returns the timestamp of the last that went.
+    pub(crate) fn trim_to(&mut self, bytes: usize) -> Option<Timestamp> {
+        let mut last = None;
+        while self.bytes > bytes
+            && let Some(first) = self.updates.front()
+        {
+            last = Some(first.update.id.written);
+            self.pop();
+        }
+        last
     }
 
     /// Updates after `after` that are below `durable`, at least one if there is one, then as many as fit in `max_bytes`; and whether

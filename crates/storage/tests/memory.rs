@@ -1,5 +1,8 @@
 //! The memory store, without and with its simulated disk, against the conformance suite.
 
+mod common;
+
+use common::operation;
 use proptest::prelude::*;
 use rheostat_core::store::{Recovered, Store};
 use rheostat_storage::MemoryStore;
@@ -96,27 +99,8 @@ fn a_checkpoint_bounds_the_log_and_changes_nothing() {
     assert_eq!(crashed.own_updates(after, 1 << 20).expect("reads"), store.own_updates(after, 1 << 20).expect("reads"));
 }
 
-fn operation() -> impl Strategy<Value = model::Operation> {
-    use model::{Operation, Write};
-    let write = prop_oneof![any::<u8>().prop_map(Write::Put), (0..20u8).prop_map(Write::Expiring), Just(Write::Delete)];
-    let keys = prop::collection::vec(0..12u8, 1..4);
-    let cut = (0..40u8, 0..40u8, 0..40u8);
-    prop_oneof![
-        6 => (keys.clone(), write.clone()).prop_map(|(keys, write)| Operation::Own(keys, write)),
-        6 => (0..2u8, 0..30u8, keys, write).prop_map(|(origin, back, keys, write)| Operation::Remote(origin, back, keys, write)),
-        1 => (0..20u8).prop_map(Operation::Again),
-        1 => any::<u8>().prop_map(Operation::State),
-        1 => Just(Operation::Flush),
-        1 => Just(Operation::Maintain),
-        1 => (0..40u8).prop_map(Operation::Release),
-        2 => (0..12u8, cut.clone()).prop_map(|(key, (settled, complete, floor))| Operation::Collect(key, settled, complete, floor)),
-        2 => (0..6u8, cut).prop_map(|(limit, (settled, complete, floor))| Operation::CollectSome(limit, settled, complete, floor)),
-        1 => Just(Operation::Restart),
-    ]
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn any_run_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..80)) {

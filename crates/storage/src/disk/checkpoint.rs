@@ -1,0 +1,150 @@
+//! Checkpoints: chains go to the engine, and the log before them may go.
+
+use super::DiskStore;
+use super::engine::{Batch, Checkpoint, Done, Work, encode_chain};
+use rheostat_core::store::{Position, Store};
+use rheostat_core::version::Key;
+use rheostat_core::wire::Wire;
+use std::collections::VecDeque;
+use std::io;
+
+/// Chains that one call of `maintain` encodes.
+pub(super) const KEYS_AT_ONCE: usize = 1024;
+/// Bytes of chains that one call of `maintain` encodes, about.
+const BYTES_AT_ONCE: usize = 1 << 20;
+
+/// When memory is short, a checkpoint begins once more than one key in this many cannot be evicted because it changed.
+const DIRTY_SHARE: u64 = 16;
+
+/// A checkpoint under way.
+pub(super) struct Running {
+    checkpoint: Checkpoint,
+    /// Keys that were changed by records below the checkpoint, and are not handed over.
+    keys: VecDeque<Key>,
+    /// Work that waits for the log to be durable up to the position, or for the writing thread.
+    waiting: Option<(Position, Work)>,
+    /// Everything was handed over.
+    complete: bool,
+}
+
+impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
+    /// Checkpoints everything, and returns when it is on disk: for a graceful stop, so that the next start has little to replay.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn checkpoint(&mut self) -> io::Result<()> {
+        self.finish_checkpoint()?;
+        self.begin_checkpoint();
+        self.finish_checkpoint()?;
+        while self.drop_segment()? {}
+        Ok(())
+    }
+
+    fn finish_checkpoint(&mut self) -> io::Result<()> {
+        while self.running.is_some() {
+            self.flush()?;
+            self.continue_checkpoint(true)?;
+        }
+        Ok(())
+    }
+
+    fn begin_checkpoint(&mut self) {
+        let checkpoint = Checkpoint {
+            position: self.log.end(),
+            released: self.released,
+            newest_own: self.own.newest(),
+            newest: self.newest.clone(),
+            state: self.state.clone(),
+        };
+        self.running = Some(Running { checkpoint, keys: self.chains.take_dirty(), waiting: None, complete: false });
+    }
+
+    /// Whether a checkpoint is worth its while: the log grew, memory is short, or a segment waits for nothing else.
+    fn checkpoint_is_due(&self) -> bool {
+        self.log.end() - self.checkpoint.position >= self.options.checkpoint_bytes
+            || (self.chains.bytes() > self.options.memory_bytes && self.chains.dirty() as u64 > self.chains.keys() / DIRTY_SHARE)
+            || (self.released > self.checkpoint.released && self.log.can_drop_oldest(self.checkpoint.position, self.released))
+    }
+
+    /// Does a bounded part of what a checkpoint needs; waits for the writing thread if `wait`.
+    pub(super) fn continue_checkpoint(&mut self, wait: bool) -> io::Result<()> {
+        if self.running.is_none() {
+            if !wait {
+                self.drop_segment()?;
+            }
+            if wait || !self.checkpoint_is_due() {
+                return Ok(());
+            }
+            self.begin_checkpoint();
+        }
+        self.prepare();
+        let mut sent = true;
+        if let Some(running) = &mut self.running
+            && let Some((position, work)) = running.waiting.take()
+        {
+            // A chain may go to the engine only when the log has everything it says: after a crash the engine must not know more than the log.
+            if Position(self.log.durable) < position {
+                running.waiting = Some((position, work));
+            } else if let Err(work) = self.engine.send(work) {
+                running.waiting = Some((position, work));
+                sent = false;
+            }
+        }
+        let complete = self.running.as_ref().is_some_and(|running| running.complete && running.waiting.is_none());
+        let mut done = self.engine.done(wait && (complete || !sent))?;
+        while let Some(work) = done {
+            match work {
+                Done::Chains(keys) => keys.iter().for_each(|key| self.chains.confirm(key)),
+                Done::Checkpoint(checkpoint) => {
+                    self.checkpoint = checkpoint;
+                    self.running = None;
+                    break;
+                }
+            }
+            done = self.engine.done(false)?;
+        }
+        Ok(())
+    }
+
+    /// Encodes the next batch, if none is waiting.
+    fn prepare(&mut self) {
+        let end = self.end();
+        let Some(running) = &mut self.running else { return };
+        if running.waiting.is_some() || running.complete {
+            return;
+        }
+        let mut batch = Batch::default();
+        for _ in 0..KEYS_AT_ONCE {
+            if batch.bytes >= BYTES_AT_ONCE {
+                break;
+            }
+            let Some(key) = running.keys.pop_front() else { break };
+            let Some(chain) = self.chains.hand_over(&key) else { continue };
+            let encoded = (!chain.versions.is_empty()).then(|| {
+                let mut encoded = Vec::new();
+                encode_chain(chain.versions, &mut encoded);
+                encoded
+            });
+            batch.keys += chain.keys;
+            self.engine_keys = self.engine_keys.saturating_add_signed(chain.keys);
+            batch.bytes += key.len() + encoded.as_ref().map_or(0, Vec::len);
+            batch.chains.push((key, encoded));
+        }
+        if !batch.chains.is_empty() {
+            running.waiting = Some((end, Work::Chains(batch)));
+        } else if running.keys.is_empty() {
+            let checkpoint = running.checkpoint.clone();
+            running.waiting = Some((Position(checkpoint.position), Work::Checkpoint(checkpoint)));
+            running.complete = true;
+        }
+    }
+
+    /// Deletes the oldest segment, if a checkpoint and all peers are past it; says whether it did.
+    fn drop_segment(&mut self) -> io::Result<bool> {
+        let may = self.log.can_drop_oldest(self.checkpoint.position, self.checkpoint.released);
+        if may {
+            self.log.drop_oldest()?;
+        }
+        Ok(may)
+    }
+}

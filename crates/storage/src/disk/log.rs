@@ -1,0 +1,248 @@
+//! The append-only log: segments, the write buffer, flushes.
+
+use super::format::{Kind, SEGMENT_HEADER, SegmentHeader, append_record};
+use super::options::{DiskOptions, IoOperation};
+use rheostat_clock::Timestamp;
+use rheostat_core::store::{FlushJob, Position};
+use rheostat_core::wire::Wire;
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Buffered bytes from which on an append writes them.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Distance between entries of the index of own updates, in bytes of log.
+pub(super) const BLOCK_BYTES: u64 = 64 << 10;
+
+/// The first error of the disk; from then on what the disk holds is not known, and nothing more is written.
+#[derive(Clone, Default)]
+pub(super) struct Failure(Arc<OnceLock<String>>);
+
+impl Failure {
+    /// Errors if there was a failure.
+    #[inline]
+    pub(super) fn check(&self) -> io::Result<()> {
+        match self.0.get() {
+            None => Ok(()),
+            Some(message) => Err(io::Error::other(format!("the store stopped writing after an error of the disk: {message}"))),
+        }
+    }
+
+    /// Remembers `error` if it is the first.
+    pub(super) fn set(&self, error: &io::Error) {
+        // A second failure adds nothing.
+        let _ = self.0.set(error.to_string());
+    }
+
+    /// Remembers the error of `result`, if it is one.
+    pub(super) fn watch<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| self.set(error))
+    }
+}
+
+/// One file of the log.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    /// Position of its first byte.
+    pub(super) base: u64,
+    /// The greatest own timestamp in it, or in one before it.
+    pub(super) newest_own: Timestamp,
+}
+
+/// A place in the log from which on own updates can be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    /// Timestamp of the own update there.
+    pub(super) first: Timestamp,
+    /// Position of its record.
+    pub(super) position: u64,
+}
+
+/// The log, open for appending.
+pub(super) struct Log {
+    pub(super) directory: PathBuf,
+    pub(super) options: DiskOptions,
+    pub(super) store: u64,
+    /// Oldest first; the last is appended to.
+    pub(super) segments: VecDeque<Segment>,
+    /// Where own updates are: the first of each segment, and one at least every [`BLOCK_BYTES`] where there are any.
+    pub(super) blocks: VecDeque<Block>,
+    pub(super) file: Arc<File>,
+    pub(super) buffer: Vec<u8>,
+    /// End of what was handed to the operating system.
+    pub(super) written: u64,
+    /// End of what is on disk.
+    pub(super) durable: u64,
+    /// The durable position that the log itself says last.
+    pub(super) marked: u64,
+    pub(super) flushing: bool,
+    /// The last segment still has its temporary name, since the one before it is not wholly on disk.
+    pub(super) provisional: bool,
+    /// A name in the directory changed since the directory was flushed.
+    pub(super) directory_changed: bool,
+    pub(super) failure: Failure,
+}
+
+/// The file of the segment at `base`.
+pub(super) fn segment_path(directory: &Path, base: u64) -> PathBuf {
+    directory.join(format!("{base:020}.log"))
+}
+
+/// The file of the segment at `base` while the one before it may still be torn.
+pub(super) fn provisional_path(directory: &Path, base: u64) -> PathBuf {
+    directory.join(format!("{base:020}.next"))
+}
+
+/// Flushes the entries of `directory`.
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Creates a segment with a header and nothing else.
+pub(super) fn create_segment(path: &Path, header: SegmentHeader) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.write_all(&header.encode())?;
+    Ok(file)
+}
+
+impl Log {
+    /// The end of the log, what is buffered included.
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Bytes of log on disk.
+    pub(super) fn bytes(&self) -> u64 {
+        self.end() - self.segments.front().map_or(0, |segment| segment.base)
+    }
+
+    fn base(&self) -> u64 {
+        self.segments.back().map_or(0, |segment| segment.base)
+    }
+
+    /// Appends a record; returns the position where it begins. An error other than `InvalidInput` is the disk's, and final.
+    pub(super) fn append(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<u64> {
+        self.failure.check()?;
+        if self.durable > self.marked {
+            // This is what tells a torn tail from damage at the next start: everything below was whole on disk once.
+            let (durable, start) = (self.durable, self.end());
+            append_record(&mut self.buffer, start, Kind::Flushed, |out| durable.encode(out));
+            self.marked = durable;
+        }
+        let start = self.end();
+        if !append_record(&mut self.buffer, start, kind, write) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an update of more than 256 MiB"));
+        }
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.write_through()?;
+        }
+        Ok(start)
+    }
+
+    /// Notes that the record at `position` is the own update `written`.
+    pub(super) fn note_own(&mut self, written: Timestamp, position: u64) {
+        let base = self.base();
+        if let Some(segment) = self.segments.back_mut() {
+            segment.newest_own = written;
+        }
+        if self.blocks.back().is_none_or(|block| block.position < base || position >= block.position + BLOCK_BYTES) {
+            self.blocks.push_back(Block { first: written, position });
+        }
+    }
+
+    /// Hands the buffer to the operating system.
+    pub(super) fn write_through(&mut self) -> io::Result<()> {
+        self.failure.check()?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let result = self.options.ask(IoOperation::Write).and_then(|()| (&*self.file).write_all(&self.buffer));
+        self.failure.watch(result)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// See `Store::begin_flush`. A segment that is large enough is followed by the next here, where the job that
+    /// flushes its end is made.
+    pub(super) fn begin_flush(&mut self) -> Option<FlushJob> {
+        if self.flushing || self.durable == self.end() {
+            return None;
+        }
+        self.flushing = true;
+        let prepared = self.write_through().and_then(|()| {
+            let (file, position) = (self.file.clone(), Position(self.written));
+            if self.written - self.base() >= self.options.segment_bytes {
+                let rolled = self.roll();
+                self.failure.watch(rolled)?;
+            }
+            Ok((file, position))
+        });
+        let (file, position) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Some(FlushJob(Box::new(move || Err(error)))),
+        };
+        let directory = std::mem::take(&mut self.directory_changed).then(|| self.directory.clone());
+        // A new segment's name comes into the directory while its predecessor is being flushed; it is flushed with the segment itself.
+        self.directory_changed = self.provisional;
+        let (options, failure) = (self.options.clone(), self.failure.clone());
+        Some(FlushJob(Box::new(move || {
+            let flush = || {
+                options.ask(IoOperation::Sync)?;
+                file.sync_data()?;
+                directory.as_deref().map_or(Ok(()), sync_directory)?;
+                Ok(position)
+            };
+            failure.check()?;
+            failure.watch(flush())
+        })))
+    }
+
+    /// Begins the next segment, under a temporary name until the last one is wholly on disk. A start after a power loss may find the
+    /// last one torn then, and knows by the name that this is no damage.
+    fn roll(&mut self) -> io::Result<()> {
+        let base = self.written;
+        self.options.ask(IoOperation::Create)?;
+        self.file = Arc::new(create_segment(&provisional_path(&self.directory, base), SegmentHeader { store: self.store, base })?);
+        let newest_own = self.segments.back().map_or(Timestamp::ZERO, |segment| segment.newest_own);
+        self.segments.push_back(Segment { base, newest_own });
+        self.written = base + SEGMENT_HEADER as u64;
+        self.provisional = true;
+        Ok(())
+    }
+
+    /// See `Store::end_flush`.
+    pub(super) fn end_flush(&mut self, flushed: Position) {
+        self.flushing = false;
+        self.durable = self.durable.max(flushed.0.min(self.written));
+        if self.provisional && self.durable >= self.base() {
+            let (from, to) = (provisional_path(&self.directory, self.base()), segment_path(&self.directory, self.base()));
+            let result = self.options.ask(IoOperation::Rename).and_then(|()| fs::rename(from, to));
+            // The next append reports it.
+            if self.failure.watch(result).is_ok() {
+                self.provisional = false;
+                self.directory_changed = true;
+            }
+        }
+    }
+
+    /// Whether the oldest segment is below `checkpoint` and holds no own update after `released`.
+    pub(super) fn can_drop_oldest(&self, checkpoint: u64, released: Timestamp) -> bool {
+        match (self.segments.front(), self.segments.get(1)) {
+            (Some(oldest), Some(next)) => next.base <= checkpoint && oldest.newest_own <= released && !(self.provisional && self.segments.len() == 2),
+            _ => false,
+        }
+    }
+
+    /// Deletes the oldest segment.
+    pub(super) fn drop_oldest(&mut self) -> io::Result<()> {
+        let Some(oldest) = self.segments.pop_front() else { return Ok(()) };
+        let end = self.base().min(self.segments.front().map_or(0, |segment| segment.base));
+        while self.blocks.pop_front_if(|block| block.position < end).is_some() {}
+        let result = self.options.ask(IoOperation::Remove).and_then(|()| fs::remove_file(segment_path(&self.directory, oldest.base)));
+        self.failure.watch(result)
+    }
+}

@@ -1,0 +1,472 @@
+//! The store on disk: chains in memory, an append-only log, and an embedded engine for what does not fit in memory.
+//!
+//! - [`format`](self::format), `log`, `recovery`, `read`: the log: its bytes, appending and flushing, opening, reading own updates back.
+//! - `engine`: the embedded engine with the chains of the last checkpoint, and the thread that writes it.
+//! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
+//!
+//! What must hold for log and chains to agree after any crash: (1) a chain goes to the engine only when every record that it
+//! reflects is on disk; (2) a checkpoint is recorded only when every chain that the records below it changed is on disk; (3) the log is
+//! replayed from the last checkpoint on, over chains that may be newer: adding a version twice changes nothing, old versions that come back
+//! are hidden by what collected them, and the collection of a whole chain is itself a record.
+
+mod checkpoint;
+mod engine;
+mod format;
+mod log;
+mod options;
+mod read;
+mod recovery;
+
+pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
+
+use crate::chains::{Chains, Collected, Held, collectable};
+use crate::index::{PageBuilder, Place};
+use crate::own::OwnUpdates;
+use crate::{check_update, raise_newest};
+use checkpoint::Running;
+use engine::Engine;
+use format::{Kind, MAX_PAYLOAD};
+use log::Log;
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats};
+use rheostat_core::version::{Key, Update, Version, VersionId};
+use rheostat_core::wire::{Reader, Wire, WireError};
+use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::Path;
+
+/// Keys that are looked at for eviction after a key came from the engine while memory is full.
+const EVICTION_STEPS: usize = 16;
+/// Keys in the engine that one [`Store::collect_some`] looks at.
+const SWEEP_KEYS: usize = 16;
+
+/// A version store on disk. One directory belongs to one store.
+///
+/// # Panics
+/// [`Store::latest`], [`Store::chain`], [`Store::scan`] and the collections stop the process when the engine cannot be read or is damaged,
+/// since they have no way to say so and must not answer with less than was stored. [`DiskStore::fetch`] says so.
+pub struct DiskStore<M> {
+    chains: Chains<M>,
+    log: Log,
+    engine: Engine,
+    options: DiskOptions,
+    /// Own updates after `own_floor`.
+    own: OwnUpdates<M>,
+    /// The greatest own timestamp that is no longer in `own`.
+    own_floor: Timestamp,
+    released: Timestamp,
+    newest: Vec<Timestamp>,
+    state: Option<Vec<u8>>,
+    /// Keys that the engine holds, or will when it confirms.
+    engine_keys: u64,
+    checkpoint: engine::Checkpoint,
+    running: Option<Running>,
+    /// Where eviction goes on.
+    hand: Option<Key>,
+    /// Where the collection in the engine goes on.
+    sweep: Option<Key>,
+    /// Locked while the store is open. Last, so that it is unlocked when everything else is closed.
+    _lock: File,
+}
+
+/// The payload of a record that says that a key lost all versions up to an id.
+struct Forget {
+    key: Key,
+    upto: VersionId,
+}
+
+impl Wire for Forget {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.key.encode(out);
+        self.upto.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Forget { key: Wire::decode(input)?, upto: Wire::decode(input)? })
+    }
+}
+
+/// What the engine's read gave, or the end of the process: see [`DiskStore`], "Panics".
+fn read_or_stop<T>(result: io::Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("a chain cannot be read from the engine on disk: {error}"),
+    }
+}
+
+impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
+    /// Opens the store in `directory`, creating both if need be.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A torn end of the log is no error: it is cut off, with a note in [`Recovered::notes`].
+    pub fn open(directory: &Path, options: DiskOptions) -> Result<(DiskStore<M>, Recovered), OpenError> {
+        let log_directory = directory.join("log");
+        fs::create_dir_all(&log_directory).map_err(OpenError::io("create", &log_directory))?;
+        let lock_path = directory.join("lock");
+        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(OpenError::io("open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(directory.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(OpenError::io("lock", &lock_path)(error)),
+        }
+        let failure = log::Failure::default();
+        let number = recovery::store_number(&log_directory)?;
+        let new_number = RandomState::new().hash_one(directory);
+        let (engine, number, checkpoint, engine_keys) = Engine::open(&directory.join("engine"), &options, failure.clone(), number, new_number)?;
+        let mut chains = Chains::new(true);
+        let mut own = OwnUpdates::new();
+        let mut own_floor = checkpoint.newest_own.max(checkpoint.released);
+        own.raise(own_floor);
+        let mut recovered = Recovered { state: checkpoint.state.clone(), newest: checkpoint.newest.clone(), ..Recovered::default() };
+        let reading = |error| OpenError::Io { doing: "read the engine in", path: directory.join("engine"), source: error };
+        // A quarter is left for what the log brings.
+        for stored in engine.after(None) {
+            let (_, key, versions) = stored.map_err(reading)?;
+            chains.load(&key, versions);
+            if chains.bytes() > options.memory_bytes / 4 * 3 {
+                break;
+            }
+        }
+        let mut newest_own = Timestamp::ZERO;
+        let mut notes = Vec::new();
+        let replay = |found: recovery::Found<'_>| -> Result<Option<Timestamp>, String> {
+            let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
+            let new = found.end > checkpoint.position;
+            match found.kind {
+                Kind::Remote | Kind::Own if new => {
+                    let update = Update::<M>::from_bytes(found.payload).map_err(wrong)?;
+                    for (key, version) in update.versions() {
+                        if engine_keys > chains.on_disk() && !chains.contains(key) {
+                            let stored = engine.get(key).map_err(|error| error.to_string())?;
+                            chains.load(key, stored.unwrap_or_default());
+                        }
+                        chains.insert(key, version);
+                    }
+                    recovered.replayed += 1;
+                    raise_newest(&mut recovered.newest, update.id);
+                    if found.kind == Kind::Remote {
+                        return Ok(None);
+                    }
+                    let written = update.id.written;
+                    if written <= newest_own.max(own.newest()) {
+                        return Err(format!("own update {written} is older than one before it"));
+                    }
+                    newest_own = written;
+                    own.push(update, Position(found.end), found.payload.len());
+                    own_floor = own.trim_to(options.own_cache_bytes).unwrap_or(own_floor);
+                    Ok(Some(written))
+                }
+                Kind::Own => {
+                    // Only its place is of interest; the update is read again when a link asks for it.
+                    let written = Timestamp::decode(&mut Reader::new(found.payload)).map_err(wrong)?;
+                    if written <= newest_own {
+                        return Err(format!("own update {written} is older than one before it"));
+                    }
+                    newest_own = written;
+                    Ok(Some(written))
+                }
+                Kind::State if new => {
+                    recovered.state = Some(found.payload.to_vec());
+                    Ok(None)
+                }
+                Kind::Forget if new => {
+                    let Forget { key, upto } = Forget::from_bytes(found.payload).map_err(wrong)?;
+                    if engine_keys > chains.on_disk() && !chains.contains(&key) {
+                        let stored = engine.get(&key).map_err(|error| error.to_string())?;
+                        chains.load(&key, stored.unwrap_or_default());
+                    }
+                    chains.trim(&key, upto);
+                    Ok(None)
+                }
+                Kind::Remote | Kind::State | Kind::Forget | Kind::Flushed => Ok(None),
+            }
+        };
+        let mut log = recovery::open_log(&log_directory, &options, number, checkpoint.position, &mut notes, replay)?;
+        log.failure = failure;
+        recovered.notes = notes;
+        let store = DiskStore {
+            chains,
+            log,
+            engine,
+            options,
+            own,
+            own_floor,
+            released: checkpoint.released,
+            newest: recovered.newest.clone(),
+            state: recovered.state.clone(),
+            engine_keys,
+            checkpoint,
+            running: None,
+            hand: None,
+            sweep: None,
+            _lock: lock,
+        };
+        Ok((store, recovered))
+    }
+
+    /// Brings the chain of `key` into memory if it is on disk only. Whoever calls this before a step handles the disk's errors.
+    ///
+    /// # Errors
+    /// The disk's, or `InvalidData` if the engine is damaged.
+    #[inline]
+    pub fn fetch(&mut self, key: &[u8]) -> io::Result<()> {
+        // When nothing is on disk only, a key that is not in memory is nowhere.
+        if self.cold_keys() == 0 || self.chains.contains(key) { Ok(()) } else { self.fetch_cold(key) }
+    }
+
+    #[cold]
+    fn fetch_cold(&mut self, key: &[u8]) -> io::Result<()> {
+        // Before the key comes, lest it go at once.
+        if self.chains.bytes() > self.options.memory_bytes {
+            self.evict(EVICTION_STEPS);
+        }
+        if let Some(versions) = self.engine.get(key)? {
+            self.chains.load(&Key::from(key), versions);
+        }
+        Ok(())
+    }
+
+    /// Keys whose chain is on disk only.
+    #[inline]
+    fn cold_keys(&self) -> u64 {
+        self.engine_keys - self.chains.on_disk()
+    }
+
+    fn evict(&mut self, steps: usize) {
+        let hand = self.hand.take();
+        self.hand = self.chains.evict(hand, steps, self.options.memory_bytes);
+    }
+
+    /// Collects what the rule lets go of a chain in memory.
+    fn take_collected(&mut self, key: &Key, collected: Collected) -> usize {
+        if collected.whole {
+            let forget = Forget { key: key.clone(), upto: collected.upto };
+            // Without the record a replay could bring deleted data back; a store that cannot write collects no more.
+            if self.log.append(Kind::Forget, |out| forget.encode(out)).is_err() {
+                return 0;
+            }
+        }
+        self.chains.trim(key, collected.upto)
+    }
+
+    fn collect_resident(&mut self, key: &Key, cut: &impl Cut<M>) -> usize {
+        self.chains.collectable(key, cut).map_or(0, |collected| self.take_collected(key, collected))
+    }
+
+    /// Looks for something to collect among chains that are on disk only.
+    fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
+        let some: Vec<_> = self.engine.after::<M>(self.sweep.as_ref()).take(limit).map(read_or_stop).collect();
+        self.sweep = if some.len() < limit { None } else { some.last().map(|(_, key, _)| key.clone()) };
+        let mut count = 0;
+        for (_, key, versions) in some {
+            if !self.chains.contains(&key)
+                && let Some(collected) = collectable(&versions, cut)
+            {
+                self.chains.load(&key, versions);
+                count += self.take_collected(&key, collected);
+            }
+        }
+        count
+    }
+
+    /// A page of a walk over keys in memory and in the engine.
+    fn scan_both(&self, slot: u16, from: u32, limit: usize) -> ScanPage {
+        let place = Place::at(slot, from);
+        let mut resident = self.chains.index().from(place).map(|(place, key)| (*place, key.clone())).peekable();
+        let stored = self.engine.keys_from(place).map(read_or_stop);
+        let mut stored = stored.take_while(|(place, _)| place.slot() == slot).peekable();
+        let mut page = PageBuilder::new(slot, limit);
+        loop {
+            let engine_first = match (resident.peek(), stored.peek()) {
+                (_, None) => false,
+                (None, Some(_)) => true,
+                (Some(resident), Some(stored)) => stored <= resident,
+            };
+            let Some((place, key)) = (if engine_first { stored.next() } else { resident.next() }) else { break };
+            // Of a key in memory, memory knows better, also that it is gone.
+            if engine_first && self.chains.contains(&key) {
+                continue;
+            }
+            if !page.push(place, &key) {
+                break;
+            }
+        }
+        page.finish()
+    }
+
+    /// Flushes everything, and returns when it is on disk.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.log.write_through()?;
+        while let Some(job) = self.begin_flush() {
+            let flushed = job.run()?;
+            self.end_flush(flushed);
+        }
+        self.log.failure.check()?;
+        if self.durable() < self.end() {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "another flush is under way, and must be ended first"));
+        }
+        Ok(())
+    }
+}
+
+impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
+    fn append(&mut self, update: &Update<M>, own: bool) -> io::Result<Position> {
+        check_update(update)?;
+        self.log.failure.check()?;
+        let bytes: usize = update.items.iter().map(|item| item.key.len() + item.value.as_ref().map_or(0, |value| value.len()) + 64).sum();
+        if bytes > MAX_PAYLOAD / 2 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("an update of {bytes} bytes: the log takes at most {}", MAX_PAYLOAD / 2),
+            ));
+        }
+        if self.cold_keys() > 0 {
+            // Nothing may be evicted until the versions are added: a version of a key that is not in memory would hide the engine's.
+            for item in &update.items {
+                if !self.chains.contains(&item.key)
+                    && let Some(versions) = self.engine.get(&item.key)?
+                {
+                    self.chains.load(&item.key, versions);
+                }
+            }
+        }
+        if own && update.id.written <= self.own.newest() {
+            return crate::repeated_own(update, |key| self.chains.versions_of(key)).map(|()| self.end());
+        }
+        if self.chains.apply(update) == 0 && !own {
+            return Ok(self.end());
+        }
+        raise_newest(&mut self.newest, update.id);
+        let start = self.log.append(if own { Kind::Own } else { Kind::Remote }, |out| update.encode(out))?;
+        let end = self.end();
+        if own {
+            self.log.note_own(update.id.written, start);
+            self.own.push(update.clone(), end, (end.0 - start) as usize);
+            self.own_floor = self.own.trim_to(self.options.own_cache_bytes).unwrap_or(self.own_floor);
+        }
+        Ok(end)
+    }
+
+    fn append_state(&mut self, state: &[u8]) -> io::Result<Position> {
+        self.log.append(Kind::State, |out| out.extend_from_slice(state))?;
+        self.state = Some(state.to_vec());
+        Ok(self.end())
+    }
+
+    #[inline]
+    fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
+        read_or_stop(self.fetch(key));
+        self.chains.latest(key, accept)
+    }
+
+    fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {
+        read_or_stop(self.fetch(key));
+        self.chains.versions_of(key).iter().rev().cloned().collect()
+    }
+
+    fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
+        read_or_stop(self.fetch(key));
+        // The key is only copied when there is something to collect.
+        if self.chains.collectable(key, cut).is_none() { 0 } else { self.collect_resident(&Key::from(key), cut) }
+    }
+
+    fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
+        let mut count = 0;
+        for _ in 0..limit.min(self.chains.candidates()) {
+            let Some(key) = self.chains.next_candidate() else { break };
+            count += self.collect_resident(&key, cut);
+            self.chains.requeue(&key);
+        }
+        if self.cold_keys() > 0 && limit > 0 {
+            count += self.collect_cold(limit.min(SWEEP_KEYS), cut);
+        }
+        count
+    }
+
+    fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage {
+        if self.cold_keys() == 0 { self.chains.scan(slot, from, limit) } else { self.scan_both(slot, from, limit) }
+    }
+
+    fn end(&self) -> Position {
+        Position(self.log.end())
+    }
+
+    fn durable(&self) -> Position {
+        Position(self.log.durable)
+    }
+
+    fn write_through(&mut self) -> io::Result<()> {
+        self.log.write_through()
+    }
+
+    fn begin_flush(&mut self) -> Option<FlushJob> {
+        self.log.begin_flush()
+    }
+
+    fn end_flush(&mut self, flushed: Position) {
+        self.log.end_flush(flushed);
+    }
+
+    fn own_updates(&mut self, after: Timestamp, max_bytes: usize) -> io::Result<(Vec<Update<M>>, bool)> {
+        if after >= self.own_floor {
+            return Ok(self.own.since(after, self.durable(), max_bytes));
+        }
+        let found = self.log.read_own(after, max_bytes)?;
+        let last = found.last().map_or(after, |update: &Update<M>| update.id.written);
+        Ok((found, last >= self.own.newest()))
+    }
+
+    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> io::Result<Vec<Update<M>>> {
+        let mut held = Held::new(origin, after, max_bytes);
+        for (key, versions) in self.chains.all() {
+            held.add(key, versions);
+        }
+        if self.cold_keys() > 0 {
+            for stored in self.engine.after(None) {
+                let (_, key, versions) = stored?;
+                if !self.chains.contains(&key) {
+                    held.add(&key, &versions);
+                }
+            }
+        }
+        Ok(held.finish())
+    }
+
+    fn released(&self) -> Timestamp {
+        self.released
+    }
+
+    fn release(&mut self, upto: Timestamp) {
+        self.released = self.released.max(upto.min(self.own.newest()));
+    }
+
+    fn maintain(&mut self) -> io::Result<()> {
+        self.log.failure.check()?;
+        self.continue_checkpoint(false)?;
+        if self.chains.bytes() > self.options.memory_bytes {
+            self.evict(4 * checkpoint::KEYS_AT_ONCE);
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats {
+            keys: self.chains.keys() + self.cold_keys(),
+            versions: self.chains.versions(),
+            memory_bytes: self.chains.bytes(),
+            log_bytes: self.log.bytes(),
+            cold_keys: self.cold_keys(),
+        }
+    }
+}
+
+impl<M> Drop for DiskStore<M> {
+    fn drop(&mut self) {
+        // Nobody is left to hear of an error; what was promised to be durable was flushed before.
+        let _ = self.log.write_through();
+    }
+}

@@ -1,0 +1,254 @@
+//! The store on disk against the conformance suite, with room for everything, and with room for nothing.
+
+mod common;
+
+use common::operation;
+use proptest::prelude::*;
+use rheostat_core::slots::slot;
+use rheostat_core::store::{Recovered, Store};
+use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, key, model, put, walk};
+use rheostat_storage::{DiskOptions, DiskStore, OpenError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
+
+struct Disk {
+    directory: TempDir,
+    options: DiskOptions,
+    /// Whether a restart is a graceful one, with a checkpoint.
+    graceful: bool,
+}
+
+impl Disk {
+    fn new(options: DiskOptions, graceful: bool) -> Disk {
+        Disk { directory: tempfile::tempdir().expect("a directory"), options, graceful }
+    }
+
+    fn open(&self) -> (DiskStore<Meta>, Recovered) {
+        DiskStore::open(self.directory.path(), self.options.clone()).expect("opens")
+    }
+}
+
+impl Driver for Disk {
+    type Store = DiskStore<Meta>;
+
+    fn create(&mut self) -> Self::Store {
+        self.open().0
+    }
+
+    fn restart(&mut self, mut store: Self::Store) -> Option<(Self::Store, Recovered)> {
+        store.write_through().expect("writes through");
+        if self.graceful {
+            store.checkpoint().expect("checkpoints");
+        }
+        drop(store);
+        Some(self.open())
+    }
+}
+
+/// Everything that can happen at a size happens at once: segments roll, checkpoints run, chains are evicted, links read from the log.
+fn tiny() -> DiskOptions {
+    DiskOptions { memory_bytes: 0, segment_bytes: 300, checkpoint_bytes: 200, own_cache_bytes: 0, engine_cache_bytes: 1 << 20, io_hook: None }
+}
+
+#[test]
+fn disk_conforms() {
+    conformance::run(|| Disk::new(DiskOptions::default(), false));
+}
+
+#[test]
+fn disk_conforms_with_graceful_restarts() {
+    conformance::run(|| Disk::new(DiskOptions::default(), true));
+}
+
+#[test]
+fn disk_conforms_without_memory() {
+    conformance::run(|| Disk::new(tiny(), false));
+}
+
+#[test]
+fn disk_conforms_without_memory_with_graceful_restarts() {
+    conformance::run(|| Disk::new(tiny(), true));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_run_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..80), graceful: bool) {
+        model::check(Disk::new(tiny(), graceful), &operations);
+    }
+}
+
+/// Background work until nothing changes any more.
+fn settle(store: &mut DiskStore<Meta>) {
+    store.checkpoint().expect("checkpoints");
+    for _ in 0..50 {
+        store.maintain().expect("maintains");
+    }
+}
+
+#[test]
+fn one_directory_one_store() {
+    let disk = Disk::new(DiskOptions::default(), false);
+    let (store, _) = disk.open();
+    let error = DiskStore::<Meta>::open(disk.directory.path(), DiskOptions::default()).err().expect("is refused");
+    assert!(matches!(error, OpenError::Locked(_)), "{error}");
+    drop(store);
+    disk.open();
+}
+
+#[test]
+fn what_does_not_fit_is_read_from_the_engine() {
+    let disk = Disk::new(DiskOptions { memory_bytes: 40_000, ..tiny() }, false);
+    let (mut store, _) = disk.open();
+    let names: Vec<String> = (0..1000).map(|n| format!("{{t}}{n}")).collect();
+    for (at, name) in names.iter().enumerate() {
+        append(&mut store, &put(id(at as u64 + 1, 0), &[name]), false);
+    }
+    settle(&mut store);
+    let stats = store.stats();
+    assert!(stats.cold_keys > 500 && stats.memory_bytes <= 40_000, "{stats:?}");
+    assert_eq!(stats.keys, 1000);
+    let (mut store, _) = {
+        drop(store);
+        disk.open()
+    };
+    assert!(store.stats().cold_keys > 500, "a start does not load more than fits");
+    assert_eq!(walk(&mut store, slot(b"{t}"), 7).len(), 1000);
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(store.latest(name.as_bytes(), |_| true).map(|version| version.id), Some(id(at as u64 + 1, 0)));
+    }
+    assert!(store.latest(b"absent", |_| true).is_none());
+    assert!(store.stats().memory_bytes < 60_000, "reading does not fill memory: {:?}", store.stats());
+    // A version of a key that is on disk only joins its chain.
+    append(&mut store, &put(id(5000, 1), &[&names[0]]), false);
+    assert_eq!(store.chain(names[0].as_bytes()).len(), 2);
+    // So does a tombstone, and a collection takes the chain from the engine too.
+    for name in &names[..900] {
+        append(&mut store, &delete(id(6000, 1), name), false);
+    }
+    settle(&mut store);
+    let mut rounds = 0;
+    while store.stats().keys > 100 {
+        store.collect_some(100, &TestCut::upto(9000));
+        store.maintain().expect("maintains");
+        rounds += 1;
+        assert!(rounds < 2000, "tombstones on disk are found: {:?}", store.stats());
+    }
+    settle(&mut store);
+    drop(store);
+    let (mut store, _) = disk.open();
+    assert_eq!(store.stats().keys, 100);
+    assert_eq!(walk(&mut store, slot(b"{t}"), 7).len(), 100);
+}
+
+#[test]
+fn a_checkpoint_lets_go_of_the_log() {
+    let disk = Disk::new(DiskOptions { segment_bytes: 2000, checkpoint_bytes: 1000, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    for at in 1..=500 {
+        append(&mut store, &put(id(at, 0), &["a"]), true);
+        if at % 10 == 0 {
+            flush(&mut store);
+            store.maintain().expect("maintains");
+        }
+    }
+    settle(&mut store);
+    let before = store.stats().log_bytes;
+    assert!(before > 15_000, "own updates stay until every peer has them: {before}");
+    assert_eq!(store.own_updates(Default::default(), usize::MAX).expect("reads").0.len(), 500);
+    store.release(id(400, 0).written);
+    settle(&mut store);
+    let after = store.stats().log_bytes;
+    assert!(after < before / 3, "{after} bytes are left of {before}");
+    let end = store.end();
+    drop(store);
+    let (mut store, recovered) = disk.open();
+    assert_eq!(recovered.replayed, 0);
+    assert_eq!(recovered.newest, [id(500, 0).written]);
+    assert!(store.end() >= end, "positions keep growing");
+    assert_eq!(store.released(), id(400, 0).written, "what may be gone is known after a restart");
+    let (own, complete) = store.own_updates(id(400, 0).written, usize::MAX).expect("reads");
+    assert_eq!((own.len(), complete), (100, true));
+    // Peers that ask for more are served from the chains.
+    assert_eq!(store.held_updates(own[0].id.origin, Default::default(), usize::MAX).expect("reads").len(), 500);
+}
+
+#[test]
+fn after_a_failure_nothing_is_written() {
+    for failing in 0..3 {
+        let fail = Arc::new(AtomicBool::new(false));
+        let hook = fail.clone();
+        let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
+            let hit = matches!(
+                (failing, operation),
+                (0, rheostat_storage::IoOperation::Write) | (1, rheostat_storage::IoOperation::Sync) | (2, rheostat_storage::IoOperation::Engine)
+            );
+            if hit && hook.load(Ordering::Relaxed) { Err(std::io::Error::from(std::io::ErrorKind::StorageFull)) } else { Ok(()) }
+        });
+        let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
+        let (mut store, _) = disk.open();
+        append(&mut store, &put(id(1, 0), &["a"]), true);
+        flush(&mut store);
+        append(&mut store, &put(id(2, 0), &["a"]), true);
+        fail.store(true, Ordering::Relaxed);
+        let error = match failing {
+            0 => store.write_through().expect_err("fails"),
+            1 => store.begin_flush().expect("a flush is due").run().expect_err("fails"),
+            _ => store.checkpoint().expect_err("fails"),
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        fail.store(false, Ordering::Relaxed);
+        let error = store.append(&put(id(3, 0), &["a"]), true).expect_err("the store is closed for writing");
+        assert!(error.to_string().contains("after an error of the disk"), "{error}");
+        assert!(store.append_state(b"s").is_err() && store.write_through().is_err() && store.maintain().is_err());
+        assert_eq!(store.chain(b"a").len(), 2, "reading goes on");
+        drop(store);
+        let (mut store, _) = disk.open();
+        assert!((1..=2).contains(&store.chain(b"a").len()), "what was flushed is there");
+        assert_eq!(store.own_updates(Default::default(), 1 << 20).expect("reads").0.len(), store.chain(b"a").len(), "log and chains agree");
+    }
+}
+
+#[test]
+fn large_values_and_many_segments() {
+    let disk = Disk::new(DiskOptions { segment_bytes: 100_000, own_cache_bytes: 50_000, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    let mut own = Vec::new();
+    for at in 1..=200u64 {
+        let mut update = put(id(at, 0), &["a"]);
+        update.items[0].key = key(format!("k{}", at % 10));
+        update.items[0].value = Some(vec![at as u8; (at as usize * 7919) % 30_000].into());
+        append(&mut store, &update, true);
+        own.push(update);
+        for _ in 0..at % 5 {
+            append(&mut store, &put(id(at, 1), &["remote"]), false);
+        }
+        if at % 3 == 0 {
+            flush(&mut store);
+        }
+    }
+    flush(&mut store);
+    let read = |store: &mut DiskStore<Meta>, max_bytes: usize| {
+        let (mut all, mut after) = (Vec::new(), Default::default());
+        loop {
+            let (some, complete) = store.own_updates(after, max_bytes).expect("reads");
+            if let Some(last) = some.last() {
+                after = last.id.written;
+            }
+            assert!(complete || !some.is_empty(), "a reader gets on");
+            all.extend(some);
+            if complete {
+                break all;
+            }
+        }
+    };
+    for max_bytes in [1, 70_000, usize::MAX] {
+        assert_eq!(read(&mut store, max_bytes), own);
+    }
+    drop(store);
+    let (mut store, recovered) = disk.open();
+    assert_eq!(recovered.notes, Vec::<String>::new());
+    assert_eq!(read(&mut store, 70_000), own);
+}
