@@ -382,6 +382,15 @@ fn server() {
 }
 
 #[test]
+fn short_requests_have_no_endless_replies() {
+    for name in ["command info", "command docs", "config get", "info"] {
+        let request = |names: usize| format!("{name}{}", " set".repeat(names));
+        with(&split(&request(1024)), |command, _| assert!(command.is_ok(), "{name}"));
+        fails(&request(1025), "ERR at most 1024 names or patterns may be given at a time");
+    }
+}
+
+#[test]
 fn cluster() {
     is("cluster slots", Command::Cluster(ClusterCommand::Slots));
     is("cluster SHARDS", Command::Cluster(ClusterCommand::Shards));

@@ -64,12 +64,22 @@ pub enum SessionCommand<'a> {
     Reset,
 }
 
+/// Most names or patterns in one request whose reply can be much longer than the request.
+const MAX_NAMES: usize = 1024;
+
+fn few(names: Arguments<'_>) -> Result<Arguments<'_>, CommandError> {
+    if names.len() > MAX_NAMES {
+        return Err(CommandError::Other(format!("ERR at most {MAX_NAMES} names or patterns may be given at a time").into()));
+    }
+    Ok(names)
+}
+
 pub(in crate::resp) fn info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Info(arguments.from(1)))
+    Ok(Command::Info(few(arguments.from(1))?))
 }
 
 pub(in crate::resp) fn config_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let patterns = arguments.from(2);
+    let patterns = few(arguments.from(2))?;
     patterns.iter().try_for_each(|bytes| pattern(bytes).map(|_| ()))?;
     Ok(Command::ConfigGet(patterns))
 }
@@ -109,12 +119,12 @@ pub(in crate::resp) fn command_count<'a>(_: &'static Entry, _: Arguments<'a>) ->
 }
 
 pub(in crate::resp) fn command_info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let names = arguments.from(2);
+    let names = few(arguments.from(2))?;
     Ok(Command::Catalogue(if names.is_empty() { Catalogue::All } else { Catalogue::Info(names) }))
 }
 
 pub(in crate::resp) fn command_docs<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Catalogue(Catalogue::Docs(arguments.from(2))))
+    Ok(Command::Catalogue(Catalogue::Docs(few(arguments.from(2))?)))
 }
 
 pub(in crate::resp) fn command_list<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
