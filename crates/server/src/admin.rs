@@ -1,0 +1,152 @@
+//! Metrics and health over HTTP.
+//!
+//! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
+//! - `GET /health`: 200 while the shards answer, else 503.
+//! - `GET /ready`: 200 while every partition server of this node can serve, else 503 and the reasons.
+
+use crate::grpc::authorized;
+use crate::metrics::{self, View};
+use crate::router::Router;
+use crate::status::NodeStatus;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+/// Connections at once.
+const CONNECTIONS: usize = 64;
+
+/// How long a client may take for a handshake or a request's head, and how long the shards may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a connection lives: a client that reads its answers slowly does not hold its place for ever.
+const LIFETIME: Duration = Duration::from_secs(300);
+
+/// Serves metrics and health at `listener` until `stopping` is done; then closes the connections.
+pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let acceptor = tls.map(TlsAcceptor::from);
+    // Dropped with this function, which ends the connections.
+    let mut connections = JoinSet::new();
+    tokio::pin!(stopping);
+    loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = tokio::select! {
+            () = &mut stopping => return,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the admin port could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            tracing::warn!("connection to the admin port refused: too many are open");
+            continue;
+        };
+        let (router, acceptor) = (router.clone(), acceptor.clone());
+        connections.spawn(async move {
+            let _place = place;
+            // What goes wrong on one connection concerns its client only.
+            let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
+                match acceptor {
+                    None => converse(stream, router).await,
+                    Some(acceptor) => {
+                        let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
+                        converse(stream, router).await
+                    }
+                }
+            })
+            .await;
+        });
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) -> io::Result<()> {
+    let answer = service_fn(move |request| {
+        let router = router.clone();
+        async move { Ok::<_, Infallible>(answer(&router, &request).await) }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(16 << 10)
+        .serve_connection(TokioIo::new(stream), answer)
+        .await
+        .map_err(io::Error::other)
+}
+
+async fn answer(router: &Router, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    if !["/metrics", "/health", "/ready"].contains(&path) {
+        return text(StatusCode::NOT_FOUND, "there are: /metrics, /health, /ready\n");
+    }
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let header = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    if path == "/metrics"
+        && let Err(why) = authorized(router.password(), header)
+    {
+        let mut response = text(StatusCode::UNAUTHORIZED, format!("{why}\n"));
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return response;
+    }
+    let Ok(status) = tokio::time::timeout(PATIENCE, router.status()).await else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the shards do not answer\n");
+    };
+    match path {
+        "/metrics" => {
+            let page = metrics::render(&View { status: &status, topology: router.topology(), keyspaces: router.keyspaces() });
+            let mut response = text(StatusCode::OK, page);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+            response
+        }
+        "/ready" => match unready(&status, router) {
+            reasons if reasons.is_empty() => text(StatusCode::OK, "ready\n"),
+            reasons => text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", reasons.join("\n"))),
+        },
+        _ => text(StatusCode::OK, "ok\n"),
+    }
+}
+
+/// Why this node cannot serve all that it owns; empty when it can.
+fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
+    let owned = router.topology().this().partitions.len() * router.keyspaces().len();
+    let mut reasons = Vec::new();
+    if status.replicas.len() < owned {
+        reasons.push(format!("{} of {owned} partition servers answer", status.replicas.len()));
+    }
+    for replica in &status.replicas {
+        if let Some(why) = &replica.status.failed {
+            let keyspace = router.keyspace(replica.keyspace).map_or("?", |keyspace| &keyspace.name);
+            reasons.push(format!("keyspace {keyspace}, partition {}: {why}", replica.status.server.partition));
+        }
+    }
+    reasons
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

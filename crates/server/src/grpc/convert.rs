@@ -1,0 +1,128 @@
+//! Between the messages of the interface and the types of the core.
+
+use crate::keyspace::KeyspaceInfo;
+use crate::router::Router;
+use crate::topology::Topology;
+use bytes::Bytes;
+use rheostat_core::Timestamp;
+use rheostat_core::operation::{Failure, Level, Quality, Read};
+use rheostat_core::session::Session;
+use rheostat_core::version::{Item, Key, Value, VersionId};
+use rheostat_proto::v1;
+use tonic::Status;
+
+pub(super) fn status(failure: Failure) -> Status {
+    let text = failure.to_string();
+    match failure {
+        Failure::Timeout(_) => Status::deadline_exceeded(text),
+        Failure::Busy(_) => Status::resource_exhausted(text),
+        Failure::Refused(_) => Status::failed_precondition(text),
+        Failure::Unreachable(_) => Status::unavailable(text),
+        Failure::Storage(_) => Status::internal(text),
+    }
+}
+
+/// The keyspace with this name or number; an empty name is number 0.
+pub(super) fn keyspace<'a>(router: &'a Router, name: &str) -> Result<&'a KeyspaceInfo, Status> {
+    let name = if name.is_empty() { "0" } else { name };
+    router.keyspace_named(name).ok_or_else(|| {
+        let known: Vec<&str> = router.keyspaces().iter().map(|keyspace| keyspace.name.as_str()).collect();
+        Status::not_found(format!("there is no keyspace `{name}`; there are: {}", known.join(", ")))
+    })
+}
+
+/// The session that `token` carries; an empty token is a new session.
+pub(super) fn session(router: &Router, keyspace: &KeyspaceInfo, token: &str) -> Result<Session, Status> {
+    match token {
+        "" => Ok(keyspace.new_session()),
+        token => router.resume_session(keyspace.id, token).map_err(Status::failed_precondition),
+    }
+}
+
+/// The level asked for. Errors: none that there is, or more than the keyspace can give.
+pub(super) fn level(keyspace: &KeyspaceInfo, level: i32) -> Result<Level, Status> {
+    match v1::Level::try_from(level) {
+        Ok(v1::Level::Unspecified) => Ok(Level::Causal),
+        Ok(v1::Level::Eventual) => Ok(Level::Eventual),
+        Ok(v1::Level::Causal) if keyspace.level == Level::Causal => Ok(Level::Causal),
+        Ok(v1::Level::Causal) => Err(Status::failed_precondition(format!(
+            "keyspace `{}` runs protocol {}, whose reads are {} at most",
+            keyspace.name,
+            keyspace.protocol,
+            keyspace.level.name()
+        ))),
+        Err(_) => Err(Status::invalid_argument(format!("there is no level {level}"))),
+    }
+}
+
+pub(super) fn level_out(level: Level) -> i32 {
+    let level = match level {
+        Level::Eventual => v1::Level::Eventual,
+        Level::Causal => v1::Level::Causal,
+    };
+    level.into()
+}
+
+/// `bytes` as a key or a value.
+pub(super) fn shared(bytes: &Bytes) -> Key {
+    Key::from(&bytes[..])
+}
+
+/// One item to write. Errors: an expiry that has no sense, in words for the user.
+pub(super) fn item(item: v1::Item, now_ms: u64) -> Result<Item, Status> {
+    let expires_ms = match item.expiry {
+        None => 0,
+        Some(_) if item.value.is_none() => return Err(Status::invalid_argument("a deletion does not expire")),
+        Some(v1::item::Expiry::ExpiresAtMs(0)) | Some(v1::item::Expiry::ExpiresAfterMs(0)) => {
+            return Err(Status::invalid_argument("an expiry of 0; leave it out for a value that never expires"));
+        }
+        Some(v1::item::Expiry::ExpiresAtMs(at)) => at,
+        Some(v1::item::Expiry::ExpiresAfterMs(after)) => now_ms.saturating_add(after),
+    };
+    Ok(Item { key: shared(&item.key), value: item.value.as_ref().map(shared), expires_ms })
+}
+
+fn value(value: Value) -> Bytes {
+    Bytes::from_owner(value)
+}
+
+pub(super) fn timestamp(at: Timestamp) -> v1::Timestamp {
+    v1::Timestamp { millis: at.millis(), counter: at.counter().into() }
+}
+
+pub(super) fn version(topology: &Topology, id: VersionId) -> v1::Version {
+    v1::Version { written: Some(timestamp(id.written)), origin: topology.dc_name(id.origin).to_string() }
+}
+
+pub(super) fn read(topology: &Topology, read: Read) -> v1::Read {
+    v1::Read { value: read.value.map(value), version: read.version.map(|id| version(topology, id)), expires_at_ms: read.expires_ms }
+}
+
+pub(super) fn quality(quality: Quality) -> v1::Quality {
+    v1::Quality { level: level_out(quality.level), staleness_ms: quality.staleness_ms }
+}
+
+pub(super) fn topology(router: &Router) -> v1::TopologyResponse {
+    let topology = router.topology();
+    let nodes = topology.nodes.iter().map(|node| v1::Node {
+        name: node.name.clone(),
+        data_center: topology.dc_name(node.dc).to_string(),
+        resp: node.resp.clone().unwrap_or_default(),
+        grpc: node.grpc.clone().unwrap_or_default(),
+        partitions: node.partitions.iter().map(|partition| partition.0.into()).collect(),
+    });
+    let keyspaces = router.keyspaces().iter().map(|keyspace| v1::Keyspace {
+        number: keyspace.id.0.into(),
+        name: keyspace.name.clone(),
+        protocol: keyspace.protocol.to_string(),
+    });
+    v1::TopologyResponse {
+        cluster: topology.cluster.clone(),
+        node: topology.this().name.clone(),
+        data_center: topology.dc_name(topology.here).to_string(),
+        data_centers: topology.data_centers.clone(),
+        partitions: topology.partitions.into(),
+        keyspaces: keyspaces.collect(),
+        nodes: nodes.collect(),
+    }
+}

@@ -1,0 +1,194 @@
+//! The service `Store`.
+
+use super::convert;
+use crate::keyspace::KeyspaceInfo;
+use crate::router::Router;
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::operation::{Change, Failure, Operation, Outcome};
+use rheostat_core::session::Session;
+use rheostat_core::version::Item;
+use rheostat_proto::v1;
+use rheostat_proto::v1::store_server::Store;
+use smallvec::SmallVec;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tonic::{Request, Response, Status};
+
+/// See the module.
+pub(super) struct Service {
+    pub(super) router: Router,
+}
+
+/// A request's keyspace, session and deadline.
+struct Asked<'a> {
+    router: &'a Router,
+    keyspace: &'a KeyspaceInfo,
+    session: Session,
+    deadline: Option<Duration>,
+}
+
+impl Service {
+    fn asked(&self, context: Option<v1::Context>) -> Result<Asked<'_>, Status> {
+        let context = context.unwrap_or_default();
+        let keyspace = convert::keyspace(&self.router, &context.keyspace)?;
+        let session = convert::session(&self.router, keyspace, &context.session)?;
+        let deadline = (context.deadline_ms > 0).then(|| Duration::from_millis(context.deadline_ms.into()));
+        Ok(Asked { router: &self.router, keyspace, session, deadline })
+    }
+
+    async fn write(&self, asked: Asked<'_>, items: SmallVec<[Item; 1]>) -> Result<Response<v1::PutResponse>, Status> {
+        let first = items.first().ok_or_else(|| Status::invalid_argument("nothing to write"))?;
+        let partition = self.router.partition_of(&first.key);
+        if items.len() > 1 {
+            check_together(&self.router, partition, &items)?;
+        }
+        match asked.run(partition, Operation::Put { items }).await? {
+            (Outcome::Written(id), session) => {
+                Ok(Response::new(v1::PutResponse { version: Some(convert::version(self.router.topology(), id)), session }))
+            }
+            (other, _) => Err(strange(&other)),
+        }
+    }
+}
+
+/// Whether `items` can be written as one update: no key twice, all of `partition`.
+fn check_together(router: &Router, partition: PartitionId, items: &[Item]) -> Result<(), Status> {
+    if items.len() > router.limits().max_arguments {
+        return Err(Status::invalid_argument(format!("{} items are more than the limit of {}", items.len(), router.limits().max_arguments)));
+    }
+    if items.iter().any(|item| router.partition_of(&item.key) != partition) {
+        return Err(Status::invalid_argument("the keys are of different partitions; keys with the same {hash tag} are of one"));
+    }
+    let mut keys: Vec<&[u8]> = items.iter().map(|item| &*item.key).collect();
+    keys.sort_unstable();
+    match keys.windows(2).any(|pair| pair[0] == pair[1]) {
+        true => Err(Status::invalid_argument("the same key twice")),
+        false => Ok(()),
+    }
+}
+
+impl Asked<'_> {
+    /// Runs `operation`; returns its outcome, which is no failure, and the session's new token.
+    async fn run(self, partition: PartitionId, operation: Operation) -> Result<(Outcome, String), Status> {
+        let id: KeyspaceId = self.keyspace.id;
+        let running = self.router.execute(id, partition, self.session, operation);
+        let (outcome, session) = match self.deadline {
+            None => running.await,
+            Some(deadline) => match tokio::time::timeout(deadline, running).await {
+                Ok(done) => done,
+                Err(_) => {
+                    let waited = Failure::Timeout(format!("partition {partition}, {} ms", deadline.as_millis()));
+                    return Err(convert::status(waited));
+                }
+            },
+        };
+        match outcome {
+            Outcome::Failed(failure) => Err(convert::status(failure)),
+            outcome => Ok((outcome, self.router.session_token(id, &session))),
+        }
+    }
+}
+
+/// A partition answered something that was not asked for: a fault of ours.
+fn strange(outcome: &Outcome) -> Status {
+    tracing::error!(?outcome, "a partition answered something else than was asked");
+    Status::internal("a partition answered something else than was asked")
+}
+
+fn physical_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[tonic::async_trait]
+impl Store for Service {
+    async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
+        let request = request.into_inner();
+        let asked = self.asked(request.context)?;
+        let level = convert::level(asked.keyspace, request.level)?;
+        let key = convert::shared(&request.key);
+        match asked.run(self.router.partition_of(&key), Operation::Get { key, level }).await? {
+            (Outcome::Read(read, quality), session) => Ok(Response::new(v1::GetResponse {
+                read: Some(convert::read(self.router.topology(), read)),
+                quality: Some(convert::quality(quality)),
+                session,
+            })),
+            (other, _) => Err(strange(&other)),
+        }
+    }
+
+    async fn put(&self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
+        let request = request.into_inner();
+        let asked = self.asked(request.context)?;
+        let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
+        self.write(asked, SmallVec::from_elem(convert::item(item, physical_ms())?, 1)).await
+    }
+
+    async fn put_many(&self, request: Request<v1::PutManyRequest>) -> Result<Response<v1::PutResponse>, Status> {
+        let request = request.into_inner();
+        let asked = self.asked(request.context)?;
+        let now_ms = physical_ms();
+        let items: Result<SmallVec<[Item; 1]>, Status> = request.items.into_iter().map(|item| convert::item(item, now_ms)).collect();
+        self.write(asked, items?).await
+    }
+
+    async fn delete(&self, request: Request<v1::DeleteRequest>) -> Result<Response<v1::DeleteResponse>, Status> {
+        let request = request.into_inner();
+        let asked = self.asked(request.context)?;
+        let key = convert::shared(&request.key);
+        match asked.run(self.router.partition_of(&key), Operation::Change { key, change: Change::Delete }).await? {
+            (Outcome::Changed { before, version }, session) => Ok(Response::new(v1::DeleteResponse {
+                existed: before.value.is_some(),
+                version: version.map(|id| convert::version(self.router.topology(), id)),
+                session,
+            })),
+            (other, _) => Err(strange(&other)),
+        }
+    }
+
+    async fn read_transaction(
+        &self,
+        request: Request<v1::ReadTransactionRequest>,
+    ) -> Result<Response<v1::ReadTransactionResponse>, Status> {
+        let request = request.into_inner();
+        let asked = self.asked(request.context)?;
+        let level = convert::level(asked.keyspace, request.level)?;
+        let limit = self.router.limits().max_arguments;
+        if request.keys.len() > limit {
+            return Err(Status::invalid_argument(format!("{} keys are more than the limit of {limit}", request.keys.len())));
+        }
+        let keys: Vec<_> = request.keys.iter().map(convert::shared).collect();
+        let topology = self.router.topology();
+        let first = keys.first().ok_or_else(|| Status::invalid_argument("a transaction of no keys"))?;
+        // Any partition can lead it; one of this node saves a hop.
+        let owned = |partition: &PartitionId| topology.this().partitions.contains(partition);
+        let partition = keys.iter().map(|key| topology.partition_of(key)).find(owned).unwrap_or_else(|| topology.partition_of(first));
+        match asked.run(partition, Operation::ReadTransaction { keys, level }).await? {
+            (Outcome::Many(reads, quality), session) => Ok(Response::new(v1::ReadTransactionResponse {
+                reads: reads.into_iter().map(|read| convert::read(topology, read)).collect(),
+                quality: Some(convert::quality(quality)),
+                session,
+            })),
+            (other, _) => Err(strange(&other)),
+        }
+    }
+
+    async fn merge_sessions(&self, request: Request<v1::MergeSessionsRequest>) -> Result<Response<v1::MergeSessionsResponse>, Status> {
+        let request = request.into_inner();
+        let keyspace = convert::keyspace(&self.router, &request.keyspace)?;
+        let mut merged = keyspace.new_session();
+        if request.sessions.is_empty() {
+            return Err(Status::invalid_argument("no session to merge"));
+        }
+        for (index, token) in request.sessions.iter().enumerate() {
+            let session = convert::session(&self.router, keyspace, token)
+                .map_err(|status| Status::new(status.code(), format!("session {} of {}: {}", index + 1, request.sessions.len(), status.message())))?;
+            if !keyspace.merge_sessions(&mut merged, &session) {
+                return Err(Status::failed_precondition(format!("session {} is not one of protocol {}", index + 1, keyspace.protocol)));
+            }
+        }
+        Ok(Response::new(v1::MergeSessionsResponse { session: self.router.session_token(keyspace.id, &merged) }))
+    }
+
+    async fn topology(&self, _: Request<v1::TopologyRequest>) -> Result<Response<v1::TopologyResponse>, Status> {
+        Ok(Response::new(convert::topology(&self.router)))
+    }
+}

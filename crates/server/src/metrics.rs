@@ -1,0 +1,494 @@
+//! Metrics: one table that says what there is, and its rendering for Prometheus.
+
+use crate::keyspace::KeyspaceInfo;
+use crate::status::{FailureKind, Histogram, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ShardStatus, level_index};
+use crate::topology::Topology;
+use rheostat_core::Timestamp;
+use rheostat_core::operation::Level;
+use rheostat_core::replica::LinkStatus;
+use std::fmt::Write;
+
+/// What a metric is to Prometheus.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Only grows, from 0 at the node's start.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by size.
+    Histogram,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric.
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub help: &'static str,
+    collect: fn(&View<'_>, &mut Samples<'_>),
+}
+
+/// What metrics are made from.
+pub struct View<'a> {
+    /// The node's status.
+    pub status: &'a NodeStatus,
+    /// Its cluster.
+    pub topology: &'a Topology,
+    /// Its keyspaces.
+    pub keyspaces: &'a [KeyspaceInfo],
+}
+
+impl View<'_> {
+    fn keyspace(&self, replica: &ReplicaStatus) -> &str {
+        self.keyspaces.iter().find(|keyspace| keyspace.id == replica.keyspace).map_or("?", |keyspace| &keyspace.name)
+    }
+
+    /// How far `at` is behind this node's physical clock, in seconds; nothing before the first word from there.
+    fn behind(&self, at: Timestamp) -> Option<f64> {
+        (at != Timestamp::ZERO).then(|| self.status.physical_ms.saturating_sub(at.millis()) as f64 / 1e3)
+    }
+}
+
+/// The samples of one metric, in Prometheus' text format.
+pub struct Samples<'a> {
+    metric: &'a Metric,
+    out: &'a mut String,
+}
+
+impl Samples<'_> {
+    fn add(&mut self, labels: &[&str], value: f64) {
+        self.line("", labels, None, value);
+    }
+
+    /// `divisor` of the histogram's units make one of the metric's.
+    fn histogram(&mut self, labels: &[&str], histogram: &Histogram, divisor: f64) {
+        let mut count = 0;
+        for (index, bucket) in histogram.buckets.iter().enumerate() {
+            count += bucket;
+            if let Some(bound) = Histogram::upper_bound(index) {
+                self.line("_bucket", labels, Some(&(bound as f64 / divisor).to_string()), count as f64);
+            }
+        }
+        self.line("_bucket", labels, Some("+Inf"), count as f64);
+        self.line("_sum", labels, None, histogram.sum as f64 / divisor);
+        self.line("_count", labels, None, count as f64);
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[&str], bound: Option<&str>, value: f64) {
+        self.out.push_str(self.metric.name);
+        self.out.push_str(suffix);
+        let bound = bound.map(|bound| ("le", bound));
+        let mut open = false;
+        for (name, text) in self.metric.labels.iter().copied().zip(labels.iter().copied()).chain(bound) {
+            self.out.push(if open { ',' } else { '{' });
+            open = true;
+            self.out.push_str(name);
+            self.out.push_str("=\"");
+            for character in text.chars() {
+                match character {
+                    '\\' => self.out.push_str("\\\\"),
+                    '"' => self.out.push_str("\\\""),
+                    '\n' => self.out.push_str("\\n"),
+                    other => self.out.push(other),
+                }
+            }
+            self.out.push('"');
+        }
+        if open {
+            self.out.push('}');
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.out, " {value}");
+    }
+}
+
+/// All metrics, in Prometheus' text format.
+pub fn render(view: &View<'_>) -> String {
+    let mut out = String::with_capacity(16 << 10);
+    for metric in METRICS {
+        let _ = writeln!(out, "# HELP {} {}\n# TYPE {} {}", metric.name, metric.help, metric.name, metric.kind.name());
+        (metric.collect)(view, &mut Samples { metric, out: &mut out });
+    }
+    out
+}
+
+/// The page that describes all metrics: `docs/metrics.md`.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Metrics\n\n\
+         Generated from the table in `crates/server/src/metrics.rs`; a test compares (`RHEOSTAT_BLESS=1` rewrites this page).\n\n\
+         `GET /metrics` on the admin port, in Prometheus' text format. With a password set, the scraper sends `Authorization: Bearer <password>`. \
+         A `data_center` label is the other data center; lags are measured with this node's clock against timestamps of the other's.\n\n\
+         | metric | kind | labels | what it says |\n|---|---|---|---|\n",
+    );
+    for metric in METRICS {
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        let _ = writeln!(page, "| `{}` | {} | {} | {} |", metric.name, metric.kind.name(), labels.join(" "), metric.help);
+    }
+    page
+}
+
+/// One sample for each replica, with its keyspace, its partition and `labels` that follow.
+fn replicas(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&ReplicaStatus) -> f64) {
+    for replica in &view.status.replicas {
+        samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string()], value(replica));
+    }
+}
+
+fn links(view: &View<'_>, samples: &mut Samples<'_>, value: impl Fn(&ReplicaStatus, &LinkStatus) -> Option<f64>) {
+    for replica in &view.status.replicas {
+        for link in &replica.status.links {
+            if let Some(value) = value(replica, link) {
+                samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string(), view.topology.dc_name(link.dc)], value);
+            }
+        }
+    }
+}
+
+fn shards(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&ShardStatus) -> f64) {
+    for shard in &view.status.shards {
+        samples.add(&[&shard.shard.to_string()], value(shard));
+    }
+}
+
+fn peers(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&PeerStatus) -> f64) {
+    for peer in &view.status.peers {
+        samples.add(&[&peer.name, view.topology.dc_name(peer.dc)], value(peer));
+    }
+}
+
+const LEVELS: [Level; 2] = [Level::Eventual, Level::Causal];
+
+/// The sum over all shards of a histogram by level.
+fn by_level(view: &View<'_>, samples: &mut Samples<'_>, divisor: f64, of: fn(&ShardStatus) -> &[Histogram; 2]) {
+    for level in LEVELS {
+        let mut sum = Histogram::default();
+        for shard in &view.status.shards {
+            sum.add(&of(shard)[level_index(level)]);
+        }
+        samples.histogram(&[level.name()], &sum, divisor);
+    }
+}
+
+const REPLICA: &[&str] = &["keyspace", "partition"];
+const LINK: &[&str] = &["keyspace", "partition", "data_center"];
+const SHARD: &[&str] = &["shard"];
+const PEER: &[&str] = &["peer", "data_center"];
+
+macro_rules! metric {
+    ($name:literal, $kind:ident, $labels:expr, $help:literal, $collect:expr) => {
+        Metric { name: concat!("rheostat_", $name), kind: Kind::$kind, labels: $labels, help: $help, collect: $collect }
+    };
+}
+
+/// Every metric that a node offers.
+pub const METRICS: &[Metric] = &[
+    metric!("node_info", Gauge, &["cluster", "node", "data_center", "version"], "Always 1; the labels say which node this is.", |view, samples| {
+        let topology = view.topology;
+        samples.add(&[&topology.cluster, &topology.this().name, topology.dc_name(topology.here), env!("CARGO_PKG_VERSION")], 1.0);
+    }),
+    metric!("uptime_seconds", Gauge, &[], "Time since the node's start.", |view, samples| samples.add(&[], view.status.uptime_ms as f64 / 1e3)),
+    metric!("memory_bytes", Gauge, &[], "Keys, values and metadata in memory, estimated, all replicas together.", |view, samples| {
+        samples.add(&[], view.status.memory_bytes as f64);
+    }),
+    metric!("connections", Gauge, SHARD, "RESP connections that are open.", |view, samples| {
+        shards(view, samples, |shard| shard.connections as f64);
+    }),
+    metric!("connections_accepted_total", Counter, SHARD, "RESP connections accepted.", |view, samples| {
+        shards(view, samples, |shard| shard.counters.accepted as f64);
+    }),
+    metric!("connections_ended_total", Counter, &["shard", "reason"], "RESP clients disconnected by the server, by reason.", |view, samples| {
+        for shard in &view.status.shards {
+            let number = shard.shard.to_string();
+            samples.add(&[&number, "protocol_error"], shard.counters.protocol_errors as f64);
+            samples.add(&[&number, "stalled"], shard.counters.stalled as f64);
+            samples.add(&[&number, "idle"], shard.counters.idle as f64);
+        }
+    }),
+    metric!("wrong_passwords_total", Counter, SHARD, "Wrong passwords given by RESP clients.", |view, samples| {
+        shards(view, samples, |shard| shard.counters.wrong_passwords as f64);
+    }),
+    metric!("requests_total", Counter, SHARD, "RESP requests.", |view, samples| shards(view, samples, |shard| shard.counters.requests as f64)),
+    metric!("request_errors_total", Counter, SHARD, "RESP requests that were answered with an error.", |view, samples| {
+        shards(view, samples, |shard| shard.counters.errors as f64);
+    }),
+    metric!("resp_read_bytes_total", Counter, SHARD, "Bytes read from RESP clients.", |view, samples| {
+        shards(view, samples, |shard| shard.counters.bytes_read as f64);
+    }),
+    metric!("resp_written_bytes_total", Counter, SHARD, "Bytes written to RESP clients.", |view, samples| {
+        shards(view, samples, |shard| shard.counters.bytes_written as f64);
+    }),
+    metric!("operations_total", Counter, &["shard", "operation"], "Operations run, by kind, whichever way they came.", |view, samples| {
+        for shard in &view.status.shards {
+            for kind in OperationKind::ALL {
+                samples.add(&[&shard.shard.to_string(), kind.name()], shard.counters.operations[kind as usize] as f64);
+            }
+        }
+    }),
+    metric!("operations_received_total", Counter, SHARD, "Operations that came from other shards, other nodes and gRPC.", |view, samples| {
+        shards(view, samples, |shard| shard.counters.operations_received as f64);
+    }),
+    metric!("failures_total", Counter, &["shard", "cause"], "Operations that failed, by cause.", |view, samples| {
+        for shard in &view.status.shards {
+            for kind in FailureKind::ALL {
+                samples.add(&[&shard.shard.to_string(), kind.name()], shard.counters.failures[kind as usize] as f64);
+            }
+        }
+    }),
+    metric!("reads_total", Counter, &["level"], "Reads served, by the level achieved.", |view, samples| {
+        for level in LEVELS {
+            let reads: u64 = view.status.shards.iter().map(|shard| shard.counters.reads[level_index(level)]).sum();
+            samples.add(&[level.name()], reads as f64);
+        }
+    }),
+    metric!("latency_seconds", Histogram, &["level"], "From a RESP request's arrival to its reply's departure, by the connection's level.", |view, samples| {
+        by_level(view, samples, 1e6, |shard| &shard.counters.latency_us);
+    }),
+    metric!("staleness_seconds", Histogram, &["level"], "How stale the answers of reads could be at most, by the level achieved.", |view, samples| {
+        by_level(view, samples, 1e3, |shard| &shard.counters.staleness_ms);
+    }),
+    metric!("flushes_total", Counter, SHARD, "Flushes to disk.", |view, samples| shards(view, samples, |shard| shard.counters.flushes as f64)),
+    metric!("flush_seconds", Histogram, SHARD, "Duration of flushes to disk.", |view, samples| {
+        for shard in &view.status.shards {
+            samples.histogram(&[&shard.shard.to_string()], &shard.counters.flush_us, 1e6);
+        }
+    }),
+    metric!("shard_frames_dropped_total", Counter, SHARD, "Frames to other partition servers dropped for want of room or connection.", |view, samples| {
+        shards(view, samples, |shard| shard.counters.frames_dropped as f64);
+    }),
+    metric!("failed", Gauge, REPLICA, "1 when the replica's store has failed and it serves nothing any more.", |view, samples| {
+        replicas(view, samples, |replica| f64::from(u8::from(replica.status.failed.is_some())));
+    }),
+    metric!("waiting", Gauge, REPLICA, "Operations that wait: for other servers, for a condition.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.waiting as f64);
+    }),
+    metric!("clock_ahead_seconds", Gauge, REPLICA, "How far the hybrid logical clock is ahead of the physical one.", |view, samples| {
+        for replica in &view.status.replicas {
+            let ahead = replica.status.clock.millis().saturating_sub(view.status.physical_ms) as f64 / 1e3;
+            samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string()], ahead);
+        }
+    }),
+    metric!("keys", Gauge, REPLICA, "Keys with at least one version, tombstones included.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.store.keys as f64);
+    }),
+    metric!("cold_keys", Gauge, REPLICA, "Keys whose versions are on disk only.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.store.cold_keys as f64);
+    }),
+    metric!("versions", Gauge, REPLICA, "Versions in memory.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.store.versions as f64);
+    }),
+    metric!("store_memory_bytes", Gauge, REPLICA, "Keys, values and metadata in memory, estimated.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.store.memory_bytes as f64);
+    }),
+    metric!("log_bytes", Gauge, REPLICA, "The log on disk.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.store.log_bytes as f64);
+    }),
+    metric!("log_unflushed", Gauge, REPLICA, "Log positions that are not on disk yet.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.end.0.saturating_sub(replica.status.durable.0) as f64);
+    }),
+    metric!("updates_written_total", Counter, REPLICA, "Updates written here.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.counters.updates_written as f64);
+    }),
+    metric!("updates_received_total", Counter, REPLICA, "Updates of other data centers applied here.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.counters.updates_received as f64);
+    }),
+    metric!("versions_collected_total", Counter, REPLICA, "Versions that nobody could ask for any more, removed.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.counters.versions_collected as f64);
+    }),
+    metric!("refusals_total", Counter, &["keyspace", "partition", "reason"], "What a replica refused, by reason.", |view, samples| {
+        for replica in &view.status.replicas {
+            let (partition, counters) = (replica.status.server.partition.to_string(), &replica.status.counters);
+            for (reason, count) in [
+                ("batch_too_far_ahead", counters.batches_too_far_ahead),
+                ("session_too_far_ahead", counters.sessions_too_far_ahead),
+                ("malformed_frame", counters.frames_refused),
+                ("busy", counters.busy),
+                ("timeout", counters.timeouts),
+            ] {
+                samples.add(&[view.keyspace(replica), &partition, reason], count as f64);
+            }
+        }
+    }),
+    metric!("protocol_gauge", Gauge, &["keyspace", "partition", "name"], "The protocol's own numbers, by name.", |view, samples| {
+        for replica in &view.status.replicas {
+            for (name, value) in &replica.status.gauges {
+                samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string(), name], *value);
+            }
+        }
+    }),
+    metric!("link_received_lag_seconds", Gauge, LINK, "How far the other data center's updates applied here are behind the present.", |view, samples| {
+        links(view, samples, |_, link| view.behind(link.received));
+    }),
+    metric!("link_received_durable_lag_seconds", Gauge, LINK, "How far its updates on disk here are behind the present.", |view, samples| {
+        links(view, samples, |_, link| view.behind(link.received_durable));
+    }),
+    metric!("link_acknowledged_lag_seconds", Gauge, LINK, "How far our updates that it has on disk are behind the present.", |view, samples| {
+        links(view, samples, |_, link| view.behind(link.acknowledged));
+    }),
+    metric!("link_under_way_bytes", Gauge, LINK, "Updates sent to it that it does not have on disk.", |view, samples| {
+        links(view, samples, |_, link| Some(link.bytes_under_way as f64));
+    }),
+    metric!("visibility_lag_seconds", Gauge, LINK, "How far its updates that every reader here sees are behind the present.", |view, samples| {
+        links(view, samples, |replica, link| replica.status.stable.get(link.dc.index()).and_then(|at| view.behind(*at)));
+    }),
+    metric!("link_resumes_total", Counter, REPLICA, "Requests to send again that were sent to other data centers.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.counters.resumes as f64);
+    }),
+    metric!("link_paused", Gauge, &["data_center", "other"], "1 for each pair of data centers whose link is paused at this node.", |view, samples| {
+        for (one, other) in &view.status.paused {
+            samples.add(&[view.topology.dc_name(*one), view.topology.dc_name(*other)], 1.0);
+        }
+    }),
+    metric!("peer_connected", Gauge, PEER, "1 when this node's connection to the other is up.", |view, samples| {
+        peers(view, samples, |peer| f64::from(u8::from(peer.connected)));
+    }),
+    metric!("peer_accepted", Gauge, PEER, "1 when the other's connection to this node is up.", |view, samples| {
+        peers(view, samples, |peer| f64::from(u8::from(peer.accepted)));
+    }),
+    metric!("peer_connects_total", Counter, PEER, "Connections made to the other node.", |view, samples| {
+        peers(view, samples, |peer| peer.connects as f64);
+    }),
+    metric!("peer_queued_bytes", Gauge, PEER, "Bytes that wait to be sent, emulated delays included.", |view, samples| {
+        peers(view, samples, |peer| peer.queued_bytes as f64);
+    }),
+    metric!("peer_sent_frames_total", Counter, PEER, "Frames sent.", |view, samples| peers(view, samples, |peer| peer.frames_sent as f64)),
+    metric!("peer_sent_bytes_total", Counter, PEER, "Bytes sent.", |view, samples| peers(view, samples, |peer| peer.bytes_sent as f64)),
+    metric!("peer_received_frames_total", Counter, PEER, "Frames received.", |view, samples| {
+        peers(view, samples, |peer| peer.frames_received as f64);
+    }),
+    metric!("peer_received_bytes_total", Counter, PEER, "Bytes received.", |view, samples| {
+        peers(view, samples, |peer| peer.bytes_received as f64);
+    }),
+    metric!("peer_frames_dropped_total", Counter, PEER, "Frames dropped because there was no connection or no room.", |view, samples| {
+        peers(view, samples, |peer| peer.frames_dropped as f64);
+    }),
+    metric!("peer_forwarded_waiting", Gauge, PEER, "Operations of this node's clients that wait for the other.", |view, samples| {
+        peers(view, samples, |peer| peer.forwarded_waiting as f64);
+    }),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{KeyspaceConfig, NodeConfig};
+    use crate::topology::NodeId;
+    use rheostat_core::DcId;
+    use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
+    use rheostat_core::replica::Status;
+    use rheostat_core::store::{Position, StoreStats};
+    use std::path::Path;
+
+    fn rendered() -> String {
+        let mut config = NodeConfig::new("test \"quoted\"\\", "a1", "a");
+        config.data_centers = vec!["a".into(), "b".into()];
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"default\"\nprotocol = \"eventual\"").unwrap();
+        let keyspaces = [KeyspaceInfo::new(KeyspaceId(0), &keyspace, false).unwrap()];
+        let mut shard = ShardStatus { shard: 0, connections: 3, ..ShardStatus::default() };
+        shard.counters.operations[OperationKind::Get as usize] = 7;
+        shard.counters.latency_us[1].record(100, 2);
+        let link = LinkStatus {
+            dc: DcId(1),
+            received: Timestamp::new(9_500, 0),
+            received_durable: Timestamp::ZERO,
+            acknowledged: Timestamp::new(9_000, 0),
+            bytes_under_way: 12,
+        };
+        let status = Status {
+            protocol: "eventual",
+            server: ServerId { dc: DcId(0), partition: PartitionId(0) },
+            clock: Timestamp::new(10_250, 1),
+            links: vec![link],
+            stable: vec![Timestamp::ZERO, Timestamp::new(9_400, 0)],
+            waiting: 1,
+            store: StoreStats { keys: 5, ..StoreStats::default() },
+            end: Position(10),
+            durable: Position(4),
+            counters: Default::default(),
+            gauges: vec![("parked", 2.0)],
+            failed: None,
+        };
+        let status = NodeStatus {
+            node: NodeId(0),
+            uptime_ms: 1_500,
+            physical_ms: 10_000,
+            connections: 3,
+            memory_bytes: 0,
+            shards: vec![shard],
+            replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status }],
+            peers: Vec::new(),
+            paused: vec![(DcId(0), DcId(1))],
+        };
+        render(&View { status: &status, topology: &Topology::new(&config), keyspaces: &keyspaces })
+    }
+
+    #[test]
+    fn what_the_status_says_is_rendered() {
+        let text = rendered();
+        for line in [
+            r#"rheostat_node_info{cluster="test \"quoted\"\\",node="a1",data_center="a",version="0.1.0"} 1"#,
+            "rheostat_uptime_seconds 1.5",
+            r#"rheostat_operations_total{shard="0",operation="get"} 7"#,
+            r#"rheostat_latency_seconds_bucket{level="causal",le="0.000063"} 0"#,
+            r#"rheostat_latency_seconds_bucket{level="causal",le="0.000127"} 2"#,
+            r#"rheostat_latency_seconds_bucket{level="causal",le="+Inf"} 2"#,
+            r#"rheostat_latency_seconds_sum{level="causal"} 0.0002"#,
+            r#"rheostat_latency_seconds_count{level="causal"} 2"#,
+            r#"rheostat_clock_ahead_seconds{keyspace="default",partition="0"} 0.25"#,
+            r#"rheostat_log_unflushed{keyspace="default",partition="0"} 6"#,
+            r#"rheostat_link_received_lag_seconds{keyspace="default",partition="0",data_center="b"} 0.5"#,
+            r#"rheostat_link_acknowledged_lag_seconds{keyspace="default",partition="0",data_center="b"} 1"#,
+            r#"rheostat_visibility_lag_seconds{keyspace="default",partition="0",data_center="b"} 0.6"#,
+            r#"rheostat_protocol_gauge{keyspace="default",partition="0",name="parked"} 2"#,
+            r#"rheostat_link_paused{data_center="a",other="b"} 1"#,
+        ] {
+            assert!(text.lines().any(|rendered| rendered == line), "{line}\nis not in\n{text}");
+        }
+        assert!(!text.contains("rheostat_link_received_durable_lag_seconds{"), "nothing was heard from there, so no lag is known");
+    }
+
+    #[test]
+    fn every_sample_belongs_to_a_metric_with_these_labels() {
+        let text = rendered();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let metric = METRICS.iter().find(|metric| match metric.kind {
+                Kind::Histogram => ["_bucket", "_sum", "_count"].iter().any(|suffix| name.strip_suffix(suffix) == Some(metric.name)),
+                _ => name == metric.name,
+            });
+            let metric = metric.unwrap_or_else(|| panic!("{line}: no such metric"));
+            for label in metric.labels {
+                assert!(line.contains(&format!("{label}=\"")), "{line}: {label} is missing");
+            }
+            assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+        }
+        for (index, metric) in METRICS.iter().enumerate() {
+            assert!(METRICS[..index].iter().all(|other| other.name != metric.name), "{} twice", metric.name);
+            assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn the_page_is_up_to_date() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        if std::env::var_os("RHEOSTAT_BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, reference()).unwrap();
+        }
+        let page = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(page == reference(), "docs/metrics.md is not what the table says; RHEOSTAT_BLESS=1 rewrites it");
+    }
+}
