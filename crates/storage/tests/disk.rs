@@ -1,8 +1,12 @@
 //! The store on disk against the conformance suite, with room for everything, and with room for nothing.
 
-mod common;
+#[path = "common/directory.rs"]
+mod directory;
+#[path = "common/operation.rs"]
+mod operation;
 
-use common::operation;
+use directory::directory;
+use operation::operation;
 use proptest::prelude::*;
 use rheostat_core::slots::slot;
 use rheostat_core::store::{Recovered, Store};
@@ -21,7 +25,7 @@ struct Disk {
 
 impl Disk {
     fn new(options: DiskOptions, graceful: bool) -> Disk {
-        Disk { directory: tempfile::tempdir().expect("a directory"), options, graceful }
+        Disk { directory: directory(), options, graceful }
     }
 
     fn open(&self) -> (DiskStore<Meta>, Recovered) {
@@ -72,7 +76,7 @@ fn disk_conforms_without_memory_with_graceful_restarts() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn any_run_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..80), graceful: bool) {

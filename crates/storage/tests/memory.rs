@@ -1,8 +1,9 @@
 //! The memory store, without and with its simulated disk, against the conformance suite.
 
-mod common;
+#[path = "common/operation.rs"]
+mod operation;
 
-use common::operation;
+use operation::operation;
 use proptest::prelude::*;
 use rheostat_core::store::{Recovered, Store};
 use rheostat_storage::MemoryStore;

@@ -47,7 +47,7 @@ pub fn run<D: Driver>(make: impl Fn() -> D) {
     checks::flushes(make().create());
     checks::restart(make());
     checks::restart_after_collection(make());
-    for seed in 0..12 {
+    for seed in 0..48 {
         model::check(make(), &model::random_operations(seed, 160));
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of the drivers share.
+//! Any operation of the model.
 
 use proptest::prelude::*;
 use rheostat_storage::conformance::model;
