@@ -9,4 +9,5 @@ pub mod rounds;
 pub mod table;
 pub mod target;
 mod thread;
+pub mod visibility;
 pub mod workload;

@@ -122,11 +122,13 @@ impl Driver {
         (supply, values): (Supply, ValueSource),
         shared: Arc<Shared>,
         recorder: Arc<Mutex<Recorder>>,
-        seed: u64,
+        schedule_seed: u64,
     ) -> Driver {
         let (places, schedule) = match options.pacing {
             Pacing::Closed { pipeline } => (pipeline, None),
-            Pacing::Open { rate, arrivals, in_flight } => (in_flight, Some(Schedule::new(rate, arrivals, number, options.connections, seed ^ 1))),
+            Pacing::Open { rate, arrivals, in_flight } => {
+                (in_flight, Some(Schedule::new(rate, arrivals, number, options.connections, schedule_seed)))
+            }
         };
         Driver {
             target,

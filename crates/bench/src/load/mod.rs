@@ -18,6 +18,7 @@ use crate::workload::sequence::InsertSequence;
 use crate::workload::{OperationSource, ValueSource, Workload, random_text};
 use driver::{Driver, Shared, Supply};
 use report::{LoadReport, PhaseReport};
+use rheostat_core::random::Random;
 use schedule::Arrivals;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -232,6 +233,21 @@ fn summarize(options: &LoadOptions, shared: &Shared, results: Vec<ThreadResult>)
     PhaseReport::new(&recorder, elapsed, unsent, lost_connections, reconnections, generator_busy, matches!(options.pacing, Pacing::Open { .. }))
 }
 
+/// The seeds of one connection.
+struct Seeds {
+    operations: u64,
+    values: u64,
+    schedule: u64,
+}
+
+impl Seeds {
+    /// Outputs of a generator, not sums or multiples: SplitMix64 with seeds that differ by a multiple of its increment repeats one sequence, shifted.
+    fn new(seed: u64, connection: usize) -> Seeds {
+        let mut random = Random::new(Random::new(seed).next_u64() ^ connection as u64);
+        Seeds { operations: random.next_u64(), values: random.next_u64(), schedule: random.next_u64() }
+    }
+}
+
 async fn run_thread(
     target: Target,
     options: LoadOptions,
@@ -246,17 +262,16 @@ async fn run_thread(
     let mut drivers = Vec::new();
     for number in (thread..options.connections).step_by(options.threads) {
         let connection = target.connect(number).await?;
-        // Multiplied by an odd constant so that neighbouring seeds and connections do not share sequences.
-        let seed = options.seed.wrapping_add(1 + number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let seeds = Seeds::new(options.seed, number);
         let supply = match phase {
             Phase::Records => Supply::Records { below: workload.record_count },
             Phase::Transactions => {
                 let expected = options.operations.unwrap_or(0);
-                Supply::Transactions(OperationSource::new(workload.clone(), shared.inserts.clone(), expected, seed))
+                Supply::Transactions(OperationSource::new(workload.clone(), shared.inserts.clone(), expected, seeds.operations))
             }
         };
-        let values = ValueSource::new(text.clone(), workload.value_length(), seed ^ 2);
-        drivers.push(Driver::new(target.clone(), connection, number, &options, (supply, values), shared.clone(), recorder.clone(), seed));
+        let values = ValueSource::new(text.clone(), workload.value_length(), seeds.values);
+        drivers.push(Driver::new(target.clone(), connection, number, &options, (supply, values), shared.clone(), recorder.clone(), seeds.schedule));
     }
     barrier.wait().await;
     shared.start(Instant::now() + START_DELAY, options.warm_up, options.duration);

@@ -158,3 +158,31 @@ fn impossible_loads_are_refused_by_name() {
     assert!(refused(|options| options.pacing = Pacing::Open { rate: f64::NAN, arrivals: Arrivals::Even, in_flight: 1 }).contains("rate per second"));
     assert!(refused(|options| options.duration = Some(Duration::ZERO)).contains("duration"));
 }
+
+#[test]
+fn connections_do_not_share_their_random_sequences() {
+    let mut seen = std::collections::HashSet::new();
+    for connection in 0..50 {
+        let seeds = Seeds::new(1, connection);
+        for seed in [seeds.operations, seeds.values, seeds.schedule] {
+            let mut random = Random::new(seed);
+            assert!((0..1000).all(|_| seen.insert(random.next_u64())), "connection {connection} repeats another one");
+        }
+    }
+}
+
+#[test]
+fn poisson_schedules_of_many_connections_have_the_rate_together() {
+    let due = |connection: usize| {
+        let mut schedule = schedule::Schedule::new(20_000.0, Arrivals::Poisson, connection, 50, Seeds::new(1, connection).schedule);
+        let mut count = 0_u32;
+        while schedule.due() < Duration::from_secs(3) {
+            schedule.advance();
+            count += 1;
+        }
+        count
+    };
+    let total: u32 = (0..50).map(due).sum();
+    // The deviation of a Poisson count of 60 000 is 245.
+    assert!((58_775..61_225).contains(&total), "{total}");
+}
