@@ -1,4 +1,19 @@
 //! Rheostat's workloads, latency recording and experiments.
+//!
+//! Each experiment is an options struct and an `async fn run(options, progress) -> Result<Report, Error>`; a result is printed by [`report::text`] or
+//! [`report::json`]. Nothing here reads a command line.
+//!
+//! | module | what it is | command |
+//! |---|---|---|
+//! | [`load`] | one workload against one target, closed or open loop | `bench` |
+//! | [`limit`] | the same load against a server without a store | `bench limit` |
+//! | [`visibility`] | from a write in one data center to its first sight in another | `bench visibility` |
+//! | [`compare`] | `redis-benchmark` against several servers in turn | `bench compare` |
+//!
+//! Beneath them: [`workload`] (what is asked), [`target`] (whom), [`latency`] (what is recorded), [`rounds`] and [`table`] (how it is summed up),
+//! [`report`] and [`progress`] (how it is shown). Loads and probes run on threads of their own, so their numbers do not depend on the caller's runtime.
+
+pub mod compare;
 pub mod error;
 pub mod latency;
 pub mod limit;
@@ -11,3 +26,7 @@ pub mod target;
 mod thread;
 pub mod visibility;
 pub mod workload;
+
+pub use error::Error;
+pub use progress::Progress;
+pub use report::{Environment, Report};
