@@ -38,11 +38,31 @@ where
     result.await.unwrap_or_else(|_| Err(Error::Program(format!("the thread {name} ended without a result"))))
 }
 
-/// CPU time that the calling thread has used, if the system says so.
-pub(crate) fn cpu_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let ns = text.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(Duration::from_nanos(ns))
+/// What the system says about a thread's use of CPU, since the thread's start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CpuUse {
+    /// Time on a CPU.
+    pub(crate) running: Duration,
+    /// Time in which the thread could have run and had no CPU.
+    pub(crate) waiting: Duration,
+}
+
+impl CpuUse {
+    /// Of the calling thread, if the system says so.
+    pub(crate) fn of_this_thread() -> Option<CpuUse> {
+        CpuUse::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    }
+
+    /// Reads Linux's `schedstat`: nanoseconds running, nanoseconds waiting, and more.
+    pub(crate) fn parse(schedstat: &str) -> Option<CpuUse> {
+        let mut numbers = schedstat.split_ascii_whitespace().map(|word| word.parse().ok().map(Duration::from_nanos));
+        Some(CpuUse { running: numbers.next()??, waiting: numbers.next()?? })
+    }
+
+    /// What was used after `earlier`.
+    pub(crate) fn since(self, earlier: CpuUse) -> CpuUse {
+        CpuUse { running: self.running.saturating_sub(earlier.running), waiting: self.waiting.saturating_sub(earlier.waiting) }
+    }
 }
 
 #[cfg(test)]
@@ -63,5 +83,14 @@ mod tests {
         }
         // The sender is dropped when the thread stops.
         assert!(receiver.await.is_err());
+    }
+
+    #[test]
+    fn schedstat_is_read() {
+        let used = CpuUse::parse("1500 200 7\n").unwrap();
+        assert_eq!(used, CpuUse { running: Duration::from_nanos(1500), waiting: Duration::from_nanos(200) });
+        assert_eq!(used.since(used), CpuUse::default());
+        assert_eq!(CpuUse::parse("1500"), None);
+        assert_eq!(CpuUse::parse("x 1"), None);
     }
 }

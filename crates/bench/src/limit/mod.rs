@@ -9,12 +9,12 @@ mod server;
 pub use server::LimitServer;
 
 use crate::error::{Error, check_range};
-use crate::load::report::LoadReport;
+use crate::load::report::{GeneratorUse, LoadReport};
 use crate::load::{LoadOptions, run as run_load};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::rounds::{Series, order};
-use crate::table::{Table, duration_us, rate};
+use crate::table::{Table, duration_us, median, rate};
 use crate::target::Target;
 use crate::target::resp::RespTarget;
 use serde::Serialize;
@@ -62,6 +62,10 @@ pub struct LimitReport {
 pub async fn run(options: &LimitOptions, progress: &Progress) -> Result<LimitReport, Error> {
     check_range("number of rounds", options.rounds, 1, 1000)?;
     check_range("number of targets", options.targets.len(), 0, 16)?;
+    for target in &options.targets {
+        // A target that is not there is told before anything is measured.
+        target.connect(0).await?;
+    }
     let server = LimitServer::start(options.load.workload.value_length()).await?;
     let limit = Target::Resp(RespTarget::new(LIMIT, server.address().to_string()));
     let contenders: Vec<&Target> = std::iter::once(&limit).chain(&options.targets).collect();
@@ -98,15 +102,26 @@ pub async fn run(options: &LimitOptions, progress: &Progress) -> Result<LimitRep
 impl Report for LimitReport {
     fn text(&self) -> String {
         let mut text = String::new();
-        let mut table =
-            Table::new(["target", "per second", "slowest round", "fastest round", "over limit", "generator busy", "server CPU per request"]);
+        let mut table = Table::new([
+            "target",
+            "per second",
+            "slowest round",
+            "fastest round",
+            "over limit",
+            "generator busy",
+            "waiting",
+            "server CPU per request",
+        ]);
         for contender in &self.contenders {
             let series = &contender.throughput_per_s;
-            let busy: Vec<f64> = contender.rounds.iter().filter_map(|round| round.measured.generator_busy).collect();
-            let busy = crate::table::median(&busy).map_or("unknown".to_owned(), |busy| format!("{:.0} %", busy * 100.0));
+            let median_of = |part: fn(&GeneratorUse) -> Option<f64>| {
+                let shares: Vec<f64> = contender.rounds.iter().filter_map(|round| part(&round.measured.generator)).collect();
+                median(&shares).map_or("unknown".to_owned(), |share| format!("{:.0} %", share * 100.0))
+            };
+            let (busy, waiting) = (median_of(|generator| generator.busy), median_of(|generator| generator.waiting));
             let cpu = contender.server_cpu_us.as_ref().map_or(String::new(), |cpu| duration_us(cpu.median));
             let over = contender.over_limit.ratio_text();
-            table.row([contender.name.clone(), rate(series.median), rate(series.smallest), rate(series.largest), over, busy, cpu]);
+            table.row([contender.name.clone(), rate(series.median), rate(series.smallest), rate(series.largest), over, busy, waiting, cpu]);
         }
         text.push_str(&table.render());
         for contender in &self.contenders {
@@ -115,5 +130,34 @@ impl Report for LimitReport {
             }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{CoreWorkload, Workload};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn every_contender_runs_in_every_round() {
+        let other = LimitServer::start(10).await.unwrap();
+        let mut load = LoadOptions::new(Workload::core(CoreWorkload::A));
+        (load.connections, load.warm_up, load.duration, load.operations) = (3, Duration::ZERO, None, Some(500));
+        (load.workload.record_count, load.workload.field_length_bytes) = (100, 10);
+        let target = Target::Resp(RespTarget::new("other", other.address().to_string()));
+        let mut options = LimitOptions { load, targets: vec![target], rounds: 2 };
+        let report = run(&options, &Progress::hidden()).await.unwrap();
+        let names: Vec<&str> = report.contenders.iter().map(|contender| contender.name.as_str()).collect();
+        assert_eq!(names, [LIMIT, "other"]);
+        assert!(report.contenders.iter().all(|contender| contender.rounds.iter().map(|round| round.measured.succeeded).eq([500, 500])));
+        assert_eq!(report.contenders[0].over_limit.rounds, [1.0, 1.0]);
+        assert!(report.contenders[1].rounds[0].loading.is_some() && report.contenders[1].rounds[1].loading.is_none());
+        assert_eq!(other.answered(), 100 + 2 * 500);
+        assert!(report.text().contains("last round: ycsb-a against other"));
+        drop(other);
+        assert!(matches!(run(&options, &Progress::hidden()).await, Err(Error::Connection { .. })));
+        options.rounds = 0;
+        assert!(run(&options, &Progress::hidden()).await.unwrap_err().to_string().contains("number of rounds is 0"));
     }
 }

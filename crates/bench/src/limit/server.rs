@@ -6,6 +6,7 @@
 use super::parser::parse_request;
 use crate::error::Error;
 use crate::target::codec::push_header;
+use crate::thread::CpuUse;
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -95,7 +96,7 @@ impl LimitServer {
     /// CPU time that its thread has used, if the system says so.
     pub fn cpu_time(&self) -> Option<Duration> {
         let text = fs::read_to_string(self.thread_statistics.as_ref()?).ok()?;
-        Some(Duration::from_nanos(text.split_ascii_whitespace().next()?.parse().ok()?))
+        CpuUse::parse(&text).map(|used| used.running)
     }
 }
 

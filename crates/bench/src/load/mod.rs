@@ -13,11 +13,11 @@ use crate::error::{Error, check_range};
 use crate::latency::Recorder;
 use crate::progress::Progress;
 use crate::target::Target;
-use crate::thread::{cpu_time, run_on_thread};
+use crate::thread::{CpuUse, run_on_thread};
 use crate::workload::sequence::InsertSequence;
 use crate::workload::{OperationSource, ValueSource, Workload, random_text};
 use driver::{Driver, Shared, Supply};
-use report::{LoadReport, PhaseReport};
+use report::{GeneratorUse, LoadReport, PhaseReport};
 use rheostat_core::random::Random;
 use schedule::Arrivals;
 use serde::Serialize;
@@ -179,7 +179,7 @@ struct ThreadResult {
     lost_connections: u64,
     reconnections: u64,
     last: Option<Instant>,
-    cpu: Option<Duration>,
+    cpu: Option<CpuUse>,
 }
 
 async fn run_phase(
@@ -228,9 +228,12 @@ fn summarize(options: &LoadOptions, shared: &Shared, results: Vec<ThreadResult>)
     let last = results.iter().filter_map(|result| result.last).max();
     let elapsed = measured_from.zip(last).map_or(Duration::ZERO, |(from, to)| to.saturating_duration_since(from));
     let whole = elapsed + options.warm_up;
-    let busy = results.iter().map(|result| result.cpu.map(|cpu| cpu.as_secs_f64())).sum::<Option<f64>>();
-    let generator_busy = busy.filter(|_| !whole.is_zero()).map(|busy| busy / whole.as_secs_f64() / results.len() as f64);
-    PhaseReport::new(&recorder, elapsed, unsent, lost_connections, reconnections, generator_busy, matches!(options.pacing, Pacing::Open { .. }))
+    let share = |part: fn(&CpuUse) -> Duration| {
+        let used = results.iter().map(|result| result.cpu.map(|cpu| part(&cpu).as_secs_f64())).sum::<Option<f64>>();
+        used.filter(|_| !whole.is_zero()).map(|used| used / whole.as_secs_f64() / results.len() as f64)
+    };
+    let generator = GeneratorUse { busy: share(|cpu| cpu.running), waiting: share(|cpu| cpu.waiting) };
+    PhaseReport::new(&recorder, elapsed, unsent, lost_connections, reconnections, generator, matches!(options.pacing, Pacing::Open { .. }))
 }
 
 /// The seeds of one connection.
@@ -275,7 +278,7 @@ async fn run_thread(
     }
     barrier.wait().await;
     shared.start(Instant::now() + START_DELAY, options.warm_up, options.duration);
-    let before = cpu_time();
+    let before = CpuUse::of_this_thread();
     let mut tasks = tokio::task::JoinSet::new();
     for driver in drivers {
         tasks.spawn(driver.run());
@@ -288,7 +291,7 @@ async fn run_thread(
         result.reconnections += end.reconnections;
         result.last = result.last.max(end.last);
     }
-    result.cpu = before.zip(cpu_time()).map(|(before, after)| after.saturating_sub(before));
+    result.cpu = before.zip(CpuUse::of_this_thread()).map(|(before, after)| after.since(before));
     result.recorder.merge(&recorder.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     Ok(result)
 }

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Above this share of the time, the load generator itself is likely to be what limits the throughput.
 const BUSY: f64 = 0.9;
 
+/// Above this share of the time without a CPU, the numbers say as much about the machine as about the target.
+const DISTURBED: f64 = 0.1;
+
 /// What happened to operations of one kind.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct KindReport {
@@ -25,6 +28,22 @@ pub struct KindReport {
     pub not_found: u64,
     /// Failed operations by kind of failure.
     pub failures: Failures,
+}
+
+/// How much CPU the load generator's threads had, as shares of the time, warm-up included; `None` where the system does not say.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct GeneratorUse {
+    /// On a CPU.
+    pub busy: Option<f64>,
+    /// Ready to run without a CPU: other work on the machine disturbed the measurement.
+    pub waiting: Option<f64>,
+}
+
+impl GeneratorUse {
+    fn text(&self) -> String {
+        let percent = |share: Option<f64>| share.map_or("unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
+        format!("load generator busy {}, waiting for a CPU {}", percent(self.busy), percent(self.waiting))
+    }
 }
 
 /// The measured part of a load, or the loading of its records.
@@ -48,8 +67,8 @@ pub struct PhaseReport {
     pub reconnections: u64,
     /// Connections that were lost for good.
     pub lost_connections: u64,
-    /// Share of the time that the load generator's threads were using CPU, warm-up included, if known.
-    pub generator_busy: Option<f64>,
+    /// How busy the load generator was.
+    pub generator: GeneratorUse,
 }
 
 impl PhaseReport {
@@ -59,7 +78,7 @@ impl PhaseReport {
         unsent: u64,
         lost_connections: u64,
         reconnections: u64,
-        generator_busy: Option<f64>,
+        generator: GeneratorUse,
         open: bool,
     ) -> PhaseReport {
         let seconds = elapsed.as_secs_f64();
@@ -85,7 +104,7 @@ impl PhaseReport {
             lateness: open.then(|| recorder.lateness().percentiles()),
             reconnections,
             lost_connections,
-            generator_busy,
+            generator,
         }
     }
 
@@ -147,12 +166,18 @@ impl LoadReport {
         if let Pacing::Closed { .. } = options.pacing {
             notes
                 .push("Closed loop: a slow server slows the load down, so the latencies leave out what waiting requests would have seen.".to_owned());
-            if let Some(busy) = measured.generator_busy.filter(|busy| *busy > BUSY) {
+            if let Some(busy) = measured.generator.busy.filter(|busy| *busy > BUSY) {
                 notes.push(format!(
                     "The load generator was busy {:.0} % of the time; the throughput may be its limit, not the server's.",
                     busy * 100.0
                 ));
             }
+        }
+        if let Some(waiting) = measured.generator.waiting.filter(|waiting| *waiting > DISTURBED) {
+            notes.push(format!(
+                "The load generator waited for a CPU {:.0} % of the time: too few cores, or other work on the machine.",
+                waiting * 100.0
+            ));
         }
         if measured.unsent > 0 {
             notes.push(format!("{} operations were due and never left: the target did not keep up with the rate.", measured.unsent));
@@ -189,7 +214,7 @@ impl Report for LoadReport {
         };
         let mut text = format!("{} against {} ({})\n", workload.name, self.target, self.address);
         text.push_str(&format!(
-            "{} records of {} bytes; {} connections, {} threads, {pacing}; warm-up {} s, seed {}\n",
+            "{} records of {} bytes; {} connections, {} thread(s), {pacing}; warm-up {} s, seed {}\n",
             workload.record_count,
             workload.value_length(),
             self.connections,
@@ -201,8 +226,8 @@ impl Report for LoadReport {
             text.push_str(&format!("loaded in {:.2} s ({} per second)\n", loading.seconds, rate(loading.throughput_per_s)));
         }
         let measured = &self.measured;
-        let busy = measured.generator_busy.map(|busy| format!("; load generator busy {:.0} %", busy * 100.0)).unwrap_or_default();
-        text.push_str(&format!("{} per second over {:.2} s{busy}\n\n", rate(measured.throughput_per_s), measured.seconds));
+        let (throughput, generator) = (rate(measured.throughput_per_s), measured.generator.text());
+        text.push_str(&format!("{throughput} per second over {:.2} s; {generator}\n\n", measured.seconds));
         text.push_str(&measured.table());
         if let Some(lateness) = &measured.lateness {
             let (p50, p99, max) = (duration_us(lateness.p50_us), duration_us(lateness.p99_us), duration_us(lateness.max_us));
@@ -215,5 +240,43 @@ impl Report for LoadReport {
             text.push_str(&format!("- {note}\n"));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::resp::RespTarget;
+    use crate::workload::CoreWorkload;
+
+    #[test]
+    fn the_report_reads_as_recorded() {
+        let mut recorder = Recorder::new();
+        for _ in 0..1000 {
+            recorder.succeeded(OperationKind::Scan, Duration::from_micros(200), 0);
+        }
+        recorder.succeeded(OperationKind::Insert, Duration::from_micros(100), 0);
+        recorder.failed(OperationKind::Insert, "BUSY");
+        let generator = GeneratorUse { busy: Some(0.95), waiting: Some(0.2) };
+        let measured = PhaseReport::new(&recorder, Duration::from_secs(2), 0, 1, 3, generator, false);
+        let options = LoadOptions::new(Workload::core(CoreWorkload::E));
+        let report = LoadReport::new(&Target::Resp(RespTarget::new("redis", "localhost:6379")), &options, None, measured);
+        let wanted = "\
+ycsb-e against redis (localhost:6379)
+1000 records of 1000 bytes; 50 connections, 1 thread(s), closed loop, pipeline 1; warm-up 1 s, seed 1
+500 per second over 2.00 s; load generator busy 95 %, waiting for a CPU 20 %
+
+operation  count  per second      mean       p50       p90       p95       p99     p99.9       max  not found  failed
+INSERT         1           0  100.0 us  100.0 us  100.0 us  100.0 us  100.0 us  100.0 us  100.0 us          0       1
+SCAN        1000         500  200.0 us  200.1 us  200.1 us  200.1 us  200.1 us  200.1 us  200.1 us          0       0
+
+- SCAN is one MGET (a read-only transaction) over consecutive record numbers, not an ordered range scan.
+- Closed loop: a slow server slows the load down, so the latencies leave out what waiting requests would have seen.
+- The load generator was busy 95 % of the time; the throughput may be its limit, not the server's.
+- The load generator waited for a CPU 20 % of the time: too few cores, or other work on the machine.
+- Connections were lost: 3 times one was made again, 1 were lost for good.
+- Failed operations: 1 BUSY.
+";
+        assert_eq!(report.text(), wanted);
     }
 }
