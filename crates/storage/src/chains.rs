@@ -180,7 +180,7 @@ impl<M: Clone> Chains<M> {
         self.map.get(key).map_or(&[], |entry| &entry.versions)
     }
 
-    /// Removes the versions of `key` up to `upto`; returns how many.
+    /// Removes the versions of `key` up to `upto`; returns how many. A chain that is left and may have more to collect is a candidate.
     pub(crate) fn trim(&mut self, key: &[u8], upto: VersionId) -> usize {
         let Some((key, entry)) = self.map.get_key_value_mut(key) else { return 0 };
         let count = entry.versions.partition_point(|version| version.id <= upto);
@@ -190,6 +190,9 @@ impl<M: Clone> Chains<M> {
         self.bytes -= entry.versions.drain(..count).map(|version| Self::version_bytes(&version)).sum::<u64>();
         self.versions -= count as u64;
         entry.versions.shrink_to_fit();
+        if entry.ticket == 0 && entry.is_candidate() {
+            Self::queue(&mut self.candidates, &mut self.ticket, key, entry);
+        }
         if let Some(dirty) = &mut self.dirty
             && !entry.dirty
         {
@@ -219,27 +222,19 @@ impl<M: Clone> Chains<M> {
         collectable(self.versions_of(key), cut)
     }
 
-    /// The next key in the queue of candidates; it must be given back with [`Chains::requeue`].
-    pub(crate) fn next_candidate(&mut self) -> Option<Key> {
+    /// Takes the next key from the queue of candidates and applies the stable-cut rule to it. A chain that may go in part is trimmed by the
+    /// caller, which puts it back into the queue; one that stays as it is goes back at once. `None`: there is no candidate.
+    pub(crate) fn next_candidate(&mut self, cut: &impl Cut<M>) -> Option<(Key, Option<Collected>)> {
         while let Some((key, ticket)) = self.candidates.pop_front() {
-            if let Some(entry) = self.map.get_mut(&*key)
-                && entry.ticket == ticket
-            {
-                entry.ticket = 0;
-                return Some(key);
+            let Some(entry) = self.map.get_mut(&*key).filter(|entry| entry.ticket == ticket) else { continue };
+            entry.ticket = 0;
+            let collected = collectable(&entry.versions, cut);
+            if collected.is_none() && entry.is_candidate() {
+                Self::queue(&mut self.candidates, &mut self.ticket, &key, entry);
             }
+            return Some((key, collected));
         }
         None
-    }
-
-    /// Puts a candidate back into the queue if it still is one.
-    pub(crate) fn requeue(&mut self, key: &Key) {
-        if let Some(entry) = self.map.get_mut(&**key)
-            && entry.ticket == 0
-            && entry.is_candidate()
-        {
-            Self::queue(&mut self.candidates, &mut self.ticket, key, entry);
-        }
     }
 
     /// Places in the queue of candidates, stale ones included.

@@ -1,6 +1,6 @@
 //! The store in memory, and the disk that the simulator gives it.
 
-use crate::chains::{Chains, Held};
+use crate::chains::{Chains, Collected, Held};
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use rheostat_clock::{DcId, Timestamp};
@@ -123,8 +123,7 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
         self.end
     }
 
-    fn collect_key(&mut self, key: &Key, cut: &impl Cut<M>) -> usize {
-        let Some(collected) = self.chains.collectable(key, cut) else { return 0 };
+    fn take_collected(&mut self, key: &Key, collected: Collected) -> usize {
         self.chains.trim(key, collected.upto);
         if collected.whole {
             self.log(|| Record::Forget { key: key.clone(), upto: collected.upto });
@@ -235,18 +234,16 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
     }
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
-        // The key is only copied when there is something to collect.
-        if self.chains.collectable(key, cut).is_none() { 0 } else { self.collect_key(&Key::from(key), cut) }
+        self.chains.collectable(key, cut).map_or(0, |collected| self.take_collected(&Key::from(key), collected))
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
-        let mut collected = 0;
+        let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
-            let Some(key) = self.chains.next_candidate() else { break };
-            collected += self.collect_key(&key, cut);
-            self.chains.requeue(&key);
+            let Some((key, collected)) = self.chains.next_candidate(cut) else { break };
+            count += collected.map_or(0, |collected| self.take_collected(&key, collected));
         }
-        collected
+        count
     }
 
     fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage {

@@ -250,10 +250,6 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         self.chains.trim(key, collected.upto)
     }
 
-    fn collect_resident(&mut self, key: &Key, cut: &impl Cut<M>) -> usize {
-        self.chains.collectable(key, cut).map_or(0, |collected| self.take_collected(key, collected))
-    }
-
     /// Looks for something to collect among chains that are on disk only.
     fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let some: Vec<_> = self.engine.after::<M>(self.sweep.as_ref()).take(limit).map(read_or_stop).collect();
@@ -370,16 +366,14 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
         read_or_stop(self.fetch(key));
-        // The key is only copied when there is something to collect.
-        if self.chains.collectable(key, cut).is_none() { 0 } else { self.collect_resident(&Key::from(key), cut) }
+        self.chains.collectable(key, cut).map_or(0, |collected| self.take_collected(&Key::from(key), collected))
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
-            let Some(key) = self.chains.next_candidate() else { break };
-            count += self.collect_resident(&key, cut);
-            self.chains.requeue(&key);
+            let Some((key, collected)) = self.chains.next_candidate(cut) else { break };
+            count += collected.map_or(0, |collected| self.take_collected(&key, collected));
         }
         if self.cold_keys() > 0 && limit > 0 {
             count += self.collect_cold(limit.min(SWEEP_KEYS), cut);

@@ -6,8 +6,8 @@ use super::options::{DiskOptions, OpenError};
 use rheostat_clock::Timestamp;
 use rheostat_core::wire::Wire;
 use std::collections::VecDeque;
-use std::fs::{self, OpenOptions};
-use std::io::{Seek, SeekFrom};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) fn open_log(
         store,
         segments: VecDeque::new(),
         blocks: VecDeque::new(),
-        file: Arc::new(fs::File::open(directory).map_err(OpenError::io("open", directory))?),
+        file: Arc::new(File::open(directory).map_err(OpenError::io("open", directory))?),
         buffer: Vec::new(),
         written: 0,
         durable: 0,
@@ -64,6 +64,7 @@ pub(super) fn open_log(
         return Err(OpenError::damaged(path, 0, format!("the log begins at {end}, and the checkpoint ends at {checkpoint}: a segment is missing")));
     }
     let count = candidates.len();
+    let mut bytes = Vec::new();
     for (number, candidate) in candidates.into_iter().enumerate() {
         if candidate.base != end {
             if candidate.base < end || candidate.base > checkpoint {
@@ -76,7 +77,8 @@ pub(super) fn open_log(
             }
             log.blocks.clear();
         }
-        let bytes = fs::read(&candidate.path).map_err(OpenError::io("read", &candidate.path))?;
+        bytes.clear();
+        File::open(&candidate.path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(OpenError::io("read", &candidate.path))?;
         read_header(&candidate, &bytes, store)?;
         end = read_segment(&mut log, &candidate, &bytes, number + 1 == count, checkpoint, notes, &mut replay)?;
     }
@@ -136,7 +138,9 @@ fn sync_last(log: &Log) -> Result<(), OpenError> {
 pub(super) fn store_number(directory: &Path) -> Result<Option<u64>, OpenError> {
     let candidates = find(directory, &mut Vec::new())?;
     let Some(first) = candidates.first().filter(|first| !first.provisional) else { return Ok(None) };
-    let bytes = fs::read(&first.path).map_err(OpenError::io("read", &first.path))?;
+    let mut bytes = Vec::new();
+    let reading = || OpenError::io("read", &first.path);
+    File::open(&first.path).map_err(reading())?.take(SEGMENT_HEADER as u64).read_to_end(&mut bytes).map_err(reading())?;
     Ok(header_of(first, &bytes)?.map(|header| header.store))
 }
 
