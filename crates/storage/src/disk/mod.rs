@@ -1,6 +1,6 @@
 //! The store on disk: chains in memory, an append-only log, and an embedded engine for what does not fit in memory.
 //!
-//! - [`format`](self::format), `log`, `recovery`, `read`: the log: its bytes, appending and flushing, opening, reading own updates back.
+//! - [`format`], `log`, `recovery`, `read`: the log: its bytes, appending and flushing, opening, reading own updates back.
 //! - `engine`: the embedded engine with the chains of the last checkpoint, and the thread that writes it.
 //! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
 //!
