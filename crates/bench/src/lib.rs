@@ -11,7 +11,8 @@
 //! | [`compare`] | `redis-benchmark` against several servers in turn | `bench compare` |
 //!
 //! Beneath them: [`workload`] (what is asked), [`target`] (whom), [`latency`] (what is recorded), [`rounds`] and [`table`] (how it is summed up),
-//! [`report`] and [`progress`] (how it is shown). Loads and probes run on threads of their own, so their numbers do not depend on the caller's runtime.
+//! [`report`] and [`progress`] (how it is shown). Loads and probes run on threads of their own, so their numbers do not depend on the caller's
+//! runtime.
 
 pub mod compare;
 pub mod error;

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Runs the future that `make` returns on a new thread with a single-threaded runtime. Dropping the returned future stops the thread at its next wait.
+/// Runs the future that `make` returns on a new thread with a single-threaded runtime. Dropping the returned future stops the thread at its next
+/// wait.
 pub(crate) async fn run_on_thread<T, F, Fut>(name: &str, make: F) -> Result<T, Error>
 where
     T: Send + 'static,

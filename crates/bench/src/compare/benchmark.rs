@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn the_csv_of_version_7_is_read() {
-        let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+        let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\
+            \"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
             \"SET\",\"606060.62\",\"1.136\",\"0.216\",\"1.071\",\"2.055\",\"2.511\",\"2.647\"\n\
             \"GET\",\"1428571.38\",\"0.456\",\"0.096\",\"0.447\",\"0.663\",\"0.767\",\"0.855\"\n";
         let lines = parse_csv(text).unwrap();

@@ -1,7 +1,7 @@
 //! `bench limit`: the same load against a server that parses and answers without a store, and against real targets, in alternating rounds.
 //!
-//! The limit is that of the server *and* of the load generator on this machine: where the generator is busy all the time, a faster server could not be
-//! told from the limit server. The report says how busy it was.
+//! The limit is that of the server *and* of the load generator on this machine: where the generator is busy all the time, a faster server could not
+//! be told from the limit server. The report says how busy it was.
 
 mod parser;
 mod server;

@@ -1,7 +1,7 @@
 //! A server that parses RESP requests and answers them without storing anything.
 //!
-//! Runtime, reading and writing are those that a fast server on tokio has: one thread, one read into a whole buffer, every request in it answered, one
-//! write. What Rheostat's server reaches of this one's throughput is what its store and its protocol leave.
+//! Runtime, reading and writing are those that a fast server on tokio has: one thread, one read into a whole buffer, every request in it answered,
+//! one write. What Rheostat's server reaches of this one's throughput is what its store and its protocol leave.
 
 use super::parser::parse_request;
 use crate::error::Error;

@@ -1,9 +1,10 @@
 //! One workload against one target, closed or open loop.
 //!
-//! - **Closed loop**: each connection sends a pipeline of requests, waits for all answers, and sends the next. Latency counts from when the request was
-//!   handed to the connection. A slow server slows the load down, so a closed loop's latency says nothing about what users of a loaded server would see.
-//! - **Open loop**: requests have intended times, which do not depend on answers. Latency counts from the intended time, whatever delayed the sending,
-//!   so nothing is omitted when the server stalls. What could not be sent before the end is counted as unsent.
+//! - **Closed loop**: each connection sends a pipeline of requests, waits for all answers, and sends the next. Latency counts from when the request
+//!   was handed to the connection. A slow server slows the load down, so a closed loop's latency says nothing about what users of a loaded server
+//!   would see.
+//! - **Open loop**: requests have intended times, which do not depend on answers. Latency counts from the intended time, whatever delayed the
+//!   sending, so nothing is omitted when the server stalls. What could not be sent before the end is counted as unsent.
 
 mod driver;
 pub mod report;
@@ -132,8 +133,8 @@ impl LoadOptions {
 /// The load generator has threads of its own; the caller's runtime needs its timer enabled and only waits.
 ///
 /// # Errors
-/// [`Error::Options`] for options that cannot be run; an error of connecting if a connection cannot be made at the start; [`Error::Refused`] if records
-/// could not be loaded. Failures during the load are counted in the report instead.
+/// [`Error::Options`] for options that cannot be run; an error of connecting if a connection cannot be made at the start; [`Error::Refused`] if
+/// records could not be loaded. Failures during the load are counted in the report instead.
 pub async fn run(target: &Target, options: &LoadOptions, progress: &Progress) -> Result<LoadReport, Error> {
     options.check()?;
     target.check()?;

@@ -180,7 +180,8 @@ impl LoadReport {
             ));
         }
         if measured.unsent > 0 {
-            notes.push(format!("{} operations were due and never left: the target did not keep up with the rate.", measured.unsent));
+            let unsent = measured.unsent;
+            notes.push(format!("{unsent} operations were due and had not left at the end: the target or the load generator was behind the rate."));
         }
         if measured.reconnections + measured.lost_connections > 0 {
             let (made, lost) = (measured.reconnections, measured.lost_connections);

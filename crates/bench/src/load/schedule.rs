@@ -27,8 +27,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of connection `connection` (from 0) of `connections`, which together send `rate` operations per second. Even schedules are shifted
-    /// against each other so that together they are even.
+    /// The schedule of connection `connection` (from 0) of `connections`, which together send `rate` operations per second. Even schedules are
+    /// shifted against each other so that together they are even.
     pub fn new(rate: f64, arrivals: Arrivals, connection: usize, connections: usize, seed: u64) -> Schedule {
         let gap_ns = 1e9 * connections as f64 / rate;
         let mut schedule = Schedule { gap_ns, arrivals, random: Random::new(seed), first_ns: 0.0, sent: 0, due_ns: 0.0 };

@@ -255,7 +255,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(input in proptest::collection::vec(prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..60)) {
+        fn no_bytes_make_it_panic(
+            input in proptest::collection::vec(prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..60),
+        ) {
             if let Ok(Some((reply, length))) = parse_reply(&input) {
                 prop_assert!(length <= input.len());
                 if let Reply::Array(elements) = reply {

@@ -139,8 +139,8 @@ fn tags(partitions: u16) -> Vec<String> {
 /// Measures every ordered pair of data centers.
 ///
 /// # Errors
-/// [`Error::Options`]; errors of connecting; an error of the writer's connection, or a write that a server refuses. A value that a reader does not see
-/// in time is counted in the report instead.
+/// [`Error::Options`]; errors of connecting; an error of the writer's connection, or a write that a server refuses. A value that a reader does not
+/// see in time is counted in the report instead.
 pub async fn run(options: &VisibilityOptions, progress: &Progress) -> Result<VisibilityReport, Error> {
     options.check()?;
     let (options, progress) = (options.clone(), progress.clone());
