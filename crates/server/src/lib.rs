@@ -1,3 +1,32 @@
 //! Rheostat's server: shards, links, RESP, gRPC, metrics, configuration.
+//!
+//! - [`node`]: a node, started and stopped as one; [`config`]: what it is told.
+//! - [`router`]: the way to every key from any thread; [`keyspace`], [`topology`], [`status`]: what is known of the cluster.
+//! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it; [`resp`]: RESP as pure functions.
+//! - `peer`: connections between nodes.
+//! - [`grpc`], [`admin`], [`metrics`]: the other front ends; [`tls`]: certificates.
 
+mod access;
+pub mod admin;
+pub mod config;
+mod connection;
+mod folder;
+pub mod grpc;
+pub mod keyspace;
+pub mod metrics;
+pub mod node;
+mod peer;
 pub mod resp;
+pub mod router;
+mod shard;
+mod shared;
+mod socket;
+pub mod status;
+pub mod tls;
+pub mod topology;
+
+pub use access::ScanPage;
+pub use config::NodeConfig;
+pub use folder::FolderError;
+pub use node::{Listeners, Node, StartError};
+pub use router::Router;

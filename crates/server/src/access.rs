@@ -1,0 +1,246 @@
+//! Operations on one partition or on all of them, from wherever the caller stands: on a shard's thread or elsewhere.
+
+use rheostat_core::DcId;
+use rheostat_core::Timestamp;
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
+use rheostat_core::session::Session;
+use rheostat_core::slots;
+use rheostat_core::version::Key;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::keyspace::KeyspaceInfo;
+use crate::topology::Topology;
+
+/// An operation that has been handed to its partition.
+pub(crate) enum Started {
+    /// It is done.
+    Done(Outcome, Session),
+    /// It is under way.
+    Waiting {
+        /// Where the outcome arrives.
+        answer: oneshot::Receiver<(Outcome, Session)>,
+        /// The partition.
+        partition: PartitionId,
+        /// The session as it was, should the answer never come.
+        fallback: Session,
+    },
+}
+
+impl Started {
+    /// Waits for the outcome. The session is up to date; after a failure it is at least what it was.
+    pub(crate) async fn finish(self) -> (Outcome, Session) {
+        match self {
+            Started::Done(outcome, session) => (outcome, session),
+            // The other end goes without an answer only when a shard ends with operations under way.
+            Started::Waiting { answer, partition, fallback } => {
+                answer.await.unwrap_or_else(|_| (Outcome::Failed(Failure::Unreachable(partition)), fallback))
+            }
+        }
+    }
+}
+
+/// A place from which operations can be run.
+pub(crate) trait Access {
+    /// Hands `operation` to `partition` of this data center, wherever its owner is.
+    fn start(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started;
+
+    /// Whether `partition` is served on this very thread.
+    fn is_here(&self, partition: PartitionId) -> bool;
+
+    /// The cluster.
+    fn topology(&self) -> &Topology;
+
+    /// The keyspace with this number.
+    fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo>;
+}
+
+/// A page of a walk over all keys.
+#[derive(Clone, Debug, Default)]
+pub struct ScanPage {
+    /// Keys found.
+    pub keys: Vec<Key>,
+    /// Where to go on; 0 when the walk is done.
+    pub cursor: u64,
+}
+
+/// Partitions that are asked at once.
+const AT_ONCE: usize = 64;
+
+/// Slots that one operation of a count looks at: few enough that a shard serves others in between.
+const COUNT_SLOTS: u16 = 128;
+
+/// What a page of a walk may cost: slots looked at on this thread cost 1.
+const SCAN_BUDGET: u32 = 4096;
+
+/// What a slot costs that is looked at elsewhere.
+const SCAN_ELSEWHERE: u32 = 32;
+
+/// Runs `operations` at once, each with its own copy of `session`, which then remembers what all of them saw. The outcomes come in order.
+pub(crate) async fn execute_all(
+    access: &impl Access,
+    keyspace: KeyspaceId,
+    session: &mut Session,
+    operations: impl IntoIterator<Item = (PartitionId, Operation)>,
+) -> Vec<Outcome> {
+    let mut operations = operations.into_iter();
+    let mut outcomes = Vec::new();
+    let mut seen = Vec::new();
+    loop {
+        let started: Vec<Started> =
+            operations.by_ref().take(AT_ONCE).map(|(partition, operation)| access.start(keyspace, partition, session.clone(), operation)).collect();
+        if started.is_empty() {
+            break;
+        }
+        for started in started {
+            let (outcome, session) = started.finish().await;
+            outcomes.push(outcome);
+            seen.push(session);
+        }
+        for other in seen.drain(..) {
+            if let Some(info) = access.keyspace(keyspace) {
+                info.merge_sessions(session, &other);
+            }
+        }
+    }
+    outcomes
+}
+
+/// Every partition, with its operation.
+fn everywhere(access: &impl Access, operation: impl Fn(PartitionId) -> Operation) -> impl Iterator<Item = (PartitionId, Operation)> {
+    (0..access.topology().partitions).map(PartitionId).map(move |partition| (partition, operation(partition)))
+}
+
+/// Number of keys in the slots from `first` to `last` that `session` can see in this data center.
+pub(crate) async fn count(access: &impl Access, keyspace: KeyspaceId, session: &mut Session, slots: (u16, u16)) -> Result<u64, Failure> {
+    let partitions = access.topology().partitions;
+    let ranges = (0..partitions).map(PartitionId).map(|partition| {
+        let (first, last) = slots::slots_of(partition, partitions);
+        (partition, first.max(slots.0), last.min(slots.1))
+    });
+    let mut ranges: Vec<(PartitionId, u16, u16)> = ranges.filter(|(_, first, last)| first <= last).collect();
+    let mut sum = 0;
+    while !ranges.is_empty() {
+        let operations: Vec<_> = ranges
+            .iter()
+            .map(|(partition, first, last)| (*partition, Operation::Count { first: *first, last: (*last).min(first + (COUNT_SLOTS - 1)) }))
+            .collect();
+        for outcome in execute_all(access, keyspace, session, operations).await {
+            match outcome {
+                Outcome::Count(count) => sum += count,
+                other => return Err(unexpected(other)),
+            }
+        }
+        ranges.iter_mut().for_each(|range| range.1 += COUNT_SLOTS);
+        ranges.retain(|(_, first, last)| first <= last);
+        tokio::task::yield_now().await;
+    }
+    Ok(sum)
+}
+
+/// See [`crate::Router::scan`].
+pub(crate) async fn scan(access: &impl Access, keyspace: KeyspaceId, session: &mut Session, cursor: u64, limit: u32) -> Result<ScanPage, Failure> {
+    let Some(mut slot) = u16::try_from(cursor >> 32).ok().filter(|slot| *slot < slots::SLOTS) else {
+        return Err(Failure::Refused("this is not a cursor of SCAN".into()));
+    };
+    let mut from = cursor as u32;
+    let mut page = ScanPage::default();
+    let limit = limit.clamp(1, 10_000);
+    let mut spent = 0;
+    loop {
+        let partition = slots::partition_of_slot(slot, access.topology().partitions);
+        spent += if access.is_here(partition) { 1 } else { SCAN_ELSEWHERE };
+        let operation = Operation::Scan { slot, from, limit: limit - page.keys.len() as u32 };
+        let (outcome, seen) = access.start(keyspace, partition, session.clone(), operation).finish().await;
+        *session = seen;
+        let (keys, next) = match outcome {
+            Outcome::Page(keys, next) => (keys, next),
+            other => return Err(unexpected(other)),
+        };
+        page.keys.extend(keys);
+        from = next.unwrap_or(0);
+        slot += u16::from(next.is_none());
+        if slot == slots::SLOTS {
+            return Ok(page);
+        }
+        if page.keys.len() >= limit as usize || spent >= SCAN_BUDGET {
+            page.cursor = u64::from(slot) << 32 | u64::from(from);
+            return Ok(page);
+        }
+        if spent.is_multiple_of(256) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// See [`crate::Router::await_replication`].
+pub(crate) async fn await_replication(
+    access: &impl Access,
+    keyspace: KeyspaceId,
+    session: &mut Session,
+    data_centers: usize,
+    timeout: Option<Duration>,
+) -> Result<Vec<DcId>, Failure> {
+    let upto = session.last_write(access.topology().here);
+    let others = access.topology().data_centers.len() - 1;
+    if data_centers > others && timeout.is_none() {
+        return Err(Failure::Refused(format!("this would wait for ever: there are only {others} other data centers")));
+    }
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        let wanted = data_centers.min(others) as u8;
+        let waiting = replicated(access, keyspace, session, upto, wanted);
+        let reached = match deadline {
+            None => waiting.await?,
+            Some(deadline) => match tokio::time::timeout_at(deadline, waiting).await {
+                Ok(reached) => reached?,
+                Err(_) => return replicated(access, keyspace, session, upto, 0).await,
+            },
+        };
+        if reached.len() >= data_centers || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(reached);
+        }
+        if data_centers > others
+            && let Some(deadline) = deadline
+        {
+            // There are not so many, so nothing but the deadline ends this.
+            tokio::time::sleep_until(deadline).await;
+        }
+        // The partitions answer at the latest when an operation's deadline passes; a longer wait asks again.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The other data centers that have everything up to `upto` on disk: once there are `wanted` of them, or at the operation's deadline.
+async fn replicated(access: &impl Access, keyspace: KeyspaceId, session: &Session, upto: Timestamp, wanted: u8) -> Result<Vec<DcId>, Failure> {
+    let operations = everywhere(access, |_| Operation::AwaitReplication { upto, data_centers: wanted });
+    let outcomes = execute_all(access, keyspace, &mut session.clone(), operations).await;
+    let here = access.topology().here;
+    let mut reached: Vec<DcId> = (0..access.topology().data_centers.len() as u8).map(DcId).filter(|dc| *dc != here).collect();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Replicated(progress) => reached.retain(|dc| progress.get(dc.index()).is_some_and(|at| *at >= upto)),
+            other => return Err(unexpected(other)),
+        }
+    }
+    Ok(reached)
+}
+
+/// See [`crate::Router::explain`].
+pub(crate) async fn explain(access: &impl Access, keyspace: KeyspaceId, session: &Session, key: Key) -> Result<Vec<Explained>, Failure> {
+    let partition = access.topology().partition_of(&key);
+    match access.start(keyspace, partition, session.clone(), Operation::Explain { key }).finish().await.0 {
+        Outcome::Explained(versions) => Ok(versions),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// The failure in `outcome`, which is not what was asked for.
+pub(crate) fn unexpected(outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Failed(failure) => failure,
+        _ => Failure::Refused("a partition answered something else".into()),
+    }
+}

@@ -1,0 +1,276 @@
+//! Reading a configuration, and what can be wrong with it.
+
+use super::{Limits, Member, NodeConfig};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use toml::de::{DeTable, DeValue};
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    file: Option<String>,
+    line: Option<usize>,
+    key: Option<String>,
+    reason: String,
+}
+
+impl ConfigError {
+    /// An error that belongs to no key.
+    pub(super) fn plain(reason: String) -> ConfigError {
+        ConfigError { file: None, line: None, key: None, reason }
+    }
+
+    fn at(key: impl Into<String>, reason: impl Into<String>) -> ConfigError {
+        ConfigError { file: None, line: None, key: Some(key.into()), reason: reason.into() }
+    }
+
+    pub(super) fn in_file(mut self, path: &Path) -> ConfigError {
+        self.file = Some(path.display().to_string());
+        self
+    }
+
+    /// The line that is wrong, counted from 1, where known.
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// The key that is wrong, as in `keyspace[1].protocol`, where known.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file.as_deref().unwrap_or("configuration"))?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        f.write_str(": ")?;
+        if let Some(key) = &self.key {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
+}
+
+pub(super) fn parse(text: &str) -> Result<NodeConfig, ConfigError> {
+    let config: NodeConfig = toml::from_str(text).map_err(|error| ConfigError {
+        file: None,
+        line: error.span().map(|span| line_of(text, span.start)),
+        key: None,
+        reason: error.message().to_owned(),
+    })?;
+    validate(&config).map_err(|mut error| {
+        error.line = error.key.as_deref().and_then(|key| locate(text, key)).map(|at| line_of(text, at));
+        error
+    })?;
+    Ok(config)
+}
+
+/// Where in `text` the value of `key` begins, or of the longest part of its path that is there.
+fn locate(text: &str, key: &str) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let mut found = None;
+    let mut table = document.get_ref();
+    for step in key.split('.') {
+        let (name, index) = match step.split_once('[') {
+            Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
+            None => (step, None),
+        };
+        let Some(value) = table.get(name) else { break };
+        let value = match (value.get_ref(), index) {
+            (DeValue::Array(values), Some(index)) => match values.get(index) {
+                Some(value) => value,
+                None => break,
+            },
+            _ => value,
+        };
+        found = Some(value.span().start);
+        match value.get_ref() {
+            DeValue::Table(inner) => table = inner,
+            _ => break,
+        }
+    }
+    found
+}
+
+fn check(holds: bool, key: impl Into<String>, reason: impl FnOnce() -> String) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError::at(key, reason())) }
+}
+
+fn name_is_plain(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) && !name.starts_with('.')
+}
+
+fn check_name(name: &str, key: impl Into<String>) -> Result<(), ConfigError> {
+    check(name_is_plain(name), key, || {
+        format!("{name:?} is not a name: 1 to 64 letters, digits, '-', '_', '.', and no '.' in front, since names become folders")
+    })
+}
+
+pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
+    check_name(&config.cluster, "cluster")?;
+    check_name(&config.node, "node")?;
+    check_name(&config.data_center, "data_center")?;
+    let data_centers = config.data_center_names();
+    check(data_centers.len() <= 64, "data_centers", || "there are more than 64".into())?;
+    for (index, name) in data_centers.iter().enumerate() {
+        check_name(name, format!("data_centers[{index}]"))?;
+        check(!data_centers[..index].contains(name), format!("data_centers[{index}]"), || format!("{name} is there twice"))?;
+    }
+    check(data_centers.contains(&config.data_center), "data_center", || {
+        format!("{} is not among data_centers ({})", config.data_center, data_centers.join(", "))
+    })?;
+    check((1..=4096).contains(&config.partitions), "partitions", || format!("{} is not from 1 to 4096", config.partitions))?;
+    check(config.shards <= 1024, "shards", || format!("{} is more than 1024", config.shards))?;
+    members(config, &data_centers)?;
+    keyspaces(config)?;
+    limits(&config.limits)?;
+    security(config)?;
+    for (index, delay) in config.emulation.delays.iter().enumerate() {
+        let key = |field: &str| format!("emulation.delay[{index}].{field}");
+        for (field, name) in [("from", &delay.from), ("to", &delay.to)] {
+            check(data_centers.contains(name), key(field), || format!("{name} is not among data_centers ({})", data_centers.join(", ")))?;
+        }
+        for (field, value) in [("one_way_ms", delay.one_way_ms), ("jitter_ms", delay.jitter_ms)] {
+            check((0.0..=60_000.0).contains(&value), key(field), || format!("{value} is not from 0 to 60000"))?;
+        }
+        check((0.01..=1000.0).contains(&delay.jitter_shape), key("jitter_shape"), || format!("{} is not from 0.01 to 1000", delay.jitter_shape))?;
+        let twice = config.emulation.delays[..index].iter().any(|other| other.from == delay.from && other.to == delay.to);
+        check(!twice, key("from"), || format!("the delay from {} to {} is there twice", delay.from, delay.to))?;
+    }
+    Ok(())
+}
+
+fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigError> {
+    let members = config.all_members();
+    let key = |index: usize, field: &str| if config.members.is_empty() { field.to_owned() } else { format!("member[{index}].{field}") };
+    check(members.len() <= 1024, "member", || "there are more than 1024".into())?;
+    for (index, member) in members.iter().enumerate() {
+        check_name(&member.name, key(index, "name"))?;
+        check(!members[..index].iter().any(|other| other.name == member.name), key(index, "name"), || format!("{} is there twice", member.name))?;
+        check(data_centers.contains(&member.data_center), key(index, "data_center"), || {
+            format!("{} is not among data_centers ({})", member.data_center, data_centers.join(", "))
+        })?;
+        check(members.len() == 1 || member.peer.is_some(), key(index, "peer"), || {
+            format!("{} has no address for the other nodes", member.name)
+        })?;
+        for (field, address) in [("peer", &member.peer), ("resp", &member.resp), ("grpc", &member.grpc), ("admin", &member.admin)] {
+            check(address.as_deref().is_none_or(is_address), key(index, field), || {
+                format!("{:?} is not an address: host:port", address.as_deref().unwrap_or_default())
+            })?;
+        }
+        owned(config, member, |field| key(index, field))?;
+    }
+    for data_center in data_centers {
+        let mut owners = vec![None; usize::from(config.partitions)];
+        for member in members.iter().filter(|member| member.data_center == *data_center) {
+            for partition in member.owned(config.partitions) {
+                if let Some(other) = owners[usize::from(partition.0)].replace(&member.name) {
+                    return Err(ConfigError::at("member", format!("partition {partition} of {data_center} is owned by both {other} and {}", member.name)));
+                }
+            }
+        }
+        if let Some(partition) = owners.iter().position(Option::is_none) {
+            return Err(ConfigError::at("member", format!("partition {partition} of {data_center} is owned by no node")));
+        }
+    }
+    let own = members.iter().find(|member| member.name == config.node);
+    let own = own.ok_or_else(|| ConfigError::at("node", format!("{} is not among the members", config.node)))?;
+    check(own.data_center == config.data_center, "data_center", || {
+        format!("the member {} stands in {}, not in {}", own.name, own.data_center, config.data_center)
+    })?;
+    check(members.len() == 1 || config.listen.peer.is_some(), "listen.peer", || "there are other nodes, so an address is needed".into())
+}
+
+fn owned(config: &NodeConfig, member: &Member, key: impl Fn(&str) -> String) -> Result<(), ConfigError> {
+    let Some(partitions) = &member.partitions else { return Ok(()) };
+    check(!partitions.is_empty(), key("partitions"), || format!("{} owns none", member.name))?;
+    let mut seen = BTreeSet::new();
+    for partition in partitions {
+        check(*partition < config.partitions, key("partitions"), || format!("{partition} is not below partitions, {}", config.partitions))?;
+        check(seen.insert(partition), key("partitions"), || format!("{partition} is there twice"))?;
+    }
+    Ok(())
+}
+
+fn is_address(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
+    check(!config.keyspaces.is_empty(), "keyspace", || "there is none; at least one [[keyspace]] with name and protocol is needed".into())?;
+    check(config.keyspaces.len() <= 256, "keyspace", || "there are more than 256".into())?;
+    for (index, keyspace) in config.keyspaces.iter().enumerate() {
+        let key = |field: &str| format!("keyspace[{index}].{field}");
+        check_name(&keyspace.name, key("name"))?;
+        let all_digits = keyspace.name.bytes().all(|byte| byte.is_ascii_digit());
+        check(!all_digits, key("name"), || format!("{:?} is a number, and SELECT takes numbers for positions", keyspace.name))?;
+        let twice = config.keyspaces[..index].iter().any(|other| other.name == keyspace.name);
+        check(!twice, key("name"), || format!("{} is there twice", keyspace.name))?;
+        crate::keyspace::check(&keyspace.protocol, &keyspace.options).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;
+        for (field, value) in [("flush_interval_ms", keyspace.flush_interval_ms), ("link_flush_interval_ms", keyspace.link_flush_interval_ms)] {
+            check(value <= 60_000, key(field), || format!("{value} is more than 60000"))?;
+        }
+        check(keyspace.history_ms <= 1 << 40, key("history_ms"), || format!("{} is more than {}", keyspace.history_ms, 1u64 << 40))?;
+    }
+    Ok(())
+}
+
+fn limits(limits: &Limits) -> Result<(), ConfigError> {
+    let ranges: [(&str, u64, u64, u64); 14] = [
+        ("max_connections", limits.max_connections as u64, 1, 1 << 20),
+        ("max_request_bytes", limits.max_request_bytes as u64, 1024, 1 << 31),
+        ("max_arguments", limits.max_arguments as u64, 16, 1 << 24),
+        ("output_buffer_bytes", limits.output_buffer_bytes as u64, 1024, 1 << 31),
+        ("stall_timeout_ms", limits.stall_timeout_ms, 1, 1 << 32),
+        ("operation_timeout_ms", limits.operation_timeout_ms, 1, 1 << 32),
+        ("max_waiting", limits.max_waiting as u64, 1, 1 << 24),
+        ("mailbox_messages", limits.mailbox_messages as u64, 1, 1 << 24),
+        ("mailbox_bytes", limits.mailbox_bytes as u64, 1 << 10, 1 << 40),
+        ("max_forwarded", limits.max_forwarded as u64, 1, 1 << 24),
+        ("peer_queue_bytes", limits.peer_queue_bytes as u64, 1 << 16, 1 << 40),
+        ("max_frame_bytes", limits.max_frame_bytes as u64, 1 << 20, 1 << 31),
+        ("max_ahead_ms", limits.max_ahead_ms, 1, 1 << 40),
+        ("stop_timeout_ms", limits.stop_timeout_ms, 0, 1 << 32),
+    ];
+    for (name, value, least, most) in ranges {
+        check((least..=most).contains(&value), format!("limits.{name}"), || format!("{value} is not from {least} to {most}"))?;
+    }
+    // A batch of updates holds at least one whole update, and a request's items travel in one.
+    check(limits.max_frame_bytes / 2 >= limits.max_request_bytes, "limits.max_frame_bytes", || {
+        format!("{} is less than twice limits.max_request_bytes", limits.max_frame_bytes)
+    })
+}
+
+fn security(config: &NodeConfig) -> Result<(), ConfigError> {
+    let security = &config.security;
+    for (key, secret) in [("security.password", &security.password), ("security.cluster_password", &security.cluster_password)] {
+        check(secret.as_ref().is_none_or(|secret| (1..=512).contains(&secret.0.len())), key, || "it must have 1 to 512 bytes".into())?;
+    }
+    let open = |address: Option<SocketAddr>| address.filter(|address| !address.ip().is_loopback());
+    let listen = &config.listen;
+    for (key, address, secret) in [
+        ("listen.resp", listen.resp, "password"),
+        ("listen.grpc", listen.grpc, "password"),
+        ("listen.admin", listen.admin, "password"),
+        ("listen.peer", listen.peer, "cluster_password"),
+    ] {
+        let has_secret = if secret == "password" { security.password.is_some() } else { security.cluster_password.is_some() };
+        if let Some(address) = open(address) {
+            check(has_secret || security.allow_insecure, key, || {
+                format!("{address} can be reached from elsewhere: set security.{secret}, or security.allow_insecure = true if the network is trusted")
+            })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,384 @@
+//! A node's configuration: one TOML file, its defaults, and what is wrong with it in words.
+
+mod check;
+pub mod reference;
+
+pub use check::ConfigError;
+
+use rheostat_core::ids::PartitionId;
+use rheostat_core::store::Durability;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Everything that a node is told when it starts. See `docs/configuration.md`, which is made from [`reference::KEYS`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// The cluster's name. Nodes and session tokens of other clusters are refused.
+    pub cluster: String,
+    /// This node's name, one of the members'.
+    pub node: String,
+    /// The name of the data center that this node stands in.
+    pub data_center: String,
+    /// The names of all data centers. Their order numbers them and must be the same on every node. Empty: this one alone.
+    #[serde(default)]
+    pub data_centers: Vec<String>,
+    /// Number of partitions of the key space; the same on every node, and fixed once there is data.
+    #[serde(default = "one")]
+    pub partitions: u16,
+    /// Number of threads that serve partitions; 0 is the smaller of the machine's cores and the partitions that this node owns.
+    #[serde(default)]
+    pub shards: usize,
+    /// Where data is kept; without it everything is in memory only, whatever a keyspace's durability says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_dir: Option<PathBuf>,
+    /// Where this node listens.
+    #[serde(default)]
+    pub listen: Listen,
+    /// All nodes of the cluster. Empty: this one alone.
+    #[serde(default, rename = "member")]
+    pub members: Vec<Member>,
+    /// The keyspaces, numbered from 0 in this order.
+    #[serde(rename = "keyspace", default)]
+    pub keyspaces: Vec<KeyspaceConfig>,
+    /// Passwords and certificates.
+    #[serde(default)]
+    pub security: Security,
+    /// Bounds on what clients and peers can make this node hold.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Delays and clock offsets for demonstrations and experiments.
+    #[serde(default)]
+    pub emulation: Emulation,
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// The addresses that a node listens at. What is absent is not served; port 0 takes any free port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listen {
+    /// RESP, for Redis clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resp: Option<SocketAddr>,
+    /// gRPC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<SocketAddr>,
+    /// Metrics and health, over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<SocketAddr>,
+    /// The other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
+}
+
+/// One node of the cluster, as the others see it. Addresses are `host:port`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// The name of its data center.
+    pub data_center: String,
+    /// Where the other nodes reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Where Redis clients reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resp: Option<String>,
+    /// Where gRPC clients reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<String>,
+    /// Where its metrics are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<String>,
+    /// The partitions that it owns; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Vec<u16>>,
+}
+
+/// A keyspace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyspaceConfig {
+    /// Its name, for `SELECT` and gRPC.
+    pub name: String,
+    /// Its protocol, one of `rheostat protocols`.
+    pub protocol: String,
+    /// How durable writes are before they are spoken of.
+    #[serde(default)]
+    pub durability: DurabilityConfig,
+    /// With durability `interval` and no other data center: the longest time between two flushes, in milliseconds.
+    #[serde(default = "flush_interval_ms")]
+    pub flush_interval_ms: u64,
+    /// With durability `interval` and other data centers: the shortest time between two flushes, in milliseconds.
+    #[serde(default = "link_flush_interval_ms")]
+    pub link_flush_interval_ms: u64,
+    /// Versions written in the last so many milliseconds are kept, superseded or not.
+    #[serde(default)]
+    pub history_ms: u64,
+    /// The protocol's own options.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub options: toml::Table,
+}
+
+fn flush_interval_ms() -> u64 {
+    100
+}
+
+fn link_flush_interval_ms() -> u64 {
+    2
+}
+
+/// [`Durability`], as the configuration spells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityConfig {
+    /// Flushed to disk before the reply.
+    Always,
+    /// Handed to the operating system before the reply, flushed within the interval.
+    #[default]
+    Interval,
+    /// Never on disk.
+    Memory,
+}
+
+impl From<DurabilityConfig> for Durability {
+    fn from(durability: DurabilityConfig) -> Durability {
+        match durability {
+            DurabilityConfig::Always => Durability::Always,
+            DurabilityConfig::Interval => Durability::Interval,
+            DurabilityConfig::Memory => Durability::Memory,
+        }
+    }
+}
+
+/// A password. Its text is not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl Secret {
+    /// Whether `offered` is this password. Takes the same time wherever they differ.
+    pub fn matches(&self, offered: &[u8]) -> bool {
+        let expected = self.0.as_bytes();
+        let differences = expected.iter().enumerate().fold(0u8, |sum, (index, byte)| sum | byte ^ offered.get(index).copied().unwrap_or(!byte));
+        differences == 0 && expected.len() == offered.len()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Security {
+    /// Clients must give this password (RESP `AUTH`, gRPC and HTTP `authorization`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// Nodes must give each other this password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_password: Option<Secret>,
+    /// Listen on addresses other than loopback without a password.
+    #[serde(default)]
+    pub allow_insecure: bool,
+    /// Certificates; with them, every port speaks TLS only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
+}
+
+/// PEM files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// This node's certificate, and the chain up to its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authority that other nodes' certificates are checked against.
+    pub authority: PathBuf,
+    /// Clients must show a certificate of the authority too.
+    #[serde(default)]
+    pub require_client_certificate: bool,
+}
+
+/// Bounds. What exceeds them is answered with an error or closed; it is not suffered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// RESP connections at once.
+    pub max_connections: usize,
+    /// Bytes of one request as it is sent, on RESP and gRPC.
+    pub max_request_bytes: usize,
+    /// Arguments of one RESP request.
+    pub max_arguments: usize,
+    /// Bytes of replies that wait for one client to read them; beyond, its further requests wait.
+    pub output_buffer_bytes: usize,
+    /// Milliseconds until a client is disconnected that has sent part of a request and then nothing, does not read its replies, or does not
+    /// authenticate.
+    pub stall_timeout_ms: u64,
+    /// Milliseconds until a client is disconnected that asks nothing; 0: never.
+    pub idle_timeout_ms: u64,
+    /// Milliseconds that an operation may wait: for other servers, for the disk.
+    pub operation_timeout_ms: u64,
+    /// Operations that may wait at one partition server.
+    pub max_waiting: usize,
+    /// Messages that may wait for one shard.
+    pub mailbox_messages: usize,
+    /// Bytes of the messages that may wait for one shard.
+    pub mailbox_bytes: usize,
+    /// Operations under way to one other node.
+    pub max_forwarded: usize,
+    /// Bytes that may wait to be sent to one other node.
+    pub peer_queue_bytes: usize,
+    /// Bytes of one frame from another node.
+    pub max_frame_bytes: usize,
+    /// Bytes of keys, values and metadata in memory above which writes are refused; 0: no limit.
+    pub memory_bytes: u64,
+    /// Milliseconds that a timestamp from elsewhere may be ahead of this node's clock.
+    pub max_ahead_ms: u64,
+    /// Milliseconds that a stopping node waits for requests that are under way.
+    pub stop_timeout_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_connections: 10_000,
+            max_request_bytes: 64 << 20,
+            max_arguments: 1 << 20,
+            output_buffer_bytes: 1 << 20,
+            stall_timeout_ms: 30_000,
+            idle_timeout_ms: 0,
+            operation_timeout_ms: 5_000,
+            max_waiting: 10_000,
+            mailbox_messages: 16_384,
+            mailbox_bytes: 256 << 20,
+            max_forwarded: 10_000,
+            peer_queue_bytes: 64 << 20,
+            max_frame_bytes: 128 << 20,
+            memory_bytes: 0,
+            max_ahead_ms: 60_000,
+            stop_timeout_ms: 5_000,
+        }
+    }
+}
+
+/// What makes one machine look like several far apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Emulation {
+    /// This node's physical clock is so many milliseconds ahead (negative: behind).
+    #[serde(default)]
+    pub clock_offset_ms: i64,
+    /// Delays of what is sent from one data center to another.
+    #[serde(default, rename = "delay")]
+    pub delays: Vec<Delay>,
+}
+
+/// The delay of everything that nodes of data center `from` send to nodes of data center `to`. Order is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delay {
+    /// The sending data center.
+    pub from: String,
+    /// The receiving data center.
+    pub to: String,
+    /// One way, in milliseconds.
+    pub one_way_ms: f64,
+    /// Mean of a gamma-distributed delay on top, in milliseconds.
+    #[serde(default)]
+    pub jitter_ms: f64,
+    /// Shape of that distribution: 1 is exponential, greater is closer to its mean.
+    #[serde(default = "jitter_shape")]
+    pub jitter_shape: f64,
+}
+
+fn jitter_shape() -> f64 {
+    2.0
+}
+
+impl NodeConfig {
+    /// A node alone in its cluster, with one partition, no keyspaces, no addresses and every default.
+    pub fn new(cluster: &str, node: &str, data_center: &str) -> NodeConfig {
+        NodeConfig {
+            cluster: cluster.into(),
+            node: node.into(),
+            data_center: data_center.into(),
+            data_centers: Vec::new(),
+            partitions: 1,
+            shards: 0,
+            data_dir: None,
+            listen: Listen::default(),
+            members: Vec::new(),
+            keyspaces: Vec::new(),
+            security: Security::default(),
+            limits: Limits::default(),
+            emulation: Emulation::default(),
+        }
+    }
+
+    /// Reads and checks a configuration. Errors: what is wrong and, where known, in which line.
+    pub fn from_toml(text: &str) -> Result<NodeConfig, ConfigError> {
+        check::parse(text)
+    }
+
+    /// Reads and checks the configuration in the file at `path`. Relative paths in it are relative to its folder. Errors: as
+    /// [`NodeConfig::from_toml`], or the file cannot be read.
+    pub fn from_file(path: &Path) -> Result<NodeConfig, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::plain(format!("cannot be read: {error}")).in_file(path))?;
+        let mut config = NodeConfig::from_toml(&text).map_err(|error| error.in_file(path))?;
+        if let Some(folder) = path.parent() {
+            let files = config.security.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authority]);
+            for relative in config.data_dir.iter_mut().chain(files) {
+                *relative = folder.join(&*relative);
+            }
+        }
+        Ok(config)
+    }
+
+    /// Whether this configuration can be started with. Errors: the first thing that is wrong.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check::validate(self)
+    }
+
+    /// The names of all data centers, in order.
+    pub fn data_center_names(&self) -> Vec<String> {
+        if self.data_centers.is_empty() { vec![self.data_center.clone()] } else { self.data_centers.clone() }
+    }
+
+    /// All nodes of the cluster; a node alone is described by its own addresses.
+    pub fn all_members(&self) -> Vec<Member> {
+        if !self.members.is_empty() {
+            return self.members.clone();
+        }
+        let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+        vec![Member {
+            name: self.node.clone(),
+            data_center: self.data_center.clone(),
+            peer: text(self.listen.peer),
+            resp: text(self.listen.resp),
+            grpc: text(self.listen.grpc),
+            admin: text(self.listen.admin),
+            partitions: None,
+        }]
+    }
+}
+
+impl Member {
+    /// The partitions that it owns, of `partitions` in all.
+    pub fn owned(&self, partitions: u16) -> Vec<PartitionId> {
+        match &self.partitions {
+            Some(owned) => owned.iter().map(|number| PartitionId(*number)).collect(),
+            None => (0..partitions).map(PartitionId).collect(),
+        }
+    }
+}

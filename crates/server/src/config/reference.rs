@@ -1,0 +1,221 @@
+//! The configuration's keys as a table: `docs/configuration.md` and the command line's `config` are made from it.
+
+use super::{Limits, NodeConfig};
+use std::fmt::Write as _;
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Where it stands: tables and key, with `[]` after a table of which there may be several.
+    pub path: &'static str,
+    /// What it is in TOML.
+    pub kind: &'static str,
+    /// What it means.
+    pub text: &'static str,
+}
+
+const fn key(path: &'static str, kind: &'static str, text: &'static str) -> Key {
+    Key { path, kind, text }
+}
+
+/// Every key, in the order of the document.
+pub const KEYS: &[Key] = &[
+    key("cluster", "string", "The cluster's name. Nodes and session tokens of clusters with another name are refused."),
+    key("node", "string", "This node's name; one of the members', if there are any."),
+    key("data_center", "string", "The data center that this node stands in."),
+    key("data_centers", "array of strings", "All data centers, in the same order on every node. Absent: this one alone."),
+    key("partitions", "integer", "Number of partitions of the key space; the same on every node, and fixed once there is data."),
+    key("shards", "integer", "Threads that serve partitions. 0: the smaller of the machine's cores and the partitions that this node owns."),
+    key("data_dir", "string", "Where data is kept; relative to the configuration's folder. Absent: everything is in memory only, whatever `durability` says."),
+    key("listen.resp", "address", "Where Redis clients connect: `ip:port`; port 0 takes any free one. Absent: not served; likewise the next three."),
+    key("listen.grpc", "address", "Where gRPC clients connect."),
+    key("listen.admin", "address", "Metrics and health, over HTTP."),
+    key("listen.peer", "address", "Where other nodes connect. Needed as soon as there are any."),
+    key("member[].name", "string", "A node of the cluster. No `[[member]]`: this node is alone."),
+    key("member[].data_center", "string", "The data center that it stands in."),
+    key("member[].peer", "string", "Where the other nodes reach it: `host:port`."),
+    key("member[].resp", "string", "Where Redis clients reach it; told to cluster clients."),
+    key("member[].grpc", "string", "Where gRPC clients reach it; told to clients."),
+    key("member[].admin", "string", "Where its metrics are."),
+    key("member[].partitions", "array of integers", "The partitions that it owns. Absent: all. Each partition has one owner in each data center."),
+    key("keyspace[].name", "string", "A keyspace; the first one is number 0, where clients begin."),
+    key("keyspace[].protocol", "string", "Its protocol: `rheostat protocols` lists them."),
+    key("keyspace[].durability", "string", "`always`: a reply waits for the disk. `interval`: the operating system has the write before the reply, the disk within the interval. `memory`: never on disk."),
+    key("keyspace[].flush_interval_ms", "integer", "`interval` with one data center: longest time between two flushes, in milliseconds."),
+    key("keyspace[].link_flush_interval_ms", "integer", "`interval` with several data centers, where an update leaves when it is on disk: shortest time between two flushes, in milliseconds."),
+    key("keyspace[].history_ms", "integer", "Superseded versions younger than this are kept, in milliseconds."),
+    key("keyspace[].options", "table", "The protocol's own options."),
+    key("security.password", "string", "What clients must say: RESP `AUTH`, gRPC and HTTP `authorization: Bearer`."),
+    key("security.cluster_password", "string", "What nodes must say to each other."),
+    key("security.allow_insecure", "boolean", "Listen on addresses other than loopback without a password."),
+    key("security.tls.certificate", "string", "This node's certificate and the chain up to its authority, a PEM file. With `security.tls`, every port speaks TLS only."),
+    key("security.tls.key", "string", "Its private key, a PEM file."),
+    key("security.tls.authority", "string", "The authority that other nodes' certificates are checked against, a PEM file."),
+    key("security.tls.require_client_certificate", "boolean", "Clients must show a certificate of the authority too."),
+    key("limits.max_connections", "integer", "RESP connections at once."),
+    key("limits.max_request_bytes", "integer", "Bytes of one request as it is sent, on RESP and gRPC."),
+    key("limits.max_arguments", "integer", "Arguments of one RESP request."),
+    key("limits.output_buffer_bytes", "integer", "Bytes of replies that wait for one client to read; beyond, its further requests wait."),
+    key("limits.stall_timeout_ms", "integer", "Until a client is disconnected that has sent part of a request and nothing since, does not read, or does not authenticate; in milliseconds."),
+    key("limits.idle_timeout_ms", "integer", "Until a client is disconnected that asks nothing, in milliseconds. 0: never."),
+    key("limits.operation_timeout_ms", "integer", "How long an operation may wait for other servers and data centers, in milliseconds."),
+    key("limits.max_waiting", "integer", "Operations that may wait at one partition server."),
+    key("limits.mailbox_messages", "integer", "Messages that may wait for one shard."),
+    key("limits.mailbox_bytes", "integer", "Bytes of the messages that may wait for one shard."),
+    key("limits.max_forwarded", "integer", "Operations under way to one other node."),
+    key("limits.peer_queue_bytes", "integer", "Bytes that may wait to be sent to one other node, emulated delays included."),
+    key("limits.max_frame_bytes", "integer", "Bytes of one frame from another node; at least twice `max_request_bytes`."),
+    key("limits.memory_bytes", "integer", "Bytes of keys, values and metadata in memory above which writes are refused. 0: no limit."),
+    key("limits.max_ahead_ms", "integer", "How far a timestamp from elsewhere may be ahead of this node's clock, in milliseconds."),
+    key("limits.stop_timeout_ms", "integer", "How long a stopping node waits for requests that are under way, in milliseconds."),
+    key("emulation.clock_offset_ms", "integer", "This node's physical clock is so many milliseconds ahead; negative: behind. For experiments."),
+    key("emulation.delay[].from", "string", "Emulate the distance between data centers: what nodes of this one send …"),
+    key("emulation.delay[].to", "string", "… to nodes of this one is delayed."),
+    key("emulation.delay[].one_way_ms", "number", "By so many milliseconds."),
+    key("emulation.delay[].jitter_ms", "number", "And by a random time with this mean, in milliseconds, with a gamma distribution. Order is kept."),
+    key("emulation.delay[].jitter_shape", "number", "That distribution's shape: 1 is exponential, greater is closer to its mean."),
+];
+
+/// The default of the key at `path`, as TOML; `None` if it must be given or is absent by default.
+pub fn default_of(path: &str) -> Option<String> {
+    let value = default_value(path)?;
+    match &value {
+        toml::Value::Array(values) if values.is_empty() => None,
+        toml::Value::Table(table) if table.is_empty() => None,
+        _ => Some(value.to_string()),
+    }
+}
+
+fn default_value(path: &str) -> Option<toml::Value> {
+    let required = ["cluster", "node", "data_center"];
+    if required.contains(&path) {
+        return None;
+    }
+    let example = toml::Value::try_from(example(false)).ok()?;
+    let mut value = &example;
+    for step in path.split('.') {
+        value = value.get(step.trim_end_matches("[]"))?;
+        if step.ends_with("[]") {
+            value = value.get(0)?;
+        }
+    }
+    // What the smallest example has to say is no default.
+    let given = ["keyspace[].name", "keyspace[].protocol", "member[].name", "member[].data_center"];
+    let named = path.starts_with("emulation.delay[].") && !path.ends_with("jitter_ms") && !path.ends_with("jitter_shape");
+    let tls = path.starts_with("security.tls.") && !path.ends_with("require_client_certificate");
+    (!given.contains(&path) && !named && !tls).then(|| value.clone())
+}
+
+/// A configuration in which every table occurs; `whole`: and every key.
+fn example(whole: bool) -> NodeConfig {
+    let text = r#"
+        cluster = "example"
+        node = "a"
+        data_center = "here"
+        [[member]]
+        name = "a"
+        data_center = "here"
+        [[keyspace]]
+        name = "default"
+        protocol = "example"
+        [security.tls]
+        certificate = "node.pem"
+        key = "node.key"
+        authority = "authority.pem"
+        [[emulation.delay]]
+        from = "here"
+        to = "there"
+        one_way_ms = 40.0
+    "#;
+    let Ok(mut config) = toml::from_str::<NodeConfig>(text) else { return NodeConfig::new("example", "a", "here") };
+    if whole {
+        let address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 6400)));
+        let text = Some("127.0.0.1:6400".to_owned());
+        config.data_dir = Some("data".into());
+        config.listen = super::Listen { resp: address, grpc: address, admin: address, peer: address };
+        for member in &mut config.members {
+            (member.peer, member.resp, member.grpc, member.admin) = (text.clone(), text.clone(), text.clone(), text.clone());
+            member.partitions = Some(vec![0]);
+        }
+        for keyspace in &mut config.keyspaces {
+            keyspace.options.insert("example".into(), toml::Value::Boolean(true));
+        }
+        config.security.password = Some(super::Secret("password".into()));
+        config.security.cluster_password = Some(super::Secret("password".into()));
+        config.limits = Limits::default();
+    }
+    config
+}
+
+/// The reference as Markdown: `docs/configuration.md`.
+pub fn markdown() -> String {
+    let mut out = String::from(
+        "# Configuration\n\nA node reads one TOML file (`rheostat serve --config node.toml`). This page is made from the program's own table of keys; \
+         do not edit it.\n\nUnknown keys are errors. An error names the line. `[]` marks tables of which there may be several (`[[member]]`).\n",
+    );
+    let mut section = "?";
+    for key in KEYS {
+        let of = key.path.rsplit_once('.').map_or("", |(table, _)| table);
+        if of != section {
+            section = of;
+            let title = if of.is_empty() { "Top level".to_owned() } else { format!("`{of}`") };
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\n## {title}\n\n| key | type | default | meaning |\n|---|---|---|---|\n");
+        }
+        let name = key.path.rsplit_once('.').map_or(key.path, |(_, name)| name);
+        let default = default_of(key.path).map_or_else(String::new, |default| format!("`{default}`"));
+        let _ = writeln!(out, "| `{name}` | {} | {default} | {} |", key.kind, key.text);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The paths of all keys in `value`.
+    fn paths(value: &toml::Value, prefix: &str, found: &mut BTreeSet<String>) {
+        match value {
+            toml::Value::Table(table) if !prefix.ends_with("options") => {
+                for (name, value) in table {
+                    paths(value, &if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, found);
+                }
+            }
+            toml::Value::Array(values) if values.iter().any(toml::Value::is_table) => {
+                values.iter().for_each(|value| paths(value, &format!("{prefix}[]"), found));
+            }
+            _ => drop(found.insert(prefix.to_owned())),
+        }
+    }
+
+    #[test]
+    fn the_table_has_every_key_and_no_other() {
+        let mut accepted = BTreeSet::new();
+        paths(&toml::Value::try_from(example(true)).unwrap(), "", &mut accepted);
+        let documented: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
+        assert_eq!(documented.len(), KEYS.len(), "a key is there twice");
+        assert_eq!(accepted, documented);
+    }
+
+    #[test]
+    fn the_document_is_what_the_table_makes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let expected = markdown();
+        if std::env::var_os("RHEOSTAT_BLESS").is_some() {
+            std::fs::write(path, &expected).unwrap();
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(found == expected, "docs/configuration.md is out of date: run the tests with RHEOSTAT_BLESS=1 and look at the difference");
+    }
+
+    #[test]
+    fn defaults_are_the_program_s() {
+        assert_eq!(default_of("limits.max_connections").as_deref(), Some("10000"));
+        assert_eq!(default_of("keyspace[].durability").as_deref(), Some("\"interval\""));
+        assert_eq!(default_of("emulation.delay[].jitter_ms").as_deref(), Some("0.0"));
+        for absent in ["cluster", "data_dir", "data_centers", "keyspace[].name", "security.password", "member[].partitions", "emulation.delay[].from"] {
+            assert_eq!(default_of(absent), None, "{absent}");
+        }
+    }
+}

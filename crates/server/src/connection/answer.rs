@@ -1,0 +1,125 @@
+//! Outcomes as RESP replies.
+
+use super::state::LastAnswer;
+use crate::resp::ReplyWriter;
+use crate::resp::command::TimeOf;
+use rheostat_core::operation::{Explained, Failure, Outcome, Read};
+
+/// How the outcome of a request's one operation is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Render {
+    /// OK.
+    Ok,
+    /// The value.
+    Get,
+    /// Its length.
+    StrLen,
+    /// `string` or `none`.
+    Type,
+    /// 1 if it is there.
+    Exists,
+    /// Its expiry.
+    TimeOf(TimeOf<'static>),
+    /// The values.
+    Many,
+    /// The value as it was.
+    Before,
+    /// 1 if something changed.
+    Changed,
+    /// The versions.
+    Explain,
+}
+
+impl Render {
+    /// Writes the reply; says whether it is not an error. `last` is what RHEO QUALITY tells.
+    #[inline]
+    pub(super) fn write(self, outcome: &Outcome, now_ms: u64, last: &mut LastAnswer, writer: &mut ReplyWriter<'_>) -> bool {
+        match (self, outcome) {
+            (_, Outcome::Failed(failure)) => {
+                writer.error(&failure_text(failure));
+                return false;
+            }
+            (Render::Get, Outcome::Read(read, quality)) => {
+                *last = LastAnswer { quality: Some(*quality), version: read.version };
+                writer.bulk_or_null(read.value.as_deref());
+            }
+            (Render::Ok, Outcome::Written(version)) => {
+                *last = LastAnswer { quality: None, version: Some(*version) };
+                writer.ok();
+            }
+            (Render::Ok, Outcome::Changed { version, .. }) => {
+                *last = LastAnswer { quality: None, version: *version };
+                writer.ok();
+            }
+            (_, Outcome::Read(read, quality)) => {
+                *last = LastAnswer { quality: Some(*quality), version: read.version };
+                self.write_read(read, now_ms, writer);
+            }
+            (Render::Before, Outcome::Changed { before, version }) => {
+                *last = LastAnswer { quality: None, version: *version };
+                writer.bulk_or_null(before.value.as_deref());
+            }
+            (Render::Changed, Outcome::Changed { version, .. }) => {
+                *last = LastAnswer { quality: None, version: *version };
+                writer.integer(version.is_some().into());
+            }
+            (Render::Many, Outcome::Many(reads, quality)) => {
+                *last = LastAnswer { quality: Some(*quality), version: None };
+                writer.array(reads.len());
+                for read in reads {
+                    writer.bulk_or_null(read.value.as_deref());
+                }
+            }
+            (Render::Explain, Outcome::Explained(versions)) => write_explained(versions, writer),
+            _ => {
+                writer.error("ERR the partition server answered something else than was asked");
+                return false;
+            }
+        }
+        true
+    }
+
+    fn write_read(self, read: &Read, now_ms: u64, writer: &mut ReplyWriter<'_>) {
+        match self {
+            Render::StrLen => writer.integer(read.value.as_ref().map_or(0, |value| value.len() as i64)),
+            Render::Type => writer.simple(if read.value.is_some() { "string" } else { "none" }),
+            Render::Exists => writer.integer(read.value.is_some().into()),
+            Render::TimeOf(time) => writer.integer(time.answer(read, now_ms)),
+            _ => writer.bulk_or_null(read.value.as_deref()),
+        }
+    }
+}
+
+fn write_explained(versions: &[Explained], writer: &mut ReplyWriter<'_>) {
+    writer.array(versions.len());
+    for version in versions {
+        writer.map(6);
+        writer.bulk(b"version");
+        writer.bulk(version.id.to_string().as_bytes());
+        writer.bulk(b"origin");
+        writer.integer(version.id.origin.0.into());
+        writer.bulk(b"length");
+        match version.length {
+            Some(length) => writer.integer(i64::try_from(length).unwrap_or(i64::MAX)),
+            None => writer.null(),
+        }
+        writer.bulk(b"expires_ms");
+        writer.integer(i64::try_from(version.expires_ms).unwrap_or(i64::MAX));
+        writer.bulk(b"dependencies");
+        writer.bulk(version.dependencies.as_bytes());
+        writer.bulk(b"hidden");
+        writer.bulk_or_null(version.hidden.as_deref().map(str::as_bytes));
+    }
+}
+
+/// A failure as an error reply, its kind first.
+pub(super) fn failure_text(failure: &Failure) -> String {
+    match failure {
+        Failure::Timeout(_) => format!("TIMEOUT {failure}"),
+        Failure::Busy(what) => format!("BUSY {what}"),
+        Failure::Refused(why) if why.starts_with("session") => format!("SESSION {why}"),
+        Failure::Refused(why) => format!("ERR {why}"),
+        Failure::Unreachable(_) => format!("CLUSTERDOWN {failure}"),
+        Failure::Storage(_) => format!("STORAGE {failure}"),
+    }
+}

@@ -1,0 +1,421 @@
+//! RESP connections: each is a task on one shard's thread.
+//!
+//! It reads what has arrived, runs every whole request in it against the shard without waiting, and appends the replies to one buffer, which the
+//! shard's next turn writes ([`Connection::release`]) once the log has been written through. A request that has to wait (for another shard, another node, other
+//! data centers) becomes a future; until it is done the connection reads nothing further.
+
+mod answer;
+mod cluster;
+mod info;
+mod output;
+mod slow;
+mod state;
+mod stream;
+
+use crate::resp::{Limits, Parser};
+use crate::shard::Shard;
+use crate::socket;
+use output::Output;
+use rheostat_core::ids::Now;
+use slow::{Slow, SlowDone};
+use state::{Flow, State};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use stream::Stream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+/// Bytes that a connection reads at once, unless a request is larger.
+pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
+
+/// Bytes of buffers that an idle connection keeps.
+const KEPT_BYTES: usize = 16 << 10;
+
+/// Reads in one run of the task, after which other tasks have their turn.
+const READS_PER_RUN: usize = 4;
+
+/// The largest growth of an input buffer ahead of what has arrived.
+const GROWTH_BYTES: usize = 1 << 20;
+
+/// One client.
+pub(crate) struct Connection {
+    inner: RefCell<Inner>,
+}
+
+struct Inner {
+    stream: Stream,
+    waker: Option<Waker>,
+    parser: Parser,
+    /// What has arrived and is not consumed: part of a request, or requests that wait for the present one.
+    input: Vec<u8>,
+    /// Whether `input` may hold whole requests.
+    unparsed: bool,
+    output: Output,
+    /// Whether the shard's next turn knows of us.
+    registered: bool,
+    slow: Option<Slow>,
+    state: State,
+    closing: Closing,
+    /// When bytes last came or went.
+    progress_us: u64,
+    /// The oldest request whose reply has not left, and how many there are.
+    waiting_since_us: u64,
+    waiting: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// When everything has been written.
+    AfterReplies,
+    Now,
+}
+
+/// Serves a client until it goes, or has to.
+pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, mut stream: TcpStream, address: SocketAddr, tls: Option<Arc<ServerConfig>>) {
+    let shared = shard.borrow().shared.clone();
+    let limit = shared.config.limits.max_connections;
+    if shared.connections.fetch_add(1, Ordering::Relaxed) >= limit {
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        // If the client does not get to read it, it is refused all the same.
+        let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+        let _ = stream.shutdown().await;
+        return;
+    }
+    let stall = Duration::from_millis(shared.config.limits.stall_timeout_ms);
+    let result = match (socket::tune(&stream, false), tls) {
+        (Err(error), _) => Err(error),
+        (Ok(()), None) => Ok(Stream::Plain(stream)),
+        (Ok(()), Some(config)) => match tokio::time::timeout(stall, TlsAcceptor::from(config).accept(stream)).await {
+            Ok(accepted) => accepted.map(|stream| Stream::Tls(Box::new(stream))),
+            Err(_) => Err(io::Error::other("the TLS handshake took too long")),
+        },
+    };
+    match result {
+        Ok(stream) => run(&shard, stream, address).await,
+        Err(error) => tracing::debug!(%address, %error, "connection failed before its first request"),
+    }
+    shared.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
+    let (connection, id) = {
+        let mut shard = shard.borrow_mut();
+        let now = shard.now();
+        let id = shard.shared.next_client.fetch_add(1, Ordering::Relaxed);
+        let state = State::new(&shard.shared, id, address, now);
+        let limits = if state.is_authenticated() { parser_limits(&shard.shared.config.limits) } else { Limits::unauthenticated() };
+        let inner = Inner {
+            stream,
+            waker: None,
+            parser: Parser::new(limits),
+            input: Vec::new(),
+            unparsed: false,
+            output: Output::default(),
+            registered: false,
+            slow: None,
+            state,
+            closing: Closing::No,
+            progress_us: now.monotonic_us,
+            waiting_since_us: 0,
+            waiting: 0,
+        };
+        let connection = Rc::new(Connection { inner: RefCell::new(inner) });
+        shard.connections.insert(id, connection.clone());
+        shard.counters.accepted += 1;
+        (connection, id)
+    };
+    let ended = poll_fn(|context| connection.poll(shard, context)).await;
+    if let Err(error) = ended {
+        tracing::debug!(%address, %error, "connection ended");
+    }
+    let mut shard = shard.borrow_mut();
+    shard.connections.remove(&id);
+    // The last one to go may be what a stopping shard waits for.
+    shard.want_turn();
+}
+
+fn parser_limits(limits: &crate::config::Limits) -> Limits {
+    Limits { max_arguments: limits.max_arguments, max_bulk_bytes: limits.max_request_bytes, max_request_bytes: limits.max_request_bytes, ..Limits::default() }
+}
+
+impl Connection {
+    fn poll(self: &Rc<Self>, shard: &Rc<RefCell<Shard>>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.inner.borrow_mut();
+        let inner = &mut *inner;
+        if !inner.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            inner.waker = Some(context.waker().clone());
+        }
+        let mut reads = 0;
+        loop {
+            if inner.closing == Closing::Now {
+                return Poll::Ready(Ok(()));
+            }
+            inner.write(&mut shard.borrow_mut(), context)?;
+            if let Some(slow) = &mut inner.slow {
+                let Poll::Ready(done) = slow.as_mut().poll(context) else { break };
+                inner.slow = None;
+                inner.finish(&mut shard.borrow_mut(), done);
+                self.register(inner, shard);
+                continue;
+            }
+            if inner.closing == Closing::AfterReplies {
+                if !inner.output.is_empty() {
+                    break;
+                }
+                std::task::ready!(inner.stream.poll_shutdown(context))?;
+                return Poll::Ready(Ok(()));
+            }
+            let limit = shard.borrow().shared.config.limits.output_buffer_bytes;
+            if inner.output.len() > limit {
+                break;
+            }
+            if inner.unparsed {
+                let input = std::mem::take(&mut inner.input);
+                let used = inner.requests(shard, &input, limit);
+                inner.keep(input, used);
+                self.register(inner, shard);
+                continue;
+            }
+            if shard.borrow().is_stopping() {
+                // Requests that have arrived whole are answered; the rest of one is not waited for.
+                inner.closing = Closing::AfterReplies;
+                continue;
+            }
+            if reads == READS_PER_RUN {
+                context.waker().wake_by_ref();
+                break;
+            }
+            reads += 1;
+            let Poll::Ready(bytes) = inner.read(shard, context, limit)? else { break };
+            if bytes == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            self.register(inner, shard);
+        }
+        Poll::Pending
+    }
+
+    /// Has the shard's next turn write what there is.
+    fn register(self: &Rc<Self>, inner: &mut Inner, shard: &Rc<RefCell<Shard>>) {
+        if !inner.registered && !inner.output.is_empty() {
+            inner.registered = true;
+            shard.borrow_mut().register_ready(self);
+        }
+    }
+
+    /// Writes the replies that may leave. `failed`: the log could not be written, so replies since the last turn may be untrue, and the client is
+    /// disconnected. Returns whether replies are left that wait for the disk.
+    pub(crate) fn release(&self, shard: &mut Shard, now: Now, failed: bool) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        let inner = &mut *inner;
+        if failed {
+            inner.closing = Closing::Now;
+            inner.registered = false;
+            inner.wake();
+            return false;
+        }
+        inner.output.release(|replica, after| after <= shard.durable(replica));
+        let all = inner.output.is_released();
+        if all && inner.waiting > 0 && inner.slow.is_none() {
+            let level = crate::status::level_index(inner.state.level());
+            let took_us = now.monotonic_us.saturating_sub(inner.waiting_since_us);
+            shard.counters.latency_us[level].record(took_us, inner.waiting);
+            inner.waiting = 0;
+        }
+        let waker = inner.waker.clone().unwrap_or_else(|| Waker::noop().clone());
+        let before = inner.output.len();
+        if inner.write(shard, &mut Context::from_waker(&waker)).is_err() {
+            inner.closing = Closing::Now;
+        }
+        inner.progress_us = if inner.output.len() < before { now.monotonic_us } else { inner.progress_us };
+        // What the task waits for may be that the buffer has room again, or is empty.
+        if inner.closing != Closing::No || inner.unparsed && inner.slow.is_none() || shard.is_stopping() {
+            inner.wake();
+        }
+        inner.registered = !all;
+        !all
+    }
+
+    /// Closes the connection if nothing has come of it for too long.
+    pub(crate) fn check_stalled(&self, shard: &mut Shard, now: Now) {
+        let mut inner = self.inner.borrow_mut();
+        let limits = &shard.shared.config.limits;
+        let quiet_ms = now.monotonic_us.saturating_sub(inner.progress_us) / 1000;
+        let half_sent = !inner.input.is_empty() && inner.slow.is_none() && !inner.unparsed;
+        let unread = inner.output.has_released();
+        let stalled = (half_sent || unread) && quiet_ms >= limits.stall_timeout_ms;
+        let unknown_ms = now.monotonic_us.saturating_sub(inner.state.created_us()) / 1000;
+        let unknown = !inner.state.is_authenticated() && unknown_ms >= limits.stall_timeout_ms;
+        let idle = limits.idle_timeout_ms > 0 && quiet_ms >= limits.idle_timeout_ms && inner.slow.is_none();
+        if stalled || unknown {
+            shard.counters.stalled += 1;
+        } else if idle {
+            shard.counters.idle += 1;
+        } else {
+            return;
+        }
+        inner.closing = Closing::Now;
+        inner.wake();
+    }
+
+    /// Has the task look again.
+    pub(crate) fn wake(&self) {
+        self.inner.borrow().wake();
+    }
+
+    /// The line of CLIENT LIST; `None` while the connection itself is running the command.
+    pub(crate) fn describe(&self, now: Now) -> Option<String> {
+        let inner = self.inner.try_borrow().ok()?;
+        Some(inner.state.describe(now, inner.progress_us, inner.input.len(), inner.output.len()))
+    }
+}
+
+impl Inner {
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Reads once and runs the requests that are there; the number of bytes read.
+    fn read(&mut self, shard: &Rc<RefCell<Shard>>, context: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
+        if self.input.is_empty() {
+            // Nothing is left over from before: the shard's own buffer serves, and an idle connection has none.
+            let mut scratch = std::mem::take(&mut shard.borrow_mut().scratch);
+            if scratch.len() < SCRATCH_BYTES {
+                scratch.resize(SCRATCH_BYTES, 0);
+            }
+            let mut buffer = ReadBuf::new(&mut scratch);
+            let read = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
+            let bytes = buffer.filled().len();
+            if bytes > 0 {
+                self.arrived(&mut shard.borrow_mut(), bytes);
+                let used = self.requests(shard, &scratch[..bytes], limit);
+                self.input.extend_from_slice(&scratch[used..bytes]);
+            }
+            shard.borrow_mut().scratch = scratch;
+            return read.map_ok(|()| bytes);
+        }
+        // The rest of a large request: the buffer grows as it arrives, at most as fast as what is there already.
+        let start = self.input.len();
+        let missing = self.parser.wanted().map_or(start, |wanted| wanted.saturating_sub(start));
+        let room = missing.clamp(KEPT_BYTES, start.clamp(KEPT_BYTES, GROWTH_BYTES));
+        let mut input = std::mem::take(&mut self.input);
+        input.reserve(room);
+        let read = pin!(self.stream.read_buf(&mut input)).poll(context);
+        let mut used = 0;
+        if input.len() > start {
+            self.arrived(&mut shard.borrow_mut(), input.len() - start);
+            used = self.requests(shard, &input, limit);
+        }
+        self.keep(input, used);
+        read
+    }
+
+    fn arrived(&mut self, shard: &mut Shard, bytes: usize) {
+        self.progress_us = shard.shared.clocks.monotonic_us();
+        shard.counters.bytes_read += bytes as u64;
+    }
+
+    /// Keeps what is left of `input` after `used` bytes.
+    fn keep(&mut self, mut input: Vec<u8>, used: usize) {
+        if used == input.len() {
+            input.clear();
+            if input.capacity() > KEPT_BYTES {
+                input = Vec::new();
+            }
+        } else {
+            input.drain(..used);
+        }
+        self.input = input;
+    }
+
+    /// Runs the requests at the front of `bytes`, until there is no whole one, one has to wait, or so many bytes of replies wait that the client should read
+    /// first. Returns how many bytes were used up.
+    fn requests(&mut self, shard: &Rc<RefCell<Shard>>, bytes: &[u8], limit: usize) -> usize {
+        let mut borrowed = shard.borrow_mut();
+        let now = borrowed.now();
+        self.unparsed = false;
+        let mut count = 0;
+        loop {
+            if self.output.len() > limit {
+                self.unparsed = true;
+                break;
+            }
+            let arguments = match self.parser.next(bytes) {
+                Ok(Some(arguments)) => arguments,
+                Ok(None) => break,
+                Err(error) => {
+                    borrowed.counters.protocol_errors += 1;
+                    self.output.error(&error.to_string(), self.state.version());
+                    self.closing = Closing::AfterReplies;
+                    break;
+                }
+            };
+            count += 1;
+            match self.state.request(&mut borrowed, shard, now, arguments, &mut self.output) {
+                Flow::Done => {}
+                Flow::Authenticated => self.parser.set_limits(parser_limits(&borrowed.shared.config.limits)),
+                Flow::Forgotten => self.parser.set_limits(Limits::unauthenticated()),
+                Flow::Slow(slow) => {
+                    self.slow = Some(slow);
+                    self.unparsed = true;
+                    break;
+                }
+                Flow::Close => {
+                    self.closing = Closing::AfterReplies;
+                    break;
+                }
+            }
+        }
+        borrowed.counters.requests += count;
+        if self.waiting == 0 {
+            self.waiting_since_us = now.monotonic_us;
+        }
+        self.waiting += count;
+        self.output.end_batch();
+        if self.closing == Closing::No { self.parser.consume() } else { bytes.len() }
+    }
+
+    /// Takes in what a waiting request came to.
+    fn finish(&mut self, shard: &mut Shard, done: SlowDone) {
+        self.output.append(&done.reply, &done.waits);
+        self.output.end_batch();
+        shard.counters.errors += u64::from(done.reply.first() == Some(&b'-'));
+        self.state.finish(done);
+        // If nothing is left, looking once more finds nothing.
+        self.unparsed = true;
+    }
+
+    /// Writes what has been released, as far as the socket takes it.
+    fn write(&mut self, shard: &mut Shard, context: &mut Context<'_>) -> io::Result<()> {
+        let mut any = false;
+        while let Some(bytes) = self.output.released() {
+            match self.stream.poll_write(context, bytes) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(written)) => {
+                    any = true;
+                    shard.counters.bytes_written += written as u64;
+                    self.output.written(written);
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+            }
+        }
+        if any && let Poll::Ready(result) = self.stream.poll_flush(context) {
+            result?;
+        }
+        Ok(())
+    }
+}

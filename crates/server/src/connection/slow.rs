@@ -1,0 +1,246 @@
+//! Requests that wait: for another shard or node, for several partitions, for other data centers.
+
+use super::answer::{Render, failure_text};
+use super::output::Waits;
+use super::state::LastAnswer;
+use crate::access::{self, Access, Started};
+use crate::keyspace::KeyspaceInfo;
+use crate::resp::command::Scan;
+use crate::resp::{ReplyWriter, RespVersion, glob};
+use crate::shard::mailbox::Answer;
+use crate::shard::{Executed, Shard};
+use crate::shared::Shared;
+use crate::topology::Topology;
+use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
+use rheostat_core::operation::{Change, Failure, Level, Operation, Outcome};
+use rheostat_core::session::Session;
+use rheostat_core::version::Key;
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A request that waits.
+pub(super) type Slow = Pin<Box<dyn Future<Output = SlowDone>>>;
+
+/// What a request that waited came to.
+pub(super) struct SlowDone {
+    /// The reply.
+    pub(super) reply: Vec<u8>,
+    /// What must be durable before it leaves.
+    pub(super) waits: Waits,
+    /// The session that it took with it.
+    pub(super) session: Option<(KeyspaceId, Session)>,
+    /// What RHEO QUALITY tells, if that changed.
+    pub(super) last: Option<LastAnswer>,
+}
+
+/// What of its connection a request takes with it.
+#[derive(Clone, Copy)]
+pub(super) struct Context {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) version: RespVersion,
+    pub(super) level: Level,
+    pub(super) now: Now,
+}
+
+impl Context {
+    /// The end of a request: `write` writes the reply.
+    pub(super) fn done(self, session: Option<Session>, waits: Waits, write: impl FnOnce(&mut ReplyWriter<'_>)) -> SlowDone {
+        let mut reply = Vec::new();
+        write(&mut ReplyWriter::new(&mut reply, self.version));
+        SlowDone { reply, waits, session: session.map(|session| (self.keyspace, session)), last: None }
+    }
+
+    fn done_with(self, session: Session, waits: Waits, render: Render, outcome: &Outcome) -> SlowDone {
+        let mut last = LastAnswer::default();
+        let done = self.done(Some(session), waits, |writer| {
+            render.write(outcome, self.now.physical_ms, &mut last, writer);
+        });
+        SlowDone { last: Some(last), ..done }
+    }
+
+    fn failed(self, session: Session, waits: Waits, failure: &Failure) -> SlowDone {
+        self.done(Some(session), waits, |writer| writer.error(&failure_text(failure)))
+    }
+}
+
+/// An operation at this shard that could not be answered at once.
+pub(super) fn await_answer(
+    context: Context,
+    answer: oneshot::Receiver<(Outcome, Session)>,
+    partition: PartitionId,
+    fallback: Session,
+    render: Render,
+) -> Slow {
+    await_started(context, Started::Waiting { answer, partition, fallback }, render)
+}
+
+/// An operation that is under way.
+pub(super) fn await_started(context: Context, started: Started, render: Render) -> Slow {
+    Box::pin(async move {
+        let (outcome, session) = started.finish().await;
+        context.done_with(session, Waits::new(), render, &outcome)
+    })
+}
+
+/// Runs operations from a shard's thread: at its own partitions directly.
+pub(super) struct ShardAccess {
+    shard: Rc<RefCell<Shard>>,
+    shared: Arc<Shared>,
+    /// What must be durable before anything that was done is told.
+    waits: RefCell<Waits>,
+}
+
+impl ShardAccess {
+    pub(super) fn new(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>) -> ShardAccess {
+        ShardAccess { shard: shard.clone(), shared: shared.clone(), waits: RefCell::default() }
+    }
+
+    fn waits(&self) -> Waits {
+        self.waits.take()
+    }
+}
+
+impl Access for ShardAccess {
+    fn start(&self, keyspace: KeyspaceId, partition: PartitionId, mut session: Session, operation: Operation) -> Started {
+        let mut shard = self.shard.borrow_mut();
+        let Some(replica) = shard.find(keyspace, partition) else {
+            drop(shard);
+            return self.shared.start(keyspace, partition, session, operation);
+        };
+        let now = shard.now();
+        match shard.execute(now, replica, operation, &mut session) {
+            Executed::Done(outcome, after) => {
+                if after > shard.durable(replica) {
+                    let mut waits = self.waits.borrow_mut();
+                    match waits.iter_mut().find(|(other, _)| *other == replica) {
+                        Some((_, position)) => *position = (*position).max(after),
+                        None => waits.push((replica, after)),
+                    }
+                }
+                Started::Done(outcome, session)
+            }
+            Executed::Waiting(op) => {
+                let (sender, answer) = oneshot::channel();
+                shard.expect(replica, op, Answer::Task(sender));
+                Started::Waiting { answer, partition, fallback: session }
+            }
+        }
+    }
+
+    fn is_here(&self, partition: PartitionId) -> bool {
+        self.shard.borrow().find(KeyspaceId(0), partition).is_some()
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.shared.topology
+    }
+
+    fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo> {
+        self.shared.keyspaces.get(usize::from(id.0))
+    }
+}
+
+/// Counts keys (DBSIZE, CLUSTER COUNTKEYSINSLOT).
+pub(super) fn count(context: Context, access: ShardAccess, mut session: Session, slots: (u16, u16)) -> Slow {
+    Box::pin(async move {
+        match access::count(&access, context.keyspace, &mut session, slots).await {
+            Ok(count) => context.done(Some(session), access.waits(), |writer| writer.integer(count as i64)),
+            Err(failure) => context.failed(session, access.waits(), &failure),
+        }
+    })
+}
+
+/// WAIT.
+pub(super) fn wait(
+    context: Context,
+    access: ShardAccess,
+    mut session: Session,
+    data_centers: usize,
+    timeout: Option<Duration>,
+) -> Slow {
+    Box::pin(async move {
+        match access::await_replication(&access, context.keyspace, &mut session, data_centers, timeout).await {
+            Ok(reached) => context.done(Some(session), access.waits(), |writer| writer.integer(reached.len() as i64)),
+            Err(failure) => context.failed(session, access.waits(), &failure),
+        }
+    })
+}
+
+/// What SCAN looks for.
+pub(super) struct Wanted {
+    cursor: u64,
+    limit: u32,
+    pattern: Option<Vec<u8>>,
+    any: bool,
+}
+
+impl Wanted {
+    pub(super) fn new(scan: &Scan<'_>) -> Wanted {
+        Wanted {
+            cursor: scan.cursor,
+            limit: scan.count.try_into().unwrap_or(u32::MAX),
+            pattern: scan.pattern.map(<[u8]>::to_vec),
+            any: scan.strings,
+        }
+    }
+
+    fn matches(&self, key: &[u8]) -> bool {
+        self.any && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
+    }
+}
+
+/// SCAN.
+pub(super) fn scan(context: Context, access: ShardAccess, mut session: Session, wanted: Wanted) -> Slow {
+    Box::pin(async move {
+        match access::scan(&access, context.keyspace, &mut session, wanted.cursor, wanted.limit).await {
+            Err(failure) => context.failed(session, access.waits(), &failure),
+            Ok(page) => context.done(Some(session), access.waits(), |writer| {
+                let keys: Vec<&Key> = page.keys.iter().filter(|key| wanted.matches(key)).collect();
+                writer.array(2);
+                writer.bulk(page.cursor.to_string().as_bytes());
+                writer.array(keys.len());
+                for key in keys {
+                    writer.bulk(key);
+                }
+            }),
+        }
+    })
+}
+
+/// Runs one operation for each of `keys` and answers how many outcomes `counts`.
+fn count_outcomes(
+    context: Context,
+    access: ShardAccess,
+    mut session: Session,
+    keys: Vec<Key>,
+    operation: impl Fn(Key) -> Operation + 'static,
+    counts: impl Fn(&Outcome) -> bool + 'static,
+) -> Slow {
+    Box::pin(async move {
+        let partition = |key: &Key| access.topology().partition_of(key);
+        let operations = keys.into_iter().map(|key| (partition(&key), operation(key)));
+        let outcomes = access::execute_all(&access, context.keyspace, &mut session, operations).await;
+        let count = outcomes.iter().filter(|outcome| counts(outcome)).count();
+        match outcomes.iter().find_map(|outcome| if let Outcome::Failed(failure) = outcome { Some(failure) } else { None }) {
+            None => context.done(Some(session), access.waits(), |writer| writer.integer(count as i64)),
+            Some(failure) => context.failed(session, access.waits(), failure),
+        }
+    })
+}
+
+/// DEL of several keys, none of them twice.
+pub(super) fn delete(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>) -> Slow {
+    let operation = |key| Operation::Change { key, change: Change::Delete };
+    count_outcomes(context, access, session, keys, operation, |outcome| matches!(outcome, Outcome::Changed { version: Some(_), .. }))
+}
+
+/// EXISTS of several keys.
+pub(super) fn exists(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>) -> Slow {
+    let level = context.level;
+    let operation = move |key| Operation::Get { key, level };
+    count_outcomes(context, access, session, keys, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
+}

@@ -1,0 +1,153 @@
+//! Keyspaces at run time: what is known of one, how its sessions are made, how its partition servers are built.
+
+use crate::config::KeyspaceConfig;
+use rheostat_core::ids::KeyspaceId;
+use rheostat_core::operation::Level;
+use rheostat_core::protocol::{Client, Protocol};
+use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::session::{ClusterId, Session, TokenError, decode_token};
+use rheostat_core::store::{Durability, Recovered, Store};
+use rheostat_core::wire::WireError;
+use rheostat_protocols::registry::{self, Visitor};
+use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
+use std::path::PathBuf;
+
+/// A keyspace, as front ends and tools see it.
+#[derive(Clone, Debug)]
+pub struct KeyspaceInfo {
+    /// Its number.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: String,
+    /// The name of its protocol.
+    pub protocol: &'static str,
+    /// The level that its reads achieve when asked for [`Level::Causal`].
+    pub level: Level,
+    /// How durable its writes are before they are spoken of.
+    pub durability: Durability,
+    /// Versions written in the last so many milliseconds are kept, superseded or not.
+    pub history_ms: u64,
+    sessions: Sessions,
+}
+
+/// What can be done with sessions of a protocol without a partition server.
+#[derive(Clone, Copy, Debug)]
+struct Sessions {
+    new: fn() -> Session,
+    decode: fn(&[u8]) -> Result<Session, WireError>,
+    merge: fn(&mut Session, &Session) -> bool,
+}
+
+fn new_session<C: Client>() -> Session {
+    Session::new(C::default())
+}
+
+fn decode_session<C: Client>(bytes: &[u8]) -> Result<Session, WireError> {
+    Ok(Session::new(C::from_bytes(bytes)?))
+}
+
+fn merge_sessions<C: Client>(session: &mut Session, other: &Session) -> bool {
+    match (session.client_mut::<C>(), other.client::<C>()) {
+        (Some(session), Some(other)) => {
+            session.merge(other);
+            true
+        }
+        _ => false,
+    }
+}
+
+impl KeyspaceInfo {
+    /// Keyspace number `id` as configured. Errors: no such protocol.
+    pub(crate) fn new(id: KeyspaceId, config: &KeyspaceConfig, on_disk: bool) -> Result<KeyspaceInfo, String> {
+        struct Describe;
+        impl Visitor for Describe {
+            type Output = (&'static str, Level, Sessions);
+
+            fn visit<P: Protocol>(self) -> Self::Output {
+                let sessions = Sessions { new: new_session::<P::Client>, decode: decode_session::<P::Client>, merge: merge_sessions::<P::Client> };
+                (P::NAME, P::LEVEL, sessions)
+            }
+        }
+        let (protocol, level, sessions) = registry::visit(&config.protocol, Describe).ok_or_else(|| format!("there is no protocol {:?}", config.protocol))?;
+        let durability = if on_disk { config.durability.into() } else { Durability::Memory };
+        Ok(KeyspaceInfo { id, name: config.name.clone(), protocol, level, durability, history_ms: config.history_ms, sessions })
+    }
+
+    /// A session that has seen nothing.
+    pub fn new_session(&self) -> Session {
+        (self.sessions.new)()
+    }
+
+    /// The session with this byte form. Errors: it is not one of this keyspace's protocol.
+    pub fn decode_session(&self, bytes: &[u8]) -> Result<Session, WireError> {
+        (self.sessions.decode)(bytes)
+    }
+
+    /// The session that a token carries. Errors: why it is refused, in words for the user.
+    pub fn decode_token(&self, cluster: ClusterId, token: &[u8]) -> Result<Session, String> {
+        let text = std::str::from_utf8(token).map_err(|_| TokenError::NotAToken.to_string())?;
+        let bytes = decode_token(cluster, self.id, text).map_err(|error| error.to_string())?;
+        self.decode_session(&bytes).map_err(|error| format!("session token is not one of protocol {}: {error}", self.protocol))
+    }
+
+    /// Adds what `other` remembers to `session`; says whether both are of this keyspace's protocol.
+    pub fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool {
+        (self.sessions.merge)(session, other)
+    }
+}
+
+/// Whether there is such a protocol with such options. Errors: the wrong key of the keyspace's table, and the reason.
+pub(crate) fn check(protocol: &str, options: &toml::Table) -> Result<(), (&'static str, String)> {
+    if !registry::names().contains(&protocol) {
+        return Err(("protocol", format!("there is no protocol {protocol:?}; there are: {}", registry::names().join(", "))));
+    }
+    registry::check_options(protocol, options).map_err(|reason| ("options", reason))
+}
+
+/// What a partition server is built from.
+pub(crate) struct Build<'a> {
+    /// The keyspace's configuration.
+    pub(crate) keyspace: &'a KeyspaceConfig,
+    /// The replica's.
+    pub(crate) replica: ReplicaConfig,
+    /// Its folder; `None` keeps everything in memory.
+    pub(crate) folder: Option<PathBuf>,
+    /// The settings of its store on disk.
+    pub(crate) disk: DiskOptions,
+}
+
+impl Build<'_> {
+    /// Opens the store, which replays its log, and makes the partition server; also what the store found. Errors: in words for the operator.
+    pub(crate) fn run(self) -> Result<(Box<dyn PartitionServer>, Recovered), String> {
+        let protocol = self.keyspace.protocol.clone();
+        registry::visit(&protocol, self).unwrap_or_else(|| Err(format!("there is no protocol {protocol:?}")))
+    }
+}
+
+impl Visitor for Build<'_> {
+    type Output = Result<(Box<dyn PartitionServer>, Recovered), String>;
+
+    fn visit<P: Protocol>(self) -> Self::Output {
+        let Build { keyspace, replica, folder, disk } = self;
+        let options = registry::parse_options::<P>(&keyspace.options)?;
+        match folder {
+            None => boxed::<P, _>(replica, &options, MemoryStore::<P::Meta>::new(), Recovered::default()),
+            Some(folder) => {
+                let partition = replica.place.server.partition;
+                let opened = DiskStore::<P::Meta>::open(&folder, disk);
+                let (store, recovered) = opened.map_err(|error| format!("keyspace {}, partition {partition}: {error}", keyspace.name))?;
+                boxed::<P, _>(replica, &options, store, recovered)
+            }
+        }
+    }
+}
+
+fn boxed<P: Protocol, S: Store<P::Meta> + 'static>(
+    config: ReplicaConfig,
+    options: &P::Options,
+    store: S,
+    recovered: Recovered,
+) -> Result<(Box<dyn PartitionServer>, Recovered), String> {
+    let replica: Replica<P, S> = Replica::new(config, options, store, recovered.clone())?;
+    Ok((Box::new(replica), recovered))
+}

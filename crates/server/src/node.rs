@@ -1,0 +1,292 @@
+//! A node: its shards, its listeners, its connections to other nodes; started and stopped as one.
+
+use crate::config::{ConfigError, Listen, NodeConfig};
+use crate::folder::{self, FolderError};
+use crate::keyspace::KeyspaceInfo;
+use crate::peer::Peer;
+use crate::router::Router;
+use crate::shard::flush::Flusher;
+use crate::shard::mailbox::{Control, mailbox};
+use crate::shard::{self, Acceptors, Starting};
+use crate::shared::{Clocks, Shared};
+use crate::tls::{self, TlsError};
+use crate::topology::Topology;
+use crate::{admin, grpc, socket};
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::{oneshot, watch};
+
+/// Why a node could not be started.
+#[derive(Debug)]
+pub enum StartError {
+    /// Its configuration.
+    Config(ConfigError),
+    /// A certificate or key.
+    Tls(TlsError),
+    /// An address.
+    Listen(SocketAddr, io::Error),
+    /// The data directory as a whole.
+    Folder(FolderError),
+    /// A partition's store or protocol, in words for the operator.
+    Partition(String),
+    /// The operating system has no more threads.
+    Thread(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Config(error) => error.fmt(f),
+            StartError::Tls(error) => error.fmt(f),
+            StartError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            StartError::Folder(error) => error.fmt(f),
+            StartError::Partition(why) => f.write_str(why),
+            StartError::Thread(error) => write!(f, "a thread cannot be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Listening sockets, bound before the node starts: so that several nodes can be told each other's ports when these were chosen by the
+/// operating system.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// RESP.
+    pub resp: Option<TcpListener>,
+    /// gRPC.
+    pub grpc: Option<TcpListener>,
+    /// Metrics and health.
+    pub admin: Option<TcpListener>,
+    /// Other nodes.
+    pub peer: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Binds every address in `listen`. Errors: an address is taken, or not this machine's.
+    pub fn bind(listen: &Listen) -> Result<Listeners, StartError> {
+        let bind = |address: Option<SocketAddr>| match address {
+            Some(address) => socket::listen(address).map(Some).map_err(|error| StartError::Listen(address, error)),
+            None => Ok(None),
+        };
+        Ok(Listeners { resp: bind(listen.resp)?, grpc: bind(listen.grpc)?, admin: bind(listen.admin)?, peer: bind(listen.peer)? })
+    }
+
+    /// Where they listen; ports that were 0 are known now.
+    pub fn addresses(&self) -> Listen {
+        let address = |listener: &Option<TcpListener>| listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        Listen { resp: address(&self.resp), grpc: address(&self.grpc), admin: address(&self.admin), peer: address(&self.peer) }
+    }
+}
+
+/// A running node. Dropping it stops it without waiting; [`Node::shutdown`] waits.
+pub struct Node {
+    router: Router,
+    addresses: Listen,
+    threads: Vec<JoinHandle<()>>,
+    stop_front: watch::Sender<bool>,
+}
+
+impl Node {
+    /// Starts a node: binds its addresses, opens its stores (which replays their logs), serves. Errors: see [`StartError`]; nothing is left
+    /// running after one.
+    pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
+        config.validate().map_err(StartError::Config)?;
+        let listeners = Listeners::bind(&config.listen)?;
+        Node::start_with(config, listeners).await
+    }
+
+    /// As [`Node::start`], with sockets that are bound already; `config.listen` is taken as checked and not used.
+    pub async fn start_with(config: NodeConfig, listeners: Listeners) -> Result<Node, StartError> {
+        config.validate().map_err(StartError::Config)?;
+        let certificates = Certificates::load(&config).map_err(StartError::Tls)?;
+        let addresses = listeners.addresses();
+        let topology = Topology::new(&config);
+        let on_disk = config.data_dir.is_some();
+        let keyspaces: Result<Vec<KeyspaceInfo>, String> =
+            config.keyspaces.iter().enumerate().map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, on_disk)).collect();
+        let keyspaces = keyspaces.map_err(StartError::Partition)?;
+        if let Some(dir) = &config.data_dir {
+            folder::claim(dir, &topology).map_err(StartError::Folder)?;
+        }
+
+        let owned = topology.this().partitions.clone();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = if config.shards == 0 { cores } else { config.shards }.clamp(1, owned.len().max(1));
+        let (handles, mailboxes): (Vec<_>, Vec<_>) =
+            (0..shards).map(|_| mailbox(config.limits.mailbox_messages, config.limits.mailbox_bytes)).unzip();
+        let mut shard_of = vec![None; usize::from(config.partitions)];
+        let mut partitions: Vec<Vec<PartitionId>> = vec![Vec::new(); shards];
+        for (index, partition) in owned.iter().enumerate() {
+            shard_of[usize::from(partition.0)] = Some((index % shards) as u16);
+            partitions[index % shards].push(*partition);
+        }
+        let peers: Vec<Option<Arc<Peer>>> =
+            topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
+        let clocks = Clocks::new(config.emulation.clock_offset_ms);
+        let shared = Arc::new(Shared::new(config, topology, keyspaces, clocks, handles, shard_of, peers));
+        let router = Router::new(shared.clone());
+
+        let Listeners { resp, grpc, admin, peer } = listeners;
+        let mut acceptors =
+            Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
+        let name = shared.topology.this().name.clone();
+        let (flusher, flush_thread) = Flusher::start(&name).map_err(StartError::Thread)?;
+        let mut node = Node { router: router.clone(), addresses, threads: vec![flush_thread], stop_front: watch::Sender::new(false) };
+        let mut started = Vec::new();
+        for (index, (mailbox, partitions)) in mailboxes.into_iter().zip(partitions).enumerate() {
+            let peers = shared.peers.iter().flatten().enumerate().filter(|(number, _)| number % shards == index).map(|(_, peer)| peer.clone()).collect();
+            let starting = Starting {
+                shared: shared.clone(),
+                index,
+                mailbox,
+                flusher: flusher.clone(),
+                partitions,
+                acceptors: acceptors.take(),
+                peers,
+                to_peer: certificates.to_peer.clone(),
+            };
+            let (sender, receiver) = oneshot::channel();
+            let thread = std::thread::Builder::new().name(format!("{name}-{index}")).spawn(move || shard::run(starting, sender));
+            // What has been started stops when `node` is dropped.
+            node.threads.push(thread.map_err(StartError::Thread)?);
+            started.push(receiver);
+        }
+        let mut failure = None;
+        for receiver in started {
+            let result = receiver.await.unwrap_or_else(|_| Err("a shard ended while it started".into()));
+            failure = failure.or(result.err());
+        }
+        if let Some(why) = failure {
+            node.shutdown().await;
+            return Err(StartError::Partition(why));
+        }
+        let front = Front { grpc, admin, grpc_tls: certificates.grpc, admin_tls: certificates.client_facing };
+        if let Err(error) = node.serve_front(&name, front) {
+            node.shutdown().await;
+            return Err(StartError::Thread(error));
+        }
+        tracing::info!(node = %name, addresses = ?node.addresses, shards, "serving");
+        Ok(node)
+    }
+
+    /// gRPC and HTTP have a thread and a runtime of their own: the shards' threads run nothing that may take long.
+    fn serve_front(&mut self, name: &str, front: Front) -> io::Result<()> {
+        if front.grpc.is_none() && front.admin.is_none() {
+            return Ok(());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let router = self.router.clone();
+        let stop = self.stop_front.subscribe();
+        let stopped = move || {
+            let mut stop = stop.clone();
+            async move {
+                // An error is the node's end too.
+                let _ = stop.wait_for(|stop| *stop).await;
+            }
+        };
+        let serve = async move {
+            let grpc = async {
+                if let Some(listener) = front.grpc
+                    && let Err(error) = serve_grpc(listener, router.clone(), front.grpc_tls, stopped()).await
+                {
+                    tracing::error!(%error, "the gRPC port is not served any more");
+                }
+            };
+            let admin = async {
+                if let Some(listener) = front.admin {
+                    match tokio::net::TcpListener::from_std(listener) {
+                        Ok(listener) => admin::serve(listener, router.clone(), front.admin_tls, stopped()).await,
+                        Err(error) => tracing::error!(%error, "the admin port is not served"),
+                    }
+                }
+            };
+            tokio::join!(grpc, admin);
+        };
+        let thread = std::thread::Builder::new().name(format!("{name}-front")).spawn(move || runtime.block_on(serve))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Runs operations on this node and its data center.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// Where it listens; ports that were 0 are known here.
+    pub fn addresses(&self) -> &Listen {
+        &self.addresses
+    }
+
+    /// Stops: accepts nothing more, answers what is under way (at most `limits.stop_timeout_ms` long), writes everything to disk, ends all threads.
+    pub async fn shutdown(mut self) {
+        self.stop();
+        let threads = std::mem::take(&mut self.threads);
+        let join = move || threads.into_iter().for_each(|thread| drop(thread.join()));
+        // The only error is a panic, which the thread has reported itself.
+        let _ = tokio::task::spawn_blocking(join).await;
+    }
+
+    fn stop(&self) {
+        self.stop_front.send_replace(true);
+        self.router.shared().stop();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn stop(&self) {
+        if !self.stopping.send_replace(true) {
+            for shard in &self.shards {
+                shard.control(Control::Stop);
+            }
+        }
+    }
+}
+
+/// What the front's thread serves.
+struct Front {
+    grpc: Option<TcpListener>,
+    admin: Option<TcpListener>,
+    grpc_tls: Option<tonic::transport::ServerTlsConfig>,
+    admin_tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+}
+
+async fn serve_grpc(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<tonic::transport::ServerTlsConfig>,
+    stopping: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    grpc::serve(tokio::net::TcpListener::from_std(listener)?, router, tls, stopping).await
+}
+
+/// What is made from the certificates' files.
+#[derive(Default)]
+struct Certificates {
+    client_facing: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+    peer_facing: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+    to_peer: Option<Arc<tokio_rustls::rustls::ClientConfig>>,
+    grpc: Option<tonic::transport::ServerTlsConfig>,
+}
+
+impl Certificates {
+    fn load(config: &NodeConfig) -> Result<Certificates, TlsError> {
+        let Some(files) = &config.security.tls else { return Ok(Certificates::default()) };
+        Ok(Certificates {
+            client_facing: Some(tls::client_facing(files)?),
+            peer_facing: Some(tls::peer_facing(files)?),
+            to_peer: Some(tls::to_peer(files)?),
+            grpc: Some(tls::grpc(files)?),
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! A connection that another node makes to this one: check the greeting, then hand its frames to the shards.
+
+use super::connect::{Stream, read_message, within, write_message};
+use super::frame::{self, Frame, Hello, Welcome};
+use super::Peer;
+use crate::shard::Shard;
+use crate::shared::Shared;
+use crate::socket;
+use rheostat_core::ids::ServerId;
+use rheostat_core::operation::{Failure, Outcome};
+use rheostat_core::wire::Wire;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+/// The read buffer's size, unless a frame is larger.
+const READ_BYTES: usize = 256 << 10;
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerConfig>>) {
+    let from = stream.peer_addr();
+    if let Err(error) = greet_and_read(shard, &shared, stream, tls).await {
+        tracing::warn!(from = ?from.ok(), %error, "connection from another node ended");
+    }
+}
+
+async fn greet_and_read(shard: Rc<RefCell<Shard>>, shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
+    socket::tune(&stream, true)?;
+    let mut stream: Box<dyn Stream> = match tls {
+        None => Box::new(stream),
+        Some(config) => Box::new(within("the TLS handshake", TlsAcceptor::from(config).accept(stream)).await?),
+    };
+    let hello = within("the greeting", read_message(stream.as_mut())).await?;
+    let checked = Hello::from_bytes(&hello).map_err(|error| error.to_string()).and_then(|hello| check(shared, &hello));
+    let welcome = Welcome { refused: checked.as_ref().err().cloned() };
+    within("answering the greeting", write_message(stream.as_mut(), &welcome.to_bytes())).await?;
+    let peer = checked.map_err(|why| io::Error::other(format!("refused: {why}")))?;
+
+    let generation = peer.generation.fetch_add(1, Ordering::Relaxed) + 1;
+    peer.accepted.store(true, Ordering::Relaxed);
+    shared.announce_connected(&peer);
+    let ended = read(&shard, shared, &peer, generation, stream.as_mut()).await;
+    if peer.generation.load(Ordering::Relaxed) == generation {
+        peer.accepted.store(false, Ordering::Relaxed);
+    }
+    ended
+}
+
+/// The peer that says `hello`. Errors: why it is refused.
+fn check(shared: &Shared, hello: &Hello) -> Result<Arc<Peer>, String> {
+    let topology = &shared.topology;
+    if hello.cluster != topology.cluster_id.0 {
+        return Err(format!("this is a node of cluster {:?}, and the caller belongs to another", topology.cluster));
+    }
+    let allowed = match &shared.config.security.cluster_password {
+        Some(secret) => secret.matches(hello.password.as_bytes()),
+        None => hello.password.is_empty(),
+    };
+    if !allowed {
+        return Err("the cluster password is wrong".into());
+    }
+    if hello.to != topology.this().name {
+        return Err(format!("this is node {:?}, not {:?}", topology.this().name, hello.to));
+    }
+    let node = topology.nodes.iter().find(|node| node.name == hello.from).ok_or_else(|| format!("there is no member {:?} in the configuration here", hello.from))?;
+    let peer = shared.peer(node.id).ok_or_else(|| format!("this node and {:?} share neither data center nor partition", hello.from))?;
+    if hello.agreement != peer.agreement {
+        return Err(format!("the configurations differ: {:?} there, {:?} here", hello.agreement, peer.agreement));
+    }
+    if shared.is_paused(node.dc) {
+        return Err("the link between the data centers is paused".into());
+    }
+    Ok(peer.clone())
+}
+
+async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, generation: u64, stream: &mut dyn Stream) -> io::Result<()> {
+    let mut stopping = shared.stopping.subscribe();
+    let mut paused = shared.paused_changes.subscribe();
+    let mut buffer: Vec<u8> = Vec::with_capacity(READ_BYTES);
+    loop {
+        tokio::select! {
+            biased;
+            _ = stopping.changed() => return Ok(()),
+            _ = paused.changed() => {}
+            read = stream.read_buf(&mut buffer) => {
+                let bytes = read?;
+                if bytes == 0 {
+                    return Ok(());
+                }
+                peer.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+            }
+        }
+        if shared.is_paused(peer.dc) || peer.generation.load(Ordering::Relaxed) != generation {
+            return Ok(());
+        }
+        let mut used = 0;
+        let mut frames = 0;
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        while let Some((body, length)) = frame::split(&buffer[used..], peer.max_frame_bytes).map_err(invalid)? {
+            take(&shard.as_ref(), shared, peer, Frame::decode(body).map_err(invalid)?);
+            used += length;
+            frames += 1;
+        }
+        peer.frames_received.fetch_add(frames, Ordering::Relaxed);
+        buffer.drain(..used);
+        // Memory that one large frame needed is not kept.
+        if buffer.is_empty() && buffer.capacity() > 4 * READ_BYTES {
+            buffer = Vec::with_capacity(READ_BYTES);
+        } else if buffer.len() == buffer.capacity() {
+            buffer.reserve(READ_BYTES.max(buffer.len()));
+        }
+    }
+}
+
+fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, frame: Frame<'_>) {
+    match frame {
+        Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, ServerId { dc: peer.dc, partition: from }, to, bytes),
+        Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
+        Frame::Request { request, keyspace, partition, session, operation } => {
+            let session = shared.keyspaces.get(usize::from(keyspace.0)).and_then(|info| info.decode_session(session).ok());
+            match session {
+                Some(session) => shard.borrow_mut().take_request(keyspace, partition, session, operation, peer.node, request),
+                None => {
+                    // The caller keeps its own copy of the session when the answer carries none that can be read.
+                    let outcome = Outcome::Failed(Failure::Refused("the session could not be read".into()));
+                    if let Some(session) = shared.keyspaces.first().map(|info| info.new_session()) {
+                        peer.respond(shared.clocks.monotonic_us(), request, &outcome, &session);
+                    }
+                }
+            }
+        }
+    }
+}

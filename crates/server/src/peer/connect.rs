@@ -1,0 +1,258 @@
+//! The connection that this node makes to another: dial, greet, send, and again when it breaks.
+
+use super::Peer;
+use super::frame::{Hello, LENGTH_BYTES, MAX_GREETING, Welcome};
+use crate::shared::Shared;
+use crate::shard::mailbox::Control;
+use crate::socket;
+use rheostat_core::ids::PartitionId;
+use rheostat_core::wire::Wire;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+/// Between two attempts: at first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// For dialing, and for each half of the greeting.
+pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between two looks for operations that have waited too long.
+const SWEEP: Duration = Duration::from_millis(250);
+
+/// Bytes written at once, about.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// A connection's stream, with or without TLS.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Keeps a connection to the node while this node runs.
+pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<ClientConfig>>) {
+    let mut stopping = shared.stopping.subscribe();
+    let mut paused = shared.paused_changes.subscribe();
+    let mut backoff = BACKOFF.0;
+    while !*stopping.borrow_and_update() {
+        paused.borrow_and_update();
+        if shared.is_paused(peer.dc) {
+            tokio::select! {
+                _ = paused.changed() => {}
+                _ = stopping.changed() => {}
+            }
+            continue;
+        }
+        let connected = tokio::select! {
+            connected = connect(&peer, &shared, tls.clone()) => connected,
+            _ = stopping.changed() => break,
+            _ = paused.changed() => continue,
+        };
+        let name = &shared.topology.nodes[peer.node.index()].name;
+        match connected {
+            Ok(mut stream) => {
+                tracing::info!(node = %name, "connected");
+                backoff = BACKOFF.0;
+                peer.set_connected();
+                shared.announce_connected(&peer);
+                let ended = pump(&peer, &shared, stream.as_mut(), &mut stopping, &mut paused).await;
+                let why = ended.map_or_else(|error| error.to_string(), str::to_owned);
+                tracing::info!(node = %name, why, "disconnected");
+                peer.set_disconnected(why);
+            }
+            Err(error) => {
+                // The first failure and changes of the reason are worth a line; a node that is down is not, every second.
+                let why = error.to_string();
+                let news = super::lock(&peer.last_error).replace(why.clone()).is_none_or(|before| before != why);
+                if news {
+                    tracing::warn!(node = %name, why, "cannot connect");
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff) => {}
+            _ = stopping.changed() => {}
+            _ = paused.changed() => {}
+        }
+        backoff = (backoff * 2).min(BACKOFF.1);
+    }
+    peer.set_disconnected("stopping".into());
+}
+
+impl Shared {
+    /// Tells the shards that a connection to or from `peer` is new, so that their links ask from where to go on.
+    pub(super) fn announce_connected(&self, peer: &Peer) {
+        if peer.dc == self.topology.here {
+            return;
+        }
+        let owned = &self.topology.nodes[peer.node.index()].partitions;
+        let partitions: Arc<[PartitionId]> = owned.iter().copied().filter(|partition| self.local_shard(*partition).is_some()).collect();
+        for shard in &self.shards {
+            shard.control(Control::Connected { dc: peer.dc, partitions: partitions.clone() });
+        }
+    }
+}
+
+fn other(text: impl Into<String>) -> io::Error {
+    io::Error::other(text.into())
+}
+
+pub(super) async fn within<T>(what: &str, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(GREETING_TIMEOUT, work).await.unwrap_or_else(|_| Err(other(format!("{what} took longer than {} s", GREETING_TIMEOUT.as_secs()))))
+}
+
+async fn connect(peer: &Peer, shared: &Shared, tls: Option<Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
+    let node = &shared.topology.nodes[peer.node.index()];
+    let address = node.peer.as_deref().ok_or_else(|| other("it has no address"))?;
+    let stream = within("dialing", TcpStream::connect(address)).await?;
+    socket::tune(&stream, true)?;
+    let mut stream: Box<dyn Stream> = match tls {
+        None => Box::new(stream),
+        Some(config) => {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+            let name = ServerName::try_from(host.to_owned()).map_err(|error| other(format!("{host}: {error}")))?;
+            Box::new(within("the TLS handshake", TlsConnector::from(config).connect(name, stream)).await?)
+        }
+    };
+    let password = shared.config.security.cluster_password.as_ref().map_or_else(String::new, |secret| secret.0.clone());
+    let hello = Hello {
+        cluster: shared.topology.cluster_id.0,
+        agreement: peer.agreement.clone(),
+        from: shared.topology.this().name.clone(),
+        to: node.name.clone(),
+        password,
+    };
+    within("sending the greeting", write_message(stream.as_mut(), &hello.to_bytes())).await?;
+    let answer = within("the answer to the greeting", read_message(stream.as_mut())).await?;
+    match Welcome::from_bytes(&answer) {
+        Ok(Welcome { refused: None }) => Ok(stream),
+        Ok(Welcome { refused: Some(why) }) => Err(other(format!("refused: {why}"))),
+        Err(error) => Err(other(format!("its answer to the greeting: {error}"))),
+    }
+}
+
+pub(super) async fn write_message(stream: &mut dyn Stream, body: &[u8]) -> io::Result<()> {
+    let mut message = (body.len() as u32).to_le_bytes().to_vec();
+    message.extend_from_slice(body);
+    stream.write_all(&message).await?;
+    stream.flush().await
+}
+
+pub(super) async fn read_message(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
+    let mut length = [0; LENGTH_BYTES];
+    stream.read_exact(&mut length).await?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_GREETING {
+        return Err(other("a greeting that is too long"));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
+    Ok(body)
+}
+
+/// What [`pump`] goes on with.
+enum Next {
+    Write,
+    Again,
+    End(&'static str),
+}
+
+/// Sends what is queued until the connection breaks or has to end.
+async fn pump(
+    peer: &Peer,
+    shared: &Shared,
+    stream: &mut dyn Stream,
+    stopping: &mut watch::Receiver<bool>,
+    paused: &mut watch::Receiver<u64>,
+) -> io::Result<&'static str> {
+    let (mut from_peer, mut to_peer) = tokio::io::split(stream);
+    let mut batch = Vec::with_capacity(WRITE_BYTES);
+    let mut unexpected = [0u8; 1];
+    let mut sweep = tokio::time::interval(SWEEP);
+    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let release_us = peer.take_released(shared.clocks.monotonic_us(), &mut batch);
+        let next = if batch.is_empty() {
+            let release = async {
+                match release_us {
+                    Some(us) => tokio::time::sleep_until(shared.clocks.instant(us).into()).await,
+                    None => peer.queued.notified().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = release => Next::Again,
+                _ = sweep.tick() => {
+                    peer.expire(shared.clocks.monotonic_us());
+                    Next::Again
+                }
+                _ = paused.changed() => Next::Again,
+                _ = stopping.changed() => Next::End("this node stops"),
+                // Nothing is ever sent this way; what comes is the connection's end.
+                read = from_peer.read(&mut unexpected) => {
+                    read?;
+                    Next::End("the other node closed the connection")
+                }
+            }
+        } else {
+            Next::Write
+        };
+        if shared.is_paused(peer.dc) {
+            return Ok("the link is paused");
+        }
+        match next {
+            Next::Again => {}
+            Next::End(why) => return Ok(why),
+            Next::Write => {
+                let written = batch.len() as u64;
+                let write = async {
+                    to_peer.write_all(&batch).await?;
+                    to_peer.flush().await
+                };
+                // A node that does not read stops us here until the operating system gives it up; waiting operations must not notice.
+                tokio::pin!(write);
+                loop {
+                    tokio::select! {
+                        biased;
+                        result = &mut write => {
+                            result?;
+                            break;
+                        }
+                        _ = sweep.tick() => peer.expire(shared.clocks.monotonic_us()),
+                        _ = paused.changed() => {
+                            if shared.is_paused(peer.dc) {
+                                return Ok("the link is paused");
+                            }
+                        }
+                        _ = stopping.changed() => return Ok("this node stops"),
+                    }
+                }
+                peer.bytes_sent.fetch_add(written, Ordering::Relaxed);
+                batch.clear();
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// Moves what may leave now to `batch`; returns when the next frame may, if one waits.
+    fn take_released(&self, now_us: u64, batch: &mut Vec<u8>) -> Option<u64> {
+        let mut queue = super::lock(&self.queue);
+        let mut taken = 0;
+        while batch.len() < WRITE_BYTES
+            && let Some((_, frame)) = queue.frames.pop_front_if(|(release_us, _)| *release_us <= now_us)
+        {
+            queue.bytes -= frame.len();
+            batch.extend_from_slice(&frame);
+            taken += 1;
+        }
+        self.frames_sent.fetch_add(taken, Ordering::Relaxed);
+        queue.frames.front().map(|(release_us, _)| *release_us)
+    }
+}

@@ -1,0 +1,65 @@
+//! Emulated delays between data centers.
+
+use crate::config::{Delay, NodeConfig};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand_distr::{Distribution, Gamma};
+
+/// Says when what is sent now may leave: one way plus jitter later, and never before what was sent earlier.
+pub(crate) struct Delays {
+    one_way_us: u64,
+    jitter: Option<Gamma<f64>>,
+    random: StdRng,
+    latest_us: u64,
+}
+
+impl Delays {
+    /// The delays from data center `from` to `to`, if any are configured; `seed_text` tells nodes apart.
+    pub(super) fn between(config: &NodeConfig, from: &str, to: &str, seed_text: &str) -> Option<Delays> {
+        let delay = config.emulation.delays.iter().find(|delay| delay.from == from && delay.to == to)?;
+        let seed = seed_text.bytes().chain(config.node.bytes()).fold(1u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
+        Some(Delays::new(delay, seed))
+    }
+
+    fn new(delay: &Delay, seed: u64) -> Delays {
+        let jitter = (delay.jitter_ms > 0.0).then(|| Gamma::new(delay.jitter_shape, delay.jitter_ms * 1000.0 / delay.jitter_shape).ok()).flatten();
+        Delays { one_way_us: (delay.one_way_ms * 1000.0) as u64, jitter, random: StdRng::seed_from_u64(seed), latest_us: 0 }
+    }
+
+    /// When something that is sent at `now_us` may leave, on the same clock.
+    pub(super) fn release_us(&mut self, now_us: u64) -> u64 {
+        let jitter_us = self.jitter.map_or(0.0, |jitter| jitter.sample(&mut self.random)) as u64;
+        self.latest_us = self.latest_us.max(now_us + self.one_way_us + jitter_us);
+        self.latest_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_kept_and_the_mean_is_as_configured() {
+        let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 40.0, jitter_ms: 5.0, jitter_shape: 2.0 };
+        let mut delays = Delays::new(&delay, 1);
+        let (mut sum, mut last) = (0.0, 0);
+        for index in 0..10_000u64 {
+            // Far enough apart that none waits for the one before.
+            let now = index * 1_000_000;
+            let release = delays.release_us(now);
+            assert!(release >= now + 40_000 && release >= last);
+            last = release;
+            sum += (release - now) as f64;
+        }
+        let mean_ms = sum / 10_000.0 / 1000.0;
+        assert!((44.0..46.0).contains(&mean_ms), "{mean_ms}");
+        let burst: Vec<u64> = (0..100).map(|_| delays.release_us(last)).collect();
+        assert!(burst.is_sorted());
+    }
+
+    #[test]
+    fn without_jitter_the_delay_is_exact() {
+        let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 1.5, jitter_ms: 0.0, jitter_shape: 2.0 };
+        assert_eq!(Delays::new(&delay, 1).release_us(10), 1510);
+    }
+}

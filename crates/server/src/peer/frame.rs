@@ -1,0 +1,229 @@
+//! What nodes say to each other, as bytes: a greeting each way, then frames, each behind its length.
+
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::wire::{Reader, Wire, WireError};
+
+/// The first bytes of a connection between nodes.
+const MAGIC: [u8; 4] = *b"RHEO";
+
+/// The format that this version speaks; others are refused.
+const FORMAT: u8 = 1;
+
+/// Bytes of a frame's length.
+pub(super) const LENGTH_BYTES: usize = 4;
+
+/// The longest greeting, and the longest answer to one.
+pub(super) const MAX_GREETING: usize = 256 << 10;
+
+/// What the connecting node says first.
+#[derive(Debug, PartialEq)]
+pub(super) struct Hello {
+    /// The cluster's identity.
+    pub(super) cluster: u64,
+    /// What both must agree on, in words: data centers, partitions, keyspaces.
+    pub(super) agreement: String,
+    /// Who connects.
+    pub(super) from: String,
+    /// Whom it wants.
+    pub(super) to: String,
+    /// The cluster's password; empty without one.
+    pub(super) password: String,
+}
+
+impl Wire for Hello {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&MAGIC);
+        out.push(FORMAT);
+        self.cluster.encode(out);
+        self.agreement.encode(out);
+        self.from.encode(out);
+        self.to.encode(out);
+        self.password.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if input.take(MAGIC.len())? != MAGIC {
+            return Err(WireError::Invalid("not a Rheostat node"));
+        }
+        if input.byte()? != FORMAT {
+            return Err(WireError::Invalid("a node that speaks another format; all nodes must run versions that fit together"));
+        }
+        Ok(Hello {
+            cluster: Wire::decode(input)?,
+            agreement: Wire::decode(input)?,
+            from: Wire::decode(input)?,
+            to: Wire::decode(input)?,
+            password: Wire::decode(input)?,
+        })
+    }
+}
+
+/// The answer to a greeting: why the connection is refused, if it is.
+#[derive(Debug, PartialEq)]
+pub(super) struct Welcome {
+    pub(super) refused: Option<String>,
+}
+
+impl Wire for Welcome {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&MAGIC);
+        self.refused.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if input.take(MAGIC.len())? != MAGIC {
+            return Err(WireError::Invalid("not a Rheostat node"));
+        }
+        Ok(Welcome { refused: Wire::decode(input)? })
+    }
+}
+
+/// One frame, as it arrives.
+#[derive(Debug, PartialEq)]
+pub(super) enum Frame<'a> {
+    /// From a partition server to a partition server.
+    Replica { keyspace: KeyspaceId, from: PartitionId, to: PartitionId, bytes: &'a [u8] },
+    /// An operation for a partition of the receiver.
+    Request { request: u64, keyspace: KeyspaceId, partition: PartitionId, session: &'a [u8], operation: Operation },
+    /// The outcome of an operation that the receiver sent.
+    Response { request: u64, session: &'a [u8], outcome: Outcome },
+}
+
+const REPLICA: u8 = 0;
+const REQUEST: u8 = 1;
+const RESPONSE: u8 = 2;
+
+/// A frame with its length in front; `write` appends the rest.
+fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(LENGTH_BYTES + 16 + capacity);
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
+    out.push(kind);
+    write(&mut out);
+    let length = (out.len() - LENGTH_BYTES) as u32;
+    out[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+    out
+}
+
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    rheostat_core::wire::put_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+pub(super) fn replica(keyspace: KeyspaceId, from: PartitionId, to: PartitionId, bytes: &[u8]) -> Vec<u8> {
+    framed(REPLICA, bytes.len(), |out| {
+        keyspace.0.encode(out);
+        from.encode(out);
+        to.encode(out);
+        out.extend_from_slice(bytes);
+    })
+}
+
+pub(super) fn request(request: u64, keyspace: KeyspaceId, partition: PartitionId, session: &[u8], operation: &Operation) -> Vec<u8> {
+    framed(REQUEST, session.len() + 64, |out| {
+        request.encode(out);
+        keyspace.0.encode(out);
+        partition.encode(out);
+        put_bytes(session, out);
+        operation.encode(out);
+    })
+}
+
+pub(super) fn response(request: u64, session: &[u8], outcome: &Outcome) -> Vec<u8> {
+    framed(RESPONSE, session.len() + 64, |out| {
+        request.encode(out);
+        put_bytes(session, out);
+        outcome.encode(out);
+    })
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame's bytes, without its length.
+    pub(super) fn decode(body: &'a [u8]) -> Result<Frame<'a>, WireError> {
+        let mut input = Reader::new(body);
+        let take = |input: &mut Reader<'a>| {
+            let length = input.length()?;
+            input.take(length)
+        };
+        let frame = match input.byte()? {
+            REPLICA => {
+                let (keyspace, from, to) = (KeyspaceId(Wire::decode(&mut input)?), Wire::decode(&mut input)?, Wire::decode(&mut input)?);
+                return Ok(Frame::Replica { keyspace, from, to, bytes: input.rest() });
+            }
+            REQUEST => {
+                let (request, keyspace, partition) = (Wire::decode(&mut input)?, KeyspaceId(Wire::decode(&mut input)?), Wire::decode(&mut input)?);
+                let session = take(&mut input)?;
+                Frame::Request { request, keyspace, partition, session, operation: Wire::decode(&mut input)? }
+            }
+            RESPONSE => {
+                let request = Wire::decode(&mut input)?;
+                let session = take(&mut input)?;
+                Frame::Response { request, session, outcome: Wire::decode(&mut input)? }
+            }
+            _ => return Err(WireError::Invalid("a frame of unknown kind")),
+        };
+        input.finish()?;
+        Ok(frame)
+    }
+}
+
+/// The next whole frame at the front of `buffer`: its body, and how many bytes it takes with its length. Errors: its length exceeds `max_bytes`.
+pub(super) fn split(buffer: &[u8], max_bytes: usize) -> Result<Option<(&[u8], usize)>, WireError> {
+    let Some((length, rest)) = buffer.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > max_bytes {
+        return Err(WireError::Invalid("a frame longer than limits.max_frame_bytes"));
+    }
+    Ok(rest.get(..length).map(|body| (body, LENGTH_BYTES + length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rheostat_core::operation::{Failure, Level};
+
+    #[test]
+    fn frames_come_back_as_they_were() {
+        let (keyspace, from, to) = (KeyspaceId(3), PartitionId(1), PartitionId(700));
+        let operation = Operation::Get { key: b"k".as_slice().into(), level: Level::Causal };
+        let outcome = Outcome::Failed(Failure::Busy("x".into()));
+        let mut stream = replica(keyspace, from, to, b"abc");
+        stream.extend(request(300, keyspace, to, b"session", &operation));
+        stream.extend(response(300, b"", &outcome));
+        let expected = [
+            Frame::Replica { keyspace, from, to, bytes: b"abc" },
+            Frame::Request { request: 300, keyspace, partition: to, session: b"session", operation },
+            Frame::Response { request: 300, session: b"", outcome },
+        ];
+        let mut rest = stream.as_slice();
+        for expected in expected {
+            let (body, length) = split(rest, 1000).unwrap().unwrap();
+            assert_eq!(Frame::decode(body).unwrap(), expected);
+            assert_eq!(split(&rest[..length - 1], 1000).unwrap(), None);
+            rest = &rest[length..];
+        }
+        assert!(rest.is_empty());
+        assert!(split(&1001u32.to_le_bytes(), 1000).is_err());
+    }
+
+    #[test]
+    fn greetings_come_back_as_they_were() {
+        let hello = Hello { cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), password: "d".into() };
+        assert_eq!(Hello::from_bytes(&hello.to_bytes()), Ok(hello));
+        for refused in [None, Some("no".to_owned())] {
+            let welcome = Welcome { refused };
+            assert_eq!(Welcome::from_bytes(&welcome.to_bytes()), Ok(welcome));
+        }
+        assert!(Hello::from_bytes(b"GET / HTTP/1.1").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..4) {
+            let _ = Frame::decode(&[&[kind], bytes.as_slice()].concat());
+            let _ = Hello::from_bytes(&[b"RHEO\x01", bytes.as_slice()].concat());
+            let _ = split(&bytes, 100);
+        }
+    }
+}

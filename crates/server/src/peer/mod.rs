@@ -1,0 +1,279 @@
+//! One other node, as this one knows it: what waits to be sent to it, and the operations that wait for it.
+//!
+//! Each node connects to each node it talks to; what it sends goes by the connection that it made. Partition servers' frames may be lost
+//! with a connection; an operation that was under way is answered [`Failure::Unreachable`].
+
+pub(crate) mod accept;
+mod connect;
+mod delay;
+mod frame;
+
+pub(crate) use connect::run;
+pub(crate) use delay::Delays;
+
+use crate::config::NodeConfig;
+use crate::keyspace::KeyspaceInfo;
+use crate::shard::mailbox::Answer;
+use crate::shared::lock;
+use crate::status::PeerStatus;
+use crate::topology::{NodeId, NodeInfo, Topology};
+use hashbrown::HashMap;
+use rheostat_core::DcId;
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::session::Session;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+/// How much longer than the other node this one waits for an answer, so that the other's reason arrives, in microseconds.
+const GRACE_US: u64 = 500_000;
+
+/// See the module.
+pub(crate) struct Peer {
+    node: NodeId,
+    dc: DcId,
+    /// What both nodes must have configured alike.
+    agreement: String,
+    max_queue_bytes: usize,
+    max_forwarded: usize,
+    max_frame_bytes: usize,
+    timeout_us: u64,
+    queue: Mutex<Queue>,
+    /// Something was queued that the connection's task does not know of.
+    queued: Notify,
+    waiting: Mutex<HashMap<u64, Forwarded>>,
+    next_request: AtomicU64,
+    accepted: AtomicBool,
+    /// Counts the connections accepted from the node; only the newest one is listened to.
+    generation: AtomicU64,
+    connects: AtomicU64,
+    frames_sent: AtomicU64,
+    bytes_sent: AtomicU64,
+    frames_received: AtomicU64,
+    bytes_received: AtomicU64,
+    frames_dropped: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+/// What waits to be sent, each with the time on the monotonic clock from which it may leave.
+struct Queue {
+    connected: bool,
+    frames: VecDeque<(u64, Vec<u8>)>,
+    bytes: usize,
+    delays: Option<Delays>,
+}
+
+/// An operation that waits for the node's answer.
+struct Forwarded {
+    keyspace: KeyspaceId,
+    partition: PartitionId,
+    answer: Answer,
+    session: Session,
+    deadline_us: u64,
+}
+
+impl Forwarded {
+    fn finish(self, outcome: Outcome, session: Option<Session>) {
+        if let Answer::Task(sender) = self.answer {
+            // Whoever asked may have gone.
+            let _ = sender.send((outcome, session.unwrap_or(self.session)));
+        }
+    }
+}
+
+/// What all nodes of a cluster must agree on, in words.
+fn agreement(config: &NodeConfig, topology: &Topology) -> String {
+    use std::fmt::Write as _;
+    let mut text = format!("data centers {}; {} partitions; keyspaces", topology.data_centers.join(", "), topology.partitions);
+    for keyspace in &config.keyspaces {
+        // Writing to a string cannot fail.
+        let _ = write!(text, " {}={}", keyspace.name, keyspace.protocol);
+        if !keyspace.options.is_empty() {
+            let _ = write!(text, "({})", keyspace.options.to_string().trim().replace('\n', ", "));
+        }
+    }
+    text
+}
+
+impl Peer {
+    /// The connections to `node`.
+    pub(crate) fn new(config: &NodeConfig, topology: &Topology, node: &NodeInfo) -> Peer {
+        let limits = &config.limits;
+        Peer {
+            node: node.id,
+            dc: node.dc,
+            agreement: agreement(config, topology),
+            max_queue_bytes: limits.peer_queue_bytes,
+            max_forwarded: limits.max_forwarded,
+            max_frame_bytes: limits.max_frame_bytes,
+            timeout_us: limits.operation_timeout_ms * 1000 + GRACE_US,
+            queue: Mutex::new(Queue {
+                connected: false,
+                frames: VecDeque::new(),
+                bytes: 0,
+                delays: Delays::between(config, topology.dc_name(topology.here), topology.dc_name(node.dc), &node.name),
+            }),
+            queued: Notify::new(),
+            waiting: Mutex::new(HashMap::new()),
+            next_request: AtomicU64::new(0),
+            accepted: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            connects: AtomicU64::new(0),
+            frames_sent: AtomicU64::new(0),
+            bytes_sent: AtomicU64::new(0),
+            frames_received: AtomicU64::new(0),
+            bytes_received: AtomicU64::new(0),
+            frames_dropped: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+        }
+    }
+
+    /// Queues a frame between partition servers; says whether there was a connection and room for it.
+    pub(crate) fn send_frame(&self, now_us: u64, keyspace: KeyspaceId, from: PartitionId, to: PartitionId, bytes: &[u8]) -> bool {
+        let sent = self.push(now_us, || frame::replica(keyspace, from, to, bytes)).is_ok();
+        if !sent {
+            self.frames_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    /// Sends an operation; its outcome goes to `answer`. Errors: there is no connection, or too much waits.
+    pub(crate) fn forward(
+        &self,
+        now_us: u64,
+        keyspace: KeyspaceId,
+        partition: PartitionId,
+        session: Session,
+        operation: &Operation,
+        answer: Answer,
+    ) -> Result<(), Failure> {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let bytes = session.to_bytes();
+        {
+            let mut waiting = lock(&self.waiting);
+            if waiting.len() >= self.max_forwarded {
+                return Err(Failure::Busy(format!("{} operations wait for the node of partition {partition} already", waiting.len())));
+            }
+            let deadline_us = now_us + self.timeout_us;
+            waiting.insert(request, Forwarded { keyspace, partition, answer, session, deadline_us });
+        }
+        self.push(now_us, || frame::request(request, keyspace, partition, &bytes, operation)).map_err(|refused| {
+            lock(&self.waiting).remove(&request);
+            match refused {
+                Refused::Disconnected => Failure::Unreachable(partition),
+                Refused::Full => Failure::Busy(format!("too much waits to be sent to the node of partition {partition}")),
+            }
+        })
+    }
+
+    /// Answers operation number `request` of that node.
+    pub(crate) fn respond(&self, now_us: u64, request: u64, outcome: &Outcome, session: &Session) {
+        if self.push(now_us, || frame::response(request, &session.to_bytes(), outcome)).is_err() {
+            self.frames_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// That node has answered operation number `request`.
+    fn on_response(&self, keyspaces: &[KeyspaceInfo], request: u64, outcome: Outcome, session: &[u8]) {
+        // It may have been given up.
+        let Some(forwarded) = lock(&self.waiting).remove(&request) else { return };
+        let decoded = keyspaces.get(usize::from(forwarded.keyspace.0)).and_then(|keyspace| keyspace.decode_session(session).ok());
+        match decoded {
+            Some(session) => forwarded.finish(outcome, Some(session)),
+            None => forwarded.finish(Outcome::Failed(Failure::Refused("the answer of another node could not be read".into())), None),
+        }
+    }
+
+    fn push(&self, now_us: u64, frame: impl FnOnce() -> Vec<u8>) -> Result<(), Refused> {
+        let mut queue = lock(&self.queue);
+        if !queue.connected {
+            return Err(Refused::Disconnected);
+        }
+        if queue.bytes > self.max_queue_bytes {
+            return Err(Refused::Full);
+        }
+        let frame = frame();
+        if frame.len() - frame::LENGTH_BYTES > self.max_frame_bytes {
+            return Err(Refused::Full);
+        }
+        queue.bytes += frame.len();
+        let release_us = match &mut queue.delays {
+            Some(delays) => delays.release_us(now_us),
+            None => 0,
+        };
+        let wake = queue.frames.is_empty();
+        queue.frames.push_back((release_us, frame));
+        drop(queue);
+        if wake {
+            self.queued.notify_one();
+        }
+        Ok(())
+    }
+
+    fn set_connected(&self) {
+        self.connects.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.last_error) = None;
+        lock(&self.queue).connected = true;
+    }
+
+    /// What was queued is lost, and what waited for an answer is told so.
+    fn set_disconnected(&self, why: String) {
+        {
+            let mut queue = lock(&self.queue);
+            queue.connected = false;
+            self.frames_dropped.fetch_add(queue.frames.len() as u64, Ordering::Relaxed);
+            queue.frames.clear();
+            queue.bytes = 0;
+        }
+        *lock(&self.last_error) = Some(why);
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        for forwarded in waiting.into_values() {
+            let partition = forwarded.partition;
+            forwarded.finish(Outcome::Failed(Failure::Unreachable(partition)), None);
+        }
+    }
+
+    /// Answers the operations that have waited too long, and forgets those that nobody waits for.
+    fn expire(&self, now_us: u64) {
+        let due: Vec<Forwarded> = {
+            let mut waiting = lock(&self.waiting);
+            waiting.extract_if(|_, forwarded| forwarded.deadline_us <= now_us || forwarded.answer.is_abandoned()).map(|(_, forwarded)| forwarded).collect()
+        };
+        for forwarded in due {
+            let what = format!("the node of partition {}", forwarded.partition);
+            forwarded.finish(Outcome::Failed(Failure::Timeout(what)), None);
+        }
+    }
+
+    /// For [`PeerStatus`].
+    pub(crate) fn status(&self, topology: &Topology) -> PeerStatus {
+        let (connected, queued_bytes) = {
+            let queue = lock(&self.queue);
+            (queue.connected, queue.bytes)
+        };
+        PeerStatus {
+            node: self.node,
+            name: topology.nodes[self.node.index()].name.clone(),
+            dc: self.dc,
+            connected,
+            accepted: self.accepted.load(Ordering::Relaxed),
+            connects: self.connects.load(Ordering::Relaxed),
+            queued_bytes,
+            frames_sent: self.frames_sent.load(Ordering::Relaxed),
+            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
+            frames_received: self.frames_received.load(Ordering::Relaxed),
+            bytes_received: self.bytes_received.load(Ordering::Relaxed),
+            frames_dropped: self.frames_dropped.load(Ordering::Relaxed),
+            forwarded_waiting: lock(&self.waiting).len(),
+            last_error: lock(&self.last_error).clone(),
+        }
+    }
+}
+
+/// Why a frame was not queued.
+enum Refused {
+    Disconnected,
+    Full,
+}

@@ -1,0 +1,212 @@
+//! The way to every key from any thread: to this node's shards, and to the other nodes of this data center.
+
+use crate::access::{self, Access, ScanPage, Started};
+use crate::config::{Limits, Secret};
+use crate::keyspace::KeyspaceInfo;
+use crate::shard::mailbox::Control;
+use crate::shared::Shared;
+use crate::status::NodeStatus;
+use crate::topology::Topology;
+use rheostat_core::DcId;
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
+use rheostat_core::session::{Session, encode_token};
+use rheostat_core::slots;
+use rheostat_core::version::Key;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Runs operations for front ends that are not on a shard's thread. Clones share everything.
+#[derive(Clone)]
+pub struct Router {
+    shared: Arc<Shared>,
+}
+
+impl Router {
+    pub(crate) fn new(shared: Arc<Shared>) -> Router {
+        Router { shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The cluster.
+    pub fn topology(&self) -> &Topology {
+        &self.shared.topology
+    }
+
+    /// The keyspaces, by [`KeyspaceId`].
+    pub fn keyspaces(&self) -> &[KeyspaceInfo] {
+        &self.shared.keyspaces
+    }
+
+    /// The keyspace with this number.
+    pub fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo> {
+        self.shared.keyspaces.get(usize::from(id.0))
+    }
+
+    /// The keyspace with this name, or with this number in decimal.
+    pub fn keyspace_named(&self, name: &str) -> Option<&KeyspaceInfo> {
+        let by_name = self.shared.keyspaces.iter().find(|keyspace| keyspace.name == name);
+        by_name.or_else(|| self.keyspace(KeyspaceId(name.parse().ok()?)))
+    }
+
+    /// The bounds of this node.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    /// The password that clients must give, if any.
+    pub fn password(&self) -> Option<&Secret> {
+        self.shared.config.security.password.as_ref()
+    }
+
+    /// The partition of `key`.
+    pub fn partition_of(&self, key: &[u8]) -> PartitionId {
+        self.shared.topology.partition_of(key)
+    }
+
+    /// A session of `keyspace` that has seen nothing; `None` if there is no such keyspace.
+    pub fn new_session(&self, keyspace: KeyspaceId) -> Option<Session> {
+        self.keyspace(keyspace).map(KeyspaceInfo::new_session)
+    }
+
+    /// The token that carries `session` to other connections, nodes and data centers.
+    pub fn session_token(&self, keyspace: KeyspaceId, session: &Session) -> String {
+        encode_token(self.shared.topology.cluster_id, keyspace, session)
+    }
+
+    /// The session that `token` carries. Errors: why the token is refused, in words for the user.
+    pub fn resume_session(&self, keyspace: KeyspaceId, token: &str) -> Result<Session, String> {
+        let info = self.keyspace(keyspace).ok_or_else(|| format!("there is no keyspace {}", keyspace.0))?;
+        info.decode_token(self.shared.topology.cluster_id, token.as_bytes())
+    }
+
+    /// Adds what `other` remembers to `session`; says whether both are of `keyspace`'s protocol.
+    pub fn merge_sessions(&self, keyspace: KeyspaceId, session: &mut Session, other: &Session) -> bool {
+        self.keyspace(keyspace).is_some_and(|info| info.merge_sessions(session, other))
+    }
+
+    /// Runs `operation` at `partition` of this data center, wherever its owner is. The session comes back up to date; after a failure it is at
+    /// least what it was.
+    pub async fn execute(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> (Outcome, Session) {
+        self.start(keyspace, partition, session, operation).finish().await
+    }
+
+    /// Runs operations at once, each with its own copy of `session`, which then remembers what all of them saw. The outcomes come in order.
+    pub async fn execute_all(&self, keyspace: KeyspaceId, session: &mut Session, operations: Vec<(PartitionId, Operation)>) -> Vec<Outcome> {
+        access::execute_all(self, keyspace, session, operations).await
+    }
+
+    /// Number of keys that `session` can see in this data center. Errors: a partition's.
+    pub async fn count(&self, keyspace: KeyspaceId, session: &mut Session) -> Result<u64, Failure> {
+        access::count(self, keyspace, session, (0, slots::SLOTS - 1)).await
+    }
+
+    /// The next page of a walk over all keys of this data center: about `limit` of them, fewer where slots have none. `cursor` is 0 at
+    /// first and then what the page before says. A key that is there from the walk's beginning to its end is found exactly once. Errors: a
+    /// partition's, or a cursor that no page says.
+    pub async fn scan(&self, keyspace: KeyspaceId, session: &mut Session, cursor: u64, limit: u32) -> Result<ScanPage, Failure> {
+        access::scan(self, keyspace, session, cursor, limit).await
+    }
+
+    /// Waits until everything that `session` has written in this data center is on disk in at least `data_centers` other ones, or until
+    /// `timeout` has passed (`None`: as long as it takes). Returns the data centers that have everything then. Errors: a partition's, or more data
+    /// centers than there are without a timeout.
+    pub async fn await_replication(
+        &self,
+        keyspace: KeyspaceId,
+        session: &mut Session,
+        data_centers: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<DcId>, Failure> {
+        access::await_replication(self, keyspace, session, data_centers, timeout).await
+    }
+
+    /// The version chain of `key` in this data center, greatest version first, as `session` sees it. Errors: the partition's.
+    pub async fn explain(&self, keyspace: KeyspaceId, session: &Session, key: Key) -> Result<Vec<Explained>, Failure> {
+        access::explain(self, keyspace, session, key).await
+    }
+
+    /// This node at a glance. A shard that has ended is missing from it.
+    pub async fn status(&self) -> NodeStatus {
+        let shared = &self.shared;
+        let reports: Vec<_> = shared
+            .shards
+            .iter()
+            .map(|shard| {
+                let (sender, receiver) = oneshot::channel();
+                shard.control(Control::Report(sender));
+                receiver
+            })
+            .collect();
+        let (mut shards, mut replicas) = (Vec::new(), Vec::new());
+        for report in reports {
+            if let Ok((shard, of_shard)) = report.await {
+                shards.push(shard);
+                replicas.extend(of_shard);
+            }
+        }
+        replicas.sort_by_key(|replica| (replica.keyspace, replica.status.server.partition));
+        NodeStatus {
+            node: shared.topology.node,
+            uptime_ms: shared.clocks.monotonic_us() / 1000,
+            physical_ms: shared.clocks.physical_ms(),
+            connections: shared.connections.load(Ordering::Relaxed),
+            memory_bytes: shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
+            shards,
+            replicas,
+            peers: shared.peers.iter().flatten().map(|peer| peer.status(&shared.topology)).collect(),
+            paused: shared.paused(),
+        }
+    }
+
+    /// Cuts every connection of this node between data centers `a` and `b`, and refuses new ones until [`Router::resume_link`]. To cut a
+    /// link whole, every node of one of the two is to be told. Says whether it was not cut before. Errors: not two data centers of this cluster,
+    /// or neither is this node's.
+    pub fn pause_link(&self, a: DcId, b: DcId) -> Result<bool, String> {
+        self.check_link(a, b)?;
+        tracing::warn!(a = self.topology().dc_name(a), b = self.topology().dc_name(b), "link paused");
+        Ok(self.shared.set_paused(a, b, true))
+    }
+
+    /// Undoes [`Router::pause_link`]; says whether the link was cut. Errors: likewise.
+    pub fn resume_link(&self, a: DcId, b: DcId) -> Result<bool, String> {
+        self.check_link(a, b)?;
+        tracing::warn!(a = self.topology().dc_name(a), b = self.topology().dc_name(b), "link resumed");
+        Ok(self.shared.set_paused(a, b, false))
+    }
+
+    fn check_link(&self, a: DcId, b: DcId) -> Result<(), String> {
+        let topology = &self.shared.topology;
+        let known = |dc: DcId| dc.index() < topology.data_centers.len();
+        if a == b || !known(a) || !known(b) {
+            return Err("a link is between two data centers of this cluster".into());
+        }
+        if topology.here != a && topology.here != b {
+            return Err(format!("this node stands in {}, at neither end of that link", topology.dc_name(topology.here)));
+        }
+        Ok(())
+    }
+}
+
+impl Access for Router {
+    fn start(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started {
+        self.shared.start(keyspace, partition, session, operation)
+    }
+
+    fn is_here(&self, _: PartitionId) -> bool {
+        false
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.shared.topology
+    }
+
+    fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo> {
+        Router::keyspace(self, id)
+    }
+}

@@ -1,0 +1,356 @@
+//! A shard: one thread that owns some partitions' servers, and runs everything that concerns them. No locks on the data path.
+//!
+//! Connections' tasks run on the shard's thread and execute operations directly ([`Shard::execute`]). What must not leave before the log has been
+//! written through (replies, frames, answers) is collected, and leaves in the next turn ([`turn`]), which comes when all tasks that were ready
+//! have run: so one write to the log serves them all.
+
+pub(crate) mod flush;
+pub(crate) mod mailbox;
+mod start;
+mod turn;
+
+pub(crate) use start::{Acceptors, Starting, run};
+
+use crate::connection::Connection;
+use crate::shared::Shared;
+use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, level_index};
+use crate::topology::NodeId;
+use flush::Flusher;
+use hashbrown::HashMap;
+use mailbox::{Answer, Execute, Frame, Message, Report};
+use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
+use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer};
+use rheostat_core::session::Session;
+use rheostat_core::store::Position;
+use rheostat_storage::MAX_KEY_BYTES;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// One of the shard's partition servers: an index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct ReplicaIndex(pub(crate) u32);
+
+/// A partition server and what the shard remembers of it.
+struct Slot {
+    keyspace: KeyspaceId,
+    partition: PartitionId,
+    server: Box<dyn PartitionServer>,
+    next_tick_us: u64,
+    /// Something was done with it in this round: it is to be written through, and its next tick may have changed.
+    touched: bool,
+    /// A flush is under way on the other thread.
+    flushing: bool,
+    /// Its store has failed, and that has been told.
+    failed: bool,
+}
+
+/// What came of [`Shard::execute`].
+pub(crate) enum Executed {
+    /// The outcome is here; it may be told when the replica is durable up to the position.
+    Done(Outcome, Position),
+    /// It comes to whoever is registered for it with [`Shard::expect`].
+    Waiting(OpId),
+}
+
+/// An answer that is complete and leaves in the next turn, or when its replica is durable enough.
+struct Held {
+    replica: ReplicaIndex,
+    after: Position,
+    answer: Answer,
+    outcome: Outcome,
+    session: Session,
+}
+
+/// See the module.
+pub(crate) struct Shard {
+    pub(crate) shared: Arc<Shared>,
+    index: usize,
+    replicas: Vec<Slot>,
+    /// By keyspace and partition: the replica's index, if it is here.
+    lookup: Vec<Option<ReplicaIndex>>,
+    outbox: Outbox,
+    /// Frames between this shard's own replicas.
+    local: VecDeque<(ReplicaIndex, ServerId, Vec<u8>)>,
+    /// Frames that leave in the next turn: keyspace, sender, receiver.
+    leaving: Vec<(KeyspaceId, PartitionId, ServerId, Vec<u8>)>,
+    held: Vec<Held>,
+    expected: HashMap<(ReplicaIndex, OpId), Answer>,
+    /// Connections whose replies leave in the next turn.
+    ready: Vec<Rc<Connection>>,
+    /// All RESP connections of this shard, by their number.
+    pub(crate) connections: HashMap<u64, Rc<Connection>>,
+    flusher: Flusher,
+    turn_wanted: bool,
+    turn_waker: Option<Waker>,
+    pub(crate) counters: ShardCounters,
+    /// Writes are refused: too much is in memory.
+    pub(crate) memory_full: bool,
+    /// What connections read into.
+    pub(crate) scratch: Vec<u8>,
+    stopping: bool,
+}
+
+impl Shard {
+    /// The reading of the clocks.
+    pub(crate) fn now(&self) -> Now {
+        self.shared.clocks.now()
+    }
+
+    /// This shard's number.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Whether the shard is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// The replica of `partition` in `keyspace`, if it is here.
+    #[inline]
+    pub(crate) fn find(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<ReplicaIndex> {
+        let at = usize::from(keyspace.0) * usize::from(self.shared.topology.partitions) + usize::from(partition.0);
+        *self.lookup.get(at)?
+    }
+
+    /// The replica is durable below this.
+    #[inline]
+    pub(crate) fn durable(&self, replica: ReplicaIndex) -> Position {
+        self.replicas[replica.0 as usize].server.durable()
+    }
+
+    /// Runs `operation` at a replica of this shard.
+    #[inline]
+    pub(crate) fn execute(&mut self, now: Now, replica: ReplicaIndex, operation: Operation, session: &mut Session) -> Executed {
+        let counted = kind_index(&operation);
+        self.counters.operations[counted] += 1;
+        if let Some(failure) = self.refuse(&operation) {
+            return Executed::Done(self.failed(failure), Position(0));
+        }
+        let slot = &mut self.replicas[replica.0 as usize];
+        let execution = slot.server.execute(now, operation, session, &mut self.outbox);
+        slot.touched = true;
+        if !self.outbox.frames.is_empty() || !self.outbox.done.is_empty() {
+            self.sort_outbox(replica);
+        }
+        match execution {
+            Execution::Done { outcome, after } => {
+                let outcome = self.count(outcome);
+                Executed::Done(outcome, after)
+            }
+            Execution::Waiting(op) => Executed::Waiting(op),
+        }
+    }
+
+    /// What no store can hold, and writes when memory is full.
+    #[inline]
+    fn refuse(&self, operation: &Operation) -> Option<Failure> {
+        let too_long = |length: usize| (length > MAX_KEY_BYTES).then(|| Failure::Refused(format!("a key of {length} bytes; at most {MAX_KEY_BYTES} are stored")));
+        let grows = match operation {
+            Operation::Put { items } => {
+                if let Some(refused) = items.iter().find_map(|item| too_long(item.key.len())) {
+                    return Some(refused);
+                }
+                items.iter().any(|item| item.value.is_some())
+            }
+            Operation::Change { key, change } => {
+                if let Some(refused) = too_long(key.len()) {
+                    return Some(refused);
+                }
+                matches!(change, rheostat_core::operation::Change::Set { .. })
+            }
+            _ => false,
+        };
+        (grows && self.memory_full).then(|| Failure::Busy("limits.memory_bytes is reached".into()))
+    }
+
+    /// Counts an outcome's kind.
+    #[inline]
+    fn count(&mut self, outcome: Outcome) -> Outcome {
+        match &outcome {
+            Outcome::Read(_, quality) | Outcome::Many(_, quality) => {
+                let level = level_index(quality.level);
+                self.counters.reads[level] += 1;
+                if let Some(staleness_ms) = quality.staleness_ms {
+                    self.counters.staleness_ms[level].record(staleness_ms, 1);
+                }
+            }
+            Outcome::Failed(failure) => self.counters.failures[failure_index(failure)] += 1,
+            _ => {}
+        }
+        outcome
+    }
+
+    /// A failure that the shard itself found.
+    pub(crate) fn failed(&mut self, failure: Failure) -> Outcome {
+        self.count(Outcome::Failed(failure))
+    }
+
+    /// The outcome of the waiting `op` goes to `answer`.
+    pub(crate) fn expect(&mut self, replica: ReplicaIndex, op: OpId, answer: Answer) {
+        self.expected.insert((replica, op), answer);
+    }
+
+    /// Runs an operation that came from elsewhere.
+    fn take_execute(&mut self, now: Now, execute: Execute) {
+        let Execute { keyspace, partition, mut session, operation, answer } = execute;
+        self.counters.operations_received += 1;
+        let Some(replica) = self.find(keyspace, partition) else {
+            let outcome = self.failed(Failure::Refused(format!("partition {partition} is not served here")));
+            self.deliver(answer, outcome, session);
+            return;
+        };
+        match self.execute(now, replica, operation, &mut session) {
+            Executed::Done(outcome, after) => self.held.push(Held { replica, after, answer, outcome, session }),
+            Executed::Waiting(op) => self.expect(replica, op, answer),
+        }
+        self.want_turn();
+    }
+
+    /// Runs an operation of another node.
+    pub(crate) fn take_request(
+        &mut self,
+        keyspace: KeyspaceId,
+        partition: PartitionId,
+        session: Session,
+        operation: Operation,
+        node: NodeId,
+        request: u64,
+    ) {
+        let answer = Answer::Peer { node, request };
+        let execute = Execute { keyspace, partition, session, operation, answer };
+        match self.shared.local_shard(partition) {
+            Some(_) if self.shared.shard_of[usize::from(partition.0)] == Some(self.index as u16) => self.take_execute(self.now(), execute),
+            Some(shard) => {
+                if let Err(Message::Execute(execute)) = shard.send(Message::Execute(Box::new(execute))) {
+                    let outcome = self.failed(Failure::Busy(format!("too much waits for partition {partition}")));
+                    self.deliver(execute.answer, outcome, execute.session);
+                }
+            }
+            None => {
+                let outcome = self.failed(Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name)));
+                self.deliver(execute.answer, outcome, execute.session);
+            }
+        }
+    }
+
+    /// Takes a frame from the server `from` for partition `to`, here or in another shard of this node.
+    pub(crate) fn take_frame(&mut self, keyspace: KeyspaceId, from: ServerId, to: PartitionId, bytes: &[u8]) {
+        if let Some(replica) = self.find(keyspace, to) {
+            let now = self.now();
+            self.receive(now, replica, from, bytes);
+            self.deliver_local(now);
+            self.want_turn();
+            return;
+        }
+        let sent = self.shared.local_shard(to).is_some_and(|shard| {
+            shard.send(Message::Frame(Frame { keyspace, from, to, frame: bytes.to_vec() })).is_ok()
+        });
+        if !sent {
+            self.counters.frames_dropped += 1;
+        }
+    }
+
+    fn receive(&mut self, now: Now, replica: ReplicaIndex, from: ServerId, bytes: &[u8]) {
+        let slot = &mut self.replicas[replica.0 as usize];
+        slot.server.receive(now, from, bytes, &mut self.outbox);
+        slot.touched = true;
+        self.sort_outbox(replica);
+    }
+
+    /// Sorts what `replica` wants sent and answered by where it goes.
+    fn sort_outbox(&mut self, replica: ReplicaIndex) {
+        let (keyspace, partition) = {
+            let slot = &self.replicas[replica.0 as usize];
+            (slot.keyspace, slot.partition)
+        };
+        let here = self.shared.topology.here;
+        for (to, frame) in self.outbox.frames.drain(..) {
+            let at = usize::from(keyspace.0) * usize::from(self.shared.topology.partitions) + usize::from(to.partition.0);
+            match self.lookup.get(at).copied().flatten().filter(|_| to.dc == here) {
+                Some(local) => self.local.push_back((local, ServerId { dc: here, partition }, frame)),
+                None => self.leaving.push((keyspace, partition, to, frame)),
+            }
+        }
+        for done in std::mem::take(&mut self.outbox.done) {
+            let outcome = self.count(done.outcome);
+            if let Some(answer) = self.expected.remove(&(replica, done.op)) {
+                self.held.push(Held { replica, after: Position(0), answer, outcome, session: done.session });
+            }
+        }
+        self.want_turn();
+    }
+
+    /// Delivers frames between replicas of this shard, and those that they lead to.
+    fn deliver_local(&mut self, now: Now) {
+        while let Some((replica, from, frame)) = self.local.pop_front() {
+            self.receive(now, replica, from, &frame);
+        }
+    }
+
+    /// Hands a finished operation to whoever waits for it.
+    fn deliver(&mut self, answer: Answer, outcome: Outcome, session: Session) {
+        match answer {
+            // Whoever asked may have gone.
+            Answer::Task(sender) => drop(sender.send((outcome, session))),
+            Answer::Peer { node, request } => {
+                if let Some(peer) = self.shared.peer(node) {
+                    peer.respond(self.shared.clocks.monotonic_us(), request, &outcome, &session);
+                }
+            }
+        }
+    }
+
+    /// `connection` has replies that may leave in the next turn.
+    pub(crate) fn register_ready(&mut self, connection: &Rc<Connection>) {
+        self.ready.push(connection.clone());
+        self.want_turn();
+    }
+
+    /// Makes the next turn come when all tasks that are ready have run.
+    #[inline]
+    pub(crate) fn want_turn(&mut self) {
+        if !self.turn_wanted {
+            self.turn_wanted = true;
+            if let Some(waker) = &self.turn_waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    fn report(&self) -> Report {
+        let now = self.now();
+        let status = ShardStatus { shard: self.index, connections: self.connections.len(), counters: self.counters.clone() };
+        let replica = |slot: &Slot| ReplicaStatus { keyspace: slot.keyspace, shard: self.index, status: slot.server.status(now) };
+        (status, self.replicas.iter().map(replica).collect())
+    }
+}
+
+/// The index of an operation's [`crate::status::OperationKind`].
+#[inline]
+fn kind_index(operation: &Operation) -> usize {
+    match operation {
+        Operation::Get { .. } => 0,
+        Operation::Put { .. } => 1,
+        Operation::Change { .. } => 2,
+        Operation::ReadTransaction { .. } => 3,
+        Operation::Scan { .. } => 4,
+        Operation::Count { .. } => 5,
+        Operation::AwaitReplication { .. } => 6,
+        Operation::Explain { .. } => 7,
+    }
+}
+
+fn failure_index(failure: &Failure) -> usize {
+    let kind = match failure {
+        Failure::Timeout(_) => FailureKind::Timeout,
+        Failure::Busy(_) => FailureKind::Busy,
+        Failure::Refused(_) => FailureKind::Refused,
+        Failure::Unreachable(_) => FailureKind::Unreachable,
+        Failure::Storage(_) => FailureKind::Storage,
+    };
+    kind as usize
+}

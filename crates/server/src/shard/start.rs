@@ -1,0 +1,235 @@
+//! A shard's thread: opens its stores, starts its partition servers, serves until it is stopped.
+
+use super::flush::Flusher;
+use super::mailbox::{Control, Mailbox};
+use super::{ReplicaIndex, Shard, Slot, turn};
+use crate::config::KeyspaceConfig;
+use crate::connection;
+use crate::keyspace::Build;
+use crate::peer;
+use crate::shared::Shared;
+use crate::status::ShardCounters;
+use hashbrown::HashMap;
+use rheostat_core::ids::{KeyspaceId, PartitionId, Place, ServerId};
+use rheostat_core::replica::{Outbox, ReplicaConfig};
+use rheostat_core::session::ClusterId;
+use rheostat_storage::DiskOptions;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+
+/// What a shard's thread starts with.
+pub(crate) struct Starting {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) flusher: Flusher,
+    /// The partitions that it serves, in every keyspace.
+    pub(crate) partitions: Vec<PartitionId>,
+    /// What the first shard does for all.
+    pub(crate) acceptors: Option<Acceptors>,
+    /// The nodes that this shard keeps the connections to.
+    pub(crate) peers: Vec<Arc<peer::Peer>>,
+    /// For connections to other nodes.
+    pub(crate) to_peer: Option<Arc<ClientConfig>>,
+}
+
+/// Listeners, and the certificates shown there.
+pub(crate) struct Acceptors {
+    pub(crate) resp: Option<TcpListener>,
+    pub(crate) resp_tls: Option<Arc<ServerConfig>>,
+    pub(crate) peer: Option<TcpListener>,
+    pub(crate) peer_tls: Option<Arc<ServerConfig>>,
+}
+
+/// Runs a shard until it is told to stop. `started` is told once its partitions are served, or why they cannot be.
+pub(crate) fn run(starting: Starting, started: oneshot::Sender<Result<(), String>>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = started.send(Err(format!("a shard's runtime cannot be started: {error}")));
+            return;
+        }
+    };
+    let local = LocalSet::new();
+    runtime.block_on(local.run_until(async move {
+        let Starting { shared, index, mailbox, flusher, partitions, acceptors, peers, to_peer } = starting;
+        let shard = match open(&shared, index, flusher, &partitions) {
+            Ok(shard) => Rc::new(RefCell::new(shard)),
+            Err(why) => {
+                let _ = started.send(Err(why));
+                return;
+            }
+        };
+        shard.borrow_mut().start_replicas();
+        for peer in peers {
+            tokio::task::spawn_local(peer::run(peer, shared.clone(), to_peer.clone()));
+        }
+        if let Some(acceptors) = acceptors
+            && let Err(error) = accept(&shard, &shared, acceptors)
+        {
+            let _ = started.send(Err(format!("a listener cannot be used: {error}")));
+            return;
+        }
+        // If nobody waits for the start any more, the node is being dropped and will say stop.
+        let _ = started.send(Ok(()));
+        turn::run(shard, mailbox).await;
+    }));
+}
+
+fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher, partitions: &[PartitionId]) -> Result<Shard, String> {
+    let mut replicas = Vec::new();
+    let mut lookup = vec![None; shared.keyspaces.len() * usize::from(shared.topology.partitions)];
+    for (number, keyspace) in shared.config.keyspaces.iter().enumerate() {
+        for partition in partitions {
+            let id = KeyspaceId(number as u16);
+            let at = number * usize::from(shared.topology.partitions) + usize::from(partition.0);
+            lookup[at] = Some(ReplicaIndex(replicas.len() as u32));
+            replicas.push(open_replica(shared, id, keyspace, *partition)?);
+        }
+    }
+    Ok(Shard {
+        shared: shared.clone(),
+        index,
+        replicas,
+        lookup,
+        outbox: Outbox::default(),
+        local: VecDeque::new(),
+        leaving: Vec::new(),
+        held: Vec::new(),
+        expected: HashMap::new(),
+        ready: Vec::new(),
+        connections: HashMap::new(),
+        flusher,
+        turn_wanted: false,
+        turn_waker: None,
+        counters: ShardCounters::default(),
+        memory_full: false,
+        scratch: Vec::new(),
+        stopping: false,
+    })
+}
+
+fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, partition: PartitionId) -> Result<Slot, String> {
+    let topology = &shared.topology;
+    let limits = &shared.config.limits;
+    let place = Place {
+        server: ServerId { dc: topology.here, partition },
+        data_centers: topology.data_centers.len() as u8,
+        partitions: topology.partitions,
+    };
+    let info = &shared.keyspaces[usize::from(id.0)];
+    let replica = ReplicaConfig {
+        durability: info.durability,
+        flush_interval_us: keyspace.flush_interval_ms * 1000,
+        link_flush_interval_us: keyspace.link_flush_interval_ms * 1000,
+        max_ahead_ms: limits.max_ahead_ms,
+        operation_timeout_us: limits.operation_timeout_ms * 1000,
+        max_waiting: limits.max_waiting,
+        history_ms: keyspace.history_ms,
+        // Different at each server and each start: what the protocol draws must not repeat.
+        seed: ClusterId::from_name(&format!("{} {} {}", topology.this().name, keyspace.name, partition)).0 ^ shared.clocks.physical_ms(),
+        ..ReplicaConfig::new(place, id)
+    };
+    let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != rheostat_core::store::Durability::Memory);
+    let folder = on_disk.map(|dir| dir.join(&keyspace.name).join(format!("p{partition}")));
+    let (server, recovered) = Build { keyspace, replica, folder, disk: DiskOptions::default() }.run()?;
+    for note in &recovered.notes {
+        tracing::warn!(keyspace = %keyspace.name, %partition, "{note}");
+    }
+    if recovered.replayed > 0 {
+        tracing::info!(keyspace = %keyspace.name, %partition, updates = recovered.replayed, "replayed the log");
+    }
+    Ok(Slot { keyspace: id, partition, server, next_tick_us: 0, touched: true, flushing: false, failed: false })
+}
+
+impl Shard {
+    fn start_replicas(&mut self) {
+        let now = self.now();
+        for index in 0..self.replicas.len() {
+            self.replicas[index].server.start(now, &mut self.outbox);
+            self.sort_outbox(ReplicaIndex(index as u32));
+        }
+        self.deliver_local(now);
+        self.want_turn();
+    }
+}
+
+/// Connections that have not said who they are: at most so many from other nodes at once.
+const GREETINGS: usize = 256;
+
+fn accept(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, acceptors: Acceptors) -> std::io::Result<()> {
+    let Acceptors { resp, resp_tls, peer, peer_tls } = acceptors;
+    if let Some(listener) = resp {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, address| {
+            tokio::task::spawn_local(connection::serve(shard, stream, address, resp_tls.clone()));
+        }));
+    }
+    if let Some(listener) = peer {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let open = Arc::new(AtomicUsize::new(0));
+        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, address| {
+            if open.load(Ordering::Relaxed) >= GREETINGS {
+                tracing::warn!(%address, "connection from another node refused: too many are open");
+                return;
+            }
+            let (open, tls) = (open.clone(), peer_tls.clone());
+            open.fetch_add(1, Ordering::Relaxed);
+            let shared = shard.borrow().shared.clone();
+            tokio::task::spawn_local(async move {
+                peer::accept::serve(shard, shared, stream, tls).await;
+                open.fetch_sub(1, Ordering::Relaxed);
+            });
+        }));
+    }
+    Ok(())
+}
+
+/// Accepts connections and deals them out to the shards in turn. `serve` runs on the shard's thread.
+async fn accept_loop(
+    listener: tokio::net::TcpListener,
+    shard: Rc<RefCell<Shard>>,
+    shared: Arc<Shared>,
+    serve: impl Fn(Rc<RefCell<Shard>>, TcpStream, SocketAddr) + Send + Sync + Clone + 'static,
+) {
+    let own = shard.borrow().index();
+    let mut stopping = shared.stopping.subscribe();
+    let mut next = 0;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.changed() => return,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, most likely: what is open may close.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let target = next % shared.shards.len();
+        next = target + 1;
+        if target == own {
+            serve(shard.clone(), stream, address);
+            continue;
+        }
+        // A stream belongs to the runtime that it was made in.
+        let Ok(stream) = stream.into_std() else { continue };
+        let serve = serve.clone();
+        shared.shards[target].control(Control::Run(Box::new(move |shard| match TcpStream::from_std(stream) {
+            Ok(stream) => serve(shard.clone(), stream, address),
+            Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
+        })));
+    }
+}

@@ -1,0 +1,278 @@
+//! The shard's own task: the mailbox, ticks, and what leaves once per turn.
+
+use super::mailbox::{Control, Mailbox, Message};
+use super::{Frame, Held, ReplicaIndex, Shard};
+use crate::connection::Connection;
+use crate::status::FailureKind;
+use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
+use rheostat_core::operation::{Failure, Outcome};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Messages taken out of the mailbox in one turn.
+const MESSAGES_PER_TURN: usize = 512;
+
+/// Between two looks at stalled connections, abandoned operations and memory, in microseconds.
+const SWEEP_US: u64 = 100_000;
+
+/// A turn that is due at once comes after at least this, in microseconds, so that others run in between.
+const SHORTEST_SLEEP_US: u64 = 50;
+
+/// Runs the shard until it is told to stop and everything is on disk.
+pub(super) async fn run(shard: Rc<RefCell<Shard>>, mut mailbox: Mailbox) {
+    let mut timer = pin!(sleep_until(Instant::now()));
+    let mut armed_us = 0;
+    let mut swept_us = 0;
+    let mut stop_by_us: Option<u64> = None;
+    // The turn writes for many connections: tokio's budget for one task would stop it in between.
+    tokio::task::unconstrained(poll_fn(|context| turn(&shard, &mut mailbox, timer.as_mut(), &mut armed_us, &mut swept_us, &mut stop_by_us, context))).await;
+    shard.borrow_mut().flush_all();
+}
+
+fn turn(
+    shard: &Rc<RefCell<Shard>>,
+    mailbox: &mut Mailbox,
+    mut timer: std::pin::Pin<&mut Sleep>,
+    armed_us: &mut u64,
+    swept_us: &mut u64,
+    stop_by_us: &mut Option<u64>,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    let mut this = shard.borrow_mut();
+    if !this.turn_waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+        this.turn_waker = Some(context.waker().clone());
+    }
+    this.turn_wanted = false;
+    let now = this.now();
+    while let Poll::Ready(Some(control)) = mailbox.control.poll_recv(context) {
+        match control {
+            Control::Run(task) => {
+                // It may want the shard.
+                drop(this);
+                task(shard);
+                this = shard.borrow_mut();
+            }
+            Control::Stop => {
+                this.stopping = true;
+                *stop_by_us = Some(now.monotonic_us + this.shared.config.limits.stop_timeout_ms * 1000);
+                this.wake_connections();
+            }
+            other => this.control(now, other),
+        }
+    }
+    let mut taken = 0;
+    while taken < MESSAGES_PER_TURN
+        && let Poll::Ready(Some(message)) = mailbox.messages.poll_recv(context)
+    {
+        mailbox.taken(&message);
+        taken += 1;
+        match message {
+            Message::Execute(execute) => this.take_execute(now, *execute),
+            Message::Frame(frame) => match this.find(frame.keyspace, frame.to) {
+                Some(replica) => this.receive(now, replica, frame.from, &frame.frame),
+                None => this.counters.frames_dropped += 1,
+            },
+        }
+    }
+    this.deliver_local(now);
+    this.tick(now);
+    this.deliver_local(now);
+    this.leave(now);
+    if now.monotonic_us >= *swept_us + SWEEP_US {
+        *swept_us = now.monotonic_us;
+        this.sweep(now);
+    }
+    if let Some(by_us) = *stop_by_us {
+        let idle = this.connections.is_empty() && this.expected.is_empty();
+        let flushing = this.replicas.iter().any(|slot| slot.flushing);
+        if (idle || now.monotonic_us >= by_us) && !flushing {
+            return Poll::Ready(());
+        }
+    }
+    if taken == MESSAGES_PER_TURN {
+        this.want_turn();
+    }
+    let due_us = this.due_us().min(*swept_us + SWEEP_US).max(now.monotonic_us + SHORTEST_SLEEP_US);
+    // A timer that is armed too early costs one turn; moving it later each time would cost more.
+    if *armed_us > due_us || *armed_us <= now.monotonic_us {
+        *armed_us = due_us;
+        timer.as_mut().reset(Instant::from_std(this.shared.clocks.instant(due_us)));
+    }
+    if timer.as_mut().poll(context).is_ready() {
+        *armed_us = 0;
+        this.want_turn();
+    }
+    Poll::Pending
+}
+
+impl Shard {
+    fn control(&mut self, now: Now, control: Control) {
+        match control {
+            Control::Connected { dc, partitions } => {
+                for index in 0..self.replicas.len() {
+                    let slot = &mut self.replicas[index];
+                    if partitions.contains(&slot.partition) {
+                        slot.server.connected(now, dc, &mut self.outbox);
+                        slot.touched = true;
+                        self.sort_outbox(ReplicaIndex(index as u32));
+                    }
+                }
+            }
+            Control::Flushed { replica, flushed, took_us } => {
+                self.counters.flushes += 1;
+                self.counters.flush_us.record(took_us, 1);
+                let slot = &mut self.replicas[replica.0 as usize];
+                if let Err(error) = &flushed {
+                    tracing::error!(partition = %slot.partition, keyspace = slot.keyspace.0, %error, "a flush to disk failed");
+                }
+                slot.flushing = false;
+                slot.server.end_flush(now, flushed, &mut self.outbox);
+                slot.touched = true;
+                self.sort_outbox(replica);
+            }
+            Control::Report(sender) => drop(sender.send(self.report())),
+            // Taken care of by the turn itself.
+            Control::Run(_) | Control::Stop => {}
+        }
+    }
+
+    fn tick(&mut self, now: Now) {
+        for index in 0..self.replicas.len() {
+            let slot = &mut self.replicas[index];
+            if slot.next_tick_us <= now.monotonic_us {
+                slot.server.tick(now, &mut self.outbox);
+                slot.touched = true;
+                self.sort_outbox(ReplicaIndex(index as u32));
+            }
+        }
+    }
+
+    /// What may leave: the logs to the operating system first, then frames, answers, replies; and the flushes that are due.
+    fn leave(&mut self, now: Now) {
+        let mut failed = false;
+        for slot in self.replicas.iter_mut().filter(|slot| slot.touched) {
+            slot.touched = false;
+            slot.server.write_through();
+            slot.next_tick_us = slot.server.next_tick_us();
+            if slot.server.failed() && !slot.failed {
+                slot.failed = true;
+                failed = true;
+                tracing::error!(partition = %slot.partition, keyspace = slot.keyspace.0, "the store has failed: the partition is not served any more");
+            }
+        }
+        for (keyspace, from, to, frame) in std::mem::take(&mut self.leaving) {
+            self.send_frame(now, keyspace, from, to, frame);
+        }
+        self.release_answers(failed);
+        self.release_replies(now, failed);
+        for index in 0..self.replicas.len() {
+            let slot = &mut self.replicas[index];
+            if let Some(job) = slot.server.poll_flush(now) {
+                slot.flushing = true;
+                self.flusher.flush(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
+            }
+        }
+    }
+
+    fn send_frame(&mut self, now: Now, keyspace: KeyspaceId, from: PartitionId, to: ServerId, frame: Vec<u8>) {
+        let topology = &self.shared.topology;
+        if to.dc.index() >= topology.data_centers.len() || to.partition.0 >= topology.partitions {
+            self.counters.frames_dropped += 1;
+            return;
+        }
+        let sent = match self.shared.local_shard(to.partition).filter(|_| to.dc == topology.here) {
+            Some(shard) => {
+                let from = ServerId { dc: topology.here, partition: from };
+                shard.send(Message::Frame(Frame { keyspace, from, to: to.partition, frame })).is_ok()
+            }
+            None => match self.shared.peer(topology.owner(to.dc, to.partition)) {
+                Some(peer) => peer.send_frame(now.monotonic_us, keyspace, from, to.partition, &frame),
+                None => false,
+            },
+        };
+        self.counters.frames_dropped += u64::from(!sent);
+    }
+
+    /// Answers to other shards and nodes. If a log could not be written, what they say may be lost: they are told of the failure instead.
+    fn release_answers(&mut self, failed: bool) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut kept = Vec::new();
+        for held in std::mem::take(&mut self.held) {
+            let server = &self.replicas[held.replica.0 as usize].server;
+            if failed && server.failed() {
+                let outcome = Outcome::Failed(Failure::Storage("the log could not be written".into()));
+                self.counters.failures[FailureKind::Storage as usize] += 1;
+                self.deliver(held.answer, outcome, held.session);
+            } else if held.after > server.durable() {
+                kept.push(held);
+            } else {
+                let Held { answer, outcome, session, .. } = held;
+                self.deliver(answer, outcome, session);
+            }
+        }
+        self.held.append(&mut kept);
+    }
+
+    fn release_replies(&mut self, now: Now, failed: bool) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.retain(|connection| connection.release(self, now, failed));
+        // Nothing registers while replies are released, so nothing is lost here.
+        std::mem::swap(&mut self.ready, &mut ready);
+    }
+
+    /// When the next turn is due without any input.
+    fn due_us(&self) -> u64 {
+        self.replicas.iter().map(|slot| slot.next_tick_us.min(slot.server.next_flush_us())).min().unwrap_or(u64::MAX)
+    }
+
+    /// Looks after what no message brings up.
+    fn sweep(&mut self, now: Now) {
+        let abandoned: Vec<_> = self.expected.iter().filter(|(_, answer)| answer.is_abandoned()).map(|(key, _)| *key).collect();
+        for (replica, op) in abandoned {
+            self.expected.remove(&(replica, op));
+            let slot = &mut self.replicas[replica.0 as usize];
+            slot.server.abandon(op);
+            slot.touched = true;
+        }
+        let bytes = self.replicas.iter().map(|slot| slot.server.status(now).store.memory_bytes).sum();
+        self.shared.memory[self.index].store(bytes, Ordering::Relaxed);
+        let limit = self.shared.config.limits.memory_bytes;
+        let all: u64 = self.shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        self.memory_full = limit > 0 && all > limit;
+        let connections: Vec<Rc<Connection>> = self.connections.values().cloned().collect();
+        for connection in connections {
+            connection.check_stalled(self, now);
+        }
+    }
+
+    fn wake_connections(&mut self) {
+        for connection in self.connections.values() {
+            connection.wake();
+        }
+    }
+
+    /// At the end: everything to disk, waiting for it.
+    fn flush_all(&mut self) {
+        let now = self.now();
+        self.leave(now);
+        // A flush is due at the end, whatever the interval says.
+        let last = Now { monotonic_us: u64::MAX / 2, ..now };
+        for slot in &mut self.replicas {
+            slot.server.write_through();
+            if let Some(job) = slot.server.poll_flush(last) {
+                slot.server.end_flush(last, job.run(), &mut self.outbox);
+            }
+        }
+        self.release_answers(false);
+    }
+}

@@ -1,0 +1,166 @@
+//! What all threads of a node share: identity, the ways to its shards and to other nodes, and the few switches that operators turn.
+
+use crate::access::Started;
+use crate::config::NodeConfig;
+use crate::keyspace::KeyspaceInfo;
+use crate::peer::Peer;
+use crate::shard::mailbox::{Answer, Execute, Message, ShardHandle};
+use crate::topology::{NodeId, Topology};
+use rheostat_core::DcId;
+use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
+use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::session::Session;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{oneshot, watch};
+
+/// The clocks of a node. All its shards read the same ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    epoch: Instant,
+    offset_ms: i64,
+}
+
+impl Clocks {
+    pub(crate) fn new(offset_ms: i64) -> Clocks {
+        Clocks { epoch: Instant::now(), offset_ms }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now { monotonic_us: self.monotonic_us(), physical_ms: self.physical_ms() }
+    }
+
+    pub(crate) fn monotonic_us(&self) -> u64 {
+        self.epoch.elapsed().as_micros() as u64
+    }
+
+    pub(crate) fn physical_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (since.as_millis() as u64).saturating_add_signed(self.offset_ms)
+    }
+
+    /// The instant at which the monotonic clock shows `us`.
+    pub(crate) fn instant(&self, us: u64) -> Instant {
+        self.epoch + std::time::Duration::from_micros(us)
+    }
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) config: NodeConfig,
+    pub(crate) topology: Topology,
+    pub(crate) keyspaces: Vec<KeyspaceInfo>,
+    pub(crate) clocks: Clocks,
+    pub(crate) shards: Vec<ShardHandle>,
+    /// By partition: the shard that serves it, if this node owns it.
+    pub(crate) shard_of: Vec<Option<u16>>,
+    /// By node: the connections to it, if this node talks to it.
+    pub(crate) peers: Vec<Option<Arc<Peer>>>,
+    paused: Mutex<BTreeSet<(DcId, DcId)>>,
+    /// Changes whenever the set of paused links does.
+    pub(crate) paused_changes: watch::Sender<u64>,
+    pub(crate) stopping: watch::Sender<bool>,
+    /// RESP connections open now.
+    pub(crate) connections: AtomicUsize,
+    pub(crate) next_client: AtomicU64,
+    /// By shard: bytes in memory at the last look.
+    pub(crate) memory: Vec<AtomicU64>,
+}
+
+/// Locks `mutex`. Nothing here panics while it holds a lock, and if something did, the data behind these locks is still whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pair(a: DcId, b: DcId) -> (DcId, DcId) {
+    (a.min(b), a.max(b))
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: NodeConfig,
+        topology: Topology,
+        keyspaces: Vec<KeyspaceInfo>,
+        clocks: Clocks,
+        shards: Vec<ShardHandle>,
+        shard_of: Vec<Option<u16>>,
+        peers: Vec<Option<Arc<Peer>>>,
+    ) -> Shared {
+        let memory = shards.iter().map(|_| AtomicU64::new(0)).collect();
+        Shared {
+            config,
+            topology,
+            keyspaces,
+            clocks,
+            shards,
+            shard_of,
+            peers,
+            paused: Mutex::new(BTreeSet::new()),
+            paused_changes: watch::Sender::new(0),
+            stopping: watch::Sender::new(false),
+            connections: AtomicUsize::new(0),
+            next_client: AtomicU64::new(1),
+            memory,
+        }
+    }
+
+    /// The shard that serves `partition`, if it is one of this node's.
+    pub(crate) fn local_shard(&self, partition: PartitionId) -> Option<&ShardHandle> {
+        let shard = (*self.shard_of.get(usize::from(partition.0))?)?;
+        self.shards.get(usize::from(shard))
+    }
+
+    /// The connections to `node`, if this node talks to it.
+    pub(crate) fn peer(&self, node: NodeId) -> Option<&Arc<Peer>> {
+        self.peers.get(node.index())?.as_ref()
+    }
+
+    /// Hands an operation to the shard or the node that serves it. What fails at once comes back as an outcome too.
+    pub(crate) fn start(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started {
+        let failed = |failure: Failure, session: Session| Started::Done(Outcome::Failed(failure), session);
+        if usize::from(keyspace.0) >= self.keyspaces.len() || partition.0 >= self.topology.partitions {
+            return failed(Failure::Refused(format!("there is no keyspace {} with a partition {partition}", keyspace.0)), session);
+        }
+        let fallback = session.clone();
+        let (sender, answer) = oneshot::channel();
+        let sender = Answer::Task(sender);
+        if let Some(shard) = self.local_shard(partition) {
+            let message = Message::Execute(Box::new(Execute { keyspace, partition, session, operation, answer: sender }));
+            if shard.send(message).is_err() {
+                return failed(Failure::Busy(format!("too much waits for partition {partition}")), fallback);
+            }
+        } else {
+            let Some(peer) = self.peer(self.topology.owner(self.topology.here, partition)) else {
+                return failed(Failure::Unreachable(partition), fallback);
+            };
+            if let Err(failure) = peer.forward(self.clocks.monotonic_us(), keyspace, partition, session, &operation, sender) {
+                return failed(failure, fallback);
+            }
+        }
+        Started::Waiting { answer, partition, fallback }
+    }
+
+    /// Whether nothing may pass between this data center and `dc`.
+    pub(crate) fn is_paused(&self, dc: DcId) -> bool {
+        dc != self.topology.here && lock(&self.paused).contains(&pair(self.topology.here, dc))
+    }
+
+    /// The paused pairs.
+    pub(crate) fn paused(&self) -> Vec<(DcId, DcId)> {
+        lock(&self.paused).iter().copied().collect()
+    }
+
+    /// Pauses or resumes the links between `a` and `b`; says whether that changed anything.
+    pub(crate) fn set_paused(&self, a: DcId, b: DcId, paused: bool) -> bool {
+        let changed = {
+            let mut set = lock(&self.paused);
+            if paused { set.insert(pair(a, b)) } else { set.remove(&pair(a, b)) }
+        };
+        if changed {
+            self.paused_changes.send_modify(|version| *version += 1);
+        }
+        changed
+    }
+}

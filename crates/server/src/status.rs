@@ -1,0 +1,276 @@
+//! What a node says about itself: for operators, metrics and tests.
+
+use crate::topology::NodeId;
+use rheostat_core::DcId;
+use rheostat_core::ids::KeyspaceId;
+use rheostat_core::operation::Level;
+use rheostat_core::replica::Status;
+
+/// A node at a glance.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: NodeId,
+    /// Since its start, in milliseconds.
+    pub uptime_ms: u64,
+    /// Its physical clock, in milliseconds since the Unix epoch.
+    pub physical_ms: u64,
+    /// RESP connections open now.
+    pub connections: usize,
+    /// Bytes of keys, values and metadata in memory, estimated, as of the last look some 100 ms ago.
+    pub memory_bytes: u64,
+    /// Its shards.
+    pub shards: Vec<ShardStatus>,
+    /// Its partition servers.
+    pub replicas: Vec<ReplicaStatus>,
+    /// Its connections to other nodes.
+    pub peers: Vec<PeerStatus>,
+    /// The pairs of data centers whose links are paused here.
+    pub paused: Vec<(DcId, DcId)>,
+}
+
+/// One partition server.
+#[derive(Clone, Debug)]
+pub struct ReplicaStatus {
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// The shard that serves it.
+    pub shard: usize,
+    /// The server itself says.
+    pub status: Status,
+}
+
+/// One shard. All numbers count from its start.
+#[derive(Clone, Debug, Default)]
+pub struct ShardStatus {
+    /// Its number.
+    pub shard: usize,
+    /// RESP connections open now.
+    pub connections: usize,
+    /// Its counters.
+    pub counters: ShardCounters,
+}
+
+/// What a shard counts.
+#[derive(Clone, Debug, Default)]
+pub struct ShardCounters {
+    /// RESP requests.
+    pub requests: u64,
+    /// RESP requests that were answered with an error.
+    pub errors: u64,
+    /// RESP bytes read.
+    pub bytes_read: u64,
+    /// RESP bytes written.
+    pub bytes_written: u64,
+    /// RESP connections accepted.
+    pub accepted: u64,
+    /// Clients disconnected because what they sent was not a request.
+    pub protocol_errors: u64,
+    /// Clients disconnected because they stalled: half a request, replies not read, no password.
+    pub stalled: u64,
+    /// Clients disconnected because they were idle.
+    pub idle: u64,
+    /// Wrong passwords.
+    pub wrong_passwords: u64,
+    /// Operations run here, by kind; see [`OperationKind`].
+    pub operations: [u64; OperationKind::COUNT],
+    /// Operations that failed, by cause; see [`FailureKind`].
+    pub failures: [u64; FailureKind::COUNT],
+    /// Reads served, by the level achieved ([`level_index`]).
+    pub reads: [u64; 2],
+    /// Reads served whose answer can be stale, by level: how stale, in milliseconds.
+    pub staleness_ms: [Histogram; 2],
+    /// Time from a request's arrival to its reply's departure inside this server, in microseconds, by the connection's level. Requests that
+    /// arrive together count with the time of the last.
+    pub latency_us: [Histogram; 2],
+    /// Operations that arrived from other shards, other nodes and gRPC.
+    pub operations_received: u64,
+    /// Frames to other partition servers that were dropped because a queue was full or no connection was there.
+    pub frames_dropped: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Duration of flushes, in microseconds.
+    pub flush_us: Histogram,
+}
+
+/// The index of `level` in lists by level.
+pub fn level_index(level: Level) -> usize {
+    match level {
+        Level::Eventual => 0,
+        Level::Causal => 1,
+    }
+}
+
+/// The kinds of operations that are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OperationKind {
+    /// Reads of one key.
+    Get,
+    /// Writes.
+    Put,
+    /// Reads that write.
+    Change,
+    /// Read-only transactions.
+    ReadTransaction,
+    /// Walks.
+    Scan,
+    /// Counts.
+    Count,
+    /// Waits for other data centers.
+    AwaitReplication,
+    /// Explanations.
+    Explain,
+}
+
+impl OperationKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 8;
+    /// All kinds, by index.
+    pub const ALL: [OperationKind; OperationKind::COUNT] = [
+        OperationKind::Get,
+        OperationKind::Put,
+        OperationKind::Change,
+        OperationKind::ReadTransaction,
+        OperationKind::Scan,
+        OperationKind::Count,
+        OperationKind::AwaitReplication,
+        OperationKind::Explain,
+    ];
+
+    /// The word in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OperationKind::Get => "get",
+            OperationKind::Put => "put",
+            OperationKind::Change => "change",
+            OperationKind::ReadTransaction => "read_transaction",
+            OperationKind::Scan => "scan",
+            OperationKind::Count => "count",
+            OperationKind::AwaitReplication => "await_replication",
+            OperationKind::Explain => "explain",
+        }
+    }
+}
+
+/// The kinds of failures that are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// A deadline passed.
+    Timeout,
+    /// Too much was under way.
+    Busy,
+    /// The session or the request did not belong here.
+    Refused,
+    /// The partition could not be reached.
+    Unreachable,
+    /// The store failed.
+    Storage,
+}
+
+impl FailureKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 5;
+    /// All kinds, by index.
+    pub const ALL: [FailureKind; FailureKind::COUNT] =
+        [FailureKind::Timeout, FailureKind::Busy, FailureKind::Refused, FailureKind::Unreachable, FailureKind::Storage];
+
+    /// The word in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FailureKind::Timeout => "timeout",
+            FailureKind::Busy => "busy",
+            FailureKind::Refused => "refused",
+            FailureKind::Unreachable => "unreachable",
+            FailureKind::Storage => "storage",
+        }
+    }
+}
+
+/// Counts by powers of two: bucket 0 counts zeros, bucket i values from 2^(i−1) up to 2^i − 1, the last everything above.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    /// The counts.
+    pub buckets: [u64; Histogram::BUCKETS],
+    /// The sum of all values.
+    pub sum: u64,
+}
+
+impl Histogram {
+    /// How many buckets there are.
+    pub const BUCKETS: usize = 32;
+
+    /// Counts `value`, `times` times.
+    #[inline]
+    pub fn record(&mut self, value: u64, times: u64) {
+        let bucket = (64 - value.leading_zeros() as usize).min(Histogram::BUCKETS - 1);
+        self.buckets[bucket] += times;
+        self.sum = self.sum.saturating_add(value.saturating_mul(times));
+    }
+
+    /// The greatest value that bucket `index` counts; `None` for the last one, which has no bound.
+    pub fn upper_bound(index: usize) -> Option<u64> {
+        (index + 1 < Histogram::BUCKETS).then(|| (1u64 << index) - 1)
+    }
+
+    /// How many values were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Adds what `other` counted.
+    pub fn add(&mut self, other: &Histogram) {
+        for (here, there) in self.buckets.iter_mut().zip(&other.buckets) {
+            *here += there;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+}
+
+/// The connections between this node and one other.
+#[derive(Clone, Debug)]
+pub struct PeerStatus {
+    /// The other node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Its data center.
+    pub dc: DcId,
+    /// Whether this node's connection to it is up.
+    pub connected: bool,
+    /// Whether its connection to this node is up.
+    pub accepted: bool,
+    /// Connections that this node has made to it since its start.
+    pub connects: u64,
+    /// Bytes that wait to be sent to it, those that wait for their emulated delay included.
+    pub queued_bytes: usize,
+    /// Frames sent.
+    pub frames_sent: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Frames received.
+    pub frames_received: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Frames dropped because there was no connection or no room.
+    pub frames_dropped: u64,
+    /// Operations of this node's clients that wait for it.
+    pub forwarded_waiting: usize,
+    /// Why the last connection failed or ended, if it is not up now.
+    pub last_error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_what_their_bounds_say() {
+        for value in [0u64, 1, 2, 3, 4, 7, 8, 1000, 1 << 29, (1 << 30) - 1, 1 << 30, u64::MAX] {
+            let mut histogram = Histogram::default();
+            histogram.record(value, 2);
+            let index = histogram.buckets.iter().position(|count| *count == 2).unwrap();
+            assert!(Histogram::upper_bound(index).is_none_or(|bound| value <= bound), "{value} in {index}");
+            assert!(index == 0 || Histogram::upper_bound(index - 1).is_some_and(|bound| value > bound), "{value} in {index}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The cluster as one node knows it: data centers, nodes, who owns which partition.
+
+use crate::config::NodeConfig;
+use rheostat_core::DcId;
+use rheostat_core::ids::PartitionId;
+use rheostat_core::session::ClusterId;
+use rheostat_core::slots;
+
+/// A node's number: its place in the list of members.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u16);
+
+impl NodeId {
+    /// As an index into lists by node.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// One node. Addresses are `host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Its number.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Its data center.
+    pub dc: DcId,
+    /// Where other nodes reach it.
+    pub peer: Option<String>,
+    /// Where Redis clients reach it.
+    pub resp: Option<String>,
+    /// Where gRPC clients reach it.
+    pub grpc: Option<String>,
+    /// Where its metrics are.
+    pub admin: Option<String>,
+    /// The partitions that it owns, in order.
+    pub partitions: Vec<PartitionId>,
+}
+
+/// The cluster.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Its name.
+    pub cluster: String,
+    /// Its identity, for session tokens and between nodes.
+    pub cluster_id: ClusterId,
+    /// The names of the data centers, by [`DcId`].
+    pub data_centers: Vec<String>,
+    /// Number of partitions.
+    pub partitions: u16,
+    /// All nodes, by [`NodeId`].
+    pub nodes: Vec<NodeInfo>,
+    /// This node.
+    pub node: NodeId,
+    /// This node's data center.
+    pub here: DcId,
+    /// By data center, by partition.
+    owners: Vec<Vec<NodeId>>,
+}
+
+impl Topology {
+    /// The cluster of a configuration that has been validated.
+    pub fn new(config: &NodeConfig) -> Topology {
+        let data_centers = config.data_center_names();
+        let dc_of = |name: &str| DcId(data_centers.iter().position(|other| other == name).unwrap_or_default() as u8);
+        let mut owners = vec![vec![NodeId(0); usize::from(config.partitions)]; data_centers.len()];
+        let mut nodes = Vec::new();
+        let mut node = NodeId(0);
+        for (index, member) in config.all_members().into_iter().enumerate() {
+            let id = NodeId(index as u16);
+            let dc = dc_of(&member.data_center);
+            let mut partitions = member.owned(config.partitions);
+            partitions.sort_unstable();
+            for partition in &partitions {
+                owners[dc.index()][usize::from(partition.0)] = id;
+            }
+            if member.name == config.node {
+                node = id;
+            }
+            nodes.push(NodeInfo { id, name: member.name, dc, peer: member.peer, resp: member.resp, grpc: member.grpc, admin: member.admin, partitions });
+        }
+        Topology {
+            cluster: config.cluster.clone(),
+            cluster_id: ClusterId::from_name(&config.cluster),
+            here: dc_of(&config.data_center),
+            data_centers,
+            partitions: config.partitions,
+            nodes,
+            node,
+            owners,
+        }
+    }
+
+    /// This node.
+    pub fn this(&self) -> &NodeInfo {
+        &self.nodes[self.node.index()]
+    }
+
+    /// The node that owns `partition` in data center `dc`; both must exist.
+    pub fn owner(&self, dc: DcId, partition: PartitionId) -> NodeId {
+        self.owners[dc.index()][usize::from(partition.0)]
+    }
+
+    /// The partition of `key`.
+    pub fn partition_of(&self, key: &[u8]) -> PartitionId {
+        slots::partition_of(key, self.partitions)
+    }
+
+    /// The data center called `name`.
+    pub fn dc_named(&self, name: &str) -> Option<DcId> {
+        self.data_centers.iter().position(|other| other == name).map(|index| DcId(index as u8))
+    }
+
+    /// The name of data center `dc`; `?` if there is none.
+    pub fn dc_name(&self, dc: DcId) -> &str {
+        self.data_centers.get(dc.index()).map_or("?", String::as_str)
+    }
+
+    /// The nodes of data center `dc`.
+    pub fn nodes_in(&self, dc: DcId) -> impl Iterator<Item = &NodeInfo> {
+        self.nodes.iter().filter(move |node| node.dc == dc)
+    }
+
+    /// Whether this node exchanges anything with `other`: they share a data center or a partition.
+    pub fn talks_to(&self, other: &NodeInfo) -> bool {
+        other.id != self.node && (other.dc == self.here || other.partitions.iter().any(|partition| self.this().partitions.contains(partition)))
+    }
+}
