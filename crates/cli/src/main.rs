@@ -1,3 +1,92 @@
 //! The `rheostat` command.
 
-fn main() {}
+mod bench;
+mod cluster;
+mod config;
+mod connection;
+mod ctl;
+mod date;
+mod demo;
+mod kv;
+mod logging;
+mod output;
+mod protocols;
+mod regions;
+mod serve;
+mod signal;
+mod table;
+mod tour;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A geo-replicated key-value store with a dial between consistency and latency.
+#[derive(Parser, Debug)]
+#[command(name = "rheostat", version, max_term_width = 120, after_help = EXAMPLES)]
+struct Arguments {
+    /// How log lines look. What is logged: the environment variable RHEOSTAT_LOG, as in RHEOSTAT_LOG=info,rheostat_server=debug
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    log_format: logging::Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  rheostat demo                                 three data centers on this machine; it says what to type next
+  rheostat serve --config examples/eu.toml      one node as a process of its own
+  rheostat ctl status                           nodes, links and lags of the demo's cluster
+  rheostat kv put greeting hello                write a key over gRPC
+
+Each command has its own help: rheostat help demo";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Start a cluster of several data centers in this process, with the delays between them emulated
+    Demo(demo::Arguments),
+    /// Run one node from a configuration file
+    Serve(serve::Arguments),
+    /// Look at a cluster and operate it
+    Ctl(ctl::Arguments),
+    /// Read and write keys over gRPC
+    Kv(kv::Arguments),
+    /// Measure: YCSB, visibility between data centers, the limit, Redis beside
+    Bench(bench::Arguments),
+    /// List the protocols that a keyspace can run
+    Protocols,
+    /// Print a configuration with every key, its default and what it does
+    Config,
+}
+
+/// Why a command failed, in words for the user.
+type Failure = String;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let default_log = match arguments.command {
+        Command::Serve(_) => "info",
+        _ => "warn",
+    };
+    let done = logging::start(arguments.log_format, default_log).and_then(|()| match arguments.command {
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Ctl(arguments) => block_on(ctl::run(arguments)),
+        Command::Kv(arguments) => block_on(kv::run(arguments)),
+        Command::Bench(arguments) => block_on(bench::run(arguments)),
+        Command::Protocols => protocols::run(),
+        Command::Config => config::run(),
+    });
+    match done {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("rheostat: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a command that only talks to servers.
+fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(command)
+}

@@ -197,7 +197,7 @@ macro_rules! metric {
 
 /// Every metric that a node offers.
 pub const METRICS: &[Metric] = &[
-    metric!("node_info", Gauge, &["cluster", "node", "data_center", "version"], "Always 1; the labels say which node this is.", |view, samples| {
+    metric!("node_info", Gauge, &["cluster", "node", "data_center", "release"], "Always 1; the labels say which node this is.", |view, samples| {
         let topology = view.topology;
         samples.add(&[&topology.cluster, &topology.this().name, topology.dc_name(topology.here), env!("CARGO_PKG_VERSION")], 1.0);
     }),
@@ -439,7 +439,7 @@ mod tests {
     fn what_the_status_says_is_rendered() {
         let text = rendered();
         for line in [
-            r#"rheostat_node_info{cluster="test \"quoted\"\\",node="a1",data_center="a",version="0.1.0"} 1"#,
+            r#"rheostat_node_info{cluster="test \"quoted\"\\",node="a1",data_center="a",release="0.1.0"} 1"#,
             "rheostat_uptime_seconds 1.5",
             r#"rheostat_operations_total{shard="0",operation="get"} 7"#,
             r#"rheostat_latency_seconds_bucket{level="causal",le="0.000063"} 0"#,

@@ -101,7 +101,7 @@ impl Admin for Service {
         });
         Ok(Response::new(v1::StatusResponse {
             topology: Some(convert::topology(&self.router)),
-            version: env!("CARGO_PKG_VERSION").to_string(),
+            release: env!("CARGO_PKG_VERSION").to_string(),
             physical_ms: status.physical_ms,
             replicas: status.replicas.iter().map(|one| replica(&self.router, one)).collect(),
             paused: paused.collect(),

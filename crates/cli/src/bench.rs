@@ -1,0 +1,134 @@
+//! `rheostat bench`.
+
+mod compare;
+mod limit;
+mod load;
+mod visibility;
+mod ycsb;
+
+use crate::cluster::{Cluster, Plan, Ports};
+use crate::output;
+use crate::regions::{self, RoundTrip};
+use crate::{Failure, date};
+use clap::{Args, Subcommand};
+use rheostat_bench::{Environment, Report, report};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tempfile::TempDir;
+
+const EXAMPLES: &str = "\
+Examples:
+  rheostat bench compare                                  SET and GET beside Redis, by redis-benchmark
+  rheostat bench visibility                               how long until a write is seen elsewhere, on the demo's links
+  rheostat bench ycsb a --records 100000                  YCSB's workload A, closed loop
+  rheostat bench ycsb b --rate 20000 --duration 30        workload B, open loop: 20000 requests per second whatever happens
+  rheostat bench ycsb c --resp 127.0.0.1:6379             the same load against any server that speaks RESP
+  rheostat bench limit                                    against a server that parses and answers without a store
+
+Where no servers are named, a cluster is started in this process, with its data in a temporary folder, and ended afterwards.
+Measure release builds: cargo run --release -- bench ...";
+
+/// Arguments of `bench`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Also write the result as JSON to this file
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// One of YCSB's core workloads, in a closed or an open loop
+    Ycsb(ycsb::Arguments),
+    /// Time from a write in one data center to its first sight in another, against the one-way delay
+    Visibility(visibility::Arguments),
+    /// The same load against a server that parses and answers without a store
+    Limit(limit::Arguments),
+    /// redis-benchmark against causal, eventual, Redis and the limit, in turn
+    Compare(compare::Arguments),
+}
+
+/// Runs `bench`.
+pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let json = arguments.json;
+    // Before the work: a result that cannot be written would be lost.
+    if let Some(file) = &json {
+        std::fs::write(file, "").map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
+    }
+    match arguments.command {
+        Command::Ycsb(arguments) => ycsb::run(arguments, json.as_deref()).await,
+        Command::Visibility(arguments) => visibility::run(arguments, json.as_deref()).await,
+        Command::Limit(arguments) => limit::run(arguments, json.as_deref()).await,
+        Command::Compare(arguments) => compare::run(arguments, json.as_deref()).await,
+    }
+}
+
+/// Prints a result, and writes it as JSON if asked.
+fn show<R: Report>(result: &R, json: Option<&Path>) -> Result<ExitCode, Failure> {
+    let commit = option_env!("RHEOSTAT_COMMIT").map(str::to_string);
+    let environment = Environment::read(without_passwords(std::env::args()), commit, date::now());
+    output::text(&report::text(&environment, result));
+    if let Some(file) = json {
+        std::fs::write(file, report::json(&environment, result)).map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A command line that can be shown.
+fn without_passwords(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut hide = false;
+    words
+        .map(|word| {
+            let shown = match word.split_once('=') {
+                _ if hide => "***".to_string(),
+                Some(("--password", _)) => "--password=***".to_string(),
+                _ => word.clone(),
+            };
+            hide = word == "--password";
+            shown
+        })
+        .collect()
+}
+
+/// A cluster that was started for one measurement.
+struct Own {
+    cluster: Cluster,
+    /// Deleted when this is dropped.
+    _folder: TempDir,
+}
+
+impl Own {
+    /// One node for each of `regions`, at free ports.
+    async fn start(regions: &[String], round_trips: Vec<RoundTrip>, partitions: u16) -> Result<Own, Failure> {
+        let folder = tempfile::Builder::new().prefix("rheostat-bench-").tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+        let plan = Plan { regions: regions.to_vec(), round_trips, jitter_ms: 0.0, partitions, data_dir: folder.path().to_path_buf() };
+        Ok(Own { cluster: Cluster::start(&plan, None).await?, _folder: folder })
+    }
+
+    /// One node with `partitions` partitions, alone.
+    async fn alone(partitions: u16) -> Result<Own, Failure> {
+        Own::start(&regions::names(1), Vec::new(), partitions).await
+    }
+
+    fn ports(&self) -> &[Ports] {
+        &self.cluster.ports
+    }
+
+    async fn end(self) {
+        self.cluster.end().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let words = ["rheostat", "--password", "secret", "--password=secret", "ycsb", "--seed=1"].map(str::to_string);
+        assert_eq!(without_passwords(words.into_iter()), ["rheostat", "--password", "***", "--password=***", "ycsb", "--seed=1"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! The options of a load.
+
+use clap::Args;
+use rheostat_bench::load::schedule::Arrivals;
+use rheostat_bench::load::{LoadOptions, Pacing};
+use rheostat_bench::target::Target;
+use rheostat_bench::target::resp::RespTarget;
+use rheostat_bench::workload::{CoreWorkload, RequestDistribution, Workload};
+use std::time::Duration;
+
+/// What is asked, and how fast.
+#[derive(Args, Debug)]
+pub struct Load {
+    /// Records that are loaded first [YCSB: recordcount]
+    #[arg(long, value_name = "N", default_value = "100000")]
+    records: u64,
+    /// Fields of a record [YCSB: fieldcount]
+    #[arg(long, value_name = "N", default_value = "10")]
+    fields: u32,
+    /// Bytes of a field [YCSB: fieldlength]
+    #[arg(long, value_name = "BYTES", default_value = "100")]
+    field_length: u32,
+    /// Which records are asked for: zipfian, uniform or latest [default: the workload's own]
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<RequestDistribution>,
+    /// Connections
+    #[arg(short, long, value_name = "N", default_value = "50")]
+    connections: usize,
+    /// Threads of the load generator
+    #[arg(long, value_name = "N", default_value = "1")]
+    threads: usize,
+    /// Closed loop: requests in one pipeline on each connection
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "rate")]
+    pipeline: usize,
+    /// Open loop: requests per second, over all connections
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Open loop: evenly spaced requests, instead of random gaps as from many independent users
+    #[arg(long, requires = "rate")]
+    even: bool,
+    /// Open loop: most requests under way on each connection
+    #[arg(long, value_name = "N", default_value = "64")]
+    in_flight: usize,
+    /// Seconds at the start that are not recorded
+    #[arg(long, value_name = "SECONDS", default_value = "1")]
+    warm_up: f64,
+    /// Seconds that are recorded
+    #[arg(short, long, value_name = "SECONDS", default_value = "10")]
+    duration: f64,
+    /// Recorded operations after which the load ends, if the duration has not ended it [YCSB: operationcount]
+    #[arg(long, value_name = "N")]
+    operations: Option<u64>,
+    /// The records are there already
+    #[arg(long)]
+    no_load: bool,
+    /// Seed of all choices
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+}
+
+impl Load {
+    /// The load of `workload` as asked. Errors: an option that cannot be.
+    pub fn options(&self, workload: CoreWorkload) -> Result<LoadOptions, String> {
+        let mut workload = Workload::core(workload);
+        workload.record_count = self.records;
+        workload.field_count = self.fields;
+        workload.field_length_bytes = self.field_length;
+        if let Some(distribution) = self.distribution {
+            workload.request_distribution = distribution;
+        }
+        let pacing = match self.rate {
+            None => Pacing::Closed { pipeline: self.pipeline },
+            Some(rate) => Pacing::Open { rate, arrivals: if self.even { Arrivals::Even } else { Arrivals::Poisson }, in_flight: self.in_flight },
+        };
+        let options = LoadOptions {
+            connections: self.connections,
+            threads: self.threads,
+            pacing,
+            warm_up: seconds("--warm-up", self.warm_up)?,
+            operations: self.operations,
+            duration: Some(seconds("--duration", self.duration)?),
+            load_records: !self.no_load,
+            seed: self.seed,
+            ..LoadOptions::new(workload)
+        };
+        options.check().map_err(|error| error.to_string())?;
+        Ok(options)
+    }
+}
+
+/// `value` seconds. Errors: not a length of time.
+pub fn seconds(option: &str, value: f64) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(value).map_err(|error| format!("{option} {value}: {error}"))
+}
+
+/// Which server.
+#[derive(Args, Debug)]
+pub struct Server {
+    /// Addresses of a server that speaks RESP, host:port; connections are spread over them [default: a node started for this]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    resp: Vec<String>,
+    /// The server's password
+    #[arg(long, requires = "resp", env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// What to SELECT: a number, or a keyspace's name
+    #[arg(short, long, value_name = "NAME")]
+    keyspace: Option<String>,
+    /// Partitions of the node that is started
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "resp", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub partitions: u16,
+}
+
+impl Server {
+    /// The server that was named, if one was.
+    pub fn named(&self) -> Option<Target> {
+        let first = self.resp.first()?;
+        let target = RespTarget { addresses: self.resp.clone(), password: self.password.clone(), ..RespTarget::new(first, first) };
+        Some(Target::Resp(RespTarget { keyspace: self.keyspace.clone(), ..target }))
+    }
+
+    /// The node at `port` of this machine.
+    pub fn own(&self, port: u16) -> Target {
+        let keyspace = self.keyspace.clone();
+        let name = format!("rheostat {}", keyspace.as_deref().unwrap_or("default"));
+        Target::Resp(RespTarget { keyspace, ..RespTarget::new(name, format!("127.0.0.1:{port}")) })
+    }
+}

@@ -1,0 +1,111 @@
+//! `rheostat ctl`: looking at a cluster and operating it.
+
+mod convergence;
+mod explain;
+mod link;
+mod status;
+
+use crate::Failure;
+use crate::connection::{Connection, Node};
+use clap::{Args, Subcommand};
+use rheostat_client::{Error, v1};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  rheostat ctl status                           the demo's nodes, partition servers and links
+  rheostat ctl -a 10.0.0.5:7401 status          another cluster; one address is enough, the other nodes are found
+  rheostat ctl explain photo                    every version of a key in every data center, and why it is visible or not
+  rheostat ctl pause-link us-east eu            cut a link on purpose
+  rheostat ctl resume-link us-east eu
+  rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)";
+
+/// Arguments of `ctl`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Nodes, partition servers, links and how far behind they are
+    Status,
+    /// A key's versions in every data center: timestamp, origin, dependencies, visible or why not
+    Explain(explain::Arguments),
+    /// Cut the link between two data centers until it is resumed
+    PauseLink(link::Arguments),
+    /// Let a paused link go on
+    ResumeLink(link::Arguments),
+    /// Whether everything written so far is in every data center, and how far behind each link is
+    Convergence(convergence::Arguments),
+}
+
+/// Runs `ctl`.
+pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let (topology, nodes) = arguments.connection.nodes().await?;
+    match arguments.command {
+        Command::Status => status::run(&topology, &nodes).await,
+        Command::Explain(explain) => explain::run(&explain, &topology, &nodes).await,
+        Command::PauseLink(link) => link::run(&link, true, &topology, &nodes).await,
+        Command::ResumeLink(link) => link::run(&link, false, &topology, &nodes).await,
+        Command::Convergence(convergence) => convergence::run(&convergence, &topology, &nodes).await,
+    }
+}
+
+/// What a node says of itself.
+async fn status_of(node: &Node) -> Result<v1::StatusResponse, Error> {
+    let client = node.client.as_ref().map_err(Clone::clone)?;
+    Ok(client.admin().status(client.request(v1::StatusRequest {})).await?.into_inner())
+}
+
+/// The status of every node, in the order of `nodes`, asked at the same time.
+async fn status_of_all(nodes: &[Node]) -> Vec<Result<v1::StatusResponse, Error>> {
+    let mut asking = tokio::task::JoinSet::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let node = Node { info: node.info.clone(), client: node.client.clone() };
+        asking.spawn(async move { (index, status_of(&node).await) });
+    }
+    let mut answers: Vec<Result<v1::StatusResponse, Error>> = nodes.iter().map(|_| Err(Error::Unreachable("no answer".into()))).collect();
+    while let Some(done) = asking.join_next().await {
+        if let Ok((index, answer)) = done {
+            answers[index] = answer;
+        }
+    }
+    answers
+}
+
+/// A timestamp as the integer that orders it.
+fn bits(at: Option<&v1::Timestamp>) -> u64 {
+    at.map_or(0, |at| at.millis << 16 | u64::from(at.counter))
+}
+
+/// How far `at` is behind `now_ms`, in milliseconds; `-` before the first word.
+fn behind(now_ms: u64, at: Option<&v1::Timestamp>) -> String {
+    match at {
+        Some(at) if at.millis > 0 => now_ms.saturating_sub(at.millis).to_string(),
+        _ => "-".to_string(),
+    }
+}
+
+/// A node of each data center that can be reached, with the data center's name; an error where there is none.
+fn one_of_each<'a>(topology: &'a v1::TopologyResponse, nodes: &'a [Node]) -> Vec<(&'a str, Result<&'a Node, String>)> {
+    let of = |name: &'a str| {
+        let mut there = nodes.iter().filter(|node| node.info.data_center == name).peekable();
+        if there.peek().is_none() {
+            return Err("no node of it is known".to_string());
+        }
+        let mut why = String::new();
+        for node in there {
+            match &node.client {
+                Ok(_) => return Ok(node),
+                Err(error) => why = format!("{}: {error}", node.info.name),
+            }
+        }
+        Err(why)
+    };
+    topology.data_centers.iter().map(|name| (name.as_str(), of(name))).collect()
+}

@@ -1,0 +1,128 @@
+//! `rheostat ctl convergence`.
+//!
+//! The claim is: everything written before the question is in every data center. It is checked by noting every partition server's clock first, and then
+//! waiting until each of its peers has received its updates up to there.
+
+use super::{behind, bits, one_of_each, status_of_all};
+use crate::Failure;
+use crate::connection::Node;
+use crate::output::{self, say};
+use crate::table::Table;
+use clap::Args;
+use rheostat_client::v1;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Arguments of `ctl convergence`.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// How long to wait, in seconds; 0 looks once
+    #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    wait: u64,
+    /// Also compare what the data centers show: number of keys, and a digest of all keys and versions. Walks over all data; equal only
+    /// when nothing is being written
+    #[arg(long)]
+    digest: bool,
+}
+
+/// A link: data center of the writer, data center of the receiver, keyspace, partition.
+type Link = (String, String, String, u32);
+
+/// What a link lacks.
+struct Lag {
+    /// The writer's clock when the question was asked.
+    target: u64,
+    received: u64,
+    behind_ms: String,
+}
+
+pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let asked_at = Instant::now();
+    let ends = asked_at + Duration::from_secs(arguments.wait);
+    let mut targets = BTreeMap::new();
+    for status in statuses(nodes).await? {
+        for replica in &status.replicas {
+            let place = (data_center(&status), replica.keyspace.clone(), replica.partition);
+            targets.insert(place, bits(replica.clock.as_ref()));
+        }
+    }
+    let (lags, converged) = loop {
+        let lags = look(&targets, &statuses(nodes).await?);
+        let expected = targets.len() * (topology.data_centers.len() - 1);
+        if lags.len() != expected {
+            return Err(format!("{} links should be there, {} are: partition servers do not answer", expected, lags.len()));
+        }
+        let converged = lags.values().all(|lag| lag.received >= lag.target);
+        if converged || Instant::now() + PAUSE >= ends {
+            break (lags, converged);
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
+    let mut table = Table::new(["from", "to", "keyspace", "partition", "behind, ms", "has all"]);
+    for ((from, to, keyspace, partition), lag) in &lags {
+        let has_all = if lag.received >= lag.target { "yes" } else { "no" };
+        table.row([from.clone(), to.clone(), keyspace.clone(), partition.to_string(), lag.behind_ms.clone(), has_all.to_string()]);
+    }
+    output::text(&table.text(0));
+    let waited_ms = asked_at.elapsed().as_millis();
+    match converged {
+        true => say!("converged: after {waited_ms} ms, everything written before the question is in every data center"),
+        false => say!("not converged after {waited_ms} ms: see the links without `yes`"),
+    }
+    let same = !arguments.digest || digests(topology, nodes).await?;
+    Ok(if converged && same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The status of every node. Errors: a node that does not answer, since without it nothing can be claimed.
+async fn statuses(nodes: &[Node]) -> Result<Vec<v1::StatusResponse>, Failure> {
+    let answers = status_of_all(nodes).await;
+    nodes.iter().zip(answers).map(|(node, answer)| answer.map_err(|error| format!("node {} does not answer: {error}", node.info.name))).collect()
+}
+
+fn data_center(status: &v1::StatusResponse) -> String {
+    status.topology.as_ref().map_or_else(String::new, |topology| topology.data_center.clone())
+}
+
+fn look(targets: &BTreeMap<(String, String, u32), u64>, statuses: &[v1::StatusResponse]) -> BTreeMap<Link, Lag> {
+    let mut lags = BTreeMap::new();
+    for status in statuses {
+        let here = data_center(status);
+        for replica in &status.replicas {
+            for link in &replica.links {
+                let writer = (link.data_center.clone(), replica.keyspace.clone(), replica.partition);
+                let Some(target) = targets.get(&writer) else { continue };
+                let lag =
+                    Lag { target: *target, received: bits(link.received.as_ref()), behind_ms: behind(status.physical_ms, link.received.as_ref()) };
+                lags.insert((link.data_center.clone(), here.clone(), replica.keyspace.clone(), replica.partition), lag);
+            }
+        }
+    }
+    lags
+}
+
+/// Prints what every data center shows; says whether all show the same.
+async fn digests(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<bool, Failure> {
+    let mut same = true;
+    let mut table = Table::new(["keyspace", "data center", "keys", "digest"]);
+    for keyspace in &topology.keyspaces {
+        let mut first: Option<Vec<v1::PartitionDigest>> = None;
+        for (data_center, node) in one_of_each(topology, nodes) {
+            let client = node.and_then(|node| node.client.as_ref().map_err(ToString::to_string));
+            let client = client.map_err(|why| format!("data center {data_center}: {why}"))?;
+            let request = v1::DigestRequest { keyspace: keyspace.name.clone(), level: v1::Level::Unspecified.into() };
+            let answer = client.admin().digest(client.request(request)).await;
+            let answer = answer.map_err(|status| format!("data center {data_center}: {}", rheostat_client::Error::from(status)))?.into_inner();
+            let (keys, digest) = answer.partitions.iter().fold((0, 0), |(keys, digest), one| (keys + one.keys, digest ^ one.digest));
+            table.row([keyspace.name.clone(), data_center.to_string(), keys.to_string(), format!("{digest:016x}")]);
+            same &= *first.get_or_insert_with(|| answer.partitions.clone()) == answer.partitions;
+        }
+    }
+    say!();
+    output::text(&table.text(0));
+    say!("{}", if same { "every data center shows the same" } else { "the data centers do not show the same" });
+    Ok(same)
+}

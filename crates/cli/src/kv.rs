@@ -1,0 +1,142 @@
+//! `rheostat kv`: reading and writing keys over gRPC.
+
+use crate::Failure;
+use crate::connection::Connection;
+use crate::output::say;
+use crate::table::printable;
+use clap::{Args, Subcommand};
+use rheostat_client::{Error, Level, Put, Read, Session};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  rheostat kv put greeting hello
+  rheostat kv get greeting
+  rheostat kv -a 127.0.0.1:7411 get greeting            the same key in the demo's second data center
+  rheostat kv --level eventual mget greeting farewell   whatever has arrived
+  rheostat kv --show-session put a 1                    prints the session's token to standard error;
+  rheostat kv -a 127.0.0.1:7411 --session TOKEN get a   with it, a read elsewhere never misses that write
+
+The exit code is 0, or 1 when a key that was asked for is absent or the operation failed.";
+
+/// Arguments of `kv`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    connection: Connection,
+    /// The keyspace, by name or number
+    #[arg(short, long, default_value = "0")]
+    keyspace: String,
+    /// The level that reads ask for: eventual or causal [default: the keyspace's own]
+    #[arg(short, long, value_parser = level)]
+    level: Option<Level>,
+    /// The token of the session to go on with
+    #[arg(short, long, default_value = "", value_name = "TOKEN")]
+    session: String,
+    /// Print the session's token to standard error afterwards
+    #[arg(long)]
+    show_session: bool,
+    /// Print version, level and staleness bound to standard error
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(subcommand)]
+    operation: Operation,
+}
+
+#[derive(Subcommand, Debug)]
+enum Operation {
+    /// Print a key's value
+    Get {
+        /// The key
+        key: String,
+    },
+    /// Write a key
+    Put {
+        /// The key
+        key: String,
+        /// The value
+        value: String,
+        /// The value expires after so many milliseconds
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+        expires_after_ms: Option<u64>,
+    },
+    /// Delete keys
+    Del {
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// Print the values of several keys from one snapshot
+    Mget {
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+}
+
+fn level(name: &str) -> Result<Level, String> {
+    Level::from_name(name).ok_or_else(|| "the levels are: eventual, causal".to_string())
+}
+
+/// Runs `kv`.
+pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let client = arguments.connection.client().await?;
+    let mut session = client.resume(arguments.keyspace.clone(), arguments.session.clone());
+    session.set_level(arguments.level);
+    let all_there = operate(&arguments, &mut session).await.map_err(|error| error.to_string())?;
+    if arguments.show_session {
+        eprintln!("{}", session.token());
+    }
+    Ok(if all_there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the operation; says whether every key was there.
+async fn operate(arguments: &Arguments, session: &mut Session) -> Result<bool, Error> {
+    match &arguments.operation {
+        Operation::Get { key } => {
+            let read = session.get(key.clone()).await?;
+            describe(arguments, key, &read);
+            if let Some(value) = &read.value {
+                // The value as it is, so that it can be piped.
+                let mut out = std::io::stdout().lock();
+                // A reader that has gone away has what it wanted.
+                let _ = out.write_all(value).and_then(|()| out.write_all(b"\n"));
+            }
+            Ok(read.value.is_some())
+        }
+        Operation::Put { key, value, expires_after_ms } => {
+            let put = Put { expires_after: expires_after_ms.map(Duration::from_millis), ..Put::new(key.clone(), value.clone()) };
+            let version = session.put_item(put).await?;
+            say!("{version}");
+            Ok(true)
+        }
+        Operation::Del { keys } => {
+            let mut all = true;
+            for key in keys {
+                let deleted = session.delete(key.clone()).await?;
+                say!("{key}: {}", if deleted.existed { "deleted" } else { "was not there" });
+                all &= deleted.existed;
+            }
+            Ok(all)
+        }
+        Operation::Mget { keys } => {
+            let many = session.read_transaction(keys.iter().cloned()).await?;
+            for (key, read) in keys.iter().zip(&many.reads) {
+                describe(arguments, key, read);
+                say!("{key}: {}", read.value.as_deref().map_or("(absent)".to_string(), printable));
+            }
+            Ok(many.reads.iter().all(|read| read.value.is_some()))
+        }
+    }
+}
+
+fn describe(arguments: &Arguments, key: &str, read: &Read) {
+    if arguments.verbose {
+        let version = read.version.as_ref().map_or("no version".to_string(), |version| format!("version {version}"));
+        let staleness = read.staleness_ms.map_or("staleness not bounded".to_string(), |ms| format!("at most {ms} ms stale"));
+        eprintln!("{key}: {version}, level {}, {staleness}", read.level.name());
+    }
+}

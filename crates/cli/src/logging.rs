@@ -1,0 +1,29 @@
+//! Logs to standard error.
+
+use clap::ValueEnum;
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object for each line.
+    Json,
+}
+
+/// Starts logging. What is logged: the environment variable RHEOSTAT_LOG (as in `info,rheostat_server=debug`), else `default`.
+///
+/// # Errors
+/// RHEOSTAT_LOG is malformed, in words for the user.
+pub fn start(format: Format, default: &str) -> Result<(), String> {
+    let wanted = std::env::var("RHEOSTAT_LOG").unwrap_or_else(|_| default.to_string());
+    let filter = EnvFilter::try_new(&wanted).map_err(|error| format!("RHEOSTAT_LOG=`{wanted}` is malformed: {error}"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match format {
+        Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        Format::Json => builder.json().try_init(),
+    };
+    started.map_err(|error| error.to_string())
+}
