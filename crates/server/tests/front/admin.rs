@@ -1,0 +1,97 @@
+//! The admin port, spoken to byte by byte.
+
+use crate::{alone, secured};
+use rheostat_server::node::Node;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Sends `request` and reads until the server closes.
+async fn send(node: &Node, request: &str) -> String {
+    let mut stream = TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+async fn get(node: &Node, path: &str, header: &str) -> String {
+    send(node, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n")).await
+}
+
+#[tokio::test]
+async fn metrics_health_and_readiness_are_served() {
+    let node = Node::start(alone("admin")).await.unwrap();
+    let mut session = crate::client(&node).await.session("default");
+    session.put("k", "v").await.unwrap();
+    session.get("k").await.unwrap();
+    let metrics = get(&node, "/metrics", "").await;
+    assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+    assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
+    assert!(metrics.contains(r#"rheostat_node_info{cluster="admin",node="a1",data_center="a""#), "{metrics}");
+    let written = metrics.lines().filter(|line| line.starts_with("rheostat_updates_written_total{keyspace=\"default\""));
+    assert_eq!(written.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>(), 1, "{metrics}");
+    for (path, body) in [("/health", "ok\n"), ("/ready", "ready\n")] {
+        let answer = get(&node, path, "").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(body), "{answer}");
+    }
+    assert!(get(&node, "/", "").await.starts_with("HTTP/1.1 404"));
+    assert!(get(&node, "/metrics/..", "").await.starts_with("HTTP/1.1 404"));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn metrics_need_the_password_and_health_does_not() {
+    let node = Node::start(secured(alone("admin"), "secret")).await.unwrap();
+    for wrong in ["", "authorization: Bearer wrong\r\n", "authorization: secret\r\n"] {
+        assert!(get(&node, "/metrics", wrong).await.starts_with("HTTP/1.1 401"), "{wrong}");
+    }
+    assert!(get(&node, "/metrics", "authorization: Bearer secret\r\n").await.starts_with("HTTP/1.1 200"));
+    assert!(get(&node, "/health", "").await.starts_with("HTTP/1.1 200"));
+    assert!(get(&node, "/ready", "").await.starts_with("HTTP/1.1 200"));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_not_a_request_is_answered_or_closed() {
+    let node = Node::start(alone("admin")).await.unwrap();
+    assert!(send(&node, "POST /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await.starts_with("HTTP/1.1 405"));
+    assert!(send(&node, "\x16\x03\x01 nonsense\r\n\r\n").await.starts_with("HTTP/1.1 400"));
+    let long = format!("GET /metrics HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(100_000));
+    let mut stream = TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap();
+    // The server may close before all of it is sent.
+    let _ = stream.write_all(long.as_bytes()).await;
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer).await;
+    assert!(read.is_err() || answer.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&answer));
+    assert!(get(&node, "/health", "").await.starts_with("HTTP/1.1 200"));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_keep_others_out_for_long_nor_the_node_from_ending() {
+    let node = Node::start(alone("admin")).await.unwrap();
+    let address = node.addresses().admin.unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..80 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // Half a request. Beyond the limit of connections, it meets a closed one.
+        let _ = stream.write_all(b"GET /hea").await;
+        idle.push(stream);
+    }
+    // Those that were taken in lose patience with their clients.
+    let answered = async {
+        loop {
+            if let Ok(mut stream) = TcpStream::connect(address).await {
+                let sent = stream.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+                let mut answer = String::new();
+                if sent.is_ok() && stream.read_to_string(&mut answer).await.is_ok() && answer.starts_with("HTTP/1.1 200") {
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), answered).await.expect("no place became free");
+    node.shutdown().await;
+}

@@ -1,0 +1,357 @@
+//! gRPC through the client library, and past it where the library would not send such a request.
+
+use crate::{alone, client, grpc_address, options, pair, secured};
+use rheostat_client::{Client, Error, Level, Options, Put, v1};
+use rheostat_server::node::Node;
+use std::time::Duration;
+use tonic::Code;
+use tonic::transport::Channel;
+use v1::store_client::StoreClient;
+
+async fn raw(node: &Node) -> StoreClient<Channel> {
+    StoreClient::connect(format!("http://{}", grpc_address(node))).await.unwrap()
+}
+
+fn context(keyspace: &str, session: &str) -> Option<v1::Context> {
+    Some(v1::Context { keyspace: keyspace.into(), session: session.into(), deadline_ms: 0 })
+}
+
+fn get(keyspace: &str, session: &str, level: i32) -> v1::GetRequest {
+    v1::GetRequest { context: context(keyspace, session), key: "k".into(), level }
+}
+
+fn item(key: &str) -> v1::Item {
+    v1::Item { key: key.to_string().into(), value: Some("v".into()), expiry: None }
+}
+
+#[tokio::test]
+async fn what_is_written_is_read_and_deleted() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let client = client(&node).await;
+    for keyspace in ["default", "eventual", "0", "1", ""] {
+        let mut session = client.session(keyspace);
+        assert_eq!(session.get("nothing").await.unwrap().value, None);
+        let version = session.put("key", "value").await.unwrap();
+        assert_eq!(version.origin, "a");
+        let read = session.get("key").await.unwrap();
+        assert_eq!((read.value.as_deref(), read.version, read.expires_ms), (Some(&b"value"[..]), Some(version.clone()), 0));
+        assert_eq!(read.staleness_ms, Some(0), "there is no other data center");
+        let deleted = session.delete("key").await.unwrap();
+        assert!(deleted.existed && deleted.version.unwrap() > version);
+        assert_eq!(session.get("key").await.unwrap().value, None);
+        assert!(!session.delete("key").await.unwrap().existed);
+    }
+    assert_eq!(client.session("default").get("x").await.unwrap().level, Level::Causal);
+    assert_eq!(client.session("eventual").get("x").await.unwrap().level, Level::Eventual);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn values_are_bytes_and_expire() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let mut session = client(&node).await.session("default");
+    let bytes: Vec<u8> = (0..=255).collect();
+    session.put(bytes.clone(), bytes.clone()).await.unwrap();
+    assert_eq!(session.get(bytes.clone()).await.unwrap().value.unwrap(), bytes);
+    session.put("", "").await.unwrap();
+    assert_eq!(session.get("").await.unwrap().value.unwrap(), "");
+
+    session.put_item(Put { expires_after: Some(Duration::from_millis(1)), ..Put::new("soon", "gone") }).await.unwrap();
+    session.put_item(Put { expires_after: Some(Duration::from_secs(3600)), ..Put::new("later", "gone") }).await.unwrap();
+    while session.get("soon").await.unwrap().value.is_some() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let later = session.get("later").await.unwrap();
+    assert!(later.value.is_some() && later.expires_ms > later.version.unwrap().millis);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn several_keys_are_written_together_and_read_from_one_snapshot() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let mut session = client(&node).await.session("default");
+    let version = session.put_many([Put::new("{t}a", "1"), Put::new("{t}b", "2")]).await.unwrap();
+    session.put("elsewhere", "3").await.unwrap();
+    let many = session.read_transaction(["{t}b", "missing", "{t}a", "elsewhere"]).await.unwrap();
+    let values: Vec<Option<&[u8]>> = many.reads.iter().map(|read| read.value.as_deref()).collect();
+    assert_eq!(values, [Some(&b"2"[..]), None, Some(b"1"), Some(b"3")]);
+    assert_eq!(many.reads[0].version, Some(version));
+    assert_eq!(many.level, Level::Causal);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_token_that_does_not_belong_is_refused_with_the_reason() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let stranger = Node::start(alone("elsewhere")).await.unwrap();
+    let (client, other) = (client(&node).await, crate::client(&stranger).await);
+    let token = |client: &Client, keyspace: &str| {
+        let mut session = client.session(keyspace);
+        async move {
+            session.put("k", "v").await.unwrap();
+            session.token().to_string()
+        }
+    };
+    let ours = token(&client, "default").await;
+    let altered = format!("{}0", &ours[..ours.len() - 1]);
+    let altered = if altered == ours { format!("{}1", &ours[..ours.len() - 1]) } else { altered };
+    let long = "rheo-".to_string() + &"0".repeat(100_000);
+    let cases = [
+        (token(&other, "default").await, "another cluster"),
+        (token(&client, "eventual").await, "keyspace 1"),
+        (altered, "damaged"),
+        (ours[..ours.len() / 2].to_string(), "damaged"),
+        ("nonsense".to_string(), "not a session token"),
+        (long, "too long"),
+    ];
+    let mut raw = raw(&node).await;
+    for (token, reason) in cases {
+        let status = raw.get(get("default", &token, 0)).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        assert!(status.message().contains(reason), "{reason}: {status}");
+        let error = client.resume("default", token.clone()).put("k", "v").await.unwrap_err();
+        assert!(matches!(&error, Error::Refused(text) if text.contains(reason)), "{error}");
+        let mut session = client.resume("default", ours.clone());
+        assert!(session.merge(token).await.is_err());
+        assert_eq!(session.token(), ours, "a merge that failed changes nothing");
+    }
+    assert!(client.resume("default", ours).get("k").await.is_ok());
+    node.shutdown().await;
+    stranger.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_malformed_request_is_refused_with_the_reason() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let mut raw = raw(&node).await;
+    let refused = |status: tonic::Status, code: Code, reason: &str| {
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(reason), "{reason}: {status}");
+    };
+    refused(raw.get(get("nowhere", "", 0)).await.unwrap_err(), Code::NotFound, "there are: default, eventual");
+    refused(raw.get(get("2", "", 0)).await.unwrap_err(), Code::NotFound, "`2`");
+    refused(raw.get(get("default", "", 99)).await.unwrap_err(), Code::InvalidArgument, "no level 99");
+    let causal = v1::Level::Causal.into();
+    refused(raw.get(get("eventual", "", causal)).await.unwrap_err(), Code::FailedPrecondition, "protocol eventual");
+    assert!(raw.get(get("default", "", causal)).await.is_ok());
+
+    let put = |item| v1::PutRequest { context: None, item };
+    refused(raw.put(put(None)).await.unwrap_err(), Code::InvalidArgument, "`item` is missing");
+    let expiring = |value: Option<&'static str>, at| v1::Item { value: value.map(Into::into), expiry: Some(at), ..item("k") };
+    let never = v1::item::Expiry::ExpiresAtMs(0);
+    refused(raw.put(put(Some(expiring(Some("v"), never)))).await.unwrap_err(), Code::InvalidArgument, "expiry of 0");
+    let soon = v1::item::Expiry::ExpiresAfterMs(5);
+    refused(raw.put(put(Some(expiring(None, soon)))).await.unwrap_err(), Code::InvalidArgument, "a deletion does not expire");
+
+    let many = |keys: &[&str]| v1::PutManyRequest { context: None, items: keys.iter().map(|key| item(key)).collect() };
+    refused(raw.put_many(many(&[])).await.unwrap_err(), Code::InvalidArgument, "nothing to write");
+    refused(raw.put_many(many(&["{t}a", "{t}b", "{t}a"])).await.unwrap_err(), Code::InvalidArgument, "same key twice");
+    refused(raw.put_many(many(&["foo", "b"])).await.unwrap_err(), Code::InvalidArgument, "different partitions");
+
+    let read = |keys: &[&str]| v1::ReadTransactionRequest { context: None, keys: keys.iter().map(|key| key.to_string().into()).collect(), level: 0 };
+    refused(raw.read_transaction(read(&[])).await.unwrap_err(), Code::InvalidArgument, "no keys");
+    assert_eq!(raw.read_transaction(read(&["k", "k"])).await.unwrap().into_inner().reads.len(), 2);
+    let merge = v1::MergeSessionsRequest { keyspace: String::new(), sessions: Vec::new() };
+    refused(raw.merge_sessions(merge).await.unwrap_err(), Code::InvalidArgument, "no session");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn too_large_a_request_is_refused_and_too_many_arguments_are() {
+    let mut config = alone("grpc");
+    config.limits.max_request_bytes = 1 << 20;
+    config.limits.max_arguments = 100;
+    let node = Node::start(config).await.unwrap();
+    let mut session = client(&node).await.session("default");
+    let error = session.put("k", vec![0; 2 << 20]).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused(text) if text.contains("too large")), "{error}");
+    let keys: Vec<String> = (0..101).map(|number| format!("{{t}}{number}")).collect();
+    let error = session.read_transaction(keys.clone()).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused(text) if text.contains("more than the limit of 100")), "{error}");
+    let error = session.put_many(keys.iter().map(|key| Put::new(key.clone(), "v"))).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused(text) if text.contains("more than the limit of 100")), "{error}");
+    // Each fits, and all together do not.
+    for key in &keys[..3] {
+        session.put(key.clone(), vec![7; 500 << 10]).await.unwrap();
+    }
+    let error = session.read_transaction(keys[..3].to_vec()).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused(text) if text.contains("too large")), "{error}");
+    assert!(session.get(keys[0].clone()).await.is_ok(), "the connection still serves");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_password_is_needed_for_all_but_health() {
+    let node = Node::start(secured(alone("grpc"), "open sesame")).await.unwrap();
+    let connect = |password: Option<&str>| Client::connect_with(Options { password: password.map(Into::into), ..options(&node) });
+    for wrong in [None, Some("open"), Some("")] {
+        assert!(matches!(connect(wrong).await, Err(Error::Unauthenticated(_))), "{wrong:?}");
+    }
+    assert!(matches!(connect(Some("line\nfeed")).await, Err(Error::Refused(_))));
+    let client = connect(Some("open sesame")).await.unwrap();
+    client.session("default").put("k", "v").await.unwrap();
+    assert!(client.admin().status(client.request(v1::StatusRequest {})).await.is_ok());
+
+    let mut raw = raw(&node).await;
+    assert_eq!(raw.get(get("default", "", 0)).await.unwrap_err().code(), Code::Unauthenticated);
+    let channel = Channel::from_shared(format!("http://{}", grpc_address(&node))).unwrap().connect().await.unwrap();
+    let status = v1::admin_client::AdminClient::new(channel.clone()).status(v1::StatusRequest {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
+    let check = tonic_health::pb::HealthCheckRequest { service: "rheostat.v1.Store".into() };
+    assert_eq!(health.check(check).await.unwrap().into_inner().status(), tonic_health::ServingStatus::Serving.into());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn reflection_names_the_services() {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let channel = Channel::from_shared(format!("http://{}", grpc_address(&node))).unwrap().connect().await.unwrap();
+    let mut reflection = ServerReflectionClient::new(channel);
+    let list = ServerReflectionRequest { host: String::new(), message_request: Some(MessageRequest::ListServices(String::new())) };
+    let mut answers = reflection.server_reflection_info(tokio_stream::once(list)).await.unwrap().into_inner();
+    let Some(MessageResponse::ListServicesResponse(services)) = answers.message().await.unwrap().unwrap().message_response else {
+        panic!("not a list of services");
+    };
+    let names: Vec<&str> = services.service.iter().map(|service| service.name.as_str()).collect();
+    assert!(names.contains(&"rheostat.v1.Store") && names.contains(&"rheostat.v1.Admin"), "{names:?}");
+    drop(answers);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_travels_and_never_sees_less() {
+    let [here, there] = pair("grpc").await;
+    let (near, far) = (client(&here).await, client(&there).await);
+    let mut session = near.session("default");
+    for round in 0..20 {
+        let value = format!("{round}");
+        session.put("travel", value.clone()).await.unwrap();
+        let mut travelled = far.resume("default", session.token());
+        assert_eq!(travelled.get("travel").await.unwrap().value.unwrap(), value);
+        travelled.put("travel", format!("{value} back")).await.unwrap();
+        session.merge(travelled.token()).await.unwrap();
+        assert_eq!(session.get("travel").await.unwrap().value.unwrap(), format!("{value} back"));
+    }
+    here.shutdown().await;
+    there.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_read_that_cannot_be_served_in_time_says_so_and_a_paused_link_resumes() {
+    let [here, there] = pair("grpc").await;
+    let (near, far) = (client(&here).await, client(&there).await);
+    let link = || v1::LinkRequest { data_center: "a".into(), other: "b".into() };
+    assert!(near.admin().pause_link(near.request(link())).await.unwrap().into_inner().changed);
+    assert!(!near.admin().pause_link(near.request(link())).await.unwrap().into_inner().changed);
+    let status = near.admin().status(near.request(v1::StatusRequest {})).await.unwrap().into_inner();
+    assert_eq!(status.paused, [link()]);
+
+    let mut session = near.session("default");
+    session.put("cut", "off").await.unwrap();
+    let impatient = Client::connect_with(Options { deadline: Duration::from_millis(300), ..options(&there) }).await.unwrap();
+    let error = impatient.resume("default", session.token()).get("cut").await.unwrap_err();
+    assert!(matches!(&error, Error::Timeout(_)), "{error}");
+    assert_eq!(far.session("default").get("cut").await.unwrap().value, None, "a session that saw nothing need not wait");
+
+    assert!(near.admin().resume_link(near.request(link())).await.unwrap().into_inner().changed);
+    let read = far.resume("default", session.token()).get("cut").await.unwrap();
+    assert_eq!(read.value.unwrap(), "off");
+    for (a, b, code) in [("a", "a", Code::FailedPrecondition), ("a", "mars", Code::NotFound)] {
+        let wrong = v1::LinkRequest { data_center: a.into(), other: b.into() };
+        assert_eq!(near.admin().pause_link(near.request(wrong)).await.unwrap_err().code(), code);
+    }
+    here.shutdown().await;
+    there.shutdown().await;
+}
+
+#[tokio::test]
+async fn status_explain_and_digest_say_what_is_there() {
+    let [here, there] = pair("grpc").await;
+    let (near, far) = (client(&here).await, client(&there).await);
+    let mut session = near.session("default");
+    for number in 0..50 {
+        session.put(format!("key {number}"), "value").await.unwrap();
+    }
+    session.delete("key 7").await.unwrap();
+    let mut travelled = far.resume("default", session.token());
+    let keys: Vec<String> = (0..50).map(|number| format!("key {number}")).collect();
+    let there_too = travelled.read_transaction(keys).await.unwrap();
+    assert_eq!(there_too.reads.iter().filter(|read| read.value.is_some()).count(), 49);
+
+    let digest = async |client: &Client, keyspace: &str| {
+        let request = v1::DigestRequest { keyspace: keyspace.into(), level: 0 };
+        client.admin().digest(client.request(request)).await.unwrap().into_inner()
+    };
+    let ours = digest(&near, "default").await;
+    assert_eq!((ours.data_center.as_str(), ours.partitions.len()), ("a", 2));
+    assert_eq!(ours.partitions.iter().map(|partition| partition.keys).sum::<u64>(), 49);
+    // A new session there sees all of it when it is stable.
+    while digest(&far, "default").await.partitions != ours.partitions {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(digest(&near, "eventual").await.partitions.iter().all(|partition| *partition == v1::PartitionDigest::default()));
+    session.put("key 8", "another").await.unwrap();
+    assert_ne!(digest(&near, "default").await.partitions, ours.partitions);
+
+    let status = near.admin().status(near.request(v1::StatusRequest {})).await.unwrap().into_inner();
+    assert_eq!(status.replicas.len(), 4);
+    assert_eq!(status.topology.unwrap(), *near.topology());
+    let written: u64 = status.replicas.iter().filter(|replica| replica.keyspace == "default").map(|replica| replica.updates_written).sum();
+    assert_eq!(written, 52);
+    assert!(status.replicas.iter().all(|replica| replica.links.len() == 1 && replica.links[0].data_center == "b"));
+
+    let explain = v1::ExplainRequest { keyspace: String::new(), key: "key 9".into(), session: String::new() };
+    let explained = far.admin().explain(far.request(explain)).await.unwrap().into_inner();
+    assert_eq!(explained.data_center, "b");
+    let newest = &explained.versions[0];
+    assert_eq!((newest.length, newest.version.as_ref().unwrap().origin.as_str()), (Some(5), "a"));
+    assert_eq!(newest.hidden, "", "it is visible to a new session");
+    here.shutdown().await;
+    there.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_that_has_ended_is_unreachable_and_found_again_when_it_is_back() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let address = node.addresses().grpc;
+    let client = Client::connect_with(Options { deadline: Duration::from_secs(2), ..options(&node) }).await.unwrap();
+    let mut session = client.session("default");
+    session.put("k", "v").await.unwrap();
+    node.shutdown().await;
+    assert!(matches!(session.get("k").await, Err(Error::Unreachable(_) | Error::Timeout(_))));
+    assert!(session.put("k", "v").await.is_err());
+    let error = Client::connect([address.unwrap().to_string(), "127.0.0.1:1".into()]).await.err().unwrap();
+    assert!(matches!(&error, Error::Unreachable(text) if text.contains("127.0.0.1:1:")), "{error}");
+
+    let mut config = alone("grpc");
+    config.listen.grpc = address;
+    let node = Node::start(config).await.unwrap();
+    let mut session = client.session("default");
+    assert_eq!(session.get("k").await.unwrap().value, None, "it kept nothing, being in memory");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed() {
+    let mut config = alone("grpc");
+    config.limits.max_connections = 2;
+    let node = Node::start(config).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let client = client(&node).await;
+        client.session("default").get("k").await.unwrap();
+        held.push(client);
+    }
+    let impatient = Options { deadline: Duration::from_millis(500), ..options(&node) };
+    assert!(Client::connect_with(impatient.clone()).await.is_err());
+    held.clear();
+    while Client::connect_with(impatient.clone()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    node.shutdown().await;
+}

@@ -1,0 +1,85 @@
+//! TLS on gRPC and the admin port of a real node.
+
+use crate::{alone, grpc_address, with_tls};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rheostat_client::{Client, Error, Options, Tls};
+use rheostat_server::config::TlsFiles;
+use rheostat_server::node::{Node, StartError};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+fn issue(folder: &Path, name: &str) -> TlsFiles {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_string(), "127.0.0.1".to_string()];
+    let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+    let file = |kind: &str, text: String| {
+        let path = folder.join(format!("{name}-{kind}.pem"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    TlsFiles {
+        certificate: file("certificate", certificate.pem()),
+        key: file("key", key.serialize_pem()),
+        authority: file("authority", issuer.pem()),
+        require_client_certificate: false,
+    }
+}
+
+fn trusting(files: &TlsFiles, node: &Node) -> Options {
+    let authority_pem = std::fs::read_to_string(&files.authority).unwrap();
+    Options { tls: Some(Tls { authority_pem, domain: None }), connect_timeout: Duration::from_secs(5), ..Options::new([grpc_address(node)]) }
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_the_authority_is_served_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
+    let node = Node::start(with_tls(alone("tls"), &ours)).await.unwrap();
+    let client = Client::connect_with(trusting(&ours, &node)).await.unwrap();
+    let mut session = client.session("default");
+    session.put("k", "v").await.unwrap();
+    assert_eq!(session.get("k").await.unwrap().value.unwrap(), "v");
+    assert!(matches!(Client::connect_with(trusting(&theirs, &node)).await, Err(Error::Unreachable(_))));
+    let plain = Options { deadline: Duration::from_millis(500), ..Options::new([grpc_address(&node)]) };
+    assert!(Client::connect_with(plain).await.is_err());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_admin_port_speaks_tls_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = issue(folder.path(), "node");
+    let node = Node::start(with_tls(alone("tls"), &files)).await.unwrap();
+    let request = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let connector = TlsConnector::from(Arc::clone(&rheostat_server::tls::to_peer(&files).unwrap()));
+    let stream = TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap();
+    let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    // The server may close without TLS's own goodbye.
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+
+    let mut plain = TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap();
+    plain.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&answer));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_with_a_bad_certificate_does_not_start_and_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = TlsFiles { key: folder.path().join("missing.pem"), ..issue(folder.path(), "node") };
+    let error = Node::start(with_tls(alone("tls"), &files)).await.err().unwrap();
+    assert!(matches!(&error, StartError::Tls(_)) && error.to_string().contains("missing.pem"), "{error}");
+}
