@@ -1,0 +1,286 @@
+//! Three real processes under load from real clients: one is killed with SIGKILL and restarted, one is stopped and continued, a link is cut and
+//! healed. The recorded history must pass every checker of a causal keyspace, and nothing acknowledged under `always` may be lost.
+
+use rheostat_checkers::history::{Action, Event, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+use rheostat_checkers::{HistoryBuilder, Promises, check_all};
+use rheostat_client::{Client, Error, Options, Read, Session, Version};
+use rheostat_core::operation::Level;
+use rheostat_core::random::Random;
+use rheostat_core::version::VersionId;
+use rheostat_core::{DcId, Timestamp};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const DATA_CENTERS: [&str; 3] = ["us-east", "us-west", "eu"];
+const KEYS: usize = 12;
+const CLIENTS_PER_DATA_CENTER: u64 = 3;
+const OPERATIONS_PER_CLIENT: usize = 250;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A child process that does not outlive the test.
+struct Node {
+    child: Child,
+    config: PathBuf,
+}
+
+impl Node {
+    fn start(config: &Path) -> Node {
+        let child = Command::new(env!("CARGO_BIN_EXE_rheostat"))
+            .args(["serve", "--config"])
+            .arg(config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        Node { child, config: config.to_owned() }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("it was running");
+        self.child.wait().expect("it was ours");
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill exists");
+        assert!(status.success());
+    }
+
+    fn restart(&mut self) {
+        *self = Node::start(&self.config.clone());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ports that were free a moment ago.
+fn free_ports(count: usize) -> Vec<u16> {
+    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}
+
+/// The nodes' configuration files, and their gRPC addresses.
+fn write_configs(folder: &Path) -> (Vec<PathBuf>, Vec<String>) {
+    let ports = free_ports(2 * DATA_CENTERS.len());
+    let members: String = DATA_CENTERS
+        .iter()
+        .enumerate()
+        .map(|(index, name)| {
+            let (peer, grpc) = (ports[2 * index], ports[2 * index + 1]);
+            format!("[[member]]\nname = \"{name}-1\"\ndata_center = \"{name}\"\npeer = \"127.0.0.1:{peer}\"\ngrpc = \"127.0.0.1:{grpc}\"\n\n")
+        })
+        .collect();
+    let mut configs = Vec::new();
+    for (index, name) in DATA_CENTERS.iter().enumerate() {
+        let (peer, grpc) = (ports[2 * index], ports[2 * index + 1]);
+        let data_dir = folder.join(name);
+        let text = format!(
+            "cluster = \"chaos\"\nnode = \"{name}-1\"\ndata_center = \"{name}\"\ndata_centers = {DATA_CENTERS:?}\npartitions = 2\nshards = 1\n\
+             data_dir = {data_dir:?}\n\n[listen]\npeer = \"127.0.0.1:{peer}\"\ngrpc = \"127.0.0.1:{grpc}\"\n\n{members}\
+             [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ndurability = \"always\"\n"
+        );
+        let path = folder.join(format!("{name}.toml"));
+        std::fs::write(&path, text).unwrap();
+        configs.push(path);
+    }
+    (configs, ports.chunks(2).map(|pair| format!("127.0.0.1:{}", pair[1])).collect())
+}
+
+async fn connect(address: &str) -> Client {
+    let options = Options { deadline: Duration::from_secs(2), read_retries: 0, ..Options::new([address]) };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Client::connect_with(options.clone()).await {
+            Ok(client) => return client,
+            Err(error) if Instant::now() > until => panic!("{address} does not answer: {error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+fn version_id(version: &Version) -> VersionId {
+    let origin = DATA_CENTERS.iter().position(|name| *name == version.origin).expect("a known data center");
+    VersionId { written: Timestamp::new(version.millis, u16::try_from(version.counter).unwrap()), origin: DcId(origin as u8) }
+}
+
+fn observation(read: &Read) -> Observation {
+    let value = read.value.as_ref().map(|bytes| UniqueValue(std::str::from_utf8(bytes).unwrap().parse().unwrap()));
+    Observation { version: read.version.as_ref().map(version_id), value }
+}
+
+/// What all clients record into, on one clock.
+struct Recorder {
+    builder: HistoryBuilder,
+    began: Instant,
+}
+
+impl Recorder {
+    fn now_us(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+}
+
+fn key_name(key: usize) -> String {
+    format!("key{key}")
+}
+
+/// One client's work: operations one after another in one session, whatever the cluster does meanwhile.
+async fn work(id: u64, dc: usize, address: String, recorder: Arc<Mutex<Recorder>>, keys: Vec<KeyId>) {
+    let client = connect(&address).await;
+    let mut session = client.session("default");
+    let mut random = Random::new(0x5EED + id);
+    let begin = |action: Action| {
+        let mut recorder = recorder.lock().unwrap();
+        let now_us = recorder.now_us();
+        recorder.builder.begin(SessionId(id), DcId(dc as u8), now_us, action).unwrap()
+    };
+    for _ in 0..OPERATIONS_PER_CLIENT {
+        let chosen = random.below(KEYS as u64) as usize;
+        let (event, result) = match random.below(10) {
+            0..4 => {
+                let event = begin(Action::Get { key: keys[chosen], level: Level::Causal });
+                (event, session.get(key_name(chosen)).await.map(|read| Outcome::Read(vec![observation(&read)])))
+            }
+            4..6 => {
+                let asked: Vec<usize> = (0..3).map(|next| (chosen + 5 * next) % KEYS).collect();
+                let event = begin(Action::ReadTransaction { keys: asked.iter().map(|key| keys[*key]).collect(), level: Level::Causal });
+                let result = session.read_transaction(asked.into_iter().map(key_name)).await;
+                (event, result.map(|many| Outcome::Read(many.reads.iter().map(observation).collect())))
+            }
+            6..9 => {
+                let value = recorder.lock().unwrap().builder.fresh_value();
+                let event = begin(Action::Put { items: vec![WriteItem { key: keys[chosen], value: Some(value) }] });
+                let result = session.put(key_name(chosen), value.0.to_string()).await;
+                (event, result.map(|version| Outcome::Written(Some(version_id(&version)))))
+            }
+            _ => {
+                let event = begin(Action::Put { items: vec![WriteItem { key: keys[chosen], value: None }] });
+                // Nothing is written where nothing was.
+                let result = session.delete(key_name(chosen)).await;
+                (event, result.map(|deleted| deleted.version.map_or(Outcome::Failed, |version| Outcome::Written(Some(version_id(&version))))))
+            }
+        };
+        let failed = result.is_err();
+        {
+            let mut recorder = recorder.lock().unwrap();
+            let now_us = recorder.now_us();
+            let is_write = matches!(recorder.builder.events()[event.0 as usize], Event { action: Action::Put { .. }, .. });
+            match result {
+                Ok(outcome) => recorder.builder.end(event, now_us, outcome).unwrap(),
+                Err(Error::Refused(why)) => panic!("an honest request was refused: {why}"),
+                Err(Error::Busy(_)) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
+                Err(_) if is_write => recorder.builder.unknown(event).unwrap(),
+                Err(_) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(30) })).await;
+    }
+}
+
+async fn read_all(session: &mut Session) -> Result<Vec<Read>, Error> {
+    Ok(session.read_transaction((0..KEYS).map(key_name)).await?.reads)
+}
+
+/// Reads every key in every data center with fresh sessions until all agree.
+async fn converged(clients: &[Client]) -> Vec<Vec<Read>> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut seen = Vec::new();
+        for client in clients {
+            seen.push(read_all(&mut client.session("default")).await);
+        }
+        let values =
+            |reads: &Result<Vec<Read>, Error>| reads.as_ref().ok().map(|reads| reads.iter().map(|read| read.value.clone()).collect::<Vec<_>>());
+        if values(&seen[0]).is_some() && seen.iter().all(|reads| values(reads) == values(&seen[0])) {
+            return seen.into_iter().map(Result::unwrap).collect();
+        }
+        assert!(Instant::now() < until, "the data centers do not agree: {seen:#?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn set_link(client: &Client, paused: bool) {
+    let (a, b) = (DATA_CENTERS[0].to_string(), DATA_CENTERS[1].to_string());
+    let mut admin = client.admin();
+    if paused {
+        admin.pause_link(client.request(rheostat_client::v1::LinkRequest { data_center: a, other: b })).await.expect("the node answers");
+    } else {
+        admin.resume_link(client.request(rheostat_client::v1::LinkRequest { data_center: a, other: b })).await.expect("the node answers");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn killed_stopped_and_cut_off_processes_keep_every_promise() {
+    let folder = tempfile::tempdir().unwrap();
+    let (configs, addresses) = write_configs(folder.path());
+    let mut nodes: Vec<Node> = configs.iter().map(|config| Node::start(config)).collect();
+    let mut clients = Vec::new();
+    for address in &addresses {
+        clients.push(connect(address).await);
+    }
+    let mut builder = HistoryBuilder::new(DATA_CENTERS.len() as u8);
+    let keys: Vec<KeyId> = (0..KEYS).map(|key| builder.key(key_name(key).as_bytes())).collect();
+    let recorder = Arc::new(Mutex::new(Recorder { builder, began: Instant::now() }));
+
+    let workers: Vec<_> = (0..DATA_CENTERS.len())
+        .flat_map(|dc| (0..CLIENTS_PER_DATA_CENTER).map(move |number| (dc, dc as u64 * CLIENTS_PER_DATA_CENTER + number)))
+        .map(|(dc, id)| tokio::spawn(work(id, dc, addresses[dc].clone(), recorder.clone(), keys.clone())))
+        .collect();
+
+    let pause = |ms| tokio::time::sleep(Duration::from_millis(ms));
+    pause(800).await;
+    set_link(&clients[0], true).await;
+    pause(400).await;
+    nodes[2].kill();
+    pause(600).await;
+    nodes[2].restart();
+    pause(300).await;
+    set_link(&clients[0], false).await;
+    nodes[1].signal("-STOP");
+    pause(500).await;
+    nodes[1].signal("-CONT");
+    pause(300).await;
+    nodes[0].kill();
+    nodes[0].restart();
+    for worker in workers {
+        worker.await.expect("a client ended in panic");
+    }
+    // The restarted processes answer again; the killed one forgot that the link was paused, the other end may not have.
+    clients.clear();
+    for address in &addresses {
+        clients.push(connect(address).await);
+    }
+    set_link(&clients[0], false).await;
+    set_link(&clients[1], false).await;
+    let finals = converged(&clients).await;
+
+    let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
+    let now_us = recorder.now_us();
+    let mut builder = recorder.builder;
+    for (dc, reads) in finals.iter().enumerate() {
+        for (key, read) in keys.iter().zip(reads) {
+            builder.final_read(now_us, DcId(dc as u8), *key, observation(read));
+        }
+    }
+    let history = builder.finish().expect("a well-formed history");
+    let acknowledged = history.events.iter().filter(|event| matches!(event.outcome, Outcome::Written(_))).count();
+    assert!(acknowledged > 200, "only {acknowledged} writes were acknowledged: the run shows nothing");
+    let summary = match check_all(&history, &Promises::causal()) {
+        Ok(summary) => summary,
+        Err(violation) => {
+            let kept = std::env::temp_dir().join("rheostat-cluster-history.txt");
+            std::fs::write(&kept, history.to_string()).unwrap();
+            panic!("{violation}\nthe history is in {}", kept.display());
+        }
+    };
+    let idle: Vec<_> = summary.idle().collect();
+    assert!(idle.is_empty(), "checkers without work: {idle:?}");
+    println!("{} events, {acknowledged} acknowledged writes\n{summary}", history.events.len());
+}
