@@ -103,7 +103,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// From server to client.
     type Reply: Send;
     /// From server to server within a data center. Updates and heartbeats to other data centers go by the links.
-    type Message: Wire + Send;
+    type Message: Wire + Send + Debug;
     /// Says which versions can be collected.
     type Cut: Cut<Self::Meta>;
 

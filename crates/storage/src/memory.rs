@@ -109,6 +109,11 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
 
     /// The process is killed: what a restart finds, which is what was written through. Without a simulated disk, that is nothing.
     pub fn kill(self) -> (MemoryStore<M>, Recovered) {
+        self.kill_image()
+    }
+
+    /// What [`MemoryStore::kill`] would return.
+    pub fn kill_image(&self) -> (MemoryStore<M>, Recovered) {
         match &self.disk {
             Some(disk) => disk.restart(disk.written),
             None => (MemoryStore::new(), Recovered::default()),

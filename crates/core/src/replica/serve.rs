@@ -8,6 +8,7 @@ use crate::session::Session;
 use crate::store::{Durability, FlushJob, Position, Store};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp};
+use smallvec::SmallVec;
 
 /// Between two rounds of collection, in microseconds.
 const COLLECT_INTERVAL_US: u64 = 100_000;
@@ -52,10 +53,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.reserve_clock(now);
         let mut effects = std::mem::take(&mut self.spare);
         self.effects.swap(&mut effects);
+        // A reply can let a compound operation write: after what this step writes, whose timestamps are older.
+        let mut replies = SmallVec::<[_; 1]>::new();
         for effect in effects.drain(..) {
             match effect {
                 Effect::Reply { op: answered, reply } if answered == op => *wanted = Some(reply),
-                Effect::Reply { op: answered, reply } => self.resume(now, answered, reply, out),
+                Effect::Reply { op: answered, reply } => replies.push((answered, reply)),
                 Effect::Send { to, message, departure } => self.send(ServerId { dc: self.config.place.dc(), partition: to }, message, departure, out),
                 Effect::Write(update) => {
                     let own = update.id.origin == self.config.place.dc();
@@ -79,6 +82,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         effects.clear();
         self.spare = effects;
+        for (answered, reply) in replies {
+            self.resume(now, answered, reply, out);
+        }
     }
 
     /// Keeps the clock's reservation on disk ahead of what the clock hands out.

@@ -20,6 +20,7 @@ pub enum Reply {
 }
 
 /// From server to server in a data center.
+#[derive(Debug)]
 pub enum Message {
     /// Read these keys for a transaction.
     Slice {

@@ -1,0 +1,472 @@
+//! Clients: sessions that follow their scripts, and the record of what they were told.
+
+use crate::marks;
+use crate::plan::{Action, Step};
+use crate::text::ActionText;
+use crate::trace::TraceLevel;
+use crate::world::{Attempt, Event, ServerIndex, World};
+use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
+use rheostat_core::{DcId, Timestamp};
+use rheostat_core::ids::{KeyspaceId, ServerId};
+use rheostat_core::operation::{Change, Expiry, Failure, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::random::Random;
+use rheostat_core::session::{ClusterId, Session, decode_token, encode_token};
+use rheostat_core::version::{Item, Key, Value, VersionId};
+
+/// A client that finds nobody at its server's address tries again after so many microseconds, up to twice as many.
+const RETRY_US: u64 = 4_000;
+
+/// The simulated cluster's name, as far as tokens go.
+const CLUSTER: &str = "simulation";
+
+/// A reply on its way to a client.
+#[derive(Clone)]
+pub(crate) struct Reply {
+    pub(crate) attempt: Attempt,
+    /// When the server had the outcome.
+    pub(crate) executed_us: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) session: Session,
+}
+
+/// An operation under way.
+struct Current {
+    number: u64,
+    server: ServerIndex,
+    action: Action,
+    invoked_us: u64,
+    /// What it is in the history. A read-and-change stands there only when it is over.
+    event: Option<EventId>,
+    /// The new values, one per item of a put.
+    values: Vec<UniqueValue>,
+    /// Of a wait for replication: up to where.
+    awaited: Timestamp,
+}
+
+/// A client.
+pub(crate) struct Client {
+    dc: DcId,
+    session: Session,
+    name: SessionId,
+    /// Steps done.
+    step: usize,
+    /// Counts the wakings, so that a stale one is known.
+    turn: u64,
+    /// Since when it has tried to reach its server.
+    trying_since_us: Option<u64>,
+    current: Option<Current>,
+    attempts: u64,
+    pub(crate) random: Random,
+}
+
+impl Client {
+    pub(crate) fn new(dc: DcId, (name, session): (SessionId, Session), random: Random) -> Client {
+        Client { dc, session, name, step: 0, turn: 0, trying_since_us: None, current: None, attempts: 0, random }
+    }
+
+    /// The attempt that it has under way at `server`.
+    pub(crate) fn attempt_at(&self, client: usize, server: ServerIndex) -> Option<Attempt> {
+        let current = self.current.as_ref().filter(|current| current.server == server)?;
+        Some(Attempt { client, number: current.number })
+    }
+}
+
+fn refused(problem: impl std::fmt::Display) -> String {
+    format!("{problem}\n")
+}
+
+impl World<'_> {
+    pub(crate) fn new_session(&mut self) -> (SessionId, Session) {
+        self.sessions += 1;
+        (SessionId(self.sessions), self.front.look().new_session())
+    }
+
+    /// Whether every client has done its last step.
+    pub(crate) fn clients_are_done(&self) -> bool {
+        self.clients.iter().zip(&self.plan.clients).all(|(client, plan)| client.step >= plan.steps.len() && client.current.is_none())
+    }
+
+    /// A mistake in the record is the simulator's own fault.
+    fn recorded<T>(&mut self, result: Result<T, checkers::HistoryError>) -> Option<T> {
+        result.map_err(|error| self.fail("record", refused(error))).ok()
+    }
+
+    fn advance(&mut self, client: usize) {
+        let state = &mut self.clients[client];
+        state.step += 1;
+        state.turn += 1;
+        state.trying_since_us = None;
+        let turn = state.turn;
+        if let Some(next) = self.plan.clients[client].steps.get(state.step) {
+            self.schedule(self.now_us + next.think_us, Event::Step { client, turn });
+        }
+    }
+
+    pub(crate) fn on_step(&mut self, client: usize, turn: u64) {
+        let plan = self.plan;
+        let state = &self.clients[client];
+        if state.turn != turn || state.current.is_some() {
+            return;
+        }
+        let Some(Step { action, .. }) = plan.clients[client].steps.get(state.step) else { return };
+        match action {
+            Action::Move { dc } => {
+                let token = self.token_of(client);
+                if let Some(session) = token.and_then(|token| self.session_of(&token)) {
+                    self.tell(client, || format!("goes on in data center {dc} with its token"));
+                    self.clients[client].session = session;
+                    self.clients[client].dc = *dc;
+                    self.marks.see(marks::SESSION_MOVED);
+                }
+                self.advance(client);
+            }
+            Action::Adopt { client: other } => {
+                self.adopt(client, *other);
+                self.advance(client);
+            }
+            Action::Fresh => {
+                let (name, session) = self.new_session();
+                self.tell(client, || format!("begins a new session, {name}"));
+                (self.clients[client].name, self.clients[client].session) = (name, session);
+                self.advance(client);
+            }
+            action => self.ask(client, action),
+        }
+    }
+
+    fn token_of(&self, client: usize) -> Option<String> {
+        Some(encode_token(ClusterId::from_name(CLUSTER), KeyspaceId(0), &self.clients[client].session))
+    }
+
+    fn session_of(&mut self, token: &str) -> Option<Session> {
+        let bytes = decode_token(ClusterId::from_name(CLUSTER), KeyspaceId(0), token).map_err(|error| error.to_string());
+        match bytes.and_then(|bytes| self.front.look().decode_session(&bytes).map_err(|error| error.to_string())) {
+            Ok(session) => Some(session),
+            Err(why) => {
+                self.fail("tokens", format!("the token {token} that a session gave is refused: {why}\n"));
+                None
+            }
+        }
+    }
+
+    fn adopt(&mut self, client: usize, other: usize) {
+        // Of a session that has seen nothing there is nothing to take over.
+        let Some(event) = self.history.token(self.clients[other].name).filter(|_| other != client) else { return };
+        let Some(session) = self.token_of(other).and_then(|token| self.session_of(&token)) else { return };
+        let front = self.front.look();
+        if !front.merge_sessions(&mut self.clients[client].session, &session) {
+            self.fail("tokens", "two sessions of one keyspace do not merge\n".into());
+        }
+        let (name, dc) = (self.clients[client].name, self.clients[client].dc);
+        let adopted = self.history.adopt(name, dc, self.now_us, &[event]);
+        if let Some(id) = self.recorded(adopted) {
+            self.marks.see(marks::SESSION_ADOPTED);
+            self.tell(client, || format!("takes over the token of client {other} [{id}]"));
+        }
+    }
+
+    fn key(&self, key: usize) -> Key {
+        Key::from(self.plan.keys[key].as_bytes())
+    }
+
+    /// Asks a server, or tries again later if it is down.
+    fn ask(&mut self, client: usize, action: &Action) {
+        let first = action.keys().first().copied().unwrap_or(0);
+        let dc = self.clients[client].dc;
+        let server = self.index(ServerId { dc, partition: self.plan.partition(first) });
+        if self.servers[server].node.is_none() {
+            let since_us = *self.clients[client].trying_since_us.get_or_insert(self.now_us);
+            if self.now_us - since_us > self.plan.client_timeout_us {
+                self.tell(client, || "gives up: its server is down".into());
+                self.advance(client);
+            } else {
+                let state = &mut self.clients[client];
+                let (after_us, turn) = (RETRY_US + state.random.below(RETRY_US), state.turn);
+                self.schedule(self.now_us + after_us, Event::Step { client, turn });
+            }
+            return;
+        }
+        let mut values = Vec::new();
+        let mut fresh = || {
+            let value = self.history.fresh_value();
+            values.push(value);
+            Value::from(value.0.to_string().as_bytes())
+        };
+        let operation = match action {
+            Action::Get { key, level } => Operation::Get { key: self.key(*key), level: *level },
+            Action::Put { items } => {
+                let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
+                let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
+                Operation::Put { items: items.iter().zip(values).map(item).collect() }
+            }
+            Action::ReadTransaction { keys, level } => {
+                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), level: *level }
+            }
+            Action::Swap { key } => {
+                let change = Change::Set { value: fresh(), expiry: Expiry::Never };
+                Operation::Change { key: self.key(*key), change }
+            }
+            Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete },
+            Action::Await { data_centers, .. } => {
+                Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
+            }
+            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => return,
+        };
+        let recorded = record_of(action, &values, self.level);
+        let name = self.clients[client].name;
+        let event = match recorded {
+            None => None,
+            Some(recorded) => {
+                let begun = self.history.begin(name, dc, self.now_us, recorded);
+                self.recorded(begun)
+            }
+        };
+        let plan = self.plan;
+        self.tell(client, || {
+            let new = values.iter().map(|value| value.0.to_string()).collect::<Vec<_>>().join(" ");
+            let (text, new) = (ActionText(plan, action), if new.is_empty() { new } else { format!(" = {new}") });
+            format!("{text}{new}{}", event.map_or_else(String::new, |event| format!(" [{event}]")))
+        });
+        let state = &mut self.clients[client];
+        state.attempts += 1;
+        let attempt = Attempt { client, number: state.attempts };
+        let (session, awaited) = (Box::new(state.session.clone()), state.session.last_write(dc));
+        state.current = Some(Current { number: attempt.number, server, action: action.clone(), invoked_us: self.now_us, event, values, awaited });
+        let delay_us = self.local_delay(client, server);
+        let incarnation = self.servers[server].incarnation;
+        self.schedule(self.now_us + delay_us, Event::Request { server, incarnation, attempt, operation: Box::new(operation), session });
+        self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
+    }
+
+    fn tell(&mut self, client: usize, what: impl FnOnce() -> String) {
+        let dc = self.clients[client].dc;
+        self.trace.number(self.now_us << 16 | client as u64);
+        self.trace.line(TraceLevel::Story, self.now_us, format!("client {client}@{dc}"), what);
+    }
+
+    fn take_current(&mut self, attempt: Attempt) -> Option<Current> {
+        let current = &mut self.clients[attempt.client].current;
+        current.take_if(|current| current.number == attempt.number)
+    }
+
+    /// The operation of `attempt` waits at its server.
+    pub(crate) fn on_waiting(&mut self, attempt: Attempt) {
+        let Some(current) = &self.clients[attempt.client].current else { return };
+        // A read-only transaction waits for other servers; an operation on one key waits only for its session's past.
+        let on_one_key = matches!(current.action, Action::Get { .. } | Action::Put { .. } | Action::Swap { .. } | Action::Take { .. });
+        if current.number == attempt.number && on_one_key {
+            self.marks.see(marks::SESSION_PARKED);
+            self.trace.line(TraceLevel::Story, self.now_us, self.servers[current.server].id, || {
+                format!("lets client {} wait for its session's past", attempt.client)
+            });
+        }
+    }
+
+    pub(crate) fn on_deadline(&mut self, attempt: Attempt) {
+        let Some(current) = &self.clients[attempt.client].current else { return };
+        if current.number == attempt.number {
+            let server = current.server;
+            let incarnation = self.servers[server].incarnation;
+            let delay_us = self.local_delay(attempt.client, server);
+            self.schedule(self.now_us + delay_us, Event::Abandon { server, incarnation, attempt });
+            self.give_up(attempt);
+        }
+    }
+
+    /// The request of `attempt` did not reach a server.
+    pub(crate) fn refuse(&mut self, attempt: Attempt) {
+        if let Some(current) = self.take_current(attempt) {
+            self.fails(attempt.client, &current, "its server is gone");
+        }
+    }
+
+    /// The client of `attempt` learns nothing more of it.
+    pub(crate) fn give_up(&mut self, attempt: Attempt) {
+        if let Some(current) = self.take_current(attempt) {
+            self.leaves_open(attempt.client, current, "no reply");
+        }
+    }
+
+    /// It is known that nothing was done.
+    fn fails(&mut self, client: usize, current: &Current, why: &str) {
+        if let Some(event) = current.event {
+            let ended = self.history.end(event, self.now_us, checkers::Outcome::Failed);
+            self.recorded(ended);
+        }
+        self.tell(client, || format!("fails: {why}"));
+        self.advance(client);
+    }
+
+    /// It is not known whether anything was done.
+    fn leaves_open(&mut self, client: usize, current: Current, why: &str) {
+        if !current.action.writes() {
+            self.fails(client, &current, why);
+            return;
+        }
+        let event = match (current.event, record_of_write(&current)) {
+            (Some(event), _) => Some(event),
+            (None, Some(write)) => {
+                let (name, dc) = (self.clients[client].name, self.clients[client].dc);
+                let begun = self.history.begin(name, dc, current.invoked_us, write);
+                self.recorded(begun)
+            }
+            (None, None) => None,
+        };
+        if let Some(event) = event {
+            let left = self.history.unknown(event);
+            self.recorded(left);
+        }
+        self.marks.see(marks::UNKNOWN_WRITE);
+        self.tell(client, || format!("does not know what came of it: {why}"));
+        self.advance(client);
+    }
+
+    pub(crate) fn on_reply(&mut self, reply: Reply) {
+        let Some(current) = self.take_current(reply.attempt) else { return };
+        let client = reply.attempt.client;
+        self.trace.bytes(&reply.session.to_bytes());
+        self.clients[client].session = reply.session;
+        match (reply.outcome, current.event) {
+            (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why)), _) => self.fails(client, &current, &why),
+            (Outcome::Failed(failure), _) => self.leaves_open(client, current, &failure.to_string()),
+            (Outcome::Written(version), Some(event)) => {
+                self.ends(client, event, checkers::Outcome::Written(Some(version)), || format!("-> version {version}"));
+            }
+            (Outcome::Read(read, quality), Some(event)) => {
+                self.check_level(&current.action, quality);
+                let observed = self.observe(&read);
+                self.note_read(client, &[observed]);
+                self.ends(client, event, checkers::Outcome::Read(vec![observed]), || format!("-> {}", describe(&read)));
+            }
+            (Outcome::Many(reads, quality), Some(event)) => {
+                self.check_level(&current.action, quality);
+                let observed: Vec<Observation> = reads.iter().map(|read| self.observe(read)).collect();
+                self.note_read(client, &observed);
+                self.note_transaction(&current.action);
+                let words = || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(", "));
+                self.ends(client, event, checkers::Outcome::Read(observed), words);
+            }
+            (Outcome::Changed { before, version }, None) => self.changed(client, &current, reply.executed_us, &before, version),
+            (Outcome::Replicated(progress), None) => {
+                self.note_awaited(&current, &progress);
+                self.tell(client, || format!("-> {progress:?}"));
+                self.advance(client);
+            }
+            (outcome, _) => self.fail("replies", format!("{:?} was answered by {outcome:?}\n", current.action)),
+        }
+    }
+
+    fn ends(&mut self, client: usize, event: EventId, outcome: checkers::Outcome, words: impl FnOnce() -> String) {
+        let ended = self.history.end(event, self.now_us, outcome);
+        self.recorded(ended);
+        self.tell(client, || format!("{} [{event}]", words()));
+        self.advance(client);
+    }
+
+    /// A read-and-change is a get, then a put, of which the first ended and the second began when the server did both.
+    fn changed(&mut self, client: usize, current: &Current, executed_us: u64, before: &Read, version: Option<VersionId>) {
+        let observed = self.observe(before);
+        self.note_read(client, &[observed]);
+        let (name, dc) = (self.clients[client].name, self.clients[client].dc);
+        let keys = current.action.keys();
+        let get = checkers::Action::Get { key: KeyId(keys[0] as u32), level: self.level };
+        let begun = self.history.begin(name, dc, current.invoked_us, get);
+        let Some(read) = self.recorded(begun) else { return };
+        let ended = self.history.end(read, if version.is_some() { executed_us } else { self.now_us }, checkers::Outcome::Read(vec![observed]));
+        self.recorded(ended);
+        let mut write = None;
+        if let (Some(version), Some(action)) = (version, record_of_write(current)) {
+            let begun = self.history.begin(name, dc, executed_us, action);
+            let Some(event) = self.recorded(begun) else { return };
+            let ended = self.history.end(event, self.now_us, checkers::Outcome::Written(Some(version)));
+            self.recorded(ended);
+            write = Some((event, version));
+        }
+        self.tell(client, || match write {
+            Some((event, version)) => format!("-> {} [{read}], then version {version} [{event}]", describe(before)),
+            None => format!("-> {} [{read}], nothing to change", describe(before)),
+        });
+        self.advance(client);
+    }
+
+    /// What a read returned, as the history has it.
+    pub(crate) fn observe(&mut self, read: &Read) -> Observation {
+        let number = |value: &Value| std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).map(UniqueValue);
+        let value = read.value.as_ref().map(|value| number(value).unwrap_or(UniqueValue(0)));
+        Observation { version: read.version, value }
+    }
+
+    fn note_read(&mut self, client: usize, observed: &[Observation]) {
+        let dc = self.clients[client].dc;
+        let remote = observed.iter().filter_map(|observed| observed.version).filter(|version| version.origin != dc).count();
+        self.marks.see_times(marks::REMOTE_READ, remote as u64);
+        let deleted = observed.iter().filter(|observed| observed.version.is_some() && observed.value.is_none()).count();
+        self.marks.see_times(marks::DELETE_READ, deleted as u64);
+    }
+
+    /// No read is of a weaker level than was asked and the protocol has.
+    fn check_level(&mut self, action: &Action, quality: Quality) {
+        if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = action
+            && quality.level < (*level).min(self.level)
+        {
+            self.fail("level", format!("{action:?} was answered at level {}\n", quality.level.name()));
+        }
+    }
+
+    fn note_transaction(&mut self, action: &Action) {
+        let keys = action.keys();
+        if keys.iter().any(|key| self.plan.partition(*key) != self.plan.partition(keys[0])) {
+            self.marks.see(marks::WIDE_TRANSACTION);
+        }
+    }
+
+    /// That the other data centers have it on disk is looked at when one of their servers stops.
+    fn note_awaited(&mut self, current: &Current, progress: &[Timestamp]) {
+        let here = self.servers[current.server].id.dc.index();
+        if let Action::Await { data_centers, .. } = current.action
+            && progress.iter().enumerate().filter(|(index, upto)| *index != here && **upto >= current.awaited).count() >= usize::from(data_centers)
+            && current.awaited > Timestamp::ZERO
+        {
+            self.marks.see(marks::REPLICATION_AWAITED);
+        }
+    }
+}
+
+fn describe(read: &Read) -> String {
+    let value = read.value.as_ref().map(|value| String::from_utf8_lossy(value));
+    match (value, read.version) {
+        (Some(value), Some(version)) => format!("{value} (version {version})"),
+        (None, Some(version)) => format!("deleted (version {version})"),
+        (Some(value), None) => value.into_owned(),
+        (None, None) => "absent".into(),
+    }
+}
+
+/// What the history says of an operation when it begins; nothing of a read-and-change, which is two events, nor of a wait. Reads
+/// stand there at the level that the protocol has, at most.
+fn record_of(action: &Action, values: &[UniqueValue], most: Level) -> Option<checkers::Action> {
+    match action {
+        Action::Get { key, level } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: most.min(*level) }),
+        Action::Put { items } => {
+            let mut values = values.iter().copied();
+            let item = |item: &crate::plan::PutItem| WriteItem { key: KeyId(item.key as u32), value: if item.delete { None } else { values.next() } };
+            Some(checkers::Action::Put { items: items.iter().map(item).collect() })
+        }
+        Action::ReadTransaction { keys, level } => {
+            let keys = keys.iter().map(|key| KeyId(*key as u32)).collect();
+            Some(checkers::Action::ReadTransaction { keys, level: most.min(*level) })
+        }
+        _ => None,
+    }
+}
+
+/// The write of a read-and-change.
+fn record_of_write(current: &Current) -> Option<checkers::Action> {
+    match current.action {
+        Action::Swap { key } | Action::Take { key } => {
+            let item = WriteItem { key: KeyId(key as u32), value: current.values.first().copied() };
+            Some(checkers::Action::Put { items: vec![item] })
+        }
+        _ => None,
+    }
+}

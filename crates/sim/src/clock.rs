@@ -1,0 +1,83 @@
+//! A server's clocks: the physical one, which may be wrong, and the monotonic one.
+
+use rheostat_core::ids::Now;
+
+/// True time at the beginning of a run, in milliseconds since the Unix epoch: late enough that no clock goes below zero, small
+/// enough to be read in a trace.
+pub(crate) const EPOCH_MS: u64 = 100_000;
+
+/// What a server's monotonic clock shows when the server starts: its zero is arbitrary.
+const MONOTONIC_START_US: u64 = 5_000_000;
+
+/// The clocks of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerClock {
+    /// How far the physical clock was ahead at `since_us`, in microseconds.
+    offset_us: i64,
+    drift_ppm: i64,
+    since_us: u64,
+    started_us: u64,
+}
+
+impl ServerClock {
+    /// A clock that is `offset_ms` ahead at the beginning and runs `drift_ppm` millionths too fast.
+    pub(crate) fn new(offset_ms: i64, drift_ppm: i64) -> ServerClock {
+        ServerClock { offset_us: offset_ms.saturating_mul(1000), drift_ppm, since_us: 0, started_us: 0 }
+    }
+
+    fn offset_us(&self, now_us: u64) -> i64 {
+        self.offset_us + (now_us - self.since_us) as i64 * self.drift_ppm / 1_000_000
+    }
+
+    /// Both readings at `now_us`.
+    pub(crate) fn read(&self, now_us: u64) -> Now {
+        let physical_us = (EPOCH_MS * 1000 + now_us).saturating_add_signed(self.offset_us(now_us));
+        Now { monotonic_us: now_us - self.started_us + MONOTONIC_START_US, physical_ms: physical_us / 1000 }
+    }
+
+    /// The physical clock jumps.
+    pub(crate) fn jump(&mut self, now_us: u64, by_ms: i64) {
+        self.offset_us = self.offset_us(now_us) + by_ms * 1000;
+        self.since_us = now_us;
+    }
+
+    /// The physical clock is set right and runs right.
+    pub(crate) fn set_right(&mut self, now_us: u64) {
+        (self.offset_us, self.drift_ppm, self.since_us) = (0, 0, now_us);
+    }
+
+    /// The server starts: its monotonic clock begins anew.
+    pub(crate) fn restart(&mut self, now_us: u64) {
+        self.started_us = now_us;
+    }
+
+    /// The virtual time at which the monotonic clock shows `monotonic_us`.
+    pub(crate) fn when(&self, monotonic_us: u64) -> u64 {
+        monotonic_us.saturating_sub(MONOTONIC_START_US).saturating_add(self.started_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_clock_is_wrong_by_what_it_was_told() {
+        let mut clock = ServerClock::new(-1000, 200);
+        assert_eq!(clock.read(0).physical_ms, EPOCH_MS - 1000);
+        assert_eq!(clock.read(10_000_000).physical_ms, EPOCH_MS - 1000 + 10_002);
+        clock.jump(10_000_000, 3000);
+        assert_eq!(clock.read(10_000_000).physical_ms, EPOCH_MS + 12_002);
+        clock.set_right(20_000_000);
+        assert_eq!(clock.read(30_000_000).physical_ms, EPOCH_MS + 30_000);
+    }
+
+    #[test]
+    fn the_monotonic_clock_begins_anew_with_the_server() {
+        let mut clock = ServerClock::new(0, 0);
+        let before = clock.read(7_000).monotonic_us;
+        clock.restart(9_000);
+        assert!(clock.read(9_000).monotonic_us < before);
+        assert_eq!(clock.when(clock.read(9_500).monotonic_us), 9_500);
+    }
+}

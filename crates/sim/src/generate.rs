@@ -1,0 +1,362 @@
+//! A seed becomes a plan.
+//!
+//! The load is made of few hot keys, short sessions, and writes of sessions that have seen nothing among writes of sessions that have seen
+//! much: what goes wrong with causality goes wrong between related writes on partitions that are replicated at different speeds, and is seen by
+//! a session that happens to look.
+
+use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, KeyIndex, Plan, PutItem, Spread, Step, Transport};
+use rheostat_core::DcId;
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::operation::Level;
+use rheostat_core::random::Random;
+use rheostat_core::slots::partition_of;
+use rheostat_core::store::Durability;
+use rheostat_protocols::registry;
+
+/// Options that are drawn where a protocol has them: name, least, greatest.
+const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 5, 50), ("stabilization_ms", 5, 50), ("fan_out", 1, 4)];
+
+/// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn.
+pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+    let mut random = Random::new(seed ^ 0x5EED_0F0F_7E57_1234);
+    let mut plan = Plan::empty(protocol);
+    plan.seed = seed;
+    plan.planted = planted.map(str::to_owned);
+    plan.options = drawn_options(protocol, options, &mut random.fork());
+    cluster(&mut plan, &mut random.fork());
+    network(&mut plan, &mut random.fork());
+    clocks(&mut plan, &mut random.fork());
+    plan.keys = keys(&plan, &mut random.fork());
+    let horizon_us = clients(&mut plan, &mut random.fork());
+    faults(&mut plan, horizon_us, &mut random.fork());
+    plan
+}
+
+fn drawn_options(protocol: &str, fixed: &toml::Table, random: &mut Random) -> toml::Table {
+    let mut options = fixed.clone();
+    for (name, least, greatest) in DRAWN_OPTIONS {
+        let value = random.between(*least, *greatest);
+        let alone = toml::Table::from_iter([((*name).to_owned(), toml::Value::Integer(value as i64))]);
+        if !options.contains_key(*name) && registry::check_options(protocol, &alone).is_ok() {
+            options.extend(alone);
+        }
+    }
+    options
+}
+
+/// One of `choices`, each as likely as its weight.
+fn pick<T: Copy>(random: &mut Random, choices: &[(u64, T)]) -> T {
+    let mut left = random.below(choices.iter().map(|(weight, _)| weight).sum());
+    for (weight, choice) in choices {
+        if left < *weight {
+            return *choice;
+        }
+        left -= weight;
+    }
+    choices[0].1
+}
+
+/// A number from `least` to `greatest`, small ones as likely as large ones by order of magnitude.
+fn spread(random: &mut Random, least: u64, greatest: u64) -> u64 {
+    let mut greatest_here = greatest;
+    while greatest_here / 2 > least && random.chance(1, 2) {
+        greatest_here /= 2;
+    }
+    random.between(least, greatest_here)
+}
+
+fn cluster(plan: &mut Plan, random: &mut Random) {
+    plan.data_centers = pick(random, &[(50, 2), (38, 3), (12, 4)]);
+    plan.partitions = pick(random, &[(12, 1), (50, 2), (26, 3), (12, 4)]);
+    plan.durability = pick(random, &[(60, Durability::Always), (30, Durability::Interval), (10, Durability::Memory)]);
+    plan.max_ahead_ms = if random.chance(1, 8) { random.between(500, 4_000) } else { 60_000 };
+    plan.history_ms = if random.chance(1, 4) { random.between(50, 1_500) } else { 0 };
+    plan.server_timeout_us = spread(random, 200_000, 5_000_000);
+    plan.client_timeout_us = spread(random, 200_000, 4_000_000);
+    plan.local = Spread { least_us: random.between(50, 500), jitter_us: spread(random, 50, 4_000) };
+    plan.disk = Spread { least_us: random.between(80, 2_000), jitter_us: spread(random, 50, 6_000) };
+}
+
+fn network(plan: &mut Plan, random: &mut Random) {
+    plan.transport = match random.chance(1, 2) {
+        true => Transport::Stream,
+        false => Transport::Datagram { loss: spread(random, 0, 200) as u16, duplicate: spread(random, 0, 200) as u16 },
+    };
+    for from in (0..plan.data_centers).map(DcId) {
+        for to in (0..plan.data_centers).map(DcId).filter(|to| *to != from) {
+            let least_us = spread(random, 1_000, 200_000);
+            let jitter_us = if random.chance(1, 3) { random.below(least_us) } else { random.below(2_000) };
+            plan.delays.push(Delay { from, to, delay: Spread { least_us, jitter_us } });
+        }
+    }
+}
+
+fn clocks(plan: &mut Plan, random: &mut Random) {
+    let worst_ms = pick(random, &[(30, 0), (30, 50), (20, 500), (20, 5_000)]);
+    if worst_ms == 0 {
+        return;
+    }
+    for server in plan.servers() {
+        let offset_ms = random.below(2 * worst_ms + 1) as i64 - worst_ms as i64;
+        let drift_ppm = if random.chance(1, 3) { random.below(2_001) as i64 - 1_000 } else { 0 };
+        plan.clocks.push(ClockPlan { server, offset_ms, drift_ppm });
+    }
+}
+
+/// Few keys, some in every partition.
+fn keys(plan: &Plan, random: &mut Random) -> Vec<String> {
+    let each = random.between(1, 3) as usize;
+    let mut room = vec![each; usize::from(plan.partitions)];
+    let mut keys = Vec::new();
+    let letters = || (b'a'..=b'z').map(char::from);
+    let names = letters().map(String::from).chain(letters().flat_map(|first| letters().map(move |second| format!("{first}{second}"))));
+    for name in names {
+        let room = &mut room[usize::from(partition_of(name.as_bytes(), plan.partitions).0)];
+        if *room > 0 {
+            *room -= 1;
+            keys.push(name);
+        }
+    }
+    keys
+}
+
+/// The mixture of one plan's load.
+struct Load {
+    actions: Vec<(u64, Kind)>,
+    /// One key is asked for more often than the others.
+    hot: KeyIndex,
+    hot_percent: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Get,
+    GetEventual,
+    Put,
+    PutSeveral,
+    Delete,
+    Transaction,
+    TransactionEventual,
+    Swap,
+    Take,
+    Await,
+    Move,
+    Adopt,
+    Fresh,
+}
+
+/// Draws what the clients do; returns about when they will be done.
+fn clients(plan: &mut Plan, random: &mut Random) -> u64 {
+    let count = random.between(2, 8);
+    let steps = match random.below(10) {
+        0..=5 => random.between(60, 240),
+        6..=8 => random.between(240, 400),
+        _ => random.between(20, 60),
+    };
+    let deletes = random.below(8);
+    let load = Load {
+        actions: vec![
+            (random.between(15, 45), Kind::Get),
+            (random.below(4), Kind::GetEventual),
+            (random.between(15, 40), Kind::Put),
+            (random.below(8), Kind::PutSeveral),
+            (deletes, Kind::Delete),
+            (random.between(2, 24), Kind::Transaction),
+            (random.below(2), Kind::TransactionEventual),
+            (random.below(5), Kind::Swap),
+            (deletes / 2, Kind::Take),
+            (random.below(3), Kind::Await),
+            (random.below(6), Kind::Move),
+            (random.below(6), Kind::Adopt),
+            (random.below(14), Kind::Fresh),
+        ],
+        hot: random.below(plan.keys.len() as u64) as usize,
+        hot_percent: if random.chance(1, 2) { random.below(50) } else { 0 },
+    };
+    let mut horizon_us = 0;
+    for _ in 0..count {
+        let dc = DcId(random.below(plan.data_centers.into()) as u8);
+        let start_us = if random.chance(1, 5) { random.below(1_000_000) } else { random.below(60_000) };
+        let think_us = pick(random, &[(30, 3_000), (50, 30_000), (20, 120_000)]);
+        let mut ends_us = start_us;
+        let mut client = ClientPlan { dc, start_us, steps: Vec::new() };
+        for _ in 0..(steps / count).max(1) {
+            let think_us = if random.chance(1, 40) { random.between(200_000, 900_000) } else { random.below(think_us) };
+            ends_us += think_us + 1_000;
+            let action = action(plan, &load, count, random);
+            client.steps.push(Step { think_us, action });
+        }
+        horizon_us = horizon_us.max(ends_us);
+        plan.clients.push(client);
+    }
+    horizon_us
+}
+
+fn key(plan: &Plan, load: &Load, random: &mut Random) -> KeyIndex {
+    if random.below(100) < load.hot_percent { load.hot } else { random.below(plan.keys.len() as u64) as usize }
+}
+
+/// Some keys of those that `may` admits, at least one, no key twice.
+fn several(plan: &Plan, first: KeyIndex, limit: u64, random: &mut Random, may: impl Fn(KeyIndex) -> bool) -> Vec<KeyIndex> {
+    let mut keys = vec![first];
+    for _ in 1..random.between(2, limit) {
+        let next = random.below(plan.keys.len() as u64) as usize;
+        if may(next) && !keys.contains(&next) {
+            keys.push(next);
+        }
+    }
+    keys
+}
+
+fn action(plan: &Plan, load: &Load, clients: u64, random: &mut Random) -> Action {
+    let key = key(plan, load, random);
+    match pick(random, &load.actions) {
+        Kind::Get => Action::Get { key, level: Level::Causal },
+        Kind::GetEventual => Action::Get { key, level: Level::Eventual },
+        Kind::Put => Action::Put { items: vec![PutItem { key, delete: false }] },
+        Kind::Delete => Action::Put { items: vec![PutItem { key, delete: true }] },
+        Kind::PutSeveral => {
+            let keys = several(plan, key, 4, random, |other| plan.partition(other) == plan.partition(key));
+            let items = keys.into_iter().map(|key| PutItem { key, delete: random.chance(1, 10) }).collect();
+            Action::Put { items }
+        }
+        Kind::Transaction => Action::ReadTransaction { keys: several(plan, key, 5, random, |_| true), level: Level::Causal },
+        Kind::TransactionEventual => Action::ReadTransaction { keys: several(plan, key, 5, random, |_| true), level: Level::Eventual },
+        Kind::Swap => Action::Swap { key },
+        Kind::Take => Action::Take { key },
+        Kind::Await => Action::Await { key, data_centers: random.between(1, u64::from(plan.data_centers) - 1) as u8 },
+        Kind::Move => Action::Move { dc: DcId(random.below(plan.data_centers.into()) as u8) },
+        Kind::Adopt => Action::Adopt { client: random.below(clients) as usize },
+        Kind::Fresh => Action::Fresh,
+    }
+}
+
+fn server(plan: &Plan, random: &mut Random) -> ServerId {
+    let (dc, partition) = (random.below(plan.data_centers.into()) as u8, random.below(plan.partitions.into()) as u16);
+    ServerId { dc: DcId(dc), partition: PartitionId(partition) }
+}
+
+/// Two different data centers.
+fn two_data_centers(plan: &Plan, random: &mut Random) -> (DcId, DcId) {
+    let from = random.below(plan.data_centers.into()) as u8;
+    let to = (from + random.between(1, u64::from(plan.data_centers) - 1) as u8) % plan.data_centers;
+    (DcId(from), DcId(to))
+}
+
+/// Two different servers of one data center; of one partition if there is only one.
+fn two_servers_inside(plan: &Plan, random: &mut Random) -> (ServerId, ServerId) {
+    let a = server(plan, random);
+    let partition = (u64::from(a.partition.0) + random.between(1, u64::from(plan.partitions).max(2) - 1)) % u64::from(plan.partitions);
+    (a, ServerId { partition: PartitionId(partition as u16), ..a })
+}
+
+#[derive(Clone, Copy)]
+enum Trouble {
+    Cut,
+    SlowReplication,
+    SlowInside,
+    SlowServer,
+    Break,
+    Pause,
+    Kill,
+    PowerLoss,
+    Blackout,
+    SlowDisk,
+    ClockJump,
+}
+
+fn faults(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let count = match random.below(10) {
+        0 => 0,
+        1..=4 => random.between(1, 3),
+        _ => random.between(3, 9),
+    };
+    let crashes = if plan.durability == Durability::Memory { 0 } else { random.below(3) };
+    let power = match plan.durability {
+        Durability::Always => crashes,
+        Durability::Interval if random.chance(1, 4) => crashes,
+        _ => 0,
+    };
+    let several = u64::from(plan.data_centers > 1);
+    let kinds = [
+        (3 * several, Trouble::Cut),
+        (5 * several, Trouble::SlowReplication),
+        (3, Trouble::SlowInside),
+        (2, Trouble::SlowServer),
+        (2, Trouble::Break),
+        (2, Trouble::Pause),
+        (2 * crashes, Trouble::Kill),
+        (3 * power, Trouble::PowerLoss),
+        (power, Trouble::Blackout),
+        (2, Trouble::SlowDisk),
+        (2, Trouble::ClockJump),
+    ];
+    for _ in 0..count {
+        let kind = pick(random, &kinds);
+        trouble(plan, kind, horizon_us.max(100_000), random);
+    }
+    plan.faults.sort_by_key(|fault| fault.from_us);
+}
+
+fn trouble(plan: &mut Plan, kind: Trouble, horizon_us: u64, random: &mut Random) {
+    let from_us = random.below(horizon_us);
+    let short_us = spread(random, 20_000, 2_000_000);
+    let fault = |lasts_us: u64, kind: FaultKind| Fault { from_us, until_us: from_us + lasts_us, kind };
+    match kind {
+        Trouble::Cut => {
+            let ((from, to), hold) = (two_data_centers(plan, random), random.chance(1, 2));
+            plan.faults.push(fault(short_us, FaultKind::Cut { from, to, hold }));
+            if random.chance(1, 2) {
+                plan.faults.push(fault(short_us, FaultKind::Cut { from: to, to: from, hold }));
+            }
+        }
+        Trouble::SlowReplication => {
+            let (from, to) = two_data_centers(plan, random);
+            let partition = server(plan, random).partition;
+            let at = |dc| ServerId { dc, partition };
+            let kind = FaultKind::SlowLink { from: at(from), to: at(to), extra_us: random.between(20_000, 800_000) };
+            let until_us = from_us + spread(random, 200_000, 2 * horizon_us);
+            plan.faults.push(Fault { from_us: if random.chance(1, 2) { 0 } else { from_us }, until_us, kind });
+        }
+        Trouble::SlowInside => {
+            let (from, to) = two_servers_inside(plan, random);
+            plan.faults.push(fault(short_us, FaultKind::SlowLink { from, to, extra_us: spread(random, 1_000, 300_000) }));
+        }
+        Trouble::SlowServer => {
+            let kind = FaultKind::SlowServer { server: server(plan, random), extra_us: spread(random, 1_000, 200_000) };
+            plan.faults.push(fault(short_us, kind));
+        }
+        Trouble::Break => {
+            let (a, b) = match random.chance(1, 2) {
+                true => two_servers_inside(plan, random),
+                false => {
+                    let (here, there) = two_data_centers(plan, random);
+                    let partition = server(plan, random).partition;
+                    (ServerId { dc: here, partition }, ServerId { dc: there, partition })
+                }
+            };
+            plan.faults.push(fault(0, FaultKind::Break { a, b }));
+        }
+        Trouble::Pause => plan.faults.push(fault(short_us, FaultKind::Pause { server: server(plan, random) })),
+        Trouble::Kill => plan.faults.push(fault(short_us, FaultKind::Kill { server: server(plan, random), mid_round: random.chance(1, 3) })),
+        Trouble::PowerLoss => {
+            plan.faults.push(fault(short_us, FaultKind::PowerLoss { server: server(plan, random), flushed: random.chance(1, 4) }));
+        }
+        Trouble::Blackout => {
+            let dc = server(plan, random).dc;
+            for server in plan.servers().filter(|server| server.dc == dc).collect::<Vec<_>>() {
+                let kind = FaultKind::PowerLoss { server, flushed: random.chance(1, 4) };
+                plan.faults.push(fault(spread(random, 20_000, 2_000_000), kind));
+            }
+        }
+        Trouble::SlowDisk => {
+            let extra_us = spread(random, 1_000, 500_000);
+            plan.faults.push(fault(short_us, FaultKind::SlowDisk { server: server(plan, random), extra_us }));
+        }
+        Trouble::ClockJump => {
+            let size_ms = spread(random, 1, 5_000) as i64;
+            let by_ms = if random.chance(1, 2) { size_ms } else { -size_ms };
+            plan.faults.push(fault(0, FaultKind::ClockJump { server: server(plan, random), by_ms }));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Marks: things that must happen in some runs of a batch, or the batch proves nothing.
+
+use std::collections::BTreeMap;
+
+/// One thing that must happen now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether only protocols that promise causal consistency can show it.
+    pub causal: bool,
+}
+
+macro_rules! marks {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $causal:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: Mark = Mark { name: $text, causal: $causal };)*
+
+        /// Every mark.
+        pub const ALL: &[Mark] = &[$($name),*];
+    };
+}
+
+marks! {
+    /// A client read what was written in another data center.
+    REMOTE_READ = "a remote version was read", false;
+    /// A write that was acknowledged later lost against one that was acknowledged earlier.
+    CLOCK_DECIDED = "an older write won by its clock", false;
+    /// A read returned a tombstone or nothing for a key that was deleted.
+    DELETE_READ = "a deleted key was read", false;
+    /// A read-only transaction got its reads from two partitions or more.
+    WIDE_TRANSACTION = "a transaction read from several partitions", false;
+    /// A transaction returned two keys of one put.
+    PUT_SEEN_WHOLE = "a put of several keys was read by a transaction", false;
+    /// A request waited for the past of its session.
+    SESSION_PARKED = "a session's past was waited for", true;
+    /// A session went on in another data center.
+    SESSION_MOVED = "a session moved", false;
+    /// A session took over another's token.
+    SESSION_ADOPTED = "a session's token was taken over", false;
+    /// A client did not learn what came of a write.
+    UNKNOWN_WRITE = "a write's outcome stayed unknown", false;
+    /// And somebody read it.
+    UNKNOWN_WRITE_READ = "a write of unknown outcome was read", false;
+    /// Replication was awaited, and had happened.
+    REPLICATION_AWAITED = "replication was awaited", false;
+    /// A server lost power, and with it records that its disk did not have.
+    RECORDS_LOST = "a power loss cost records", false;
+    /// A server's process was killed, and started again.
+    KILLED = "a process was killed", false;
+    /// It was killed between its work and the operating system.
+    KILLED_MID_ROUND = "a process was killed in the middle of a round", false;
+    /// A server that stood still had something to do when it went on.
+    PAUSED = "a paused server caught up", false;
+    /// A frame was lost.
+    FRAME_LOST = "a frame was lost", false;
+    /// A frame came twice.
+    FRAME_DOUBLED = "a frame came twice", false;
+    /// A stream between data centers went on from where it had stopped.
+    LINK_RESUMED = "a link resumed", false;
+    /// A clock jumped back.
+    CLOCK_BACK = "a clock jumped back", false;
+    /// A batch or a session was refused because its timestamps were too far ahead.
+    TOO_FAR_AHEAD = "a timestamp was refused as too far ahead", false;
+    /// An old version was collected.
+    VERSION_COLLECTED = "an old version was collected", false;
+    /// A tombstone was collected.
+    TOMBSTONE_COLLECTED = "a tombstone was collected", false;
+}
+
+/// How often each mark was seen: in one run how many times, in a batch in how many runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks(BTreeMap<&'static str, u64>);
+
+impl Marks {
+    /// Notes that `mark` was seen.
+    pub(crate) fn see(&mut self, mark: Mark) {
+        self.see_times(mark, 1);
+    }
+
+    /// Notes that `mark` was seen `times` times.
+    pub(crate) fn see_times(&mut self, mark: Mark, times: u64) {
+        if times > 0 {
+            *self.0.entry(mark.name).or_default() += times;
+        }
+    }
+
+    /// How often `mark` was seen.
+    pub fn count(&self, mark: Mark) -> u64 {
+        self.0.get(mark.name).copied().unwrap_or(0)
+    }
+
+    /// Adds one for each mark that the run `other` saw.
+    pub(crate) fn add_run(&mut self, other: &Marks) {
+        for (name, times) in &other.0 {
+            *self.0.entry(name).or_default() += u64::from(*times > 0);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The network: delays, cuts, loss, doubling, overtaking, broken connections.
+
+use crate::marks;
+use crate::plan::{Spread, Transport};
+use crate::trace::TraceLevel;
+use crate::world::{Event, ServerIndex, World};
+
+/// A new connection between data centers takes so many round trips.
+const HANDSHAKE: u64 = 3;
+
+impl World<'_> {
+    /// Sends a frame on its way.
+    pub(crate) fn send(&mut self, from: ServerIndex, to: ServerIndex, bytes: Vec<u8>) {
+        let (source, target) = (self.servers[from].id, self.servers[to].id);
+        let remote = source.dc != target.dc;
+        self.trace.line(TraceLevel::Full, self.now_us, source, || {
+            let words = self.servers[from].node.as_ref().map(|node| node.describe(remote, &bytes));
+            format!("sends to {target}: {}", words.unwrap_or_default())
+        });
+        if remote && self.servers[from].node.as_ref().is_some_and(|node| node.resumes(&bytes)) {
+            self.marks.see(marks::LINK_RESUMED);
+        }
+        let now_us = self.now_us;
+        let route = *self.route(source.dc, target.dc);
+        if remote && route.cuts > 0 {
+            self.lose();
+            return;
+        }
+        let delay = if remote { route.delay.unwrap_or(Spread { least_us: 1_000, jitter_us: 0 }) } else { self.plan.local };
+        let slow_us = self.servers[to].slow_us;
+        let (transport, healed) = (self.plan.transport, self.healed);
+        let link = self.link(from, to);
+        let mut at_us = || now_us.max(route.held_until_us) + delay.least_us + link.random.below(delay.jitter_us + 1) + link.slow_us + slow_us;
+        match transport {
+            Transport::Datagram { loss, duplicate } if remote => {
+                let at_us = [at_us(), at_us()];
+                let (lost, twice) = (link.random.chance(loss.into(), 1000), link.random.chance(duplicate.into(), 1000));
+                if lost && !healed {
+                    self.lose();
+                    return;
+                }
+                if twice && !healed {
+                    self.marks.see(marks::FRAME_DOUBLED);
+                    self.schedule(at_us[1], Event::Frame { from, to, connection: None, bytes: bytes.clone() });
+                }
+                self.schedule(at_us[0], Event::Frame { from, to, connection: None, bytes });
+            }
+            _ => {
+                let at_us = at_us().max(link.last_arrival_us);
+                link.last_arrival_us = at_us;
+                let connection = Some(link.connection);
+                self.schedule(at_us, Event::Frame { from, to, connection, bytes });
+            }
+        }
+    }
+
+    fn lose(&mut self) {
+        self.marks.see(marks::FRAME_LOST);
+        self.trace.number(self.now_us ^ 2);
+    }
+
+    /// How long something between a client and a server takes.
+    pub(crate) fn local_delay(&mut self, client: usize, server: ServerIndex) -> u64 {
+        let Spread { least_us, jitter_us } = self.plan.local;
+        least_us + self.clients[client].random.below(jitter_us + 1) + self.servers[server].slow_us
+    }
+
+    /// Everything under way between two servers is lost, both ways.
+    pub(crate) fn break_connection(&mut self, a: ServerIndex, b: ServerIndex) {
+        for (from, to) in [(a, b), (b, a)] {
+            let link = self.link(from, to);
+            link.connection += 1;
+            link.last_arrival_us = 0;
+        }
+    }
+
+    /// All connections of a server break.
+    pub(crate) fn break_connections(&mut self, server: ServerIndex) {
+        for other in 0..self.servers.len() {
+            if other != server {
+                self.break_connection(server, other);
+            }
+        }
+    }
+
+    /// Two servers of different data centers have a connection again; both learn it when the handshake is over.
+    pub(crate) fn connect(&mut self, a: ServerIndex, b: ServerIndex) {
+        let (here, there) = (self.servers[a].id.dc, self.servers[b].id.dc);
+        let one_way = |route: &crate::world::Route| route.delay.map_or(1_000, |delay| delay.least_us);
+        let delay_us = one_way(self.route(here, there)).max(one_way(self.route(there, here)));
+        for (server, dc) in [(a, there), (b, here)] {
+            let incarnation = self.servers[server].incarnation;
+            self.schedule(self.now_us + HANDSHAKE * delay_us, Event::Connected { server, incarnation, dc });
+        }
+    }
+
+    /// A cut of everything from one data center to another begins, or ends.
+    pub(crate) fn cut(&mut self, from: rheostat_core::DcId, to: rheostat_core::DcId, begins: bool) {
+        let route = self.route(from, to);
+        route.cuts = if begins { route.cuts + 1 } else { route.cuts.saturating_sub(1) };
+        let whole = route.cuts == 0;
+        if self.plan.transport != Transport::Stream {
+            return;
+        }
+        for partition in 0..self.plan.partitions {
+            let at = |dc| self.index(rheostat_core::ids::ServerId { dc, partition: rheostat_core::ids::PartitionId(partition) });
+            let (a, b) = (at(from), at(to));
+            if begins {
+                self.break_connection(a, b);
+            } else if whole {
+                self.connect(a, b);
+            }
+        }
+    }
+}

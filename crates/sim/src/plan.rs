@@ -1,0 +1,372 @@
+//! A plan: everything that one run does, as explicit data. The generator draws one from a seed, the shrinker makes it smaller, a file keeps it.
+
+use rheostat_core::DcId;
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::operation::Level;
+use rheostat_core::slots::partition_of;
+use rheostat_core::store::Durability;
+
+/// What one run does. Times are microseconds of virtual time; the run begins at 0.
+///
+/// Only small things are left to the random source that `seed` seeds: the jitter of each message, which frames a lossy link loses, how
+/// long each flush takes within its bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The protocol's name in the registry.
+    pub protocol: String,
+    /// The protocol's options, as in a configuration.
+    pub options: toml::Table,
+    /// The planted bug, if any.
+    pub planted: Option<String>,
+    /// Seeds jitter, loss and flush times.
+    pub seed: u64,
+    /// Number of data centers, at least 1.
+    pub data_centers: u8,
+    /// Number of partitions in each, at least 1.
+    pub partitions: u16,
+    /// How durable writes are before they are spoken of.
+    pub durability: Durability,
+    /// How far ahead of a physical clock a received timestamp may lie, in milliseconds.
+    pub max_ahead_ms: u64,
+    /// How much history is kept, in milliseconds.
+    pub history_ms: u64,
+    /// When a server gives an operation up.
+    pub server_timeout_us: u64,
+    /// When a client does.
+    pub client_timeout_us: u64,
+    /// How frames travel between data centers.
+    pub transport: Transport,
+    /// One-way delays between data centers.
+    pub delays: Vec<Delay>,
+    /// One-way delay within a data center, clients included.
+    pub local: Spread,
+    /// How long a flush takes.
+    pub disk: Spread,
+    /// The servers' physical clocks; a server that is not listed has a perfect one.
+    pub clocks: Vec<ClockPlan>,
+    /// The keys.
+    pub keys: Vec<String>,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Who asks what.
+    pub clients: Vec<ClientPlan>,
+}
+
+/// A duration that varies: at least `least_us`, up to `jitter_us` more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The least, in microseconds.
+    pub least_us: u64,
+    /// How much it may exceed that, in microseconds.
+    pub jitter_us: u64,
+}
+
+/// A one-way delay between two data centers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// The sender's data center.
+    pub from: DcId,
+    /// The receiver's.
+    pub to: DcId,
+    /// How long.
+    pub delay: Spread,
+}
+
+/// How frames travel between data centers. Within one they always arrive in order, unless their connection breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// In order over connections; what is under way when one breaks is lost, and a new one is announced to both ends.
+    Stream,
+    /// Each for itself: lost, doubled or overtaken, and nothing is announced.
+    Datagram {
+        /// Frames lost, of a thousand.
+        loss: u16,
+        /// Frames that arrive twice, of a thousand.
+        duplicate: u16,
+    },
+}
+
+/// A server's physical clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockPlan {
+    /// The server.
+    pub server: ServerId,
+    /// How far it is ahead of true time at the beginning, in milliseconds.
+    pub offset_ms: i64,
+    /// How much faster than true time it runs, in millionths.
+    pub drift_ppm: i64,
+}
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// When it begins.
+    pub from_us: u64,
+    /// When it ends; of no importance to what happens in a moment.
+    pub until_us: u64,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing passes from one data center to another. What is sent meanwhile is lost, or waits if `hold`.
+    Cut {
+        /// The sender's data center.
+        from: DcId,
+        /// The receiver's.
+        to: DcId,
+        /// Whether frames wait for the end instead of being lost.
+        hold: bool,
+    },
+    /// Frames from one server to another take longer.
+    SlowLink {
+        /// The sender.
+        from: ServerId,
+        /// The receiver.
+        to: ServerId,
+        /// How much longer, in microseconds.
+        extra_us: u64,
+    },
+    /// Everything that goes to this server takes longer, clients' requests included.
+    SlowServer {
+        /// The server.
+        server: ServerId,
+        /// How much longer, in microseconds.
+        extra_us: u64,
+    },
+    /// The connection between two servers breaks, in a moment: what is under way either way is lost.
+    Break {
+        /// One server.
+        a: ServerId,
+        /// The other.
+        b: ServerId,
+    },
+    /// The server does nothing; at the end, everything that has come meanwhile at once.
+    Pause {
+        /// The server.
+        server: ServerId,
+    },
+    /// The server's process is killed, and starts again at the end. What it handed to the operating system is there.
+    Kill {
+        /// The server.
+        server: ServerId,
+        /// It dies in the middle of its next round: its work is done, but not handed to the operating system, and nothing of it left.
+        mid_round: bool,
+    },
+    /// The server loses power, and starts again at the end. What its disk confirmed is there.
+    PowerLoss {
+        /// The server.
+        server: ServerId,
+        /// A flush that was under way reached the disk, though nobody was told.
+        flushed: bool,
+    },
+    /// The server's flushes take longer.
+    SlowDisk {
+        /// The server.
+        server: ServerId,
+        /// How much longer, in microseconds.
+        extra_us: u64,
+    },
+    /// The server's physical clock jumps, in a moment.
+    ClockJump {
+        /// The server.
+        server: ServerId,
+        /// How far ahead, in milliseconds.
+        by_ms: i64,
+    },
+}
+
+/// One client: a session, or several after each other, and what is asked in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientPlan {
+    /// The data center where it begins.
+    pub dc: DcId,
+    /// When it begins.
+    pub start_us: u64,
+    /// What it does, one after another.
+    pub steps: Vec<Step>,
+}
+
+/// One step of a client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// How long after the step before.
+    pub think_us: u64,
+    /// What it does.
+    pub action: Action,
+}
+
+/// A key of a plan: its place in [`Plan::keys`].
+pub type KeyIndex = usize;
+
+/// One item of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutItem {
+    /// The key.
+    pub key: KeyIndex,
+    /// Whether it is deleted instead of given a new value.
+    pub delete: bool,
+}
+
+/// What a client does. Values are unique; the run hands them out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Reads a key.
+    Get {
+        /// The key.
+        key: KeyIndex,
+        /// The level.
+        level: Level,
+    },
+    /// Writes or deletes keys of one partition, together.
+    Put {
+        /// What.
+        items: Vec<PutItem>,
+    },
+    /// Reads several keys from one snapshot.
+    ReadTransaction {
+        /// The keys; the first one's partition coordinates.
+        keys: Vec<KeyIndex>,
+        /// The level.
+        level: Level,
+    },
+    /// Writes a key and reads what it was (SET … GET).
+    Swap {
+        /// The key.
+        key: KeyIndex,
+    },
+    /// Deletes a key and reads what it was (GETDEL).
+    Take {
+        /// The key.
+        key: KeyIndex,
+    },
+    /// Waits until so many other data centers have the session's writes of this key's partition on disk (WAIT).
+    Await {
+        /// The key.
+        key: KeyIndex,
+        /// How many other data centers.
+        data_centers: u8,
+    },
+    /// Goes on in another data center, with the session's token.
+    Move {
+        /// Where.
+        dc: DcId,
+    },
+    /// Adds what another client's session token remembers.
+    Adopt {
+        /// The other client.
+        client: usize,
+    },
+    /// Begins a new session.
+    Fresh,
+}
+
+impl Plan {
+    /// The partition of `key`.
+    pub fn partition(&self, key: KeyIndex) -> PartitionId {
+        self.keys.get(key).map_or(PartitionId(0), |name| partition_of(name.as_bytes(), self.partitions))
+    }
+
+    /// Every server, by data center, then partition.
+    pub fn servers(&self) -> impl Iterator<Item = ServerId> + use<> {
+        let partitions = self.partitions;
+        (0..self.data_centers).flat_map(move |dc| (0..partitions).map(move |partition| ServerId { dc: DcId(dc), partition: PartitionId(partition) }))
+    }
+
+    /// Steps of all clients.
+    pub fn steps(&self) -> usize {
+        self.clients.iter().map(|client| client.steps.len()).sum()
+    }
+
+    /// Whether a server can lose writes that it acknowledged: it may lose power, and does not wait for its disk.
+    pub fn may_lose_acknowledged(&self) -> bool {
+        self.durability != Durability::Always && self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::PowerLoss { .. }))
+    }
+
+    /// Says what is wrong with the plan, if anything.
+    ///
+    /// # Errors
+    ///
+    /// A data center, server, key or client that there is not; a put over several partitions; a durability that cannot survive a fault.
+    pub fn check(&self) -> Result<(), String> {
+        if self.data_centers == 0 || self.data_centers > 8 || self.partitions == 0 || self.partitions > 64 {
+            return Err("a plan has 1 to 8 data centers and 1 to 64 partitions".into());
+        }
+        if self.keys.is_empty() {
+            return Err("a plan has at least one key".into());
+        }
+        if (1..self.keys.len()).any(|place| self.keys[..place].contains(&self.keys[place])) {
+            return Err("a key is listed twice".into());
+        }
+        let dc = |dc: DcId| if dc.0 < self.data_centers { Ok(()) } else { Err(format!("there is no data center {dc}")) };
+        let server = |server: ServerId| match server.partition.0 < self.partitions {
+            true => dc(server.dc),
+            false => Err(format!("there is no server {server}")),
+        };
+        self.delays.iter().try_for_each(|delay| dc(delay.from).and(dc(delay.to)))?;
+        self.clocks.iter().try_for_each(|clock| server(clock.server))?;
+        for fault in &self.faults {
+            if fault.until_us < fault.from_us {
+                return Err("a fault ends before it begins".into());
+            }
+            match fault.kind {
+                FaultKind::Cut { from, to, .. } => dc(from).and(dc(to))?,
+                FaultKind::SlowLink { from, to, .. } | FaultKind::Break { a: from, b: to } => server(from).and(server(to))?,
+                FaultKind::Kill { server: at, .. } | FaultKind::PowerLoss { server: at, .. } => {
+                    if self.durability == Durability::Memory {
+                        return Err("a server in memory does not survive a crash".into());
+                    }
+                    server(at)?;
+                }
+                FaultKind::SlowServer { server: at, .. }
+                | FaultKind::Pause { server: at }
+                | FaultKind::SlowDisk { server: at, .. }
+                | FaultKind::ClockJump { server: at, .. } => server(at)?,
+            }
+        }
+        for client in &self.clients {
+            dc(client.dc)?;
+            client.steps.iter().try_for_each(|step| self.check_action(&step.action))?;
+        }
+        Ok(())
+    }
+
+    fn check_action(&self, action: &Action) -> Result<(), String> {
+        let keys = action.keys();
+        if keys.iter().any(|key| *key >= self.keys.len()) {
+            return Err("there is no such key".into());
+        }
+        if (1..keys.len()).any(|place| keys[..place].contains(&keys[place])) {
+            return Err("a key stands twice in one operation".into());
+        }
+        match action {
+            Action::Put { items } if items.is_empty() => Err("a put writes at least one key".into()),
+            Action::Put { .. } if keys.iter().any(|key| self.partition(*key) != self.partition(keys[0])) => {
+                Err("the keys of a put are of one partition".into())
+            }
+            Action::ReadTransaction { keys, .. } if keys.is_empty() => Err("a transaction reads at least one key".into()),
+            Action::Move { dc } if dc.0 >= self.data_centers => Err(format!("there is no data center {dc}")),
+            Action::Adopt { client } if *client >= self.clients.len() => Err(format!("there is no client {client}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Action {
+    /// The keys that it names.
+    pub fn keys(&self) -> Vec<KeyIndex> {
+        match self {
+            Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Await { key, .. } => vec![*key],
+            Action::Put { items } => items.iter().map(|item| item.key).collect(),
+            Action::ReadTransaction { keys, .. } => keys.clone(),
+            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
+        }
+    }
+
+    /// Whether it writes, or may.
+    pub fn writes(&self) -> bool {
+        matches!(self, Action::Put { .. } | Action::Swap { .. } | Action::Take { .. })
+    }
+}

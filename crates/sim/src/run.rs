@@ -1,0 +1,57 @@
+//! One run of one plan.
+
+use crate::marks::Marks;
+use crate::plan::Plan;
+use crate::trace::TraceLevel;
+use crate::world::{Failure, World};
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// A hash of everything that happened and of the final states of the random sources.
+    pub hash: u64,
+    /// Virtual time that passed, in microseconds.
+    pub virtual_us: u64,
+    /// Events of the simulator.
+    pub events: u64,
+    /// Client-visible events in the history.
+    pub operations: usize,
+    /// What was seen.
+    pub marks: Marks,
+    /// The broken promise, if one was broken.
+    pub failure: Option<Failure>,
+    /// The trace, if asked for.
+    pub trace: Vec<String>,
+    /// The history in its text form, if a trace was asked for.
+    pub history: Option<String>,
+}
+
+/// Runs `plan` and checks its history.
+///
+/// # Errors
+///
+/// The plan makes no sense: see [`Plan::check`]; unknown protocol, option or planted bug. A broken promise is no error but a failure in the report.
+pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
+    let mut world = World::new(plan, level)?;
+    let history = world.finish();
+    if let Some(history) = &history {
+        world.check(history);
+    }
+    let sources = world.links.iter().map(|link| &link.random).chain(world.servers.iter().map(|server| &server.random));
+    let states: Vec<u64> = sources.chain(world.clients.iter().map(|client| &client.random)).map(|random| random.state()).collect();
+    states.into_iter().for_each(|state| world.trace.number(state));
+    let text = history.as_ref().map(ToString::to_string);
+    if let Some(text) = &text {
+        world.trace.bytes(text.as_bytes());
+    }
+    Ok(RunReport {
+        hash: world.trace.hash(),
+        virtual_us: world.now_us,
+        events: world.events,
+        operations: history.as_ref().map_or(0, |history| history.events.len()),
+        marks: world.marks,
+        failure: world.failure,
+        trace: world.trace.into_lines(),
+        history: text.filter(|_| level > TraceLevel::Off),
+    })
+}

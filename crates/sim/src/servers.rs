@@ -1,0 +1,316 @@
+//! Servers: rounds of work with the duties of a replica's caller, crashes and restarts.
+
+use crate::clients::Reply;
+use crate::marks;
+use crate::node::Halt;
+use crate::plan::Transport;
+use crate::trace::TraceLevel;
+use crate::world::{Attempt, Event, ServerIndex, World};
+use rheostat_core::Timestamp;
+use rheostat_core::ids::{Now, ServerId};
+use rheostat_core::replica::{Done, Execution, Outbox, Status};
+use rheostat_core::store::Position;
+
+/// How soon after a process is killed its clients notice that their connections are gone, in microseconds.
+const RESET_US: u64 = 300;
+
+/// What a round brings back beside the outbox: replies that are there at once, with the position that the disk must reach first.
+type Answered = Vec<(Position, Reply)>;
+
+impl World<'_> {
+    /// Hands `event` to a server, now or when it goes on.
+    pub(crate) fn deliver(&mut self, server: ServerIndex, event: Event) {
+        let state = &mut self.servers[server];
+        if state.node.is_none() {
+            return;
+        }
+        if state.paused_until_us > self.now_us {
+            state.backlog.push(event);
+            return;
+        }
+        self.round(server, std::iter::once(event));
+    }
+
+    /// One round of a server: takes in `events`, then does its caller's duties.
+    pub(crate) fn round(&mut self, server: ServerIndex, events: impl Iterator<Item = Event>) {
+        let Some(mut node) = self.servers[server].node.take() else { return };
+        let now = self.servers[server].clock.read(self.now_us);
+        let before = self.trace.wants(TraceLevel::Story).then(|| node.look().status(now).stable);
+        let mut out = std::mem::take(&mut self.outbox);
+        let mut answered = Answered::new();
+        let mut story = None;
+        for event in events {
+            if let Event::Request { attempt, .. } = &event {
+                story = Some(*attempt);
+            }
+            self.input(server, &mut *node, now, event, &mut out, &mut answered);
+        }
+        let dies = std::mem::take(&mut self.servers[server].dying);
+        if !dies {
+            // Duty 3: before anything leaves.
+            node.replica().write_through();
+        }
+        if let (Some(before), Some(attempt)) = (before, story) {
+            self.tell_stable(server, &before, &node.look().status(now), attempt);
+        }
+        self.servers[server].node = Some(node);
+        if dies {
+            out.frames.clear();
+            out.done.clear();
+            self.outbox = out;
+            self.marks.see(marks::KILLED_MID_ROUND);
+            self.halt(server, Halt::Kill);
+            return;
+        }
+        self.after_round(server, out, answered);
+    }
+
+    fn input(
+        &mut self,
+        server: ServerIndex,
+        node: &mut dyn crate::node::Node,
+        now: Now,
+        event: Event,
+        out: &mut Outbox,
+        answered: &mut Answered,
+    ) {
+        self.trace.number(self.now_us << 8 | server as u64);
+        match event {
+            // The timer also comes for a flush that has become due; the round asks for it.
+            Event::Tick { .. } if node.look().next_tick_us() > now.monotonic_us => {}
+            Event::Tick { .. } => node.replica().tick(now, out),
+            Event::Frame { from, bytes, .. } => {
+                self.trace.bytes(&bytes);
+                let (from, to) = (self.servers[from].id, self.servers[server].id);
+                let remote = from.dc != to.dc;
+                let level = if remote && self.trace.wants(TraceLevel::Story) && node.has_updates(&bytes) { TraceLevel::Story } else { TraceLevel::Full };
+                self.trace.line(level, self.now_us, to, || format!("receives from {from}: {}", node.describe(remote, &bytes)));
+                node.replica().receive(now, from, &bytes, out);
+            }
+            Event::Connected { dc, .. } => {
+                self.trace.number(u64::from(dc.0));
+                node.replica().connected(now, dc, out);
+            }
+            Event::Flushed { .. } => {
+                if let Some(job) = self.servers[server].flush.take() {
+                    let flushed = job.run();
+                    self.trace.number(flushed.as_ref().map_or(u64::MAX, |position| position.0));
+                    self.trace.line(TraceLevel::Full, self.now_us, self.servers[server].id, || format!("has flushed: {flushed:?}"));
+                    node.replica().end_flush(now, flushed, out);
+                }
+            }
+            Event::Request { attempt, operation, mut session, .. } => {
+                self.trace.number(attempt.number << 16 | attempt.client as u64);
+                self.trace.line(TraceLevel::Full, self.now_us, self.servers[server].id, || {
+                    format!("executes for client {}: {operation:?}, session {:?}", attempt.client, session.to_bytes())
+                });
+                match node.replica().execute(now, *operation, &mut session, out) {
+                    Execution::Done { outcome, after } => {
+                        answered.push((after, Reply { attempt, executed_us: self.now_us, outcome, session: *session }));
+                    }
+                    Execution::Waiting(op) => {
+                        self.servers[server].waiting.insert(op, attempt);
+                        self.on_waiting(attempt);
+                    }
+                }
+            }
+            Event::Abandon { attempt, .. } => {
+                let waiting = &mut self.servers[server].waiting;
+                if let Some(op) = waiting.iter().find(|(_, waits)| **waits == attempt).map(|(op, _)| *op) {
+                    waiting.remove(&op);
+                    node.replica().abandon(op);
+                }
+            }
+            Event::Reply(_) | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {}
+            Event::FaultBegins { .. } | Event::FaultEnds { .. } => {}
+        }
+    }
+
+    fn tell_stable(&mut self, server: ServerIndex, before: &[Timestamp], status: &Status, attempt: Attempt) {
+        if before != status.stable {
+            self.trace.line(TraceLevel::Story, self.now_us, self.servers[server].id, || {
+                format!("raises its stable vector from {before:?} to {:?} by the request of client {}", status.stable, attempt.client)
+            });
+        }
+    }
+
+    /// What follows a round, from the third duty on: replies and frames leave, the disk is asked, the next tick is set.
+    pub(crate) fn after_round(&mut self, server: ServerIndex, mut out: Outbox, answered: Answered) {
+        for Done { op, outcome, session } in out.done.drain(..) {
+            if let Some(attempt) = self.servers[server].waiting.remove(&op) {
+                self.reply(server, Reply { attempt, executed_us: self.now_us, outcome, session });
+            }
+        }
+        // Duty 5: a reply that names a position waits for it. Replies of one server leave in order.
+        self.servers[server].gated.extend(answered);
+        self.release_gated(server);
+        // Duty 6.
+        for (to, bytes) in out.frames.drain(..) {
+            let to = self.index(to);
+            self.send(server, to, bytes);
+        }
+        self.outbox = out;
+        // Duty 4.
+        let now = self.servers[server].clock.read(self.now_us);
+        let state = &mut self.servers[server];
+        let Some(node) = &mut state.node else { return };
+        if state.flush.is_none()
+            && let Some(job) = node.replica().poll_flush(now)
+        {
+            state.flush = Some(job);
+            let disk = self.plan.disk;
+            let takes_us = disk.least_us + state.random.below(disk.jitter_us + 1) + state.slow_disk_us;
+            let incarnation = state.incarnation;
+            self.schedule(self.now_us + takes_us, Event::Flushed { server, incarnation });
+        }
+        // Duty 2.
+        let state = &mut self.servers[server];
+        let Some(node) = &mut state.node else { return };
+        let next_us = node.look().next_tick_us().min(node.look().next_flush_us());
+        if next_us != u64::MAX {
+            let at_us = state.clock.when(next_us).max(self.now_us + 1);
+            if at_us < state.tick_at_us || state.tick_at_us <= self.now_us {
+                state.tick_at_us = at_us;
+                self.schedule(at_us, Event::Tick { server });
+            }
+        }
+    }
+
+    fn release_gated(&mut self, server: ServerIndex) {
+        let state = &mut self.servers[server];
+        let Some(durable) = state.node.as_ref().map(|node| node.look().durable()) else { return };
+        // Positions are not always in order: a failure waits for nothing.
+        let mut ready = Vec::new();
+        let mut kept = std::mem::take(&mut state.gated);
+        kept.retain_mut(|(after, reply)| {
+            let go = *after <= durable;
+            if go {
+                ready.push(reply.clone());
+            }
+            !go
+        });
+        state.gated = kept;
+        for reply in ready {
+            self.reply(server, reply);
+        }
+    }
+
+    fn reply(&mut self, server: ServerIndex, reply: Reply) {
+        let delay_us = self.local_delay(reply.attempt.client, server);
+        self.schedule(self.now_us + delay_us, Event::Reply(Box::new(reply)));
+    }
+
+    /// A server starts for the first time.
+    pub(crate) fn start(&mut self, server: ServerIndex) {
+        let now = self.servers[server].clock.read(self.now_us);
+        let Some(node) = &mut self.servers[server].node else { return };
+        let mut out = std::mem::take(&mut self.outbox);
+        node.replica().start(now, &mut out);
+        node.replica().write_through();
+        self.after_round(server, out, Answered::new());
+    }
+
+    /// A server stops.
+    pub(crate) fn halt(&mut self, server: ServerIndex, how: Halt) {
+        let now = self.servers[server].clock.read(self.now_us);
+        let Some(node) = self.servers[server].node.take() else { return };
+        let status = node.look().status(now);
+        self.note_counters(server, &status);
+        let how = match (how, self.servers[server].flush.take()) {
+            (Halt::PowerLossAfter(_), Some(job)) => job.run().map_or(Halt::PowerLoss, Halt::PowerLossAfter),
+            (Halt::PowerLossAfter(_), None) => Halt::PowerLoss,
+            (how, _) => how,
+        };
+        let halted = node.halt(how);
+        self.trace.number(halted.records_lost);
+        self.trace.line(TraceLevel::Story, self.now_us, self.servers[server].id, || match how {
+            Halt::Kill => format!("is killed; {} records are lost", halted.records_lost),
+            _ => format!("loses power; {} records are lost", halted.records_lost),
+        });
+        let state = &mut self.servers[server];
+        match how {
+            Halt::Kill => self.marks.see(marks::KILLED),
+            _ if halted.records_lost > 0 => self.marks.see(marks::RECORDS_LOST),
+            _ => {}
+        }
+        if halted.newest_own < status.clock {
+            state.lost.push((halted.newest_own, status.clock));
+        }
+        state.restart = Some(halted.restart);
+        state.first_lost = halted.first_lost;
+        state.incarnation += 1;
+        state.gated.clear();
+        state.waiting.clear();
+        state.backlog.clear();
+        state.paused_until_us = 0;
+        state.tick_at_us = u64::MAX;
+        state.dying = false;
+        self.break_connections(server);
+        if how == Halt::Kill {
+            // The operating system tells the peers; a machine without power cannot.
+            for client in 0..self.clients.len() {
+                if let Some(attempt) = self.clients[client].attempt_at(client, server) {
+                    self.schedule(self.now_us + RESET_US, Event::Reset { attempt });
+                }
+            }
+        }
+    }
+
+    /// A server starts again.
+    pub(crate) fn restart(&mut self, server: ServerIndex) {
+        let Some(restart) = self.servers[server].restart.take() else { return };
+        let config = self.config(server);
+        match restart(config) {
+            Ok(node) => self.servers[server].node = Some(node),
+            Err(why) => {
+                let text = format!("{} does not start again: {why}\n", self.servers[server].id);
+                self.fail("progress", text);
+                return;
+            }
+        }
+        self.servers[server].clock.restart(self.now_us);
+        self.trace.line(TraceLevel::Story, self.now_us, self.servers[server].id, || "starts again".into());
+        self.check_acknowledged(server);
+        self.start(server);
+        if self.plan.transport == Transport::Stream {
+            let here = self.servers[server].id;
+            for peer in 0..self.servers.len() {
+                let there = self.servers[peer].id;
+                if there.partition == here.partition && there.dc != here.dc {
+                    self.connect(peer, server);
+                }
+            }
+        }
+    }
+
+    /// What a server told its peers that it has on disk, it has after a restart.
+    fn check_acknowledged(&mut self, server: ServerIndex) {
+        let here = self.servers[server].id;
+        for (dc, first) in std::mem::take(&mut self.servers[server].first_lost) {
+            let peer = &self.servers[self.index(ServerId { dc, ..here })];
+            let Some(sender) = &peer.node else { continue };
+            let told = sender.look().status(peer.clock.read(self.now_us)).links.into_iter().find(|back| back.dc == here.dc);
+            if let Some(told) = told.filter(|told| told.acknowledged >= first.written) {
+                let (to, upto) = (peer.id, told.acknowledged);
+                let what = format!("{here} told {to} that it has everything up to {upto} on disk, and update {first} was gone when it started again\n");
+                self.fail("acknowledgement", what);
+                return;
+            }
+        }
+    }
+
+    /// Takes the counters of a server that stops or is looked at for the last time.
+    pub(crate) fn note_counters(&mut self, server: ServerIndex, status: &Status) {
+        let counters = status.counters;
+        self.marks.see_times(marks::VERSION_COLLECTED, counters.versions_collected);
+        self.marks.see_times(marks::TOO_FAR_AHEAD, counters.batches_too_far_ahead + counters.sessions_too_far_ahead);
+        if counters.frames_refused > 0 {
+            let text = format!("{} refused {} frames, though none was altered\n", self.servers[server].id, counters.frames_refused);
+            self.fail("frames", text);
+        }
+        if let Some(why) = &status.failed {
+            let text = format!("{} stopped serving though its disk never failed: {why}\n", self.servers[server].id);
+            self.fail("storage", text);
+        }
+    }
+}

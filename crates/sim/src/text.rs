@@ -1,0 +1,408 @@
+//! The text form of a plan: one thing per line, in words, so that a kept plan can be read and edited.
+//!
+//! ```text
+//! protocol causal
+//! option published = true
+//! seed 17
+//! cluster 2 x 2
+//! durability always
+//! limits ahead 60000ms history 0ms server 2000ms client 3000ms
+//! transport datagram loss 20 duplicate 10
+//! local 0.2ms+0.1ms
+//! disk 1ms+0ms
+//! delay 0 1 40ms+3ms
+//! clock p0@0 offset -1200ms drift 30ppm
+//! keys a b c
+//! fault 100ms..300ms cut 0 1
+//! client 0 start 5ms
+//!   +3ms put a !b
+//! ```
+//!
+//! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
+//! up to 43 milliseconds. Lines that begin with `#` are comments.
+
+use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, Plan, PutItem, Spread, Step, Transport};
+use rheostat_core::DcId;
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::operation::Level;
+use rheostat_core::store::Durability;
+use std::fmt;
+
+/// Why a text is not a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError {
+    /// The line, counted from 1; 0 when the whole makes no sense.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.what),
+            line => write!(f, "line {line}: {}", self.what),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// Microseconds, printed as milliseconds.
+pub(crate) struct Millis(pub(crate) u64);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.0 / 1000, self.0 % 1000);
+        match rest {
+            0 => write!(f, "{whole}ms"),
+            _ => write!(f, "{whole}.{}ms", format!("{rest:03}").trim_end_matches('0')),
+        }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", Millis(self.least_us), Millis(self.jitter_us))
+    }
+}
+
+fn durability_name(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Always => "always",
+        Durability::Interval => "interval",
+        Durability::Memory => "memory",
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flag = |on: bool, word: &'static str| if on { word } else { "" };
+        match self {
+            FaultKind::Cut { from, to, hold } => write!(f, "cut {from} {to}{}", flag(*hold, " hold")),
+            FaultKind::SlowLink { from, to, extra_us } => write!(f, "slow-link {from} {to} {}", Millis(*extra_us)),
+            FaultKind::SlowServer { server, extra_us } => write!(f, "slow-server {server} {}", Millis(*extra_us)),
+            FaultKind::Break { a, b } => write!(f, "break {a} {b}"),
+            FaultKind::Pause { server } => write!(f, "pause {server}"),
+            FaultKind::Kill { server, mid_round } => write!(f, "kill {server}{}", flag(*mid_round, " mid-round")),
+            FaultKind::PowerLoss { server, flushed } => write!(f, "power-loss {server}{}", flag(*flushed, " flushed")),
+            FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
+            FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
+        }
+    }
+}
+
+/// An action, with the plan's names of keys.
+pub(crate) struct ActionText<'p>(pub(crate) &'p Plan, pub(crate) &'p Action);
+
+impl fmt::Display for ActionText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ActionText(plan, action) = self;
+        let name = |key: &usize| plan.keys.get(*key).map_or("?", String::as_str);
+        match action {
+            Action::Get { key, level } => write!(f, "get {} {}", level.name(), name(key)),
+            Action::Put { items } => {
+                f.write_str("put")?;
+                items.iter().try_for_each(|item| write!(f, " {}{}", if item.delete { "!" } else { "" }, name(&item.key)))
+            }
+            Action::ReadTransaction { keys, level } => {
+                write!(f, "rotx {}", level.name())?;
+                keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
+            }
+            Action::Swap { key } => write!(f, "swap {}", name(key)),
+            Action::Take { key } => write!(f, "take {}", name(key)),
+            Action::Await { key, data_centers } => write!(f, "await {} {data_centers}", name(key)),
+            Action::Move { dc } => write!(f, "move {dc}"),
+            Action::Adopt { client } => write!(f, "adopt {client}"),
+            Action::Fresh => f.write_str("fresh"),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "protocol {}", self.protocol)?;
+        for (name, value) in &self.options {
+            writeln!(f, "option {name} = {value}")?;
+        }
+        if let Some(planted) = &self.planted {
+            writeln!(f, "planted {planted}")?;
+        }
+        writeln!(f, "seed {}", self.seed)?;
+        writeln!(f, "cluster {} x {}", self.data_centers, self.partitions)?;
+        writeln!(f, "durability {}", durability_name(self.durability))?;
+        let (server, client) = (Millis(self.server_timeout_us), Millis(self.client_timeout_us));
+        writeln!(f, "limits ahead {}ms history {}ms server {server} client {client}", self.max_ahead_ms, self.history_ms)?;
+        match self.transport {
+            Transport::Stream => writeln!(f, "transport stream")?,
+            Transport::Datagram { loss, duplicate } => writeln!(f, "transport datagram loss {loss} duplicate {duplicate}")?,
+        }
+        writeln!(f, "local {}", self.local)?;
+        writeln!(f, "disk {}", self.disk)?;
+        for Delay { from, to, delay } in &self.delays {
+            writeln!(f, "delay {from} {to} {delay}")?;
+        }
+        for ClockPlan { server, offset_ms, drift_ppm } in &self.clocks {
+            writeln!(f, "clock {server} offset {offset_ms}ms drift {drift_ppm}ppm")?;
+        }
+        writeln!(f, "keys {}", self.keys.join(" "))?;
+        for Fault { from_us, until_us, kind } in &self.faults {
+            writeln!(f, "fault {}..{} {kind}", Millis(*from_us), Millis(*until_us))?;
+        }
+        for client in &self.clients {
+            writeln!(f, "client {} start {}", client.dc, Millis(client.start_us))?;
+            for step in &client.steps {
+                writeln!(f, "  +{} {}", Millis(step.think_us), ActionText(self, &step.action))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The words of one line.
+struct Words<'l>(std::str::SplitWhitespace<'l>);
+
+type Parsed<T> = Result<T, String>;
+
+impl<'l> Words<'l> {
+    fn next(&mut self, what: &str) -> Parsed<&'l str> {
+        self.0.next().ok_or_else(|| format!("{what} is missing"))
+    }
+
+    fn expect(&mut self, word: &str) -> Parsed<()> {
+        match self.next(word)? {
+            found if found == word => Ok(()),
+            found => Err(format!("`{word}` was expected instead of `{found}`")),
+        }
+    }
+
+    fn number<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
+        let word = self.next(what)?;
+        parse_number(word, what)
+    }
+
+    fn unit<T: std::str::FromStr>(&mut self, unit: &str, what: &str) -> Parsed<T> {
+        let word = self.next(what)?;
+        parse_number(word.strip_suffix(unit).ok_or_else(|| format!("{what}: `{word}` has no unit {unit}"))?, what)
+    }
+
+    fn time(&mut self, what: &str) -> Parsed<u64> {
+        parse_time(self.next(what)?)
+    }
+
+    fn spread(&mut self, what: &str) -> Parsed<Spread> {
+        let word = self.next(what)?;
+        let (least, jitter) = word.split_once('+').ok_or_else(|| format!("{what}: `{word}` is not of the form 5ms+1ms"))?;
+        Ok(Spread { least_us: parse_time(least)?, jitter_us: parse_time(jitter)? })
+    }
+
+    fn dc(&mut self) -> Parsed<DcId> {
+        Ok(DcId(self.number("a data center")?))
+    }
+
+    fn server(&mut self) -> Parsed<ServerId> {
+        let word = self.next("a server")?;
+        let bad = || format!("`{word}` is not a server such as p0@1");
+        let (partition, dc) = word.strip_prefix('p').and_then(|rest| rest.split_once('@')).ok_or_else(bad)?;
+        Ok(ServerId { dc: DcId(parse_number(dc, "a data center")?), partition: PartitionId(parse_number(partition, "a partition")?) })
+    }
+
+    fn level(&mut self) -> Parsed<Level> {
+        let word = self.next("a level")?;
+        Level::from_name(word).ok_or_else(|| format!("there is no level `{word}`"))
+    }
+
+    /// Whether `word` is the last word; no other may stand there.
+    fn flag(&mut self, word: &str) -> Parsed<bool> {
+        match self.0.next() {
+            None => Ok(false),
+            Some(found) if found == word => Ok(true),
+            Some(found) => Err(format!("`{found}` was not expected")),
+        }
+    }
+
+    fn end(&mut self) -> Parsed<()> {
+        self.0.next().map_or(Ok(()), |word| Err(format!("`{word}` was not expected")))
+    }
+}
+
+fn parse_number<T: std::str::FromStr>(word: &str, what: &str) -> Parsed<T> {
+    word.parse().map_err(|_| format!("{what}: `{word}` is not a number that fits"))
+}
+
+fn parse_time(word: &str) -> Parsed<u64> {
+    let bad = || format!("`{word}` is not a time such as 12.5ms");
+    let number = word.strip_suffix("ms").ok_or_else(bad)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.len() > 3 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let fraction: u64 = format!("{fraction:0<3}").parse().map_err(|_| bad())?;
+    let whole: u64 = whole.parse().map_err(|_| bad())?;
+    whole.checked_mul(1000).and_then(|us| us.checked_add(fraction)).ok_or_else(bad)
+}
+
+impl Plan {
+    /// A plan in which nothing happens, to be filled.
+    pub fn empty(protocol: &str) -> Plan {
+        Plan {
+            protocol: protocol.to_owned(),
+            options: toml::Table::new(),
+            planted: None,
+            seed: 0,
+            data_centers: 1,
+            partitions: 1,
+            durability: Durability::Always,
+            max_ahead_ms: 60_000,
+            history_ms: 0,
+            server_timeout_us: 5_000_000,
+            client_timeout_us: 6_000_000,
+            transport: Transport::Stream,
+            delays: Vec::new(),
+            local: Spread { least_us: 200, jitter_us: 0 },
+            disk: Spread { least_us: 500, jitter_us: 0 },
+            clocks: Vec::new(),
+            keys: Vec::new(),
+            faults: Vec::new(),
+            clients: Vec::new(),
+        }
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    ///
+    /// The first line that is not in the form, or what [`Plan::check`] says of the whole.
+    pub fn parse(text: &str) -> Result<Plan, PlanError> {
+        let mut plan = Plan::empty("");
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                plan.line(line).map_err(|what| PlanError { line: number, what })?;
+            }
+        }
+        plan.check().map_err(|what| PlanError { line: 0, what })?;
+        Ok(plan)
+    }
+
+    fn line(&mut self, line: &str) -> Parsed<()> {
+        if let Some(step) = line.strip_prefix('+') {
+            let step = self.step(step)?;
+            self.clients.last_mut().ok_or("a step stands before its client")?.steps.push(step);
+            return Ok(());
+        }
+        let mut words = Words(line.split_whitespace());
+        match words.next("a word")? {
+            "protocol" => self.protocol = words.next("a name")?.to_owned(),
+            "option" => {
+                let table: toml::Table = toml::from_str(&line["option".len()..]).map_err(|error| error.message().to_owned())?;
+                self.options.extend(table);
+                return Ok(());
+            }
+            "planted" => self.planted = Some(words.next("a name")?.to_owned()),
+            "seed" => self.seed = words.number("a seed")?,
+            "cluster" => {
+                self.data_centers = words.number("data centers")?;
+                words.expect("x")?;
+                self.partitions = words.number("partitions")?;
+            }
+            "durability" => {
+                let word = words.next("a durability")?;
+                let named = [Durability::Always, Durability::Interval, Durability::Memory].into_iter().find(|named| durability_name(*named) == word);
+                self.durability = named.ok_or_else(|| format!("there is no durability `{word}`"))?;
+            }
+            "limits" => {
+                words.expect("ahead")?;
+                self.max_ahead_ms = words.unit("ms", "a time")?;
+                words.expect("history")?;
+                self.history_ms = words.unit("ms", "a time")?;
+                words.expect("server")?;
+                self.server_timeout_us = words.time("a time")?;
+                words.expect("client")?;
+                self.client_timeout_us = words.time("a time")?;
+            }
+            "transport" => match words.next("a transport")? {
+                "stream" => self.transport = Transport::Stream,
+                "datagram" => {
+                    words.expect("loss")?;
+                    let loss = words.number("a loss")?;
+                    words.expect("duplicate")?;
+                    self.transport = Transport::Datagram { loss, duplicate: words.number("a share")? };
+                }
+                other => return Err(format!("there is no transport `{other}`")),
+            },
+            "local" => self.local = words.spread("a delay")?,
+            "disk" => self.disk = words.spread("a delay")?,
+            "delay" => self.delays.push(Delay { from: words.dc()?, to: words.dc()?, delay: words.spread("a delay")? }),
+            "clock" => {
+                let server = words.server()?;
+                words.expect("offset")?;
+                let offset_ms = words.unit("ms", "an offset")?;
+                words.expect("drift")?;
+                self.clocks.push(ClockPlan { server, offset_ms, drift_ppm: words.unit("ppm", "a drift")? });
+            }
+            "keys" => {
+                self.keys = words.0.by_ref().map(str::to_owned).collect();
+                if self.keys.iter().any(|key| !key.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+                    return Err("a key's name has letters and digits only".into());
+                }
+            }
+            "fault" => {
+                let fault = fault(&mut words)?;
+                self.faults.push(fault);
+            }
+            "client" => {
+                let dc = words.dc()?;
+                words.expect("start")?;
+                self.clients.push(ClientPlan { dc, start_us: words.time("a time")?, steps: Vec::new() });
+            }
+            other => return Err(format!("a line cannot begin with `{other}`")),
+        }
+        words.end()
+    }
+
+    fn step(&self, text: &str) -> Parsed<Step> {
+        let mut words = Words(text.split_whitespace());
+        let think_us = words.time("a time")?;
+        let key = |word: &str| self.keys.iter().position(|key| key == word).ok_or_else(|| format!("there is no key `{word}`"));
+        let action = match words.next("an action")? {
+            "get" => Action::Get { level: words.level()?, key: key(words.next("a key")?)? },
+            "put" => {
+                let item = |word: &str| {
+                    let name = word.strip_prefix('!');
+                    Ok(PutItem { key: key(name.unwrap_or(word))?, delete: name.is_some() })
+                };
+                Action::Put { items: words.0.by_ref().map(item).collect::<Parsed<_>>()? }
+            }
+            "rotx" => Action::ReadTransaction { level: words.level()?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? },
+            "swap" => Action::Swap { key: key(words.next("a key")?)? },
+            "take" => Action::Take { key: key(words.next("a key")?)? },
+            "await" => Action::Await { key: key(words.next("a key")?)?, data_centers: words.number("a number")? },
+            "move" => Action::Move { dc: words.dc()? },
+            "adopt" => Action::Adopt { client: words.number("a client")? },
+            "fresh" => Action::Fresh,
+            other => return Err(format!("there is no action `{other}`")),
+        };
+        words.end()?;
+        Ok(Step { think_us, action })
+    }
+}
+
+fn fault(words: &mut Words<'_>) -> Parsed<Fault> {
+    let window = words.next("a time")?;
+    let (from, until) = window.split_once("..").ok_or_else(|| format!("`{window}` is not of the form 5ms..9ms"))?;
+    let (from_us, until_us) = (parse_time(from)?, parse_time(until)?);
+    let kind = match words.next("a fault")? {
+        "cut" => FaultKind::Cut { from: words.dc()?, to: words.dc()?, hold: words.flag("hold")? },
+        "slow-link" => FaultKind::SlowLink { from: words.server()?, to: words.server()?, extra_us: words.time("a time")? },
+        "slow-server" => FaultKind::SlowServer { server: words.server()?, extra_us: words.time("a time")? },
+        "break" => FaultKind::Break { a: words.server()?, b: words.server()? },
+        "pause" => FaultKind::Pause { server: words.server()? },
+        "kill" => FaultKind::Kill { server: words.server()?, mid_round: words.flag("mid-round")? },
+        "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.flag("flushed")? },
+        "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
+        "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
+        other => return Err(format!("there is no fault `{other}`")),
+    };
+    Ok(Fault { from_us, until_us, kind })
+}

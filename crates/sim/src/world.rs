@@ -1,0 +1,365 @@
+//! The simulated world: servers, network, clients and faults around one queue of events in virtual time.
+//!
+//! One thread, one queue ordered by time and, at equal times, by the order in which events were made; every random choice comes from a
+//! source seeded by the plan. So a plan has one course, to the byte.
+
+use crate::clients::{Client, Reply};
+use crate::clock::ServerClock;
+use crate::marks::Marks;
+use crate::node::{self, Node, Restart};
+use crate::plan::{Plan, Spread};
+use crate::trace::{Trace, TraceLevel};
+use rheostat_checkers::HistoryBuilder;
+use rheostat_core::ids::{KeyspaceId, OpId, Place, ServerId};
+use rheostat_core::operation::{Level, Operation};
+use rheostat_core::planted::Planted;
+use rheostat_core::random::Random;
+use rheostat_core::replica::{Outbox, ReplicaConfig};
+use rheostat_core::session::Session;
+use rheostat_core::store::{FlushJob, Position};
+use rheostat_core::version::VersionId;
+use rheostat_core::{DcId, Timestamp};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+/// More events than this, and the run is stopped: something goes round without end.
+const MAX_EVENTS: u64 = 20_000_000;
+
+/// A server's place in [`World::servers`].
+pub(crate) type ServerIndex = usize;
+
+/// One attempt of a client at an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) client: usize,
+    pub(crate) number: u64,
+}
+
+/// Something that happens at one time.
+pub(crate) enum Event {
+    /// A server's timer.
+    Tick { server: ServerIndex },
+    /// A frame arrives. A frame of a connection that has broken since is dropped.
+    Frame { from: ServerIndex, to: ServerIndex, connection: Option<u32>, bytes: Vec<u8> },
+    /// A server has a new connection to a data center.
+    Connected { server: ServerIndex, incarnation: u32, dc: DcId },
+    /// A flush ends.
+    Flushed { server: ServerIndex, incarnation: u32 },
+    /// A client's request arrives.
+    Request { server: ServerIndex, incarnation: u32, attempt: Attempt, operation: Box<Operation>, session: Box<Session> },
+    /// A client has given an operation up, and its server learns it.
+    Abandon { server: ServerIndex, incarnation: u32, attempt: Attempt },
+    /// A reply arrives at its client.
+    Reply(Box<Reply>),
+    /// A client learns that its connection broke.
+    Reset { attempt: Attempt },
+    /// A client has waited long enough.
+    Deadline { attempt: Attempt },
+    /// A client does its next step.
+    Step { client: usize, turn: u64 },
+    /// A fault begins.
+    FaultBegins { fault: usize },
+    /// A fault ends.
+    FaultEnds { fault: usize },
+}
+
+struct Scheduled {
+    at_us: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Scheduled) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Scheduled) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Scheduled) -> std::cmp::Ordering {
+        (self.at_us, self.number).cmp(&(other.at_us, other.number))
+    }
+}
+
+/// A server, up or down.
+pub(crate) struct Server {
+    pub(crate) id: ServerId,
+    /// The production code; `None` while the server is down.
+    pub(crate) node: Option<Box<dyn Node>>,
+    /// What it starts from, while it is down.
+    pub(crate) restart: Option<Restart>,
+    /// How often it has started again.
+    pub(crate) incarnation: u32,
+    pub(crate) clock: ServerClock,
+    /// When it is to be ticked; an earlier entry in the queue is stale.
+    pub(crate) tick_at_us: u64,
+    pub(crate) paused_until_us: u64,
+    /// What came while it was paused.
+    pub(crate) backlog: Vec<Event>,
+    pub(crate) flush: Option<FlushJob>,
+    /// Replies that wait for the disk.
+    pub(crate) gated: VecDeque<(Position, Reply)>,
+    /// Who waits for which operation.
+    pub(crate) waiting: BTreeMap<OpId, Attempt>,
+    /// It dies in its next round.
+    pub(crate) dying: bool,
+    /// How much longer everything that goes to it takes.
+    pub(crate) slow_us: u64,
+    pub(crate) slow_disk_us: u64,
+    pub(crate) random: Random,
+    /// Own versions with timestamps greater than the first and up to the second were lost with the power.
+    pub(crate) lost: Vec<(Timestamp, Timestamp)>,
+    /// Per other data center, the first update of it that the last stop cost.
+    pub(crate) first_lost: Vec<(DcId, VersionId)>,
+}
+
+/// The way from one server to another.
+pub(crate) struct Link {
+    pub(crate) random: Random,
+    /// Which connection this is; frames of earlier ones are dropped.
+    pub(crate) connection: u32,
+    pub(crate) last_arrival_us: u64,
+    pub(crate) slow_us: u64,
+}
+
+/// The way from one data center to another.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Route {
+    pub(crate) delay: Option<Spread>,
+    /// Cuts in force that lose what is sent.
+    pub(crate) cuts: u32,
+    /// Until when frames are held back.
+    pub(crate) held_until_us: u64,
+}
+
+/// What ends a run early: a broken promise of the simulator's own checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The promise, in one word.
+    pub promise: String,
+    /// What is wrong, with the events that show it.
+    pub text: String,
+    /// Number of client-visible events that show it; 0 where no history does.
+    pub events: usize,
+}
+
+impl Failure {
+    pub(crate) fn new(promise: &str, text: String) -> Failure {
+        Failure { promise: promise.to_owned(), text, events: 0 }
+    }
+}
+
+/// Everything there is in a run.
+pub(crate) struct World<'p> {
+    pub(crate) plan: &'p Plan,
+    pub(crate) planted: Planted,
+    /// The level that the protocol's reads have.
+    pub(crate) level: Level,
+    pub(crate) now_us: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    scheduled: u64,
+    pub(crate) events: u64,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) history: HistoryBuilder,
+    pub(crate) marks: Marks,
+    pub(crate) trace: Trace,
+    /// A server that never runs: it makes, reads and merges sessions for the clients.
+    pub(crate) front: Box<dyn Node>,
+    pub(crate) sessions: u64,
+    pub(crate) outbox: Outbox,
+    pub(crate) healed: bool,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// An independent random source for one purpose.
+fn source(seed: u64, purpose: u64) -> Random {
+    Random::new(seed ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93)).fork()
+}
+
+impl<'p> World<'p> {
+    /// The world of `plan`. Errors: the plan makes no sense.
+    pub(crate) fn new(plan: &'p Plan, level: TraceLevel) -> Result<World<'p>, String> {
+        plan.check()?;
+        let planted = match &plan.planted {
+            None => Planted::NONE,
+            Some(name) => node::find_planted(&plan.protocol, name)?,
+        };
+        let ids: Vec<ServerId> = plan.servers().collect();
+        let front = node::open(&plan.protocol, &plan.options, config_of(plan, planted, ids[0], 0))?;
+        let mut world = World {
+            plan,
+            planted,
+            level: node::level(&plan.protocol),
+            now_us: 0,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            events: 0,
+            servers: Vec::new(),
+            links: Vec::new(),
+            routes: vec![Route::default(); usize::from(plan.data_centers) * usize::from(plan.data_centers)],
+            clients: Vec::new(),
+            history: HistoryBuilder::new(plan.data_centers),
+            marks: Marks::default(),
+            trace: Trace::new(level),
+            front,
+            sessions: 0,
+            outbox: Outbox::default(),
+            healed: false,
+            failure: None,
+        };
+        for (index, id) in ids.iter().enumerate() {
+            let clock = plan.clocks.iter().find(|clock| clock.server == *id);
+            world.servers.push(Server {
+                id: *id,
+                node: Some(node::open(&plan.protocol, &plan.options, config_of(plan, planted, *id, 0))?),
+                restart: None,
+                incarnation: 0,
+                clock: clock.map_or(ServerClock::new(0, 0), |clock| ServerClock::new(clock.offset_ms, clock.drift_ppm)),
+                tick_at_us: u64::MAX,
+                paused_until_us: 0,
+                backlog: Vec::new(),
+                flush: None,
+                gated: VecDeque::new(),
+                waiting: BTreeMap::new(),
+                dying: false,
+                slow_us: 0,
+                slow_disk_us: 0,
+                random: source(plan.seed, 1 + index as u64),
+                lost: Vec::new(),
+                first_lost: Vec::new(),
+            });
+        }
+        for (place, _) in ids.iter().enumerate().flat_map(|(from, _)| ids.iter().map(move |to| (from, to))).enumerate() {
+            let random = source(plan.seed, 1_000 + place as u64);
+            world.links.push(Link { random, connection: 0, last_arrival_us: 0, slow_us: 0 });
+        }
+        for delay in &plan.delays {
+            world.route(delay.from, delay.to).delay = Some(delay.delay);
+        }
+        plan.keys.iter().for_each(|key| {
+            world.history.key(key.as_bytes());
+        });
+        for (index, client) in plan.clients.iter().enumerate() {
+            let random = source(plan.seed, 1_000_000 + index as u64);
+            let session = world.new_session();
+            world.clients.push(Client::new(client.dc, session, random));
+            let start_us = client.start_us + client.steps.first().map_or(0, |step| step.think_us);
+            world.schedule(start_us, Event::Step { client: index, turn: 0 });
+        }
+        for (index, fault) in plan.faults.iter().enumerate() {
+            world.schedule(fault.from_us, Event::FaultBegins { fault: index });
+            world.schedule(fault.until_us, Event::FaultEnds { fault: index });
+        }
+        Ok(world)
+    }
+
+    /// How a server is configured when it starts for the time after `incarnation` restarts.
+    pub(crate) fn config(&self, server: ServerIndex) -> ReplicaConfig {
+        let Server { id, incarnation, .. } = self.servers[server];
+        config_of(self.plan, self.planted, id, incarnation)
+    }
+
+    pub(crate) fn index(&self, id: ServerId) -> ServerIndex {
+        id.dc.index() * usize::from(self.plan.partitions) + usize::from(id.partition.0)
+    }
+
+    pub(crate) fn route(&mut self, from: DcId, to: DcId) -> &mut Route {
+        let data_centers = usize::from(self.plan.data_centers);
+        &mut self.routes[from.index() * data_centers + to.index()]
+    }
+
+    pub(crate) fn link(&mut self, from: ServerIndex, to: ServerIndex) -> &mut Link {
+        let servers = self.servers.len();
+        &mut self.links[from * servers + to]
+    }
+
+    pub(crate) fn schedule(&mut self, at_us: u64, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Reverse(Scheduled { at_us: at_us.max(self.now_us), number: self.scheduled, event }));
+    }
+
+    pub(crate) fn fail(&mut self, promise: &str, text: String) {
+        self.failure.get_or_insert_with(|| Failure::new(promise, text));
+    }
+
+    /// Lets everything happen until `until_us`, or until `done` says so; it is asked after each event.
+    pub(crate) fn run_until(&mut self, until_us: u64, mut done: impl FnMut(&World<'p>) -> bool) {
+        while self.failure.is_none() {
+            match self.queue.peek() {
+                Some(Reverse(next)) if next.at_us <= until_us => {}
+                _ => {
+                    self.now_us = self.now_us.max(until_us);
+                    return;
+                }
+            }
+            let Some(Reverse(Scheduled { at_us, event, .. })) = self.queue.pop() else { return };
+            self.now_us = at_us;
+            self.events += 1;
+            if self.events > MAX_EVENTS {
+                self.fail("progress", format!("after {MAX_EVENTS} events, at {at_us} us of virtual time, there is no end in sight\n"));
+                return;
+            }
+            self.happen(event);
+            if done(self) {
+                return;
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Tick { server } => {
+                if self.servers[server].tick_at_us == self.now_us {
+                    self.servers[server].tick_at_us = u64::MAX;
+                    self.deliver(server, Event::Tick { server });
+                }
+            }
+            Event::Frame { from, to, connection, .. } if connection.is_some_and(|connection| connection != self.link(from, to).connection) => {
+                self.trace.number(self.now_us ^ 1);
+            }
+            Event::Frame { to: server, .. } => self.deliver(server, event),
+            Event::Connected { server, incarnation, .. } | Event::Flushed { server, incarnation } | Event::Abandon { server, incarnation, .. } => {
+                if self.servers[server].incarnation == incarnation {
+                    self.deliver(server, event);
+                }
+            }
+            Event::Request { server, incarnation, attempt, .. } => {
+                // The connection broke with the server that it led to.
+                match self.servers[server].incarnation == incarnation && self.servers[server].node.is_some() {
+                    true => self.deliver(server, event),
+                    false => self.refuse(attempt),
+                }
+            }
+            Event::Reply(reply) => self.on_reply(*reply),
+            Event::Reset { attempt } => self.give_up(attempt),
+            Event::Deadline { attempt } => self.on_deadline(attempt),
+            Event::Step { client, turn } => self.on_step(client, turn),
+            Event::FaultBegins { fault } => self.fault_begins(fault),
+            Event::FaultEnds { fault } => self.fault_ends(fault),
+        }
+    }
+}
+
+fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> ReplicaConfig {
+    let place = Place { server: id, data_centers: plan.data_centers, partitions: plan.partitions };
+    ReplicaConfig {
+        durability: plan.durability,
+        max_ahead_ms: plan.max_ahead_ms,
+        operation_timeout_us: plan.server_timeout_us,
+        history_ms: plan.history_ms,
+        seed: source(plan.seed, 2_000_000 + u64::from(id.partition.0) * 256 + u64::from(id.dc.0) + u64::from(incarnation) * 100_000).state(),
+        planted,
+        ..ReplicaConfig::new(place, KeyspaceId(0))
+    }
+}
