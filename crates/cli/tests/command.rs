@@ -1,0 +1,295 @@
+//! The command as a user runs it: what it prints, its exit codes, and a demonstration from start to SIGTERM.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before the test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn rheostat(arguments: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    Command::new(env!("CARGO_BIN_EXE_rheostat")).args(arguments).current_dir(root).env_remove("RHEOSTAT_LOG").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn fails(arguments: &[&str], code: i32, says: &str) {
+    let output = rheostat(arguments);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert!(error.contains(says), "{arguments:?} does not say {says:?}: {error}");
+    assert!(!error.contains("panicked"), "{error}");
+}
+
+#[track_caller]
+fn prints(arguments: &[&str], says: &[&str]) {
+    let output = rheostat(arguments);
+    let found = text(&output.stdout);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    for part in says {
+        assert!(found.contains(part), "{arguments:?} does not print {part:?}: {found}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_the_reason() {
+    fails(&[], 2, "Usage: rheostat");
+    fails(&["dmeo"], 2, "similar subcommand exists: 'demo'");
+    fails(&["demo", "--partitions", "0"], 2, "0 is not in 1..=64");
+    fails(&["demo", "--datacenters", "17"], 2, "17 is not in 1..=16");
+    fails(&["demo", "--keep", "--data-dir", "x"], 2, "cannot be used with");
+    fails(&["demo", "--datacenters", "4"], 1, "no round-trip time is known for us-east:dc4");
+    fails(&["demo", "--regions", "mars,venus"], 1, "no round-trip time is known for mars:venus");
+    fails(&["demo", "--regions", "eu,eu"], 1, "eu is there twice");
+    fails(&["demo", "--datacenters", "2", "--regions", "a,b,c"], 1, "--regions names 3");
+    fails(&["demo", "--rtt", "1,2"], 1, "2 values for 3 pairs");
+    fails(&["demo", "--jitter", "-1"], 2, "unexpected argument '-1'");
+    fails(&["demo", "--jitter", "NaN"], 1, "jitter_ms");
+    fails(&["demo", "--base-port", "65530"], 1, "beyond 65535");
+    fails(&["serve"], 2, "--config <FILE>");
+    fails(&["serve", "--config", "no-such.toml"], 1, "no-such.toml: cannot be read");
+    fails(&["ctl", "status", "-a", "x"], 2, "unexpected argument '-a'");
+    fails(&["ctl", "-a", "x", "status"], 1, "`x` has no port");
+    fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "cannot connect");
+    fails(&["kv", "--level", "strong", "get", "k"], 2, "the levels are: eventual, causal");
+    fails(&["kv", "--authority", "no-such.pem", "get", "k"], 1, "no-such.pem: cannot be read");
+    fails(&["bench", "ycsb", "z"], 2, "there is no workload \"z\"");
+    fails(&["bench", "ycsb", "a", "--rate", "10", "--pipeline", "2"], 2, "cannot be used with");
+    fails(&["bench", "ycsb", "a", "--duration", "-1"], 2, "unexpected argument '-1'");
+    fails(&["bench", "ycsb", "a", "--connections", "0"], 1, "number of connections");
+    fails(&["bench", "--json", "/no/such/folder/file", "ycsb", "a"], 1, "/no/such/folder/file: cannot be written");
+    fails(&["bench", "visibility", "--resp", "here"], 1, "name=host:port");
+    fails(&["bench", "compare", "--resp", "here"], 1, "name=host:port");
+}
+
+#[test]
+fn a_malformed_log_filter_is_said() {
+    let output = Command::new(env!("CARGO_BIN_EXE_rheostat")).arg("protocols").env("RHEOSTAT_LOG", "a=b=c").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("RHEOSTAT_LOG=`a=b=c` is malformed"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn help_teaches() {
+    prints(&["--help"], &["Examples:", "rheostat demo"]);
+    for command in ["demo", "serve", "ctl", "kv", "bench"] {
+        prints(&["help", command], &["Examples:"]);
+    }
+}
+
+#[test]
+fn lists_are_printed() {
+    prints(&["protocols"], &["causal", "eventual"]);
+    prints(&["config"], &["cluster = ", "[limits]", "max_connections = 10000"]);
+}
+
+#[test]
+fn the_examples_are_right() {
+    for name in ["us-east", "us-west", "eu"] {
+        prints(&["serve", "--check", "--config", &format!("examples/{name}.toml")], &["right", &format!("Node {name}-1 of 3")]);
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    std::fs::write(&file, "cluster = \"c\"\nnode = \"a\"\ndata_center = \"here\"\ncolour = 1\n").unwrap();
+    let path = file.to_str().unwrap();
+    fails(&["serve", "--check", "--config", path], 1, &format!("{path}, line 4: unknown field `colour`"));
+}
+
+/// A demonstration that runs.
+struct Demo {
+    child: Child,
+    /// RESP and gRPC port of each data center.
+    ports: Vec<(u16, u16)>,
+    output: BufReader<ChildStdout>,
+    /// What it printed up to its tour's end.
+    welcome: String,
+}
+
+impl Demo {
+    /// Starts it where its first port is in use, so that it takes free ones.
+    fn start(arguments: &[&str]) -> Demo {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        // The base is such that the taken port is among those wanted, and that there is room for three data centers behind it.
+        let taken = held.local_addr().unwrap().port();
+        let base = taken.min(65_000).to_string();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rheostat"))
+            .args(["demo", "--base-port", &base])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let (mut welcome, mut ports) = (String::new(), Vec::new());
+        while !welcome.contains("Ctrl-C ends it.") {
+            let mut line = String::new();
+            assert!(output.read_line(&mut line).unwrap() > 0, "it ended early: {welcome}");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let [_, resp, grpc, metrics] = words[..]
+                && metrics.starts_with("http://")
+            {
+                let port = |address: &str| address.strip_prefix("127.0.0.1:").unwrap().parse().unwrap();
+                ports.push((port(resp), port(grpc)));
+            }
+            welcome.push_str(&line);
+        }
+        assert!(taken > 65_000 || welcome.contains(&format!("Port {taken} is in use")), "{welcome}");
+        Demo { child, ports, output, welcome }
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        let address = format!("127.0.0.1:{}", self.ports[0].1);
+        rheostat(&[&["ctl", "-a", &address], arguments].concat())
+    }
+
+    fn connect(&self, data_center: usize) -> Resp {
+        Resp(BufReader::new(TcpStream::connect(("127.0.0.1", self.ports[data_center].0)).unwrap()))
+    }
+
+    /// Ends it with SIGTERM; returns what it printed after its welcome.
+    fn terminate(mut self) -> String {
+        let signalled = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(signalled.success());
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{status}");
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        rest
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // It has ended already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection that speaks just enough RESP2.
+struct Resp(BufReader<TcpStream>);
+
+impl Resp {
+    /// Sends one command; returns its reply, arrays as their elements in parentheses.
+    fn ask(&mut self, command: &[&str]) -> String {
+        let mut request = format!("*{}\r\n", command.len());
+        for word in command {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        self.reply()
+    }
+
+    fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        let number = || line[1..].parse::<i64>().unwrap();
+        match &line[..1] {
+            "$" if number() < 0 => "nil".to_string(),
+            "$" => {
+                let mut bytes = vec![0; number() as usize + 2];
+                self.0.read_exact(&mut bytes).unwrap();
+                text(&bytes[..bytes.len() - 2])
+            }
+            "*" if number() < 0 => "nil".to_string(),
+            "*" => format!("({})", (0..number()).map(|_| self.reply()).collect::<Vec<_>>().join(" ")),
+            _ => line[1..].to_string(),
+        }
+    }
+}
+
+/// Asks again and again until the answer is `wanted`; every answer goes through `look` first.
+#[track_caller]
+fn until(wanted: &str, mut look: impl FnMut(&str), mut ask: impl FnMut() -> String) {
+    let begun = Instant::now();
+    loop {
+        let answer = ask();
+        look(&answer);
+        if answer == wanted {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "still {answer:?}, not {wanted:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn the_tour_shows_that_no_effect_comes_before_its_cause() {
+    let demo = Demo::start(&["--rtt", "20"]);
+    assert_eq!(demo.ports.len(), 3);
+    assert!(demo.welcome.contains("ctl -a 127.0.0.1:"), "its tour names its own ports: {}", demo.welcome);
+    let paused = demo.ctl(&["pause-link", "us-east", "eu"]);
+    assert_eq!(text(&paused.stdout), "us-east-1: paused\neu-1: paused\n", "{}", text(&paused.stderr));
+    assert_eq!(demo.connect(0).ask(&["SET", "photo", "sunset"]), "OK");
+    let mut us_west = demo.connect(1);
+    until("sunset", |_| (), || us_west.ask(&["GET", "photo"]));
+    assert_eq!(us_west.ask(&["SET", "comment", "wow"]), "OK");
+
+    let explained = || text(&demo.ctl(&["explain", "comment"]).stdout);
+    let begun = Instant::now();
+    let in_eu = loop {
+        let found = explained();
+        let in_eu = found.split("eu (partition").nth(1).unwrap().to_string();
+        if in_eu.contains("@us-west") {
+            break in_eu;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{found}");
+    };
+    assert!(in_eu.contains("hidden: "), "it has arrived, and its cause has not: {in_eu}");
+    let mut eu = demo.connect(2);
+    assert_eq!(eu.ask(&["MGET", "comment", "photo"]), "(nil nil)");
+    let status = demo.ctl(&["status"]);
+    assert!(text(&status.stdout).contains("paused: us-east - eu"), "{}", text(&status.stdout));
+    let convergence = demo.ctl(&["convergence", "--wait", "0"]);
+    assert_eq!(convergence.status.code(), Some(1), "{}", text(&convergence.stdout));
+    assert!(text(&convergence.stdout).contains("not converged"), "{}", text(&convergence.stdout));
+
+    assert!(demo.ctl(&["resume-link", "us-east", "eu"]).status.success());
+    let whole = |answer: &str| assert_ne!(answer, "(wow nil)", "an effect without its cause");
+    until("(wow sunset)", whole, || eu.ask(&["MGET", "comment", "photo"]));
+    let convergence = demo.ctl(&["convergence", "--wait", "30", "--digest"]);
+    let found = text(&convergence.stdout);
+    assert!(convergence.status.success() && found.contains("every data center shows the same"), "{found}{}", text(&convergence.stderr));
+    assert!(demo.terminate().contains("SIGTERM: ending."));
+}
+
+#[test]
+fn a_demonstration_with_a_folder_finds_everything_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap().to_string();
+    let arguments = ["--datacenters", "2", "--partitions", "1", "--data-dir", &path];
+    let demo = Demo::start(&arguments);
+    let address = format!("127.0.0.1:{}", demo.ports[0].1);
+    let written = rheostat(&["kv", "-a", &address, "--show-session", "put", "kept", "value"]);
+    assert!(text(&written.stdout).trim_end().ends_with("@us-east"), "{}", text(&written.stderr));
+    let token = text(&written.stderr).trim().to_string();
+    demo.terminate();
+
+    let demo = Demo::start(&arguments);
+    let address = format!("127.0.0.1:{}", demo.ports[1].1);
+    let read = rheostat(&["kv", "-a", &address, "--session", &token, "--verbose", "get", "kept"]);
+    assert_eq!(text(&read.stdout), "value\n", "{}", text(&read.stderr));
+    assert!(text(&read.stderr).contains("level causal"), "{}", text(&read.stderr));
+    let absent = rheostat(&["kv", "-a", &address, "get", "absent"]);
+    assert_eq!((absent.status.code(), text(&absent.stdout)), (Some(1), String::new()));
+    let foreign = rheostat(&["kv", "-a", &address, "--session", "nonsense", "get", "kept"]);
+    assert_eq!(foreign.status.code(), Some(1));
+    assert!(text(&foreign.stderr).contains("not a session token"), "{}", text(&foreign.stderr));
+    demo.terminate();
+
+    // The folder is one of a cluster with other data centers.
+    let other = rheostat(&["demo", "--datacenters", "1", "--data-dir", &path]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(text(&other.stderr).contains("belongs to another"), "{}", text(&other.stderr));
+}
