@@ -2,7 +2,7 @@
 //!
 //! With a second address, of another data center, the session travels there.
 
-use rheostat_client::{Client, Error, Level};
+use rheostat_client::{Client, Error, Level, Read};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -21,21 +21,26 @@ async fn main() -> Result<(), Error> {
 
     let both = session.read_transaction(["tour:comment", "tour:photo"]).await?;
     for read in &both.reads {
-        println!("from one snapshot: {:?}", read.value);
+        println!("from one snapshot: {}", text(read));
     }
-    println!("level {}, at most {:?} ms behind the other data centers", both.level.name(), both.staleness_ms);
+    let behind = both.staleness_ms.map_or("nobody knows how far".to_string(), |ms| format!("at most {ms} ms"));
+    println!("level {}, {behind} behind the other data centers", both.level.name());
 
     session.set_level(Some(Level::Eventual));
     let read = session.get("tour:photo").await?;
-    println!("at level {}: {:?}", read.level.name(), read.value);
+    println!("at level {}: {}", read.level.name(), text(&read));
 
     if let Some(there) = addresses.next() {
         let client = Client::connect([there]).await?;
         let mut travelled = client.resume("default", session.token());
         let read = travelled.get("tour:comment").await?;
-        println!("the same session in {}: {:?}", client.topology().data_center, read.value);
+        println!("the same session in {}: {}", client.topology().data_center, text(&read));
         let read = travelled.get("tour:photo").await?;
-        println!("and what the comment is about: {:?}", read.value);
+        println!("and what the comment is about: {}", text(&read));
     }
     Ok(())
+}
+
+fn text(read: &Read) -> String {
+    read.value.as_deref().map_or("(nothing)".to_string(), |value| String::from_utf8_lossy(value).into_owned())
 }

@@ -149,11 +149,7 @@ fn request<T>(password: &Option<MetadataValue<Ascii>>, message: T, deadline: Dur
 }
 
 /// Connects to `address` and asks for the topology.
-async fn introduce(
-    options: &Options,
-    password: &Option<MetadataValue<Ascii>>,
-    address: &str,
-) -> Result<(Channel, v1::TopologyResponse), Error> {
+async fn introduce(options: &Options, password: &Option<MetadataValue<Ascii>>, address: &str) -> Result<(Channel, v1::TopologyResponse), Error> {
     let channel = route::endpoint(options, address)?.connect().await.map_err(|error| Error::Unreachable(sources(&error)))?;
     let mut client = StoreClient::new(channel.clone());
     let topology = client.topology(request(password, v1::TopologyRequest {}, options.deadline)).await?;

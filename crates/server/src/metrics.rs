@@ -255,21 +255,39 @@ pub const METRICS: &[Metric] = &[
             samples.add(&[level.name()], reads as f64);
         }
     }),
-    metric!("latency_seconds", Histogram, &["level"], "From a RESP request's arrival to its reply's departure, by the connection's level.", |view, samples| {
-        by_level(view, samples, 1e6, |shard| &shard.counters.latency_us);
-    }),
-    metric!("staleness_seconds", Histogram, &["level"], "How stale the answers of reads could be at most, by the level achieved.", |view, samples| {
-        by_level(view, samples, 1e3, |shard| &shard.counters.staleness_ms);
-    }),
+    metric!(
+        "latency_seconds",
+        Histogram,
+        &["level"],
+        "From a RESP request's arrival to its reply's departure, by the connection's level.",
+        |view, samples| {
+            by_level(view, samples, 1e6, |shard| &shard.counters.latency_us);
+        }
+    ),
+    metric!(
+        "staleness_seconds",
+        Histogram,
+        &["level"],
+        "How stale the answers of reads could be at most, by the level achieved.",
+        |view, samples| {
+            by_level(view, samples, 1e3, |shard| &shard.counters.staleness_ms);
+        }
+    ),
     metric!("flushes_total", Counter, SHARD, "Flushes to disk.", |view, samples| shards(view, samples, |shard| shard.counters.flushes as f64)),
     metric!("flush_seconds", Histogram, SHARD, "Duration of flushes to disk.", |view, samples| {
         for shard in &view.status.shards {
             samples.histogram(&[&shard.shard.to_string()], &shard.counters.flush_us, 1e6);
         }
     }),
-    metric!("shard_frames_dropped_total", Counter, SHARD, "Frames to other partition servers dropped for want of room or connection.", |view, samples| {
-        shards(view, samples, |shard| shard.counters.frames_dropped as f64);
-    }),
+    metric!(
+        "shard_frames_dropped_total",
+        Counter,
+        SHARD,
+        "Frames to other partition servers dropped for want of room or connection.",
+        |view, samples| {
+            shards(view, samples, |shard| shard.counters.frames_dropped as f64);
+        }
+    ),
     metric!("failed", Gauge, REPLICA, "1 when the replica's store has failed and it serves nothing any more.", |view, samples| {
         replicas(view, samples, |replica| f64::from(u8::from(replica.status.failed.is_some())));
     }),
@@ -330,9 +348,15 @@ pub const METRICS: &[Metric] = &[
             }
         }
     }),
-    metric!("link_received_lag_seconds", Gauge, LINK, "How far the other data center's updates applied here are behind the present.", |view, samples| {
-        links(view, samples, |_, link| view.behind(link.received));
-    }),
+    metric!(
+        "link_received_lag_seconds",
+        Gauge,
+        LINK,
+        "How far the other data center's updates applied here are behind the present.",
+        |view, samples| {
+            links(view, samples, |_, link| view.behind(link.received));
+        }
+    ),
     metric!("link_received_durable_lag_seconds", Gauge, LINK, "How far its updates on disk here are behind the present.", |view, samples| {
         links(view, samples, |_, link| view.behind(link.received_durable));
     }),
@@ -348,11 +372,17 @@ pub const METRICS: &[Metric] = &[
     metric!("link_resumes_total", Counter, REPLICA, "Requests to send again that were sent to other data centers.", |view, samples| {
         replicas(view, samples, |replica| replica.status.counters.resumes as f64);
     }),
-    metric!("link_paused", Gauge, &["data_center", "other"], "1 for each pair of data centers whose link is paused at this node.", |view, samples| {
-        for (one, other) in &view.status.paused {
-            samples.add(&[view.topology.dc_name(*one), view.topology.dc_name(*other)], 1.0);
+    metric!(
+        "link_paused",
+        Gauge,
+        &["data_center", "other"],
+        "1 for each pair of data centers whose link is paused at this node.",
+        |view, samples| {
+            for (one, other) in &view.status.paused {
+                samples.add(&[view.topology.dc_name(*one), view.topology.dc_name(*other)], 1.0);
+            }
         }
-    }),
+    ),
     metric!("peer_connected", Gauge, PEER, "1 when this node's connection to the other is up.", |view, samples| {
         peers(view, samples, |peer| f64::from(u8::from(peer.connected)));
     }),

@@ -23,6 +23,8 @@ pub struct Arguments {
 }
 
 pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let names: Vec<String> = topology.data_centers.iter().enumerate().map(|(number, name)| format!("{number} {name}")).collect();
+    say!("data centers: {}", names.join(", "));
     let mut well = true;
     for (data_center, node) in one_of_each(topology, nodes) {
         match ask(arguments, node).await {

@@ -88,10 +88,10 @@ impl Admin for Service {
     async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let status = self.router.status().await;
         let topology = self.router.topology();
-        let paused = status.paused.iter().map(|(one, other)| v1::LinkRequest {
-            data_center: topology.dc_name(*one).to_string(),
-            other: topology.dc_name(*other).to_string(),
-        });
+        let paused = status
+            .paused
+            .iter()
+            .map(|(one, other)| v1::LinkRequest { data_center: topology.dc_name(*one).to_string(), other: topology.dc_name(*other).to_string() });
         let peers = status.peers.iter().map(|peer| v1::Peer {
             node: peer.name.clone(),
             data_center: topology.dc_name(peer.dc).to_string(),

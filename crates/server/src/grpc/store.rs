@@ -144,10 +144,7 @@ impl Store for Service {
         }
     }
 
-    async fn read_transaction(
-        &self,
-        request: Request<v1::ReadTransactionRequest>,
-    ) -> Result<Response<v1::ReadTransactionResponse>, Status> {
+    async fn read_transaction(&self, request: Request<v1::ReadTransactionRequest>) -> Result<Response<v1::ReadTransactionResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
         let level = convert::level(asked.keyspace, request.level)?;
