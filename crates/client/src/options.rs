@@ -1,10 +1,11 @@
 //! How a client connects and how long it waits.
 
 use crate::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 /// How a client connects and how long it waits.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// gRPC addresses, `host:port`, tried in order until one answers. The data center of the node that answers is the client's home: its
     /// operations go to that data center's nodes only.
@@ -32,6 +33,22 @@ pub struct Tls {
     pub authority_pem: String,
     /// The name that the certificates are for, where it differs from the address.
     pub domain: Option<String>,
+}
+
+impl fmt::Debug for Options {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("addresses", &self.addresses)
+            .field("password", &self.password.as_ref().map(|_| "(hidden)"))
+            .field("tls", &self.tls)
+            .field("deadline", &self.deadline)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("read_retries", &self.read_retries)
+            .field("retry_pause", &self.retry_pause)
+            .field("max_message_bytes", &self.max_message_bytes)
+            .finish()
+    }
 }
 
 impl Default for Options {
@@ -67,5 +84,28 @@ impl Options {
             Some(_) => Ok(uri),
             None => Err(Error::Refused(format!("`{address}` has no port"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_needs_a_port_and_takes_the_scheme_of_the_options() {
+        let plain = Options::new(["x"]);
+        let secure = Options { tls: Some(Tls { authority_pem: String::new(), domain: None }), ..plain.clone() };
+        assert_eq!(plain.uri("host:1").unwrap().to_string(), "http://host:1/");
+        assert_eq!(secure.uri("[::1]:1").unwrap().to_string(), "https://[::1]:1/");
+        assert_eq!(secure.uri("http://host:1").unwrap().to_string(), "http://host:1/");
+        for wrong in ["", "host", "host:x", "host:70000", "a b:1"] {
+            assert!(matches!(plain.uri(wrong), Err(Error::Refused(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let options = Options { password: Some("open sesame".into()), ..Options::default() };
+        assert!(!format!("{options:?}").contains("sesame"));
     }
 }

@@ -1,6 +1,6 @@
 //! gRPC through the client library, and past it where the library would not send such a request.
 
-use crate::{alone, client, grpc_address, options, pair, secured};
+use crate::{alone, client, grpc_address, options, pair, secured, siblings};
 use rheostat_client::{Client, Error, Level, Options, Put, v1};
 use rheostat_server::node::Node;
 use std::time::Duration;
@@ -354,4 +354,48 @@ async fn connections_beyond_the_limit_are_closed() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     node.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_client_goes_to_the_owner_and_any_node_serves_any_key() {
+    let [first, second] = siblings("grpc").await;
+    let connected = Client::connect_with(Options { deadline: Duration::from_secs(2), ..options(&first) }).await.unwrap();
+    let mut session = connected.session("default");
+    let keys: Vec<String> = (0..40).map(|number| format!("key {number}")).collect();
+    let router = first.router().clone();
+    let of = |partition: u16| -> Vec<&String> { keys.iter().filter(|key| router.partition_of(key.as_bytes()).0 == partition).collect() };
+    for key in &keys {
+        session.put(key.clone(), key.clone()).await.unwrap();
+    }
+    // Past the client's routing: each node answers for the other's partition.
+    for node in [&first, &second] {
+        let mut raw = raw(node).await;
+        for key in &keys {
+            let request = v1::GetRequest { context: context("", session.token()), key: key.clone().into(), level: 0 };
+            assert_eq!(raw.get(request).await.unwrap().into_inner().read.unwrap().value.unwrap(), key.as_bytes());
+        }
+    }
+    let many = session.read_transaction(keys.clone()).await.unwrap();
+    assert!(many.reads.iter().zip(&keys).all(|(read, key)| read.value.as_deref() == Some(key.as_bytes())));
+
+    let operations = |node: &Node| {
+        let router = node.router().clone();
+        async move { router.status().await.shards.iter().map(|shard| shard.counters.operations.iter().sum::<u64>()).sum::<u64>() }
+    };
+    let (before_first, before_second) = (operations(&first).await, operations(&second).await);
+    for key in of(1) {
+        session.get(key.clone()).await.unwrap();
+    }
+    assert_eq!(operations(&first).await, before_first, "the owner's node was asked");
+    assert_eq!(operations(&second).await, before_second + of(1).len() as u64);
+
+    second.shutdown().await;
+    for key in of(0).into_iter().take(3) {
+        session.get(key.clone()).await.unwrap();
+    }
+    let lost = of(1)[0].clone();
+    let error = session.get(lost.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_) | Error::Timeout(_)), "{error}");
+    assert!(session.put(lost, "v").await.is_err());
+    first.shutdown().await;
 }

@@ -47,6 +47,27 @@ async fn pair(cluster: &str) -> [Node; 2] {
     nodes.try_into().unwrap_or_else(|_| unreachable!("there are two names"))
 }
 
+/// Nodes `a1` and `a2` of data center `a`; each owns one of two partitions.
+async fn siblings(cluster: &str) -> [Node; 2] {
+    let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let listen = Listen { resp: None, grpc: any, admin: None, peer: any };
+    let listeners = [Listeners::bind(&listen).unwrap(), Listeners::bind(&listen).unwrap()];
+    let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+    let member = |index: usize| {
+        let at = listeners[index].addresses();
+        let (name, peer, grpc) = (format!("a{}", index + 1), text(at.peer), text(at.grpc));
+        Member { name, data_center: "a".into(), peer, resp: None, grpc, admin: None, partitions: Some(vec![index as u16]) }
+    };
+    let members = vec![member(0), member(1)];
+    let mut nodes = Vec::new();
+    for (index, listeners) in listeners.into_iter().enumerate() {
+        let mut config = NodeConfig { members: members.clone(), node: members[index].name.clone(), ..alone(cluster) };
+        config.listen = listeners.addresses();
+        nodes.push(Node::start_with(config, listeners).await.unwrap());
+    }
+    nodes.try_into().unwrap_or_else(|_| unreachable!("there are two"))
+}
+
 fn secured(config: NodeConfig, password: &str) -> NodeConfig {
     let mut config = config;
     config.security.password = Some(Secret(password.into()));
