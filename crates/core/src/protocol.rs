@@ -17,7 +17,7 @@ use crate::ids::{Now, OpId, PartitionId, Place};
 use crate::operation::{Level, Outcome};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::store::{Cut, Store};
+use crate::store::{Cut, History, Store};
 use crate::version::{Item, Key, Update, Version};
 use crate::wire::Wire;
 use rheostat_clock::{DcId, Hlc, Timestamp};
@@ -105,7 +105,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// From server to server within a data center. Updates and heartbeats to other data centers go by the links.
     type Message: Wire + Send + Debug;
     /// Says which versions can be collected.
-    type Cut: Cut<Self::Meta>;
+    type Cut: Cut<Self::Meta> + Send;
 
     /// The state of a server that has never run. Errors: options out of range, in words for the user.
     fn new(place: Place, options: &Self::Options, planted: Planted) -> Result<Self, String>;
@@ -140,9 +140,9 @@ pub trait Protocol: Sized + Send + 'static {
     /// What `version` depends on, in words for [`crate::operation::Explained`].
     fn dependencies(&self, version: &Version<Self::Meta>) -> String;
 
-    /// What can be collected now, at physical time `now_ms`, when versions of the last `history_ms` milliseconds are kept, and updates of each data
-    /// center (by index) have been received durably up to `received`.
-    fn cut(&self, now_ms: u64, history_ms: u64, received: &[Timestamp]) -> Self::Cut;
+    /// What can be collected from now on, when updates of each data center (by index) have been received durably up to `received`. A cut stays
+    /// true for ever: an older one only lets less go.
+    fn cut(&self, history: History, received: &[Timestamp]) -> Self::Cut;
 
     /// Numbers for `status` and metrics: (name, value).
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)>;

@@ -82,19 +82,62 @@ pub trait Cut<M> {
     /// there may go: nothing older can come back.
     fn complete(&self, at: Timestamp) -> bool;
 
-    /// Versions written at or after this are kept as history, settled or not; in milliseconds since the Unix epoch.
+    /// Versions written at or after this are kept as history, settled or not; in milliseconds since the Unix epoch. Without history the greatest
+    /// number: nothing is kept for its age.
     fn history_floor_ms(&self) -> u64;
+
+    /// Versions that expired before this count as tombstones; in milliseconds since the Unix epoch.
+    fn expired_before_ms(&self) -> u64;
+}
+
+/// The cut that lets nothing go.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAll;
+
+impl<M> Cut<M> for KeepAll {
+    fn settled(&self, _: &Version<M>) -> bool {
+        false
+    }
+
+    fn complete(&self, _: Timestamp) -> bool {
+        false
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        0
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        0
+    }
+}
+
+/// What is kept for its age, the same for every protocol.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    /// See [`Cut::history_floor_ms`].
+    pub floor_ms: u64,
+    /// See [`Cut::expired_before_ms`].
+    pub expired_before_ms: u64,
+}
+
+impl History {
+    /// At physical time `now_ms`, keeping versions of the last `history_ms` milliseconds.
+    pub fn new(now_ms: u64, history_ms: u64) -> History {
+        let expired_before_ms = now_ms.saturating_sub(history_ms);
+        History { floor_ms: if history_ms == 0 { u64::MAX } else { expired_before_ms }, expired_before_ms }
+    }
 }
 
 /// A version store.
 pub trait Store<M>: Send {
-    /// Appends `update` to the log and adds its versions to their chains. An update whose id is already in the chain of its
+    /// Appends `update` to the log and adds its versions to their chains, from whose old end goes what `cut` lets go. An update whose id is already in the chain of its
     /// keys changes nothing (but may be logged). Chains are in last-writer-wins order whatever the order of arrival.
     /// Returns the log's end after it. `own` says that this server wrote it, so links to peers will ask for it.
     ///
     /// # Errors
     /// The disk's. Nothing may be appended after an error.
-    fn append(&mut self, update: &Update<M>, own: bool) -> std::io::Result<Position>;
+    fn append(&mut self, update: &Update<M>, own: bool, cut: &impl Cut<M>) -> std::io::Result<Position>;
 
     /// Appends a protocol state; the last one is found again by a restart.
     fn append_state(&mut self, state: &[u8]) -> std::io::Result<Position>;
@@ -103,11 +146,14 @@ pub trait Store<M>: Send {
     /// the version chain of key k such that …".
     fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>>;
 
+    /// Number of keys that [`Store::collect_some`] may find something in.
+    fn candidates(&self) -> usize;
+
     /// The whole chain of `key`, greatest first.
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>>;
 
     /// Applies the stable-cut rule to the chain of `key`: everything older than its greatest settled version goes, and that version too
-    /// if it is a tombstone (or expired before `cut.history_floor_ms()`) that is complete and nothing newer stands before it.
+    /// if it is a tombstone (or expired before `cut.expired_before_ms()`) that is complete and nothing newer stands before it.
     /// Returns the number of versions collected.
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize;
 

@@ -5,7 +5,7 @@
 use hdrhistogram::Histogram;
 use rheostat_clock::{DcId, DependencyVector, Timestamp};
 use rheostat_core::random::Random;
-use rheostat_core::store::{Cut, Store};
+use rheostat_core::store::{Cut, KeepAll, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
 use rheostat_core::wire::Wire;
 use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
@@ -69,6 +69,10 @@ impl Cut<Meta> for Settled {
     fn history_floor_ms(&self) -> u64 {
         u64::MAX
     }
+
+    fn expired_before_ms(&self) -> u64 {
+        0
+    }
 }
 
 fn row(what: &str, result: String) {
@@ -116,7 +120,7 @@ fn flush<S: Store<Meta>>(store: &mut S) -> std::io::Result<()> {
 /// The rates that both drivers have: `batch` is the number of appends between two write-throughs, 0 for none.
 fn append<S: Store<Meta>>(store: &mut S, writer: &mut Writer, batch: u64, collect: bool) -> std::io::Result<()> {
     for number in 1..=WRITES {
-        store.append(&writer.next(), true)?;
+        store.append(&writer.next(), true, &KeepAll)?;
         if batch > 0 && number % batch == 0 {
             store.write_through()?;
             if collect {
@@ -157,7 +161,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let before = resident();
     let mut store = MemoryStore::new();
     for key in writer.keys.clone() {
-        store.append(&writer.update(key), false)?;
+        store.append(&writer.update(key), false, &KeepAll)?;
     }
     let per_key = |bytes: u64| bytes / KEYS;
     row("memory: bytes per key, measured (estimated)", format!("{} ({}) | |", per_key(resident() - before), per_key(store.stats().memory_bytes)));
@@ -197,7 +201,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut latencies = Histogram::<u64>::new(3)?;
         for _ in 0..300 {
             for _ in 0..batch {
-                store.append(&writer.next(), true)?;
+                store.append(&writer.next(), true, &KeepAll)?;
             }
             let since = Instant::now();
             flush(&mut store)?;
@@ -213,7 +217,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut store, _) = DiskStore::open(&directory.join("cold"), cold)?;
     let keys: Vec<Key> = (0..COLD_KEYS).map(key).collect();
     for key in &keys {
-        store.append(&writer.update(key.clone()), false)?;
+        store.append(&writer.update(key.clone()), false, &KeepAll)?;
     }
     let since = Start::now();
     store.checkpoint()?;
@@ -239,7 +243,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let since = Start::now();
     for _ in 0..COLD_READS {
         let key = keys[writer.random.below(COLD_KEYS) as usize].clone();
-        store.append(&writer.update(key), false)?;
+        store.append(&writer.update(key), false, &KeepAll)?;
     }
     rate("disk: append, a quarter in memory, uniform", COLD_READS, since);
     drop(store);

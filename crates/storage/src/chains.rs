@@ -67,11 +67,22 @@ pub(crate) fn collectable<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Opti
     let settled = versions.iter().rposition(|version| cut.settled(version))?;
     let floor = cut.history_floor_ms();
     let top = &versions[settled];
-    let gone = top.value.is_none() || (top.expires_ms != 0 && top.expires_ms < floor);
+    let gone = top.value.is_none() || (top.expires_ms != 0 && top.expires_ms < cut.expired_before_ms());
     let whole = settled + 1 == versions.len() && gone && top.id.written.millis() < floor && cut.complete(top.id.written);
     let count = if whole { versions.len() } else { versions[..settled].partition_point(|version| version.id.written.millis() < floor) };
     let upto = versions[..count].last()?.id;
     Some(Collected { versions: count, upto, whole })
+}
+
+/// What came of [`Chains::insert`].
+pub(crate) enum Inserted {
+    /// The version was there.
+    Known,
+    /// It was not; versions up to `trimmed` went.
+    New {
+        /// The greatest version that went.
+        trimmed: Option<VersionId>,
+    },
 }
 
 /// A chain on its way to the engine.
@@ -126,8 +137,8 @@ impl<M: Clone> Chains<M> {
         candidates.push_back((key.clone(), *ticket));
     }
 
-    /// Adds `version` to the chain of `key`; false if it was there.
-    pub(crate) fn insert(&mut self, key: &Key, version: Version<M>) -> bool {
+    /// Adds `version` to the chain of `key`, and lets go from its old end what `cut` says nobody asks for.
+    pub(crate) fn insert(&mut self, key: &Key, version: Version<M>, cut: &impl Cut<M>) -> Inserted {
         let entry = match self.map.get_mut(&**key) {
             Some(entry) => entry,
             None => {
@@ -138,7 +149,7 @@ impl<M: Clone> Chains<M> {
         let versions = &mut entry.versions;
         let at = match versions.last() {
             Some(newest) if newest.id >= version.id => match versions.binary_search_by_key(&version.id, |held| held.id) {
-                Ok(_) => return false,
+                Ok(_) => return Inserted::Known,
                 Err(at) => at,
             },
             _ => versions.len(),
@@ -146,7 +157,14 @@ impl<M: Clone> Chains<M> {
         self.bytes += Self::version_bytes(&version);
         self.versions += 1;
         versions.insert(at, version);
-        if versions.len() == 1 {
+        let floor_ms = cut.history_floor_ms();
+        let gone = versions.windows(2).take_while(|pair| pair[0].id.written.millis() < floor_ms && cut.settled(&pair[1])).count();
+        let trimmed = versions[..gone].last().map(|version| version.id);
+        if gone > 0 {
+            self.versions -= gone as u64;
+            self.bytes -= versions.drain(..gone).map(|version| Self::version_bytes(&version)).sum::<u64>();
+        }
+        if versions.len() == 1 && trimmed.is_none() {
             self.index.insert(key.clone());
         }
         entry.used = true;
@@ -159,12 +177,21 @@ impl<M: Clone> Chains<M> {
             entry.dirty = true;
             dirty.push_back(key.clone());
         }
-        true
+        Inserted::New { trimmed }
     }
 
-    /// Adds the versions of `update`; returns how many were new.
-    pub(crate) fn apply(&mut self, update: &Update<M>) -> usize {
-        update.versions().filter(|(key, version)| self.insert(key, version.clone())).count()
+    /// Adds the versions of `update`; returns how many were new. `trimmed` is told up to where a chain was let go.
+    pub(crate) fn apply(&mut self, update: &Update<M>, cut: &impl Cut<M>, mut trimmed: impl FnMut(&Key, VersionId)) -> usize {
+        let mut new = 0;
+        for (key, version) in update.versions() {
+            if let Inserted::New { trimmed: upto } = self.insert(key, version, cut) {
+                new += 1;
+                if let Some(upto) = upto {
+                    trimmed(key, upto);
+                }
+            }
+        }
+        new
     }
 
     /// See `Store::latest`.

@@ -4,7 +4,7 @@ use crate::chains::{Chains, Collected, Held};
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use std::collections::VecDeque;
@@ -151,7 +151,7 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
         for (end, record) in &kept {
             match record {
                 Record::Update { update, own } => {
-                    store.chains.apply(update);
+                    store.chains.apply(update, &KeepAll, |_, _| {});
                     raise_newest(&mut recovered.newest, update.id);
                     recovered.replayed += 1;
                     if *own {
@@ -183,7 +183,7 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
             self.apply_trims();
             match record {
                 Record::Update { update, own } => {
-                    self.base.chains.apply(&update);
+                    self.base.chains.apply(&update, &KeepAll, |_, _| {});
                     raise_newest(&mut self.base.newest, update.id);
                     if own {
                         self.base.newest_own = update.id.written;
@@ -208,15 +208,20 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
 }
 
 impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
-    fn append(&mut self, update: &Update<M>, own: bool) -> std::io::Result<Position> {
+    fn append(&mut self, update: &Update<M>, own: bool, cut: &impl Cut<M>) -> std::io::Result<Position> {
         check_update(update)?;
         if own && update.id.written <= self.own.newest() {
             return crate::repeated_own(update, |key| self.chains.versions_of(key)).map(|()| self.end);
         }
-        if self.chains.apply(update) == 0 && !own {
+        let mut trims = Vec::new();
+        let new = self.chains.apply(update, cut, |key, upto| trims.push((key.clone(), upto)));
+        if new == 0 && !own {
             return Ok(self.end);
         }
         let end = self.log(|| Record::Update { update: update.clone(), own });
+        if let Some(disk) = &mut self.disk {
+            disk.trims.extend(trims.into_iter().map(|(key, upto)| (end, key, upto)));
+        }
         if own {
             self.scratch.clear();
             update.encode(&mut self.scratch);
@@ -232,6 +237,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
     #[inline]
     fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
         self.chains.latest(key, accept)
+    }
+
+    fn candidates(&self) -> usize {
+        self.chains.candidates()
     }
 
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {

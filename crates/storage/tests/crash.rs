@@ -5,7 +5,7 @@ mod directory;
 
 use directory::directory;
 use rheostat_core::random::Random;
-use rheostat_core::store::{Recovered, Store};
+use rheostat_core::store::{KeepAll, Recovered, Store};
 use rheostat_core::version::Update;
 use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put};
 use rheostat_storage::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError};
@@ -341,7 +341,7 @@ fn run_until_failure(directory: &Path, failing: u64) -> (u64, bool) {
     let mut run = || -> std::io::Result<()> {
         for at in 1..=24 {
             let names = [NAMES[(at % 4) as usize]];
-            store.append(&put(id(at, 0), &names), true)?;
+            store.append(&put(id(at, 0), &names), true, &KeepAll)?;
             store.write_through()?;
             if at % 3 == 0
                 && let Some(job) = store.begin_flush()

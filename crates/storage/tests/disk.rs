@@ -9,7 +9,7 @@ use directory::directory;
 use operation::operation;
 use proptest::prelude::*;
 use rheostat_core::slots::slot;
-use rheostat_core::store::{Recovered, Store};
+use rheostat_core::store::{KeepAll, Recovered, Store};
 use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, key, model, put, walk};
 use rheostat_storage::{DiskOptions, DiskStore, OpenError};
 use std::sync::Arc;
@@ -204,7 +204,7 @@ fn after_a_failure_nothing_is_written() {
         };
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
         fail.store(false, Ordering::Relaxed);
-        let error = store.append(&put(id(3, 0), &["a"]), true).expect_err("the store is closed for writing");
+        let error = store.append(&put(id(3, 0), &["a"]), true, &KeepAll).expect_err("the store is closed for writing");
         assert!(error.to_string().contains("after an error of the disk"), "{error}");
         assert!(store.append_state(b"s").is_err() && store.write_through().is_err() && store.maintain().is_err());
         assert_eq!(store.chain(b"a").len(), 2, "reading goes on");

@@ -22,7 +22,7 @@ use crate::planted::Planted;
 use crate::protocol::{Effect, Effects, Protocol, Start};
 use crate::random::Random;
 use crate::session::Session;
-use crate::store::{Durability, FlushJob, Position, Recovered, Store, StoreStats};
+use crate::store::{Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
 use crate::wire::{Reader, Wire, WireError};
 use execute::Pending;
 use peers::Peers;
@@ -299,7 +299,10 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     flushing: bool,
     flushed_at_us: u64,
     collected_at_us: u64,
-    collecting: bool,
+    ticked_at_us: u64,
+    /// Keys that this round of collection has yet to look at.
+    to_collect: usize,
+    cut: P::Cut,
     failed: Option<String>,
     start: Option<Start>,
     counters: Counters,
@@ -346,7 +349,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             flushing: false,
             flushed_at_us: 0,
             collected_at_us: 0,
-            collecting: false,
+            ticked_at_us: 0,
+            to_collect: 0,
+            cut: protocol.cut(History::new(0, 0), &start.received),
             failed: None,
             start: Some(start),
             counters: Counters::default(),

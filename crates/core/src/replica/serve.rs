@@ -5,7 +5,7 @@ use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Operation, Outcome};
 use crate::protocol::{Departure, Effect, Protocol, Step};
 use crate::session::Session;
-use crate::store::{Durability, FlushJob, Position, Store};
+use crate::store::{Durability, FlushJob, History, Position, Store};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
@@ -13,8 +13,11 @@ use smallvec::SmallVec;
 /// Between two rounds of collection, in microseconds.
 const COLLECT_INTERVAL_US: u64 = 100_000;
 
-/// Keys looked at in one step of a round of collection.
+/// Keys looked at in one tick.
 const COLLECT_KEYS: usize = 512;
+
+/// A round looks at one in so many of the keys in question.
+const COLLECT_SHARE: usize = 16;
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Runs one handler and executes its effects.
@@ -63,7 +66,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 Effect::Write(update) => {
                     let own = update.id.origin == self.config.place.dc();
                     self.counters.updates_written += u64::from(own);
-                    if let Err(error) = self.store.append(&update, own) {
+                    if let Err(error) = self.store.append(&update, own, &self.cut) {
                         self.fail(&error);
                         break;
                     }
@@ -166,18 +169,22 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
+    /// Collects what nobody asks for any more. Most of it goes when its key is written again ([`Store::append`]); here the rest is gone
+    /// through at leisure: a round looks at a part of the keys in question, so that a key has time to be written again first.
     fn collect(&mut self, now: Now) {
-        if !self.collecting && now.monotonic_us < self.collected_at_us + COLLECT_INTERVAL_US {
-            return;
+        if now.monotonic_us >= self.collected_at_us + COLLECT_INTERVAL_US {
+            self.collected_at_us = now.monotonic_us;
+            self.cut = self.protocol.cut(History::new(now.physical_ms, self.config.history_ms), &self.peers.received_durable());
+            self.to_collect = self.store.candidates() / COLLECT_SHARE + COLLECT_KEYS;
+            self.release_log();
+            if let Err(error) = self.store.maintain() {
+                self.fail(&error);
+            }
         }
-        self.collected_at_us = now.monotonic_us;
-        let cut = self.protocol.cut(now.physical_ms, self.config.history_ms, &self.peers.received_durable());
-        let collected = self.store.collect_some(COLLECT_KEYS, &cut);
-        self.counters.versions_collected += collected as u64;
-        self.collecting = collected >= COLLECT_KEYS / 2;
-        self.release_log();
-        if let Err(error) = self.store.maintain() {
-            self.fail(&error);
+        if self.to_collect > 0 {
+            let count = self.to_collect.min(COLLECT_KEYS);
+            self.to_collect = if self.store.candidates() == 0 { 0 } else { self.to_collect - count };
+            self.counters.versions_collected += self.store.collect_some(count, &self.cut) as u64;
         }
     }
 }
@@ -214,6 +221,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         for (_, timer) in due {
             self.step(now, out, |protocol, step| protocol.on_timer(step, timer));
         }
+        self.ticked_at_us = now.monotonic_us;
         self.expire(now, out);
         self.collect(now);
         self.pump_links(now, out);
@@ -222,7 +230,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     fn next_tick_us(&self) -> u64 {
         let timers = self.timers.iter().map(|(at, _)| *at).min().unwrap_or(u64::MAX);
         let deadlines = self.pending.values().map(|pending| pending.deadline_us).min().unwrap_or(u64::MAX);
-        let collect = if self.collecting { self.collected_at_us + 1_000 } else { self.collected_at_us + COLLECT_INTERVAL_US };
+        let collect = if self.to_collect > 0 { self.ticked_at_us + 1_000 } else { self.collected_at_us + COLLECT_INTERVAL_US };
         timers.min(deadlines).min(self.peers.next_us()).min(collect)
     }
 

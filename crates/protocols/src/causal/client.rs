@@ -3,7 +3,6 @@
 use super::message::{Reply, Request};
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp};
 use rheostat_core::operation::Outcome;
-use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::wire::{Reader, Wire, WireError};
 
@@ -17,8 +16,6 @@ pub struct CausalClient {
     pub dependencies: DependencyVector,
     /// The highest stable vector seen at home. Paper: DSV_c.
     pub stable: StableVector,
-    /// A planted bug of the server that answered first; the client's own lines break by it. Never encoded.
-    pub planted: Planted,
 }
 
 impl CausalClient {
@@ -43,18 +40,18 @@ impl Client for CausalClient {
     fn accept(&mut self, reply: Reply) -> Outcome {
         match reply {
             // Alg. 5.1 lines 4 to 6.
-            Reply::Get { here, read, dependencies, stable, quality } => {
+            Reply::Get { here, read, dependencies, stable, quality, planted } => {
                 let first = self.dependencies == DependencyVector::new();
                 self.see(here, stable);
-                if !(first && self.planted.is("first-read-dependency-dropped")) {
+                if !(first && planted.is("first-read-dependency-dropped")) {
                     self.dependencies.join(&dependencies);
                 }
                 Outcome::Read(read, quality)
             }
             // Alg. 5.1 line 10.
-            Reply::Put { version, stable } => {
+            Reply::Put { version, stable, planted } => {
                 self.see(version.origin, stable);
-                if !self.planted.is("own-write-not-remembered") {
+                if !planted.is("own-write-not-remembered") {
                     self.dependencies.raise(version.origin, version.written);
                 }
                 Outcome::Written(version)
@@ -98,6 +95,6 @@ impl Wire for CausalClient {
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(CausalClient { home: Wire::decode(input)?, dependencies: Wire::decode(input)?, stable: Wire::decode(input)?, planted: Planted::NONE })
+        Ok(CausalClient { home: Wire::decode(input)?, dependencies: Wire::decode(input)?, stable: Wire::decode(input)? })
     }
 }

@@ -4,6 +4,7 @@ use super::client::CausalClient;
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, DependencyVector, StableVector, TimestampVector};
 use rheostat_core::operation::{Quality, Read};
+use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire_enum;
@@ -32,6 +33,8 @@ pub enum Reply {
         stable: StableVector,
         /// How good the answer is.
         quality: Quality,
+        /// The server's planted bug: the client's lines break by it too.
+        planted: Planted,
     },
     /// Of a read at level eventual: nothing for the client to remember.
     Untracked {
@@ -46,6 +49,8 @@ pub enum Reply {
         version: VersionId,
         /// The stable vector that the client may rely on.
         stable: StableVector,
+        /// As above.
+        planted: Planted,
     },
     /// ⟨ROTXREPLY vset, dsv, ds⟩.
     ReadTransaction {

@@ -11,7 +11,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Protocol, Start, Step};
-use rheostat_core::store::{Cut, Store};
+use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use serde::Deserialize;
@@ -70,7 +70,7 @@ pub(super) struct Transaction {
 pub struct CausalCut {
     oldest_snapshot: TimestampVector,
     complete: Timestamp,
-    history_floor_ms: u64,
+    history: History,
     published: bool,
 }
 
@@ -84,7 +84,11 @@ impl Cut<Meta> for CausalCut {
     }
 
     fn history_floor_ms(&self) -> u64 {
-        self.history_floor_ms
+        self.history.floor_ms
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.history.expired_before_ms
     }
 }
 
@@ -138,7 +142,7 @@ impl Causal {
             required.set(here, Timestamp::ZERO);
             self.stable.0.join(&required);
         }
-        step.effects.reply(op, Reply::Get { here, read, dependencies, stable: self.stable.clone(), quality });
+        step.effects.reply(op, Reply::Get { here, read, dependencies, stable: self.stable.clone(), quality, planted: self.planted });
     }
 
     /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 5.2 lines 6 to 19).
@@ -151,7 +155,7 @@ impl Causal {
         self.replicated = true;
         self.tree.stored = true;
         step.effects.write(Update { id, items, meta });
-        step.effects.reply(op, Reply::Put { version: id, stable: self.stable.clone() });
+        step.effects.reply(op, Reply::Put { version: id, stable: self.stable.clone(), planted: self.planted });
     }
 
     /// Upon receive ⟨ROTX kset, dsv, ds⟩ (Alg. 5.4 lines 9 to 18).
@@ -350,8 +354,7 @@ impl Protocol for Causal {
         step.effects.timer(PERSIST, 0);
     }
 
-    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
-        request.seen.planted = self.planted;
+    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
         let untracked = matches!(request.call, Call::Get { level: Level::Eventual, .. } | Call::ReadTransaction { level: Level::Eventual, .. });
         if untracked || self.may_serve(&request) {
             self.serve(step, op, request);
@@ -426,15 +429,16 @@ impl Protocol for Causal {
         version.meta.dependencies.to_string()
     }
 
-    fn cut(&self, now_ms: u64, history_ms: u64, _: &[Timestamp]) -> CausalCut {
-        let floor = now_ms.saturating_sub(history_ms);
-        if self.planted.is("tombstone-collected-early") {
+    fn cut(&self, history: History, _: &[Timestamp]) -> CausalCut {
+        // Where there is one partition and nobody else, a snapshot is read in the step that chose it: none is ever in use.
+        let alone = self.place.data_centers == 1 && self.place.partitions == 1;
+        if alone || self.planted.is("tombstone-collected-early") {
             let all = (0..self.place.data_centers).map(|index| (DcId(index), Timestamp::MAX)).collect();
-            return CausalCut { oldest_snapshot: all, complete: Timestamp::MAX, history_floor_ms: floor, published: false };
+            return CausalCut { oldest_snapshot: all, complete: Timestamp::MAX, history, published: false };
         }
         let oldest_snapshot = if self.planted.is("cut-ignores-transactions") { self.received.clone() } else { self.tree.oldest_snapshot.clone() };
         let complete = oldest_snapshot.min(usize::from(self.place.data_centers));
-        CausalCut { oldest_snapshot, complete, history_floor_ms: floor, published: self.options.published }
+        CausalCut { oldest_snapshot, complete, history, published: self.options.published }
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {

@@ -8,7 +8,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Protocol, Start, Step};
-use rheostat_core::store::{Cut, Store};
+use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use serde::Deserialize;
 
@@ -41,7 +41,7 @@ pub struct Eventual {
 /// Whatever is newest is settled; a tombstone is done with when every data center has been heard past it.
 pub struct EventualCut {
     complete: Timestamp,
-    history_floor_ms: u64,
+    history: History,
 }
 
 impl Cut<()> for EventualCut {
@@ -54,7 +54,11 @@ impl Cut<()> for EventualCut {
     }
 
     fn history_floor_ms(&self) -> u64 {
-        self.history_floor_ms
+        self.history.floor_ms
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.history.expired_before_ms
     }
 }
 
@@ -177,10 +181,10 @@ impl Protocol for Eventual {
         "not tracked".into()
     }
 
-    fn cut(&self, now_ms: u64, history_ms: u64, received: &[Timestamp]) -> EventualCut {
+    fn cut(&self, history: History, received: &[Timestamp]) -> EventualCut {
         let heard = received.iter().copied().min().unwrap_or(Timestamp::ZERO);
         let complete = if self.planted.is("tombstone-collected-early") { Timestamp::MAX } else { heard };
-        EventualCut { complete, history_floor_ms: now_ms.saturating_sub(history_ms) }
+        EventualCut { complete, history }
     }
 
     fn gauges(&self, _: Now) -> Vec<(&'static str, f64)> {

@@ -141,7 +141,12 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, part
     };
     let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != rheostat_core::store::Durability::Memory);
     let folder = on_disk.map(|dir| dir.join(&keyspace.name).join(format!("p{partition}")));
-    let (server, recovered) = Build { keyspace, replica, folder, disk: DiskOptions::default() }.run()?;
+    let mut disk = DiskOptions::default();
+    if place.data_centers == 1 {
+        // No link ever asks for them.
+        disk.own_cache_bytes = 0;
+    }
+    let (server, recovered) = Build { keyspace, replica, folder, disk }.run()?;
     for note in &recovered.notes {
         tracing::warn!(keyspace = %keyspace.name, %partition, "{note}");
     }

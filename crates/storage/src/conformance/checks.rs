@@ -121,7 +121,7 @@ pub(super) fn own_updates_are_durable<S: Store<Meta>>(mut store: S) {
 
 pub(super) fn own_clock<S: Store<Meta>>(mut store: S) {
     append(&mut store, &put(id(5, 0), &["a"]), true);
-    let error = store.append(&put(id(4, 0), &["a"]), true).expect_err("an own update from the past is refused");
+    let error = store.append(&put(id(4, 0), &["a"]), true, &KeepAll).expect_err("an own update from the past is refused");
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
@@ -238,6 +238,21 @@ pub(super) fn collect<S: Store<Meta>>(mut store: S) {
     assert_eq!((store.stats().keys, store.stats().versions), (1, 1));
 }
 
+pub(super) fn collect_at_append<S: Store<Meta>>(mut store: S) {
+    let mut write = |at: u64, cut: &TestCut| {
+        store.append(&put(id(at, 0), &["a"]), true, cut).expect("appends");
+        store.chain(b"a").iter().map(|version| version.id.written.millis()).collect::<Vec<_>>()
+    };
+    let nothing = TestCut::upto(0);
+    assert_eq!(write(1, &nothing), [1]);
+    assert_eq!(write(2, &nothing), [2, 1]);
+    assert_eq!(write(3, &TestCut::upto(1)), [3, 2, 1], "1 is the greatest settled version: a snapshot may ask for it");
+    assert_eq!(write(4, &TestCut::upto(2)), [4, 3, 2], "2 is settled: nobody asks for 1");
+    assert_eq!(write(5, &TestCut { floor_ms: 3, ..TestCut::upto(4) }), [5, 4, 3], "3 is kept as history, 2 is not");
+    assert_eq!(write(6, &TestCut::upto(u64::from(u32::MAX))), [6], "the version itself is settled at once");
+    assert_eq!(store.stats().versions, 1);
+}
+
 pub(super) fn collect_tombstones<S: Store<Meta>>(mut store: S) {
     append(&mut store, &put(id(10, 0), &["k"]), false);
     append(&mut store, &delete(id(20, 0), "k"), false);
@@ -311,7 +326,7 @@ pub(super) fn long_keys<S: Store<Meta>>(mut store: S) {
         assert_eq!(chain_ids(&mut store, &name), [id(1, 0)]);
         assert_eq!(walk(&mut store, slot(name.as_bytes()), 1), [key(&name)]);
     }
-    let error = store.append(&put(id(2, 0), &[&"k".repeat(crate::MAX_KEY_BYTES + 1)]), false).expect_err("is refused");
+    let error = store.append(&put(id(2, 0), &[&"k".repeat(crate::MAX_KEY_BYTES + 1)]), false, &KeepAll).expect_err("is refused");
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     append(&mut store, &put(id(3, 0), &["k"]), false);
 }

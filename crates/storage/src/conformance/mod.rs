@@ -7,7 +7,7 @@ mod checks;
 pub mod model;
 
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, Recovered, Store};
+use rheostat_core::store::{Cut, KeepAll, Recovered, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
 
 /// The protocol's metadata in these checks.
@@ -39,6 +39,7 @@ pub fn run<D: Driver>(make: impl Fn() -> D) {
     checks::scan(make().create());
     checks::scan_while_keys_change(make().create());
     checks::collect(make().create());
+    checks::collect_at_append(make().create());
     checks::collect_tombstones(make().create());
     checks::collect_expired(make().create());
     checks::collect_history(make().create());
@@ -82,6 +83,10 @@ impl Cut<Meta> for TestCut {
     fn history_floor_ms(&self) -> u64 {
         self.floor_ms
     }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.floor_ms
+    }
 }
 
 /// A key of these bytes.
@@ -117,7 +122,7 @@ pub fn expiring(id: VersionId, name: &str, expires_ms: u64) -> Update<Meta> {
 /// Appends; panics on an error.
 pub fn append<S: Store<Meta>>(store: &mut S, update: &Update<Meta>, own: bool) {
     let before = store.end();
-    let after = store.append(update, own).expect("appends");
+    let after = store.append(update, own, &KeepAll).expect("appends");
     assert!(after >= before && after == store.end(), "append returns the end of the log, which does not go back");
 }
 

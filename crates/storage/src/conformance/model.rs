@@ -4,7 +4,7 @@ use super::{Driver, Meta, TestCut, flush, walk};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::random::Random;
 use rheostat_core::slots::slot;
-use rheostat_core::store::{Recovered, Store};
+use rheostat_core::store::{KeepAll, Recovered, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -225,7 +225,7 @@ pub fn check<D: Driver>(mut driver: D, operations: &[Operation]) {
         match operation {
             Operation::Own(keys, write) => {
                 let update = model.update(VersionId { written: Timestamp::new(model.now_ms, 0), origin: DcId(0) }, keys, *write);
-                store.append(&update, true).expect("appends");
+                store.append(&update, true, &KeepAll).expect("appends");
                 model.apply(&update);
                 model.own.push(update);
             }
@@ -234,13 +234,13 @@ pub fn check<D: Driver>(mut driver: D, operations: &[Operation]) {
                 let written = Timestamp::new(model.now_ms - u64::from(*back), step as u16);
                 let id = VersionId { written, origin: DcId(1 + origin % 2) };
                 let update = model.update(id, keys, *write);
-                store.append(&update, false).expect("appends");
+                store.append(&update, false, &KeepAll).expect("appends");
                 model.apply(&update);
                 model.remote.push(update);
             }
             Operation::Again(back) => {
                 if let Some(update) = model.remote.iter().rev().nth(usize::from(*back)).cloned() {
-                    store.append(&update, false).expect("appends");
+                    store.append(&update, false, &KeepAll).expect("appends");
                     model.apply(&update);
                 }
             }

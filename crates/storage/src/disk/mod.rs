@@ -28,7 +28,7 @@ use engine::Engine;
 use format::{Kind, MAX_PAYLOAD};
 use log::Log;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use std::fs::{self, File, TryLockError};
@@ -141,7 +141,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                             let stored = engine.get(key).map_err(|error| error.to_string())?;
                             chains.load(key, stored.unwrap_or_default());
                         }
-                        chains.insert(key, version);
+                        chains.insert(key, version, &KeepAll);
                     }
                     recovered.replayed += 1;
                     raise_newest(&mut recovered.newest, update.id);
@@ -310,7 +310,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 }
 
 impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
-    fn append(&mut self, update: &Update<M>, own: bool) -> io::Result<Position> {
+    fn append(&mut self, update: &Update<M>, own: bool, cut: &impl Cut<M>) -> io::Result<Position> {
         check_update(update)?;
         self.log.failure.check()?;
         let bytes: usize = update.items.iter().map(|item| item.key.len() + item.value.as_ref().map_or(0, |value| value.len()) + 64).sum();
@@ -333,7 +333,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         if own && update.id.written <= self.own.newest() {
             return crate::repeated_own(update, |key| self.chains.versions_of(key)).map(|()| self.end());
         }
-        if self.chains.apply(update) == 0 && !own {
+        if self.chains.apply(update, cut, |_, _| {}) == 0 && !own {
             return Ok(self.end());
         }
         raise_newest(&mut self.newest, update.id);
@@ -357,6 +357,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
         read_or_stop(self.fetch(key));
         self.chains.latest(key, accept)
+    }
+
+    fn candidates(&self) -> usize {
+        self.chains.candidates()
     }
 
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {

@@ -1,8 +1,6 @@
 //! The replica around the protocols: compound operations, expiry, bounds, bad frames, a failing disk.
 
-mod common;
-
-use common::{Desk, START_MS, key, server, text};
+use crate::common::{Desk, START_MS, key, server, text};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, Now, Place};
 use rheostat_core::link::LinkFrame;

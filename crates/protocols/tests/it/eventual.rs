@@ -1,8 +1,6 @@
 //! Eventual consistency, claim by claim.
 
-mod common;
-
-use common::{Desk, key};
+use crate::common::{Desk, key};
 use rheostat_core::operation::{Level, Operation, Outcome};
 
 fn everything(_: rheostat_core::ids::ServerId, _: rheostat_core::ids::ServerId) -> bool {
@@ -33,7 +31,7 @@ fn reads_of_several_keys_are_gathered_in_their_order() {
     let outcome = desk.run(0, &mut desk.session(), Operation::ReadTransaction { keys, level: Level::Causal });
     let Outcome::Many(reads, quality) = outcome else { panic!("{outcome:?}") };
     assert_eq!(quality.level, Level::Eventual);
-    let values: Vec<_> = reads.into_iter().map(|read| common::text(read).unwrap()).collect();
+    let values: Vec<_> = reads.into_iter().map(|read| crate::common::text(read).unwrap()).collect();
     assert_eq!(values, ["0", "1", "2", "3"]);
 }
 
@@ -51,7 +49,7 @@ fn a_tombstone_stays_while_an_older_write_may_arrive() {
     desk.pass(5_000, everything);
     for dc in 0..2 {
         assert_eq!(desk.get(dc, &mut desk.session(), &x), None, "the deleted value came back in data center {dc}");
-        let id = common::server(dc, 0);
+        let id = crate::common::server(dc, 0);
         assert_eq!(desk.replicas[&id].status(desk.now(id)).store.versions, 0);
     }
 }

@@ -1,8 +1,6 @@
 //! CausalSpartanX, claim by claim. Paper: dissertation, chapter 5.
 
-mod common;
-
-use common::{Desk, key, server};
+use crate::common::{Desk, key, server};
 use rheostat_core::operation::{Failure, Level, Operation, Outcome};
 use rheostat_core::replica::Execution;
 
@@ -138,7 +136,7 @@ fn a_slice_fixes_what_its_partition_will_write_later() {
     desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
     let mut writer = desk.session();
     let later = desk.put(0, &mut writer, &b, "late");
-    assert!(later.millis() >= common::START_MS, "the slow clock was raised to the snapshot: {later}");
+    assert!(later.millis() >= crate::common::START_MS, "the slow clock was raised to the snapshot: {later}");
     desk.deliver(everything);
     let (outcome, _) = desk.done.remove(&(at, op)).unwrap();
     let Outcome::Many(reads, _) = outcome else { panic!("{outcome:?}") };
@@ -158,7 +156,7 @@ fn a_travelling_session_waits_for_its_past() {
     let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
     desk.pass(SLOW, everything);
     let (outcome, mut moved) = desk.done.remove(&(at, op)).expect("its past has arrived");
-    assert!(matches!(outcome, Outcome::Read(read, _) if common::text(read.clone()).as_deref() == Some("mine")));
+    assert!(matches!(outcome, Outcome::Read(read, _) if crate::common::text(read.clone()).as_deref() == Some("mine")));
     // At home in data center 1 now: nothing to wait for.
     assert_eq!(desk.get(1, &mut moved, &x).as_deref(), Some("mine"));
 
@@ -185,7 +183,7 @@ fn an_eventual_read_is_not_part_of_the_session() {
     let before = client.to_bytes();
     let outcome = desk.run(0, &mut client, Operation::Get { key: x.clone(), level: Level::Eventual });
     let Outcome::Read(read, quality) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((common::text(read).as_deref(), quality.level), (Some("effect"), Level::Eventual));
+    assert_eq!((crate::common::text(read).as_deref(), quality.level), (Some("effect"), Level::Eventual));
     assert_eq!(client.to_bytes(), before);
     assert_eq!(desk.get(0, &mut client, &x), None);
 }
@@ -198,12 +196,12 @@ fn the_stable_vector_is_the_minimum_over_the_tree() {
         desk.pass(100, everything);
         let last = partitions - 1;
         let reached: Vec<_> = desk.servers().into_iter().map(|id| desk.replicas[&id].status(desk.now(id)).stable[usize::from(1 - id.dc.0)]).collect();
-        assert!(reached.iter().all(|at| at.millis() > common::START_MS + 1_000), "{partitions} partitions: {reached:?}");
+        assert!(reached.iter().all(|at| at.millis() > crate::common::START_MS + 1_000), "{partitions} partitions: {reached:?}");
         // The last partition hears nothing more: nobody's stable vector moves far.
         desk.pass(200, |from, to| from.dc == to.dc || from.partition.0 != last);
         for id in desk.servers() {
             let stable = desk.replicas[&id].status(desk.now(id)).stable[usize::from(1 - id.dc.0)];
-            assert!(stable.millis() <= common::START_MS + 1_000 + 100, "{id}: {stable}");
+            assert!(stable.millis() <= crate::common::START_MS + 1_000 + 100, "{id}: {stable}");
         }
     }
 }

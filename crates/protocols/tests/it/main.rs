@@ -1,0 +1,6 @@
+//! The protocols on replicas whose messages the tests deliver.
+
+mod causal;
+mod common;
+mod eventual;
+mod replica;
