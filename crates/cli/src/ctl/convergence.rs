@@ -1,7 +1,7 @@
 //! `rheostat ctl convergence`.
 //!
-//! The claim is: everything written before the question is in every data center. It is checked by noting every partition server's clock first, and then
-//! waiting until each of its peers has received its updates up to there.
+//! The claim is: everything written before the question is in every data center. It is checked by noting every partition server's clock first, and
+//! then waiting until each of its peers has received its updates up to there.
 
 use super::{behind, bits, one_of_each, status_of_all};
 use crate::Failure;

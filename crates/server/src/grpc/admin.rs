@@ -71,8 +71,8 @@ fn explained(topology: &Topology, version: Explained) -> v1::ExplainedVersion {
     }
 }
 
-/// A 64-bit hash of a key and of the version that it shows, the same on every node (FNV-1a, then the finalizer of MurmurHash3, since exclusive or over
-/// many keys needs every bit mixed).
+/// A 64-bit hash of a key and of the version that it shows, the same on every node (FNV-1a, then the finalizer of MurmurHash3, since exclusive or
+/// over many keys needs every bit mixed).
 fn fingerprint(key: &[u8], read: &Read) -> u64 {
     let version = read.version.map(|id| id.to_bytes()).unwrap_or_default();
     let length = (key.len() as u64).to_le_bytes();
