@@ -35,9 +35,7 @@ impl Started {
         match self {
             Started::Done(outcome, session) => (outcome, session),
             // The other end goes without an answer only when a shard ends with operations under way.
-            Started::Waiting { answer, partition, fallback } => {
-                answer.await.unwrap_or_else(|_| (Outcome::Failed(Failure::Unreachable(partition)), fallback))
-            }
+            Started::Waiting { answer, partition, fallback } => answer.await.unwrap_or((Outcome::Failed(Failure::Unreachable(partition)), fallback)),
         }
     }
 }
@@ -75,8 +73,9 @@ const COUNT_SLOTS: u16 = 128;
 /// What a page of a walk may cost: slots looked at on this thread cost 1.
 const SCAN_BUDGET: u32 = 4096;
 
-/// What a slot costs that is looked at elsewhere.
-const SCAN_ELSEWHERE: u32 = 32;
+/// What slots cost that are looked at elsewhere, and how many are asked for at once.
+const SCAN_ELSEWHERE: u32 = 64;
+const SCAN_AT_ONCE: u16 = 32;
 
 /// Runs `operations` at once, each with its own copy of `session`, which then remembers what all of them saw. The outcomes come in order.
 pub(crate) async fn execute_all(
@@ -150,18 +149,26 @@ pub(crate) async fn scan(access: &impl Access, keyspace: KeyspaceId, session: &m
     let limit = limit.clamp(1, 10_000);
     let mut spent = 0;
     loop {
+        // Slots that are elsewhere are asked for several at once; what exceeds the limit is asked for again.
         let partition = slots::partition_of_slot(slot, access.topology().partitions);
+        let (_, end) = slots::slots_of(partition, access.topology().partitions);
+        let last = if access.is_here(partition) { slot } else { end.min(slot + (SCAN_AT_ONCE - 1)) };
         spent += if access.is_here(partition) { 1 } else { SCAN_ELSEWHERE };
-        let operation = Operation::Scan { slot, from, limit: limit - page.keys.len() as u32 };
-        let (outcome, seen) = access.start(keyspace, partition, session.clone(), operation).finish().await;
-        *session = seen;
-        let (keys, next) = match outcome {
-            Outcome::Page(keys, next) => (keys, next),
-            other => return Err(unexpected(other)),
-        };
-        page.keys.extend(keys);
-        from = next.unwrap_or(0);
-        slot += u16::from(next.is_none());
+        let limit_left = limit - page.keys.len() as u32;
+        let operations =
+            (slot..=last).map(|at| (partition, Operation::Scan { slot: at, from: if at == slot { from } else { 0 }, limit: limit_left }));
+        for outcome in execute_all(access, keyspace, session, operations).await {
+            let (keys, next) = match outcome {
+                Outcome::Page(keys, next) => (keys, next),
+                other => return Err(unexpected(other)),
+            };
+            page.keys.extend(keys);
+            from = next.unwrap_or(0);
+            slot += u16::from(next.is_none());
+            if next.is_some() || page.keys.len() >= limit as usize {
+                break;
+            }
+        }
         if slot == slots::SLOTS {
             return Ok(page);
         }

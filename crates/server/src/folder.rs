@@ -36,7 +36,11 @@ impl fmt::Display for FolderError {
         match self {
             FolderError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             FolderError::Foreign { path, entry, found, expected } => {
-                write!(f, "{}: this data directory's {entry} is {found:?}, and this node's is {expected:?}: it belongs to another node", path.display())
+                write!(
+                    f,
+                    "{}: this data directory's {entry} is {found:?}, and this node's is {expected:?}: it belongs to another node",
+                    path.display()
+                )
             }
             FolderError::NotEmpty(path) => write!(f, "{}: the directory is not empty and not a Rheostat data directory", path.display()),
         }

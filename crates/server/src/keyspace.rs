@@ -68,7 +68,8 @@ impl KeyspaceInfo {
                 (P::NAME, P::LEVEL, sessions)
             }
         }
-        let (protocol, level, sessions) = registry::visit(&config.protocol, Describe).ok_or_else(|| format!("there is no protocol {:?}", config.protocol))?;
+        let (protocol, level, sessions) =
+            registry::visit(&config.protocol, Describe).ok_or_else(|| format!("there is no protocol {:?}", config.protocol))?;
         let durability = if on_disk { config.durability.into() } else { Durability::Memory };
         Ok(KeyspaceInfo { id, name: config.name.clone(), protocol, level, durability, history_ms: config.history_ms, sessions })
     }

@@ -88,6 +88,7 @@ pub struct Node {
     router: Router,
     addresses: Listen,
     threads: Vec<JoinHandle<()>>,
+    front: Option<JoinHandle<()>>,
     stop_front: watch::Sender<bool>,
 }
 
@@ -132,14 +133,14 @@ impl Node {
         let router = Router::new(shared.clone());
 
         let Listeners { resp, grpc, admin, peer } = listeners;
-        let mut acceptors =
-            Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
+        let mut acceptors = Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
         let (flusher, flush_thread) = Flusher::start(&name).map_err(StartError::Thread)?;
-        let mut node = Node { router: router.clone(), addresses, threads: vec![flush_thread], stop_front: watch::Sender::new(false) };
+        let mut node = Node { router: router.clone(), addresses, threads: vec![flush_thread], front: None, stop_front: watch::Sender::new(false) };
         let mut started = Vec::new();
         for (index, (mailbox, partitions)) in mailboxes.into_iter().zip(partitions).enumerate() {
-            let peers = shared.peers.iter().flatten().enumerate().filter(|(number, _)| number % shards == index).map(|(_, peer)| peer.clone()).collect();
+            let peers =
+                shared.peers.iter().flatten().enumerate().filter(|(number, _)| number % shards == index).map(|(_, peer)| peer.clone()).collect();
             let starting = Starting {
                 shared: shared.clone(),
                 index,
@@ -156,6 +157,8 @@ impl Node {
             node.threads.push(thread.map_err(StartError::Thread)?);
             started.push(receiver);
         }
+        // Its thread ends when the shards, which have clones of it, have ended.
+        drop(flusher);
         let mut failure = None;
         for receiver in started {
             let result = receiver.await.unwrap_or_else(|_| Err("a shard ended while it started".into()));
@@ -208,7 +211,7 @@ impl Node {
             tokio::join!(grpc, admin);
         };
         let thread = std::thread::Builder::new().name(format!("{name}-front")).spawn(move || runtime.block_on(serve))?;
-        self.threads.push(thread);
+        self.front = Some(thread);
         Ok(())
     }
 
@@ -224,9 +227,15 @@ impl Node {
 
     /// Stops: accepts nothing more, answers what is under way (at most `limits.stop_timeout_ms` long), writes everything to disk, ends all threads.
     pub async fn shutdown(mut self) {
-        self.stop();
-        let threads = std::mem::take(&mut self.threads);
-        let join = move || threads.into_iter().for_each(|thread| drop(thread.join()));
+        // The front first: its requests need the shards.
+        self.stop_front.send_replace(true);
+        let (front, threads) = (self.front.take(), std::mem::take(&mut self.threads));
+        let router = self.router.clone();
+        let join = move || {
+            front.into_iter().for_each(|thread| drop(thread.join()));
+            router.shared().stop();
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        };
         // The only error is a panic, which the thread has reported itself.
         let _ = tokio::task::spawn_blocking(join).await;
     }

@@ -129,7 +129,11 @@ impl Shared {
         if let Some(shard) = self.local_shard(partition) {
             let message = Message::Execute(Box::new(Execute { keyspace, partition, session, operation, answer: sender }));
             if shard.send(message).is_err() {
-                return failed(Failure::Busy(format!("too much waits for partition {partition}")), fallback);
+                let failure = match *self.stopping.borrow() {
+                    true => Failure::Unreachable(partition),
+                    false => Failure::Busy(format!("too much waits for partition {partition}")),
+                };
+                return failed(failure, fallback);
             }
         } else {
             let Some(peer) = self.peer(self.topology.owner(self.topology.here, partition)) else {

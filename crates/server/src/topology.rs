@@ -78,7 +78,16 @@ impl Topology {
             if member.name == config.node {
                 node = id;
             }
-            nodes.push(NodeInfo { id, name: member.name, dc, peer: member.peer, resp: member.resp, grpc: member.grpc, admin: member.admin, partitions });
+            nodes.push(NodeInfo {
+                id,
+                name: member.name,
+                dc,
+                peer: member.peer,
+                resp: member.resp,
+                grpc: member.grpc,
+                admin: member.admin,
+                partitions,
+            });
         }
         Topology {
             cluster: config.cluster.clone(),

@@ -108,7 +108,9 @@ fn check(holds: bool, key: impl Into<String>, reason: impl FnOnce() -> String) -
 }
 
 fn name_is_plain(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) && !name.starts_with('.')
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && !name.starts_with('.')
 }
 
 fn check_name(name: &str, key: impl Into<String>) -> Result<(), ConfigError> {
@@ -161,9 +163,7 @@ fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigErr
         check(data_centers.contains(&member.data_center), key(index, "data_center"), || {
             format!("{} is not among data_centers ({})", member.data_center, data_centers.join(", "))
         })?;
-        check(members.len() == 1 || member.peer.is_some(), key(index, "peer"), || {
-            format!("{} has no address for the other nodes", member.name)
-        })?;
+        check(members.len() == 1 || member.peer.is_some(), key(index, "peer"), || format!("{} has no address for the other nodes", member.name))?;
         for (field, address) in [("peer", &member.peer), ("resp", &member.resp), ("grpc", &member.grpc), ("admin", &member.admin)] {
             check(address.as_deref().is_none_or(is_address), key(index, field), || {
                 format!("{:?} is not an address: host:port", address.as_deref().unwrap_or_default())
@@ -176,7 +176,10 @@ fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigErr
         for member in members.iter().filter(|member| member.data_center == *data_center) {
             for partition in member.owned(config.partitions) {
                 if let Some(other) = owners[usize::from(partition.0)].replace(&member.name) {
-                    return Err(ConfigError::at("member", format!("partition {partition} of {data_center} is owned by both {other} and {}", member.name)));
+                    return Err(ConfigError::at(
+                        "member",
+                        format!("partition {partition} of {data_center} is owned by both {other} and {}", member.name),
+                    ));
                 }
             }
         }

@@ -26,7 +26,11 @@ pub const KEYS: &[Key] = &[
     key("data_centers", "array of strings", "All data centers, in the same order on every node. Absent: this one alone."),
     key("partitions", "integer", "Number of partitions of the key space; the same on every node, and fixed once there is data."),
     key("shards", "integer", "Threads that serve partitions. 0: the smaller of the machine's cores and the partitions that this node owns."),
-    key("data_dir", "string", "Where data is kept; relative to the configuration's folder. Absent: everything is in memory only, whatever `durability` says."),
+    key(
+        "data_dir",
+        "string",
+        "Where data is kept; relative to the configuration's folder. Absent: everything is in memory only, whatever `durability` says.",
+    ),
     key("listen.resp", "address", "Where Redis clients connect: `ip:port`; port 0 takes any free one. Absent: not served; likewise the next three."),
     key("listen.grpc", "address", "Where gRPC clients connect."),
     key("listen.admin", "address", "Metrics and health, over HTTP."),
@@ -40,15 +44,27 @@ pub const KEYS: &[Key] = &[
     key("member[].partitions", "array of integers", "The partitions that it owns. Absent: all. Each partition has one owner in each data center."),
     key("keyspace[].name", "string", "A keyspace; the first one is number 0, where clients begin."),
     key("keyspace[].protocol", "string", "Its protocol: `rheostat protocols` lists them."),
-    key("keyspace[].durability", "string", "`always`: a reply waits for the disk. `interval`: the operating system has the write before the reply, the disk within the interval. `memory`: never on disk."),
+    key(
+        "keyspace[].durability",
+        "string",
+        "`always`: a reply waits for the disk. `interval`: the operating system has the write before the reply, the disk within the interval. `memory`: never on disk.",
+    ),
     key("keyspace[].flush_interval_ms", "integer", "`interval` with one data center: longest time between two flushes, in milliseconds."),
-    key("keyspace[].link_flush_interval_ms", "integer", "`interval` with several data centers, where an update leaves when it is on disk: shortest time between two flushes, in milliseconds."),
+    key(
+        "keyspace[].link_flush_interval_ms",
+        "integer",
+        "`interval` with several data centers, where an update leaves when it is on disk: shortest time between two flushes, in milliseconds.",
+    ),
     key("keyspace[].history_ms", "integer", "Superseded versions younger than this are kept, in milliseconds."),
     key("keyspace[].options", "table", "The protocol's own options."),
     key("security.password", "string", "What clients must say: RESP `AUTH`, gRPC and HTTP `authorization: Bearer`."),
     key("security.cluster_password", "string", "What nodes must say to each other."),
     key("security.allow_insecure", "boolean", "Listen on addresses other than loopback without a password."),
-    key("security.tls.certificate", "string", "This node's certificate and the chain up to its authority, a PEM file. With `security.tls`, every port speaks TLS only."),
+    key(
+        "security.tls.certificate",
+        "string",
+        "This node's certificate and the chain up to its authority, a PEM file. With `security.tls`, every port speaks TLS only.",
+    ),
     key("security.tls.key", "string", "Its private key, a PEM file."),
     key("security.tls.authority", "string", "The authority that other nodes' certificates are checked against, a PEM file."),
     key("security.tls.require_client_certificate", "boolean", "Clients must show a certificate of the authority too."),
@@ -56,7 +72,11 @@ pub const KEYS: &[Key] = &[
     key("limits.max_request_bytes", "integer", "Bytes of one request as it is sent, on RESP and gRPC."),
     key("limits.max_arguments", "integer", "Arguments of one RESP request."),
     key("limits.output_buffer_bytes", "integer", "Bytes of replies that wait for one client to read; beyond, its further requests wait."),
-    key("limits.stall_timeout_ms", "integer", "Until a client is disconnected that has sent part of a request and nothing since, does not read, or does not authenticate; in milliseconds."),
+    key(
+        "limits.stall_timeout_ms",
+        "integer",
+        "Until a client is disconnected that has sent part of a request and nothing since, does not read, or does not authenticate; in milliseconds.",
+    ),
     key("limits.idle_timeout_ms", "integer", "Until a client is disconnected that asks nothing, in milliseconds. 0: never."),
     key("limits.operation_timeout_ms", "integer", "How long an operation may wait for other servers and data centers, in milliseconds."),
     key("limits.max_waiting", "integer", "Operations that may wait at one partition server."),
@@ -214,7 +234,8 @@ mod tests {
         assert_eq!(default_of("limits.max_connections").as_deref(), Some("10000"));
         assert_eq!(default_of("keyspace[].durability").as_deref(), Some("\"interval\""));
         assert_eq!(default_of("emulation.delay[].jitter_ms").as_deref(), Some("0.0"));
-        for absent in ["cluster", "data_dir", "data_centers", "keyspace[].name", "security.password", "member[].partitions", "emulation.delay[].from"] {
+        for absent in ["cluster", "data_dir", "data_centers", "keyspace[].name", "security.password", "member[].partitions", "emulation.delay[].from"]
+        {
             assert_eq!(default_of(absent), None, "{absent}");
         }
     }

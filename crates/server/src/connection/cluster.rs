@@ -62,7 +62,8 @@ pub(super) fn reply(topology: &Topology, command: ClusterCommand<'_>, writer: &m
             writer.verbatim(&text);
         }
         ClusterCommand::Slots => {
-            let all: Vec<(&NodeInfo, (u16, u16))> = nodes.iter().flat_map(|node| ranges(topology, node).into_iter().map(|range| (*node, range))).collect();
+            let all: Vec<(&NodeInfo, (u16, u16))> =
+                nodes.iter().flat_map(|node| ranges(topology, node).into_iter().map(|range| (*node, range))).collect();
             writer.array(all.len());
             for (node, (first, last)) in all {
                 let (host, port) = address(node);

@@ -245,7 +245,8 @@ fn status_text(shared: &Shared, status: &NodeStatus) -> String {
     for replica in &status.replicas {
         let keyspace = &shared.keyspaces[usize::from(replica.keyspace.0)].name;
         let of = &replica.status;
-        let _ = write!(text, "keyspace {keyspace} ({}) partition {}: {} keys, {} waiting", of.protocol, of.server.partition, of.store.keys, of.waiting);
+        let _ =
+            write!(text, "keyspace {keyspace} ({}) partition {}: {} keys, {} waiting", of.protocol, of.server.partition, of.store.keys, of.waiting);
         for link in &of.links {
             let behind_ms = status.physical_ms.saturating_sub(link.received.millis());
             let _ = write!(text, "; {} ms behind {}", behind_ms, topology.dc_name(link.dc));

@@ -14,6 +14,7 @@ mod stream;
 
 use crate::resp::{Limits, Parser};
 use crate::shard::Shard;
+use crate::shard::mailbox::Control;
 use crate::socket;
 use output::Output;
 use rheostat_core::ids::Now;
@@ -105,7 +106,10 @@ pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, mut stream: TcpStream, addr
         Ok(stream) => run(&shard, stream, address).await,
         Err(error) => tracing::debug!(%address, %error, "connection failed before its first request"),
     }
-    shared.connections.fetch_sub(1, Ordering::Relaxed);
+    if shared.connections.fetch_sub(1, Ordering::Relaxed) == 1 && *shared.stopping.borrow() {
+        // It was what the stopping shards waited for.
+        shared.shards.iter().for_each(|shard| shard.control(Control::Wake));
+    }
 }
 
 async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
@@ -139,14 +143,16 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
     if let Err(error) = ended {
         tracing::debug!(%address, %error, "connection ended");
     }
-    let mut shard = shard.borrow_mut();
-    shard.connections.remove(&id);
-    // The last one to go may be what a stopping shard waits for.
-    shard.want_turn();
+    shard.borrow_mut().connections.remove(&id);
 }
 
 fn parser_limits(limits: &crate::config::Limits) -> Limits {
-    Limits { max_arguments: limits.max_arguments, max_bulk_bytes: limits.max_request_bytes, max_request_bytes: limits.max_request_bytes, ..Limits::default() }
+    Limits {
+        max_arguments: limits.max_arguments,
+        max_bulk_bytes: limits.max_request_bytes,
+        max_request_bytes: limits.max_request_bytes,
+        ..Limits::default()
+    }
 }
 
 impl Connection {

@@ -155,13 +155,7 @@ pub(super) fn count(context: Context, access: ShardAccess, mut session: Session,
 }
 
 /// WAIT.
-pub(super) fn wait(
-    context: Context,
-    access: ShardAccess,
-    mut session: Session,
-    data_centers: usize,
-    timeout: Option<Duration>,
-) -> Slow {
+pub(super) fn wait(context: Context, access: ShardAccess, mut session: Session, data_centers: usize, timeout: Option<Duration>) -> Slow {
     Box::pin(async move {
         match access::await_replication(&access, context.keyspace, &mut session, data_centers, timeout).await {
             Ok(reached) => context.done(Some(session), access.waits(), |writer| writer.integer(reached.len() as i64)),
@@ -180,12 +174,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     pub(super) fn new(scan: &Scan<'_>) -> Wanted {
-        Wanted {
-            cursor: scan.cursor,
-            limit: scan.count.try_into().unwrap_or(u32::MAX),
-            pattern: scan.pattern.map(<[u8]>::to_vec),
-            any: scan.strings,
-        }
+        Wanted { cursor: scan.cursor, limit: scan.count.try_into().unwrap_or(u32::MAX), pattern: scan.pattern.map(<[u8]>::to_vec), any: scan.strings }
     }
 
     fn matches(&self, key: &[u8]) -> bool {

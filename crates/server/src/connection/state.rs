@@ -128,7 +128,8 @@ impl State {
                     return Flow::Close;
                 }
                 // What a stranger gets wrong is told in one way only.
-                let unknown = if self.authenticated || matches!(error, CommandError::Other(_)) { None } else { Some("NOAUTH Authentication required.") };
+                let unknown =
+                    if self.authenticated || matches!(error, CommandError::Other(_)) { None } else { Some("NOAUTH Authentication required.") };
                 match unknown {
                     Some(message) => out.error(message, self.version),
                     None => out.error(&error.to_string(), self.version),
@@ -158,9 +159,7 @@ impl State {
                 let expiry = Expiry::At(expire.when.resolve(now.physical_ms));
                 self.change(expire.key, Change::Expire { expiry, condition: expire.condition }, Render::Changed)
             }
-            Command::Persist(key) => {
-                self.change(key, Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always }, Render::Changed)
-            }
+            Command::Persist(key) => self.change(key, Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always }, Render::Changed),
             Command::Delete(keys) if keys.len() == 1 => self.change(keys.at(0), Change::Delete, Render::Changed),
             Command::Exists(keys) if keys.len() == 1 => self.read(keys.at(0), Render::Exists),
             Command::MultiGet(keys) => self.multi_get(shard, keys),

@@ -1,8 +1,8 @@
 //! A connection that another node makes to this one: check the greeting, then hand its frames to the shards.
 
+use super::Peer;
 use super::connect::{Stream, read_message, within, write_message};
 use super::frame::{self, Frame, Hello, Welcome};
-use super::Peer;
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::socket;
@@ -68,7 +68,11 @@ fn check(shared: &Shared, hello: &Hello) -> Result<Arc<Peer>, String> {
     if hello.to != topology.this().name {
         return Err(format!("this is node {:?}, not {:?}", topology.this().name, hello.to));
     }
-    let node = topology.nodes.iter().find(|node| node.name == hello.from).ok_or_else(|| format!("there is no member {:?} in the configuration here", hello.from))?;
+    let node = topology
+        .nodes
+        .iter()
+        .find(|node| node.name == hello.from)
+        .ok_or_else(|| format!("there is no member {:?} in the configuration here", hello.from))?;
     let peer = shared.peer(node.id).ok_or_else(|| format!("this node and {:?} share neither data center nor partition", hello.from))?;
     if hello.agreement != peer.agreement {
         return Err(format!("the configurations differ: {:?} there, {:?} here", hello.agreement, peer.agreement));
@@ -103,7 +107,7 @@ async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>
         let mut frames = 0;
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         while let Some((body, length)) = frame::split(&buffer[used..], peer.max_frame_bytes).map_err(invalid)? {
-            take(&shard.as_ref(), shared, peer, Frame::decode(body).map_err(invalid)?);
+            take(shard, shared, peer, Frame::decode(body).map_err(invalid)?);
             used += length;
             frames += 1;
         }

@@ -2,8 +2,8 @@
 
 use super::Peer;
 use super::frame::{Hello, LENGTH_BYTES, MAX_GREETING, Welcome};
-use crate::shared::Shared;
 use crate::shard::mailbox::Control;
+use crate::shared::Shared;
 use crate::socket;
 use rheostat_core::ids::PartitionId;
 use rheostat_core::wire::Wire;
@@ -104,7 +104,9 @@ fn other(text: impl Into<String>) -> io::Error {
 }
 
 pub(super) async fn within<T>(what: &str, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    tokio::time::timeout(GREETING_TIMEOUT, work).await.unwrap_or_else(|_| Err(other(format!("{what} took longer than {} s", GREETING_TIMEOUT.as_secs()))))
+    tokio::time::timeout(GREETING_TIMEOUT, work)
+        .await
+        .unwrap_or_else(|_| Err(other(format!("{what} took longer than {} s", GREETING_TIMEOUT.as_secs()))))
 }
 
 async fn connect(peer: &Peer, shared: &Shared, tls: Option<Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {

@@ -239,7 +239,10 @@ impl Peer {
     fn expire(&self, now_us: u64) {
         let due: Vec<Forwarded> = {
             let mut waiting = lock(&self.waiting);
-            waiting.extract_if(|_, forwarded| forwarded.deadline_us <= now_us || forwarded.answer.is_abandoned()).map(|(_, forwarded)| forwarded).collect()
+            waiting
+                .extract_if(|_, forwarded| forwarded.deadline_us <= now_us || forwarded.answer.is_abandoned())
+                .map(|(_, forwarded)| forwarded)
+                .collect()
         };
         for forwarded in due {
             let what = format!("the node of partition {}", forwarded.partition);

@@ -102,6 +102,8 @@ pub(crate) enum Control {
     Report(oneshot::Sender<Report>),
     /// Do this.
     Run(Task),
+    /// Look again: what a stopping shard waits for may have come.
+    Wake,
     /// Finish what is under way, flush everything and end.
     Stop,
 }

@@ -19,7 +19,7 @@ use flush::Flusher;
 use hashbrown::HashMap;
 use mailbox::{Answer, Execute, Frame, Message, Report};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
-use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::operation::{Change, Failure, Operation, Outcome};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
@@ -148,7 +148,9 @@ impl Shard {
     /// What no store can hold, and writes when memory is full.
     #[inline]
     fn refuse(&self, operation: &Operation) -> Option<Failure> {
-        let too_long = |length: usize| (length > MAX_KEY_BYTES).then(|| Failure::Refused(format!("a key of {length} bytes; at most {MAX_KEY_BYTES} are stored")));
+        let too_long = |length: usize| {
+            (length > MAX_KEY_BYTES).then(|| Failure::Refused(format!("a key of {length} bytes; at most {MAX_KEY_BYTES} are stored")))
+        };
         let grows = match operation {
             Operation::Put { items } => {
                 if let Some(refused) = items.iter().find_map(|item| too_long(item.key.len())) {
@@ -156,11 +158,11 @@ impl Shard {
                 }
                 items.iter().any(|item| item.value.is_some())
             }
-            Operation::Change { key, change } => {
+            Operation::Change { key, change: Change::Set { .. } } => {
                 if let Some(refused) = too_long(key.len()) {
                     return Some(refused);
                 }
-                matches!(change, rheostat_core::operation::Change::Set { .. })
+                true
             }
             _ => false,
         };
@@ -231,7 +233,8 @@ impl Shard {
                 }
             }
             None => {
-                let outcome = self.failed(Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name)));
+                let outcome =
+                    self.failed(Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name)));
                 self.deliver(execute.answer, outcome, execute.session);
             }
         }
@@ -246,9 +249,8 @@ impl Shard {
             self.want_turn();
             return;
         }
-        let sent = self.shared.local_shard(to).is_some_and(|shard| {
-            shard.send(Message::Frame(Frame { keyspace, from, to, frame: bytes.to_vec() })).is_ok()
-        });
+        let sent =
+            self.shared.local_shard(to).is_some_and(|shard| shard.send(Message::Frame(Frame { keyspace, from, to, frame: bytes.to_vec() })).is_ok());
         if !sent {
             self.counters.frames_dropped += 1;
         }

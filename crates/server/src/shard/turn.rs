@@ -30,7 +30,8 @@ pub(super) async fn run(shard: Rc<RefCell<Shard>>, mut mailbox: Mailbox) {
     let mut swept_us = 0;
     let mut stop_by_us: Option<u64> = None;
     // The turn writes for many connections: tokio's budget for one task would stop it in between.
-    tokio::task::unconstrained(poll_fn(|context| turn(&shard, &mut mailbox, timer.as_mut(), &mut armed_us, &mut swept_us, &mut stop_by_us, context))).await;
+    tokio::task::unconstrained(poll_fn(|context| turn(&shard, &mut mailbox, timer.as_mut(), &mut armed_us, &mut swept_us, &mut stop_by_us, context)))
+        .await;
     shard.borrow_mut().flush_all();
 }
 
@@ -88,7 +89,8 @@ fn turn(
         this.sweep(now);
     }
     if let Some(by_us) = *stop_by_us {
-        let idle = this.connections.is_empty() && this.expected.is_empty();
+        // A connection of any shard may still want something of this one.
+        let idle = this.shared.connections.load(Ordering::Relaxed) == 0 && this.expected.is_empty() && taken == 0;
         let flushing = this.replicas.iter().any(|slot| slot.flushing);
         if (idle || now.monotonic_us >= by_us) && !flushing {
             return Poll::Ready(());
@@ -137,7 +139,7 @@ impl Shard {
             }
             Control::Report(sender) => drop(sender.send(self.report())),
             // Taken care of by the turn itself.
-            Control::Run(_) | Control::Stop => {}
+            Control::Run(_) | Control::Wake | Control::Stop => {}
         }
     }
 

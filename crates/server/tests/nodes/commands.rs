@@ -1,0 +1,203 @@
+//! Every command, against one node.
+
+use crate::client::{Client, Reply, words};
+use crate::cluster::{single, start_single};
+
+const MULTI: &[u16] = &[1, 4];
+
+/// Runs `script`: a request per line, then `=>` and its reply (`OK`, `(nil)`, an integer, `-KIND`, `[a b]`, or a bulk string's text).
+async fn run(client: &mut Client, script: &str) {
+    for entry in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (request, expected) = entry.split_once("=>").unwrap_or_else(|| panic!("no => in {entry}"));
+        let reply = client.ask(request).await;
+        assert_eq!(show(&reply, expected.trim()), expected.trim(), "{request}");
+    }
+}
+
+fn show(reply: &Reply, expected: &str) -> String {
+    match reply {
+        Reply::Simple(text) => text.clone(),
+        Reply::Error(text) if expected.starts_with('-') => format!("-{}", text.split(' ').next().unwrap_or_default()),
+        Reply::Error(text) => format!("-{text}"),
+        Reply::Integer(value) => value.to_string(),
+        Reply::Bulk(_) => reply.text(),
+        Reply::Null => "(nil)".into(),
+        Reply::Array(items) => format!("[{}]", items.iter().map(|item| show(item, "")).collect::<Vec<_>>().join(" ")),
+    }
+}
+
+#[tokio::test]
+async fn strings_and_keys() {
+    for partitions in MULTI {
+        let mut config = single(*partitions);
+        config.shards = 2;
+        let (node, mut client) = start_single(config).await;
+        run(
+            &mut client,
+            "PING => PONG
+             ECHO hello => hello
+             GET a => (nil)
+             SET a 1 => OK
+             GET a => 1
+             STRLEN a => 1
+             TYPE a => string
+             TYPE none => none
+             EXISTS a => 1
+             EXISTS a b a => 2
+             SET a 2 GET => 1
+             GETSET a 3 => 2
+             GETDEL a => 3
+             GETDEL a => (nil)
+             GET a => (nil)
+             SET b 1 => OK
+             SET c 2 => OK
+             MGET a b c b => [(nil) 1 2 1]
+             DEL a => 0
+             DEL a b c c => 2
+             DEL b => 0
+             SET d 1 EX 100 => OK
+             TTL d => 100
+             SET d 2 KEEPTTL => OK
+             TTL d => 100
+             PERSIST d => 1
+             PERSIST d => 0
+             TTL d => -1
+             TTL none => -2
+             EXPIRE d 50 => 1
+             EXPIRE d 60 NX => 0
+             EXPIRE d 60 GT => 1
+             TTL d => 60
+             GETEX d PERSIST => 2
+             TTL d => -1
+             PEXPIRE d 0 => 1
+             EXISTS d => 0
+             SETEX e 100 v => OK
+             TTL e => 100
+             SET e v PXAT 1 => OK
+             GET e => (nil)
+             MSET {t}1 a {t}2 b {t}1 c => OK
+             MGET {t}1 {t}2 => [c b]
+             SET a 1 NX => -ERR
+             INCR a => -ERR
+             FOO => -ERR
+             GET => -ERR
+             SELECT 1 => OK
+             GET {t}1 => (nil)
+             SET k eventual => OK
+             SELECT default => OK
+             GET k => (nil)
+             SELECT plain => OK
+             GET k => eventual
+             SELECT 7 => -ERR
+             SELECT nowhere => -ERR
+             RHEO LEVEL => causal
+             RHEO LEVEL eventual => OK
+             RHEO LEVEL => eventual
+             RESET => RESET
+             RHEO LEVEL => causal
+             GET k => (nil)
+             CLUSTER KEYSLOT foo => 12182",
+        )
+        .await;
+        if *partitions > 1 {
+            run(&mut client, "MSET foo 1 bar 2 => -CROSSSLOT").await;
+        }
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_is_answered_in_order() {
+    for partitions in MULTI {
+        let mut config = single(*partitions);
+        config.shards = 2;
+        let (node, mut client) = start_single(config).await;
+        let mut requests = Vec::new();
+        for index in 0..2000 {
+            rheostat_server::resp::encode_request(
+                &[b"SET".as_slice(), format!("k{index}").as_bytes(), format!("v{index}").as_bytes()],
+                &mut requests,
+            );
+            rheostat_server::resp::encode_request(&words(&format!("GET k{}", index / 2)), &mut requests);
+        }
+        client.send_raw(&requests).await.unwrap();
+        for index in 0..2000 {
+            assert_eq!(client.receive().await, Some(Reply::ok()));
+            assert_eq!(client.receive().await, Some(Reply::bulk(&format!("v{}", index / 2))));
+        }
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn scan_walks_over_every_key_once_and_dbsize_counts_them() {
+    for partitions in MULTI {
+        let mut config = single(*partitions);
+        config.shards = 2;
+        let (node, mut client) = start_single(config).await;
+        for index in 0..500 {
+            assert_eq!(client.ask(&format!("SET key:{index} x")).await, Reply::ok());
+        }
+        client.ask("DEL key:7").await;
+        assert_eq!(client.ask("DBSIZE").await, Reply::Integer(499));
+        for (count, pattern, expected) in [(10, "*", 499), (1000, "*", 499), (50, "key:1*", 111), (10, "nothing*", 0)] {
+            let mut found = Vec::new();
+            let mut cursor = "0".to_owned();
+            loop {
+                let page = client.ask(&format!("SCAN {cursor} MATCH {pattern} COUNT {count}")).await;
+                cursor = page.items()[0].text();
+                found.extend(page.items()[1].items().iter().map(Reply::text));
+                if cursor == "0" {
+                    break;
+                }
+            }
+            let walked = found.len();
+            found.sort();
+            found.dedup();
+            assert_eq!((walked, found.len()), (expected, expected), "COUNT {count} MATCH {pattern}");
+        }
+        assert!(client.ask("SCAN 99999999999999999").await.is_error("ERR"));
+        let slot = rheostat_core::slots::slot(b"key:1");
+        assert_eq!(client.ask(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).await, Reply::Integer(1));
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn the_server_tells_about_itself() {
+    let (node, mut client) = start_single(single(2)).await;
+    let info = client.ask("INFO").await.text();
+    for expected in ["redis_version:7", "data_center:here", "# Keyspace", "name=plain,protocol=eventual", "connected_clients:1"] {
+        assert!(info.contains(expected), "{expected} in {info}");
+    }
+    assert!(!client.ask("INFO clients").await.text().contains("redis_version"));
+    assert_eq!(client.ask("CONFIG GET maxclients").await, Reply::Array(vec![Reply::bulk("maxclients"), Reply::bulk("10000")]));
+    assert_eq!(client.ask("CLIENT SETNAME me").await, Reply::ok());
+    assert_eq!(client.ask("CLIENT GETNAME").await.text(), "me");
+    let mut other = Client::connect(node.addresses().resp.unwrap()).await;
+    assert_eq!(other.ask("PING").await, Reply::Simple("PONG".into()));
+    let list = client.ask("CLIENT LIST").await.text();
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(list.contains("name=me"));
+    let nodes = client.ask("CLUSTER NODES").await.text();
+    assert!(nodes.contains("myself,master") && nodes.contains("0-16383"), "{nodes}");
+    let slots = client.ask("CLUSTER SLOTS").await;
+    assert_eq!(slots.items()[0].items()[..2], [Reply::Integer(0), Reply::Integer(16383)]);
+    assert_eq!(client.ask("CLUSTER SHARDS").await.items().len(), 1);
+    assert!(client.ask("CLUSTER INFO").await.text().contains("cluster_state:ok"));
+    assert!(client.ask("RHEO STATUS").await.text().contains("partition 1"));
+    assert_eq!(client.ask("TIME").await.items().len(), 2);
+    assert!(matches!(client.ask("COMMAND COUNT").await, Reply::Integer(count) if count > 30));
+    let hello = client.ask("HELLO 3").await;
+    assert!(hello.items().contains(&Reply::Integer(3)), "{hello:?}");
+    assert_eq!(client.ask("GET none").await, Reply::Null);
+    client.ask("SET k value").await;
+    client.ask("GET k").await;
+    let quality = client.ask("RHEO QUALITY").await;
+    assert_eq!(quality.items()[1].text(), "causal", "{quality:?}");
+    let explained = client.ask("RHEO EXPLAIN k").await;
+    assert_eq!(explained.items().len(), 1, "{explained:?}");
+    assert_eq!(client.ask("QUIT").await, Reply::ok());
+    assert_eq!(client.receive().await, None);
+    node.shutdown().await;
+}

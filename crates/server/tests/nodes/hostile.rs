@@ -1,0 +1,187 @@
+//! Clients that send nonsense, send half, send slowly, do not read, or do not know the password.
+
+use crate::client::{Client, Reply, eventually};
+use crate::cluster::{Plan, single, start_single};
+use rheostat_server::config::Secret;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn nonsense_is_answered_and_the_connection_closed() {
+    let (node, mut good) = start_single(single(1)).await;
+    let address = node.addresses().resp.unwrap();
+    for bytes in [
+        b"*x\r\n".as_slice(),
+        b"*1\r\n+x\r\n",
+        b"*1\r\n$-5\r\n",
+        b"*1\r\n$99999999999999999999\r\n",
+        b"*99999999\r\n",
+        b"*1\r\n$3\r\nabcd\r\n",
+        b"\"unbalanced\r\n",
+        &[b'a'; 70_000],
+    ] {
+        let mut client = Client::connect(address).await;
+        client.send_raw(bytes).await.unwrap();
+        let reply = client.receive().await.expect("an error comes first");
+        assert!(reply.is_error("ERR Protocol error"), "{:?}: {reply:?}", bytes.escape_ascii().to_string());
+        assert_eq!(client.receive().await, None);
+    }
+    // A browser that was tricked into talking to us.
+    let mut client = Client::connect(address).await;
+    client.send_raw(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET a b\r\n").await.unwrap();
+    assert_eq!(client.receive().await, None);
+    assert_eq!(good.ask("GET a").await, Reply::Null);
+    // Requests before the nonsense are answered.
+    let mut client = Client::connect(address).await;
+    client.send_raw(b"PING\r\n*1\r\n$4\r\nPING\r\n*?\r\n").await.unwrap();
+    assert_eq!(client.receive().await, Some(Reply::Simple("PONG".into())));
+    assert_eq!(client.receive().await, Some(Reply::Simple("PONG".into())));
+    assert!(client.receive().await.is_some_and(|reply| reply.is_error("ERR")));
+    assert_eq!(good.ask("PING").await, Reply::Simple("PONG".into()));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn requests_arrive_in_any_pieces() {
+    let (node, mut client) = start_single(single(1)).await;
+    let value = "v".repeat(40_000);
+    let mut bytes = Vec::new();
+    rheostat_server::resp::encode_request(&["SET", "k", &value], &mut bytes);
+    rheostat_server::resp::encode_request(&["STRLEN", "k"], &mut bytes);
+    for size in [1, 7, 1000, 30_000] {
+        let step = if size == 1 { &bytes[..] } else { &bytes };
+        for piece in step.chunks(if size == 1 { 977 } else { size }) {
+            client.send_raw(piece).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(client.receive().await, Some(Reply::ok()));
+        assert_eq!(client.receive().await, Some(Reply::Integer(40_000)));
+    }
+    for byte in b"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n" {
+        client.send_raw(&[*byte]).await.unwrap();
+    }
+    assert_eq!(client.receive().await, Some(Reply::bulk("hi")));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn half_a_request_does_not_hold_a_connection_for_ever() {
+    let mut config = single(1);
+    config.limits.stall_timeout_ms = 300;
+    let (node, mut good) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    let mut slow = Client::connect(address).await;
+    slow.send_raw(b"*3\r\n$3\r\nSET\r\n$1\r\nk").await.unwrap();
+    assert_eq!(slow.receive().await, None);
+    // One that has asked nothing is not half way in anything.
+    assert_eq!(good.ask("PING").await, Reply::Simple("PONG".into()));
+    eventually("it is counted", async || node.router().status().await.shards[0].counters.stalled == 1).await;
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_if_so_configured() {
+    let mut config = single(1);
+    config.limits.idle_timeout_ms = 200;
+    let (node, mut client) = start_single(config).await;
+    assert_eq!(client.ask("PING").await, Reply::Simple("PONG".into()));
+    assert_eq!(client.receive().await, None);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_stopped_and_then_closed() {
+    let mut config = single(1);
+    config.limits.output_buffer_bytes = 1 << 16;
+    config.limits.stall_timeout_ms = 500;
+    let (node, mut good) = start_single(config).await;
+    good.ask_with(&[b"SET".as_slice(), b"large", &vec![b'x'; 1 << 20]]).await;
+    let mut stream = TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap();
+    let mut requests = Vec::new();
+    for _ in 0..1000 {
+        rheostat_server::resp::encode_request(&["GET", "large"], &mut requests);
+    }
+    stream.write_all(&requests).await.unwrap();
+    // A gigabyte was asked for; what is kept for this client stays near one value.
+    eventually("it is closed", async || node.router().status().await.shards[0].counters.stalled == 1).await;
+    let list = good.ask("CLIENT LIST").await.text();
+    assert_eq!(list.lines().count(), 1, "{list}");
+    let mut sink = Vec::new();
+    let _ = stream.read_to_end(&mut sink).await;
+    assert!(sink.len() < 100 << 20, "{}", sink.len());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_late_gets_everything() {
+    let mut config = single(1);
+    config.limits.output_buffer_bytes = 1 << 16;
+    let (node, mut client) = start_single(config).await;
+    client.ask_with(&[b"SET".as_slice(), b"large", &vec![b'x'; 1 << 20]]).await;
+    for _ in 0..100 {
+        client.send(&["GET", "large"]).await;
+    }
+    client.send(&["PING"]).await;
+    for _ in 0..100 {
+        assert!(matches!(client.receive().await, Some(Reply::Bulk(bytes)) if bytes.len() == 1 << 20));
+    }
+    assert_eq!(client.receive().await, Some(Reply::Simple("PONG".into())));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn nothing_is_done_without_the_password() {
+    let mut config = single(1);
+    config.security.password = Some(Secret("open sesame".into()));
+    config.limits.stall_timeout_ms = 2_000;
+    let (node, mut client) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    for request in ["GET k", "SET k v", "INFO", "CLUSTER NODES", "RHEO STATUS", "FOO", "CLIENT LIST"] {
+        assert!(client.ask(request).await.is_error("NOAUTH"), "{request}");
+    }
+    assert!(client.ask("AUTH wrong").await.is_error("WRONGPASS"));
+    assert!(client.ask("HELLO 3 AUTH default wrong").await.is_error("WRONGPASS"));
+    assert!(client.ask("HELLO 3").await.is_error("NOAUTH"));
+    assert_eq!(client.ask_with(&["AUTH", "open sesame"]).await, Reply::ok());
+    assert_eq!(client.ask("GET k").await, Reply::Null);
+    assert_eq!(client.ask("RESET").await, Reply::Simple("RESET".into()));
+    assert!(client.ask("GET k").await.is_error("NOAUTH"));
+
+    let mut guesser = Client::connect(address).await;
+    let mut closed = false;
+    for _ in 0..20 {
+        guesser.send(&["AUTH", "guess"]).await;
+        if guesser.receive().await.is_none() {
+            closed = true;
+            break;
+        }
+    }
+    assert!(closed, "guessing goes on for ever");
+
+    // A stranger may not make the server hold much, nor hold a connection for ever.
+    let mut stranger = Client::connect(address).await;
+    stranger.send_raw(b"*2\r\n$4\r\nAUTH\r\n$1000000\r\n").await.unwrap();
+    assert!(stranger.receive().await.is_some_and(|reply| reply.is_error("ERR Protocol error")));
+    let mut silent = Client::connect(address).await;
+    assert_eq!(silent.receive().await, None);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn strangers_on_the_peer_port_are_dropped() {
+    let cluster = Plan::three(1).start(None).await;
+    let address = cluster.configs[0].listen.peer.unwrap();
+    let huge = u32::MAX.to_le_bytes();
+    for bytes in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), &huge, &[0; 64], b"\x10\x00\x00\x00RHEO\x01aaaaaaaaaaaaaaaaaa", b"\x05\x00\x00\x00RHEO\x63"] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        // An answer, if any, says why; then the connection ends.
+        let ended = tokio::time::timeout(crate::client::PATIENCE, stream.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "{:?}", bytes.escape_ascii().to_string());
+    }
+    let (mut a, mut b) = (cluster.client(0).await, cluster.client(1).await);
+    a.ask("SET k v").await;
+    b.ask_until("GET k", Reply::bulk("v")).await;
+    cluster.stop_all().await;
+}

@@ -1,0 +1,127 @@
+//! Stopping, starting again, and what is found then.
+
+use crate::client::{Client, Reply};
+use crate::cluster::{Plan, any_port, single, start_single};
+use rheostat_server::config::DurabilityConfig;
+use rheostat_server::{Node, StartError};
+
+#[tokio::test]
+async fn a_stopped_node_finds_everything_again() {
+    for durability in [DurabilityConfig::Interval, DurabilityConfig::Always] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = single(3);
+        config.shards = 2;
+        config.data_dir = Some(folder.path().join("data"));
+        config.keyspaces.iter_mut().for_each(|keyspace| keyspace.durability = durability);
+        for round in 0..3 {
+            let (node, mut client) = start_single(config.clone()).await;
+            for index in 0..200 {
+                let expected = if round == 0 { Reply::Null } else { Reply::bulk(&format!("{}", round - 1)) };
+                assert_eq!(client.ask(&format!("SET k{index} {round} GET")).await, expected);
+            }
+            client.ask("SELECT plain").await;
+            assert_eq!(client.ask(&format!("EXISTS r{}", round - 1)).await, Reply::Integer(i64::from(round > 0)));
+            client.ask(&format!("SET r{round} x")).await;
+            node.shutdown().await;
+            assert_eq!(client.receive().await, None, "the connection ends with the node");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_belongs_to_one_node_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = single(1);
+    config.data_dir = Some(folder.path().into());
+    let node = Node::start(config.clone()).await.unwrap();
+    let error = Node::start(config.clone()).await.err().expect("it is in use").to_string();
+    assert!(error.contains("keyspace default"), "{error}");
+    node.shutdown().await;
+    let mut other = config.clone();
+    other.cluster = "other".into();
+    assert!(matches!(Node::start(other).await, Err(StartError::Folder(_))));
+    let mut other = config.clone();
+    other.partitions = 2;
+    let error = Node::start(other).await.err().expect("another number of partitions").to_string();
+    assert!(error.contains("partitions"), "{error}");
+    Node::start(config).await.unwrap().shutdown().await;
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_and_a_foreign_file_are_errors() {
+    let (node, _client) = start_single(single(1)).await;
+    let mut config = single(1);
+    config.listen.resp = node.addresses().resp;
+    assert!(matches!(Node::start(config).await, Err(StartError::Listen(..))));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "mine").unwrap();
+    let mut config = single(1);
+    config.data_dir = Some(folder.path().into());
+    assert!(matches!(Node::start(config).await, Err(StartError::Folder(_))));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn requests_that_have_arrived_are_answered_before_the_end() {
+    let (node, mut client) = start_single(single(2)).await;
+    for index in 0..500 {
+        client.send(&["SET", &format!("k{index}"), "v"]).await;
+    }
+    assert_eq!(client.receive().await, Some(Reply::ok()));
+    let stopping = tokio::spawn(node.shutdown());
+    // Every reply that comes is whole; then the connection ends.
+    while let Some(reply) = client.receive().await {
+        assert_eq!(reply, Reply::ok());
+    }
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restarted_data_center_catches_up_both_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan::three(2).start(Some(folder.path())).await;
+    let mut a = cluster.client(0).await;
+    a.ask("SET before 1").await;
+    assert_eq!(a.ask("WAIT 2 10000").await, Reply::Integer(2));
+    cluster.stop(2).await;
+    for index in 0..200 {
+        a.ask(&format!("SET k{index} {index}")).await;
+    }
+    a.ask("DEL before").await;
+    cluster.start(2).await;
+    let mut c = cluster.client(2).await;
+    for index in 0..200 {
+        c.ask_until(&format!("GET k{index}"), Reply::bulk(&index.to_string())).await;
+    }
+    c.ask_until("GET before", Reply::Null).await;
+    c.ask("SET after 1").await;
+    a.ask_until("GET after", Reply::bulk("1")).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn many_shards_serve_one_node() {
+    let mut config = single(8);
+    config.shards = 4;
+    config.listen.resp = any_port();
+    let node = Node::start(config).await.unwrap();
+    assert_eq!(node.router().status().await.shards.len(), 4);
+    let address = node.addresses().resp.unwrap();
+    let mut tasks = Vec::new();
+    for task in 0..8 {
+        tasks.push(tokio::spawn(async move {
+            let mut client = Client::connect(address).await;
+            for index in 0..200 {
+                assert_eq!(client.ask(&format!("SET {task}:{index} {index}")).await, Reply::ok());
+                assert_eq!(client.ask(&format!("GET {task}:{index}")).await, Reply::bulk(&index.to_string()));
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let mut client = Client::connect(address).await;
+    assert_eq!(client.ask("DBSIZE").await, Reply::Integer(1600));
+    assert_eq!(client.ask("CLIENT LIST").await.text().lines().count(), 1);
+    node.shutdown().await;
+}

@@ -1,0 +1,151 @@
+//! Bounds: what exceeds them is answered or closed.
+
+use crate::client::{Client, Reply, eventually};
+use crate::cluster::{Plan, single, start_single};
+use rheostat_core::DcId;
+
+#[tokio::test]
+async fn too_many_connections_are_told_so() {
+    let mut config = single(1);
+    config.limits.max_connections = 2;
+    let (node, mut first) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    let mut second = Client::connect(address).await;
+    assert_eq!(first.ask("PING").await, second.ask("PING").await);
+    let mut third = Client::connect(address).await;
+    assert!(third.receive().await.is_some_and(|reply| reply.is_error("ERR max number of clients")));
+    assert_eq!(third.receive().await, None);
+    drop(second);
+    eventually("there is room again", async || node.router().status().await.connections == 1).await;
+    let mut fourth = Client::connect(address).await;
+    assert_eq!(fourth.ask("PING").await, Reply::Simple("PONG".into()));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn requests_beyond_the_limits_are_refused() {
+    let mut config = single(1);
+    config.limits.max_request_bytes = 4096;
+    config.limits.max_arguments = 64;
+    let (node, mut client) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    assert_eq!(client.ask_with(&[b"SET".as_slice(), b"k", &[b'x'; 3000]]).await, Reply::ok());
+    let reply = client.ask_with(&[b"SET".as_slice(), b"k", &[b'x'; 5000]]).await;
+    assert!(reply.is_error("ERR Protocol error"), "{reply:?}");
+    assert_eq!(client.receive().await, None);
+    let mut client = Client::connect(address).await;
+    client.send_raw(b"*65\r\n").await.unwrap();
+    assert!(client.receive().await.is_some_and(|reply| reply.is_error("ERR Protocol error")));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn keys_that_no_store_takes_are_refused_and_harm_nothing() {
+    let (node, mut client) = start_single(single(1)).await;
+    let long = vec![b'k'; rheostat_storage::MAX_KEY_BYTES + 1];
+    assert!(client.ask_with(&[b"SET".as_slice(), &long, b"v"]).await.is_error("ERR"));
+    assert!(client.ask_with(&[b"MSET".as_slice(), &long, b"v"]).await.is_error("ERR"));
+    assert!(client.ask_with(&[b"SET".as_slice(), &long, b"v", b"GET"]).await.is_error("ERR"));
+    assert_eq!(client.ask_with(&[b"GET".as_slice(), &long]).await, Reply::Null);
+    assert_eq!(client.ask_with(&[b"DEL".as_slice(), &long]).await, Reply::Integer(0));
+    assert_eq!(client.ask_with(&[b"SET".as_slice(), &long[1..], b"v"]).await, Reply::ok());
+    assert_eq!(client.ask("SET k v").await, Reply::ok());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn writes_are_refused_when_memory_is_full_and_deletes_are_not() {
+    let mut config = single(1);
+    config.limits.memory_bytes = 100_000;
+    let (node, mut client) = start_single(config).await;
+    let value = "x".repeat(1000);
+    let mut refused = false;
+    for index in 0..100_000 {
+        let reply = client.ask(&format!("SET k{index} {value}")).await;
+        if reply != Reply::ok() {
+            assert!(reply.is_error("BUSY"), "{reply:?}");
+            refused = true;
+            break;
+        }
+    }
+    assert!(refused);
+    assert_eq!(client.ask("GET k0").await.text().len(), 1000);
+    for index in 0..100_000 {
+        if client.ask(&format!("DEL k{index}")).await != Reply::Integer(1) {
+            break;
+        }
+    }
+    client.ask_until("SET k v", Reply::ok()).await;
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn more_waiting_operations_than_allowed_are_busy() {
+    let change = |config: &mut rheostat_server::NodeConfig| {
+        config.limits.max_waiting = 1;
+        config.limits.operation_timeout_ms = 60_000;
+    };
+    let cluster = Plan { change, ..Plan::three(1) }.start(None).await;
+    let router = cluster.node(0).router();
+    for dc in [1, 2] {
+        router.pause_link(DcId(0), DcId(dc)).unwrap();
+    }
+    // Sessions that have seen what cannot arrive here: their reads wait.
+    let mut there = cluster.client(1).await;
+    there.ask("SET k there").await;
+    let token = there.ask("RHEO SESSION GET").await.text();
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        let mut client = cluster.client(0).await;
+        assert_eq!(client.ask(&format!("RHEO SESSION RESUME {token}")).await, Reply::ok());
+        client.send(&["GET", "k"]).await;
+        waiting.push(client);
+    }
+    let busy = async || router.status().await.replicas.iter().map(|replica| replica.status.counters.busy).sum::<u64>();
+    eventually("two of three are refused", async || busy().await == 2).await;
+    for dc in [1, 2] {
+        router.resume_link(DcId(0), DcId(dc)).unwrap();
+    }
+    let mut served = 0;
+    for client in &mut waiting {
+        match client.receive().await.unwrap() {
+            Reply::Bulk(value) if value == b"there" => served += 1,
+            reply => assert!(reply.is_error("BUSY"), "{reply:?}"),
+        }
+    }
+    assert_eq!(served, 1);
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_tiny_mailbox_answers_busy_and_loses_nothing_that_was_acknowledged() {
+    let mut config = single(2);
+    config.shards = 2;
+    config.limits.mailbox_messages = 1;
+    let (node, _client) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    let mut tasks = Vec::new();
+    for task in 0..16 {
+        tasks.push(tokio::spawn(async move {
+            let mut client = Client::connect(address).await;
+            let mut written = Vec::new();
+            for index in 0..100 {
+                let key = format!("{task}:{index}");
+                match client.ask(&format!("SET {key} 1")).await {
+                    Reply::Simple(_) => written.push(key),
+                    reply => assert!(reply.is_error("BUSY"), "{reply:?}"),
+                }
+            }
+            written
+        }));
+    }
+    let mut written = Vec::new();
+    for task in tasks {
+        written.extend(task.await.unwrap());
+    }
+    let mut client = Client::connect(address).await;
+    for key in written {
+        client.ask_until(&format!("GET {key}"), Reply::bulk("1")).await;
+    }
+    node.shutdown().await;
+}

@@ -1,0 +1,10 @@
+//! Whole nodes in one process, on loopback, with real sockets and disks.
+
+mod client;
+mod cluster;
+mod commands;
+mod hostile;
+mod lifecycle;
+mod limits;
+mod replication;
+mod routing;

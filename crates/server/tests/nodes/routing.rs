@@ -1,0 +1,102 @@
+//! Several nodes in one data center: any node serves any key.
+
+use crate::client::{Reply, eventually};
+use crate::cluster::Plan;
+
+fn plan() -> Plan {
+    Plan { data_centers: vec!["a", "b"], partitions: 4, owners: vec![vec![0, 2], vec![1, 3]], one_way_ms: 0.0, change: |_| {} }
+}
+
+#[tokio::test]
+async fn any_node_serves_any_key() {
+    let cluster = plan().start(None).await;
+    let mut first = cluster.client(0).await;
+    let mut second = cluster.client(1).await;
+    for index in 0..100 {
+        assert_eq!(first.ask(&format!("SET k{index} {index}")).await, Reply::ok());
+    }
+    let token = first.ask("RHEO SESSION GET").await.text();
+    assert_eq!(second.ask(&format!("RHEO SESSION RESUME {token}")).await, Reply::ok());
+    for index in 0..100 {
+        assert_eq!(second.ask(&format!("GET k{index}")).await, Reply::bulk(&index.to_string()), "k{index}");
+    }
+    let keys: Vec<String> = (0..100).map(|index| format!("k{index}")).collect();
+    let many = second.ask(&format!("MGET {}", keys.join(" "))).await;
+    assert_eq!(many.items().iter().map(Reply::text).collect::<Vec<_>>(), (0..100).map(|index| index.to_string()).collect::<Vec<_>>());
+    assert_eq!(second.ask("DBSIZE").await, Reply::Integer(100));
+    assert_eq!(second.ask(&format!("EXISTS {} none", keys.join(" "))).await, Reply::Integer(100));
+    let (mut found, mut cursor) = (0, "0".to_owned());
+    loop {
+        let page = second.ask(&format!("SCAN {cursor} COUNT 20")).await;
+        found += page.items()[1].items().len();
+        cursor = page.items()[0].text();
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found, 100);
+    assert_eq!(second.ask("WAIT 1 10000").await, Reply::Integer(1));
+    assert_eq!(second.ask(&format!("DEL {}", keys.join(" "))).await, Reply::Integer(100));
+    assert_eq!(second.ask("DBSIZE").await, Reply::Integer(0));
+    assert!(second.ask("RHEO EXPLAIN k1").await.items().len() <= 2);
+    let nodes = first.ask("CLUSTER NODES").await.text();
+    assert_eq!(nodes.lines().count(), 2, "the other data center's nodes are not named: {nodes}");
+    assert!(nodes.contains("0-4095 8192-12287") && nodes.contains("4096-8191 12288-16383"), "{nodes}");
+
+    let mut elsewhere = cluster.client(2).await;
+    first.ask("SET last 1").await;
+    elsewhere.ask_until("GET last", Reply::bulk("1")).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_partition_whose_node_is_down_is_answered_with_an_error_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = plan().start(Some(folder.path())).await;
+    let mut first = cluster.client(0).await;
+    for index in 0..40 {
+        first.ask(&format!("SET k{index} {index}")).await;
+    }
+    cluster.stop(1).await;
+    let (mut served, mut refused) = (0, 0);
+    for index in 0..40 {
+        match first.ask(&format!("GET k{index}")).await {
+            Reply::Bulk(_) => served += 1,
+            reply if reply.is_error("CLUSTERDOWN") => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(served > 0 && refused > 0 && served + refused == 40, "{served} {refused}");
+    cluster.start(1).await;
+    cluster.connected().await;
+    for index in 0..40 {
+        first.ask_until(&format!("GET k{index}"), Reply::bulk(&index.to_string())).await;
+    }
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn nodes_that_do_not_belong_together_say_why() {
+    type Change = fn(&mut rheostat_server::NodeConfig);
+    let cases: [(Change, &str); 3] = [
+        (|config| config.cluster = "other".into(), "cluster"),
+        (|config| config.keyspaces.truncate(1), "configurations differ"),
+        (|config| config.security.cluster_password = Some(rheostat_server::config::Secret("secret".into())), "password"),
+    ];
+    for (change, expected) in cases {
+        let mut built = plan().build(None);
+        change(&mut built[3].0);
+        let mut nodes = Vec::new();
+        for (config, listeners) in built {
+            nodes.push(rheostat_server::Node::start_with(config, listeners).await.unwrap());
+        }
+        eventually("the odd one is refused", async || {
+            let status = nodes[3].router().status().await;
+            status.peers.iter().all(|peer| !peer.connected && peer.last_error.as_deref().is_some_and(|why| why.contains(expected)))
+        })
+        .await;
+        for node in nodes {
+            node.shutdown().await;
+        }
+    }
+}
