@@ -156,14 +156,16 @@ impl<M: Clone> Chains<M> {
         };
         self.bytes += Self::version_bytes(&version);
         self.versions += 1;
-        versions.insert(at, version);
+        // What goes, goes first: a chain that is left with one version then stays where it is, without memory of its own.
         let floor_ms = cut.history_floor_ms();
-        let gone = versions.windows(2).take_while(|pair| pair[0].id.written.millis() < floor_ms && cut.settled(&pair[1])).count();
+        let next = |place: usize| if place + 1 == at { &version } else { &versions[place + 1] };
+        let gone = (0..at).take_while(|place| versions[*place].id.written.millis() < floor_ms && cut.settled(next(*place))).count();
         let trimmed = versions[..gone].last().map(|version| version.id);
         if gone > 0 {
             self.versions -= gone as u64;
             self.bytes -= versions.drain(..gone).map(|version| Self::version_bytes(&version)).sum::<u64>();
         }
+        versions.insert(at - gone, version);
         if versions.len() == 1 && trimmed.is_none() {
             self.index.insert(key.clone());
         }
