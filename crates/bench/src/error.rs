@@ -16,7 +16,7 @@ pub enum Error {
         /// What the operating system says.
         source: std::io::Error,
     },
-    /// The peer at `address` answered something that is not RESP, or not an answer to what was asked.
+    /// The peer at `address` answered something that is not of its protocol, or not an answer to what was asked.
     Protocol {
         /// The address as it was given.
         address: String,
@@ -77,7 +77,7 @@ impl fmt::Display for Error {
         match self {
             Error::Options(text) | Error::Missing(text) | Error::Program(text) => f.write_str(text),
             Error::Connection { address, source } => write!(f, "connection to {address}: {source}"),
-            Error::Protocol { address, detail } => write!(f, "{address} does not speak RESP as expected: {detail}"),
+            Error::Protocol { address, detail } => write!(f, "{address} does not answer as expected: {detail}"),
             Error::Refused { address, detail } => write!(f, "{address} refused: {detail}"),
             Error::Timeout { address, waiting_for } => write!(f, "{address} did not answer in time: {waiting_for}"),
             Error::Local { attempt, source } => write!(f, "{attempt}: {source}"),

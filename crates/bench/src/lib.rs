@@ -8,6 +8,7 @@
 //! | [`load`] | one workload against one target, closed or open loop | `bench` |
 //! | [`limit`] | the same load against a server without a store | `bench limit` |
 //! | [`visibility`] | from a write in one data center to its first sight in another | `bench visibility` |
+//! | [`soak`] | endless overwriting: do memory and log stay level | `bench soak` |
 //! | [`compare`] | `redis-benchmark` against several servers in turn | `bench compare` |
 //!
 //! Beneath them: [`workload`] (what is asked), [`target`] (whom), [`latency`] (what is recorded), [`rounds`] and [`table`] (how it is summed up),
@@ -22,6 +23,7 @@ pub mod load;
 pub mod progress;
 pub mod report;
 pub mod rounds;
+pub mod soak;
 pub mod table;
 pub mod target;
 mod thread;

@@ -9,7 +9,12 @@ pub struct Table {
 impl Table {
     /// A table with these column titles.
     pub fn new<const COLUMNS: usize>(titles: [&str; COLUMNS]) -> Table {
-        Table { rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()] }
+        Table::with_titles(titles.iter().map(|title| (*title).to_owned()).collect())
+    }
+
+    /// A table with column titles that are only known when it is made.
+    pub fn with_titles(titles: Vec<String>) -> Table {
+        Table { rows: vec![titles] }
     }
 
     /// Adds a row. A row may be shorter than the header.

@@ -4,9 +4,11 @@
 //! [`AnyConnection`]; nothing else in the crate knows how requests travel.
 
 pub mod codec;
+pub mod grpc;
 pub mod resp;
 
 use crate::error::Error;
+use grpc::{GrpcConnection, GrpcTarget};
 use resp::{RespConnection, RespTarget};
 use std::future::Future;
 
@@ -80,6 +82,8 @@ pub trait Connection {
 pub enum Target {
     /// A server that speaks RESP: Rheostat, Redis, the limit server.
     Resp(RespTarget),
+    /// A Rheostat cluster, over its gRPC.
+    Grpc(GrpcTarget),
 }
 
 impl Target {
@@ -90,6 +94,7 @@ impl Target {
     pub async fn connect(&self, number: usize) -> Result<AnyConnection, Error> {
         match self {
             Target::Resp(target) => Ok(AnyConnection::Resp(RespConnection::new(target.connect(number).await?))),
+            Target::Grpc(target) => Ok(AnyConnection::Grpc(target.connect(number).await?)),
         }
     }
 
@@ -97,6 +102,7 @@ impl Target {
     pub fn name(&self) -> &str {
         match self {
             Target::Resp(target) => &target.name,
+            Target::Grpc(target) => &target.name,
         }
     }
 
@@ -104,6 +110,7 @@ impl Target {
     pub fn address(&self) -> String {
         match self {
             Target::Resp(target) => target.addresses.join(", "),
+            Target::Grpc(target) => target.addresses.join(", "),
         }
     }
 
@@ -114,6 +121,7 @@ impl Target {
     pub fn check(&self) -> Result<(), Error> {
         match self {
             Target::Resp(target) => target.check(),
+            Target::Grpc(target) => target.check(),
         }
     }
 }
@@ -123,24 +131,29 @@ impl Target {
 pub enum AnyConnection {
     /// To a server that speaks RESP.
     Resp(RespConnection),
+    /// To a cluster, over gRPC.
+    Grpc(GrpcConnection),
 }
 
 impl Connection for AnyConnection {
     fn submit(&mut self, ticket: Ticket, request: Request<'_>) {
         match self {
             AnyConnection::Resp(connection) => connection.submit(ticket, request),
+            AnyConnection::Grpc(connection) => connection.submit(ticket, request),
         }
     }
 
     fn arrived(&mut self) -> Result<Option<Completion>, Error> {
         match self {
             AnyConnection::Resp(connection) => connection.arrived(),
+            AnyConnection::Grpc(connection) => connection.arrived(),
         }
     }
 
     async fn receive(&mut self) -> Result<Completion, Error> {
         match self {
             AnyConnection::Resp(connection) => connection.receive().await,
+            AnyConnection::Grpc(connection) => connection.receive().await,
         }
     }
 }

@@ -128,6 +128,14 @@ impl RespStream {
         &self.address
     }
 
+    /// Whether the other end is on this machine, as far as addresses tell.
+    pub fn is_local(&self) -> bool {
+        match (self.stream.local_addr(), self.stream.peer_addr()) {
+            (Ok(here), Ok(there)) => here.ip() == there.ip() || there.ip().is_loopback(),
+            _ => false,
+        }
+    }
+
     /// Queues a command.
     pub fn queue<'a>(&mut self, arguments: impl ExactSizeIterator<Item = &'a [u8]>) {
         encode_command(&mut self.output, arguments);
