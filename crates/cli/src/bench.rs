@@ -3,6 +3,7 @@
 mod compare;
 mod limit;
 mod load;
+mod soak;
 mod visibility;
 mod ycsb;
 
@@ -23,7 +24,9 @@ Examples:
   rheostat bench ycsb a --records 100000                  YCSB's workload A, closed loop
   rheostat bench ycsb b --rate 20000 --duration 30        workload B, open loop: 20000 requests per second whatever happens
   rheostat bench ycsb c --resp 127.0.0.1:6379             the same load against any server that speaks RESP
+  rheostat bench ycsb a --target grpc --level eventual    workload A over gRPC, reads at a level of their own
   rheostat bench limit                                    against a server that parses and answers without a store
+  rheostat bench soak --duration 600                      ten minutes of overwriting; the exit code is 0 when memory stayed level
 
 Where no servers are named, a cluster is started in this process, with its data in a temporary folder, and ended afterwards.
 Measure release builds: cargo run --release -- bench ...";
@@ -47,6 +50,8 @@ enum Command {
     Visibility(visibility::Arguments),
     /// The same load against a server that parses and answers without a store
     Limit(limit::Arguments),
+    /// Overwrite keys for an hour: do memory and log stay level
+    Soak(soak::Arguments),
     /// redis-benchmark against causal, eventual, Redis and the limit, in turn
     Compare(compare::Arguments),
 }
@@ -62,6 +67,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Ycsb(arguments) => ycsb::run(arguments, json.as_deref()).await,
         Command::Visibility(arguments) => visibility::run(arguments, json.as_deref()).await,
         Command::Limit(arguments) => limit::run(arguments, json.as_deref()).await,
+        Command::Soak(arguments) => soak::run(arguments, json.as_deref()).await,
         Command::Compare(arguments) => compare::run(arguments, json.as_deref()).await,
     }
 }

@@ -65,6 +65,8 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["bench", "ycsb", "a", "--connections", "0"], 1, "number of connections");
     fails(&["bench", "--json", "/no/such/folder/file", "ycsb", "a"], 1, "/no/such/folder/file: cannot be written");
     fails(&["bench", "visibility", "--resp", "here"], 1, "name=host:port");
+    fails(&["bench", "soak", "--resp", "here"], 1, "name=host:port");
+    fails(&["bench", "soak", "--resp", "a=h:1,b=h:2", "--metrics", "h:3"], 1, "1 addresses for 2 data centers");
     fails(&["bench", "compare", "--resp", "here"], 1, "name=host:port");
 }
 

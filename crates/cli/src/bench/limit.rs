@@ -25,12 +25,13 @@ pub struct Arguments {
 }
 
 pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
+    arguments.server.check()?;
     let load = arguments.load.options(arguments.workload)?;
     let (own, target) = match arguments.server.named() {
         Some(target) => (None, target),
         None => {
             let own = Own::alone(arguments.server.partitions).await?;
-            let target = arguments.server.own(own.ports()[0].resp);
+            let target = arguments.server.own(own.ports()[0]);
             (Some(own), target)
         }
     };

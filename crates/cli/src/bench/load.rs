@@ -1,11 +1,14 @@
 //! The options of a load.
 
-use clap::Args;
+use crate::cluster::Ports;
+use clap::{Args, ValueEnum};
 use rheostat_bench::load::schedule::Arrivals;
 use rheostat_bench::load::{LoadOptions, Pacing};
 use rheostat_bench::target::Target;
+use rheostat_bench::target::grpc::GrpcTarget;
 use rheostat_bench::target::resp::RespTarget;
 use rheostat_bench::workload::{CoreWorkload, RequestDistribution, Workload};
+use rheostat_client::Level;
 use std::time::Duration;
 
 /// What is asked, and how fast.
@@ -93,35 +96,76 @@ pub fn seconds(option: &str, value: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value).map_err(|error| format!("{option} {value}: {error}"))
 }
 
+/// How requests travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Kind {
+    /// RESP: Rheostat, Redis, any server that speaks it
+    Resp,
+    /// Rheostat's gRPC, with sessions: one for each request under way on a connection
+    Grpc,
+}
+
 /// Which server.
 #[derive(Args, Debug)]
 pub struct Server {
-    /// Addresses of a server that speaks RESP, host:port; connections are spread over them [default: a node started for this]
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
-    resp: Vec<String>,
+    /// How requests travel
+    #[arg(long, value_enum, default_value = "resp")]
+    target: Kind,
+    /// Addresses of the server, host:port, of RESP or gRPC as --target says; connections are spread over them [default: a node started for this]
+    #[arg(long, visible_alias = "resp", value_name = "HOST:PORT", value_delimiter = ',')]
+    address: Vec<String>,
     /// The server's password
-    #[arg(long, requires = "resp", env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
+    #[arg(long, requires = "address", env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// What to SELECT: a number, or a keyspace's name
+    /// What to SELECT, or over gRPC the keyspace: a number, or a keyspace's name
     #[arg(short, long, value_name = "NAME")]
     keyspace: Option<String>,
+    /// Over gRPC, the level that reads ask for: eventual or causal [default: the keyspace's own]
+    #[arg(long, value_parser = level)]
+    level: Option<Level>,
     /// Partitions of the node that is started
-    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "resp", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "address", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub partitions: u16,
 }
 
+fn level(name: &str) -> Result<Level, String> {
+    Level::from_name(name).ok_or_else(|| "the levels are: eventual, causal".to_string())
+}
+
 impl Server {
-    /// The server that was named, if one was.
-    pub fn named(&self) -> Option<Target> {
-        let first = self.resp.first()?;
-        let target = RespTarget { addresses: self.resp.clone(), password: self.password.clone(), ..RespTarget::new(first, first) };
-        Some(Target::Resp(RespTarget { keyspace: self.keyspace.clone(), ..target }))
+    /// Errors: options that contradict each other.
+    pub fn check(&self) -> Result<(), String> {
+        match (self.target, self.level) {
+            (Kind::Resp, Some(_)) => Err("--level is for --target grpc: over RESP the level is the keyspace's own".to_string()),
+            _ => Ok(()),
+        }
     }
 
-    /// The node at `port` of this machine.
-    pub fn own(&self, port: u16) -> Target {
-        let keyspace = self.keyspace.clone();
-        let name = format!("rheostat {}", keyspace.as_deref().unwrap_or("default"));
-        Target::Resp(RespTarget { keyspace, ..RespTarget::new(name, format!("127.0.0.1:{port}")) })
+    /// The server that was named, if one was.
+    pub fn named(&self) -> Option<Target> {
+        let first = self.address.first()?;
+        Some(self.at(first, self.address.clone()))
+    }
+
+    /// The node at `ports` of this machine.
+    pub fn own(&self, ports: Ports) -> Target {
+        let port = match self.target {
+            Kind::Resp => ports.resp,
+            Kind::Grpc => ports.grpc,
+        };
+        let name = format!("rheostat {}", self.keyspace.as_deref().unwrap_or("default"));
+        self.at(&name, vec![format!("127.0.0.1:{port}")])
+    }
+
+    fn at(&self, name: &str, addresses: Vec<String>) -> Target {
+        let (password, keyspace) = (self.password.clone(), self.keyspace.clone());
+        match self.target {
+            Kind::Resp => Target::Resp(RespTarget { addresses, password, keyspace, ..RespTarget::new(name, "") }),
+            Kind::Grpc => {
+                let default = GrpcTarget::new(name, "");
+                let keyspace = keyspace.unwrap_or(default.keyspace);
+                Target::Grpc(GrpcTarget { addresses, password, keyspace, level: self.level, name: default.name })
+            }
+        }
     }
 }
