@@ -10,6 +10,7 @@ use operation::operation;
 use proptest::prelude::*;
 use rheostat_core::slots::slot;
 use rheostat_core::store::{KeepAll, Recovered, Store};
+use rheostat_core::version::Value;
 use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, key, model, put, walk};
 use rheostat_storage::{DiskOptions, DiskStore, OpenError};
 use std::sync::Arc;
@@ -52,7 +53,15 @@ impl Driver for Disk {
 
 /// Everything that can happen at a size happens at once: segments roll, checkpoints run, chains are evicted, links read from the log.
 fn tiny() -> DiskOptions {
-    DiskOptions { memory_bytes: 0, segment_bytes: 300, checkpoint_bytes: 200, own_cache_bytes: 0, engine_cache_bytes: 1 << 20, io_hook: None }
+    DiskOptions {
+        memory_bytes: 0,
+        segment_bytes: 300,
+        checkpoint_bytes: 200,
+        own_cache_bytes: 0,
+        engine_cache_bytes: 1 << 20,
+        engine_memtable_bytes: 1 << 20,
+        io_hook: None,
+    }
 }
 
 #[test]
@@ -145,6 +154,51 @@ fn what_does_not_fit_is_read_from_the_engine() {
     let (mut store, _) = disk.open();
     assert_eq!(store.stats().keys, 100);
     assert_eq!(walk(&mut store, slot(b"{t}"), 7).len(), 100);
+}
+
+/// Tables of the engine on disk.
+fn tables(directory: &std::path::Path) -> usize {
+    let mut found = 0;
+    let mut left = vec![directory.join("engine")];
+    while let Some(folder) = left.pop() {
+        for entry in std::fs::read_dir(folder).expect("reads the folder") {
+            let path = entry.expect("reads the folder").path();
+            let in_tables = path.parent().and_then(|parent| parent.file_name()).is_some_and(|name| name == "tables");
+            found += usize::from(in_tables && path.is_file());
+            if path.is_dir() {
+                left.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// What every checkpoint writes to the engine stays in memory, however often it is overwritten, until it leaves for a table.
+#[test]
+fn what_checkpoints_wrote_leaves_memory() {
+    let disk = Disk::new(DiskOptions { engine_memtable_bytes: 1 << 20, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    let value = Value::from(vec![7; 1000].as_slice());
+    let mut at = 0;
+    let mut checkpoints = 0;
+    // The engine's own catalogue.
+    let before = tables(disk.directory.path());
+    while tables(disk.directory.path()) <= before {
+        for name in 0..100 {
+            at += 1;
+            let mut update = put(id(at, 0), &[&format!("k{name}")]);
+            update.items[0].value = Some(value.clone());
+            append(&mut store, &update, false);
+            store.collect_some(10, &TestCut::upto(at));
+        }
+        store.checkpoint().expect("checkpoints");
+        checkpoints += 1;
+        // A memory table of a mebibyte is full after ten; a thread of the engine's writes it out, when it gets to it.
+        assert!(checkpoints < 400, "the engine keeps all of them in memory");
+    }
+    drop(store);
+    let (mut store, _) = disk.open();
+    assert_eq!(store.latest(b"k99", |_| true).map(|version| version.id), Some(id(at, 0)));
 }
 
 #[test]

@@ -161,7 +161,10 @@ impl Writer {
                     (_, other) => Err(other.describe()),
                 })
                 .await?
-                .map_err(|detail| Error::Protocol { address: self.stream.address().to_owned(), detail: format!("{kind:?} was answered with {detail}") })?;
+                .map_err(|detail| Error::Protocol {
+                    address: self.stream.address().to_owned(),
+                    detail: format!("{kind:?} was answered with {detail}"),
+                })?;
             self.under_way.pop_front();
             let counter = match (failure, kind) {
                 (Some(word), _) => {

@@ -263,7 +263,9 @@ impl Report for SoakReport {
             table.row([format!("{} {}", one.of, one.quantity), before, after, growth, largest, one.verdict.word().to_owned()]);
         }
         text.push_str(&table.render());
-        text.push_str("\nQuarters of the time; medians. keys: tombstones included; memory and log: as the servers count; resident: as the system counts.\n");
+        text.push_str(
+            "\nQuarters of the time; medians. keys: tombstones included; memory and log: as the servers count; resident: as the system counts.\n",
+        );
         if self.given_up > 0 {
             text.push_str(&format!("{} writes were given up because a server was more than a second late.\n", self.given_up));
         }

@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn metrics_are_summed_by_their_whole_name() {
-        let text = "# TYPE rheostat_versions gauge\nrheostat_versions{partition=\"0\"} 4\nrheostat_versions{partition=\"1\"} 5\nrheostat_versions_x 90\n";
+        let text =
+            "# TYPE rheostat_versions gauge\nrheostat_versions{partition=\"0\"} 4\nrheostat_versions{partition=\"1\"} 5\nrheostat_versions_x 90\n";
         assert_eq!(sum_metric(text, "rheostat_versions"), Some(9));
         assert_eq!(sum_metric(text, "rheostat_versions_x"), Some(90));
         assert_eq!(sum_metric(text, "rheostat"), None);

@@ -63,10 +63,10 @@ impl Store for Server {
     async fn put(&self, request: Wanted<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
         let request = request.into_inner();
         let item = request.item.unwrap();
-        if item.key == &b"busy"[..] {
+        if item.key == b"busy"[..] {
             return Err(Status::resource_exhausted("too many"));
         }
-        if item.key == &b"gone"[..] {
+        if item.key == b"gone"[..] {
             return Err(Status::unavailable("no node"));
         }
         let session = self.turn(request.context)?;

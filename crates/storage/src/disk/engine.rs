@@ -20,6 +20,10 @@ const FORMAT_KEY: &str = "format";
 const CHECKPOINT_KEY: &str = "checkpoint";
 const COUNT_KEY: &str = "keys";
 
+/// Size of the engine's own log from which on it is emptied, in bytes: the least that the engine allows. More would be disk that nothing needs, and a
+/// slower start.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
 /// Batches that may wait for the writing thread.
 const WAITING_BATCHES: usize = 2;
 
@@ -147,8 +151,10 @@ impl Engine {
     ) -> Result<(Engine, u64, Checkpoint, u64), OpenError> {
         let failed = |error| OpenError::Io { doing: "open the engine in", path: directory.to_owned(), source: io_error(error) };
         // One writer and small batches: one thread for flushes and compactions is enough.
-        let database = Database::builder(directory).worker_threads(1).cache_size(options.engine_cache_bytes).open().map_err(failed)?;
-        let chains = database.keyspace("chains", KeyspaceCreateOptions::default).map_err(failed)?;
+        let builder = Database::builder(directory).worker_threads(1).cache_size(options.engine_cache_bytes).max_journaling_size(JOURNAL_BYTES);
+        let database = builder.open().map_err(failed)?;
+        let keep = || KeyspaceCreateOptions::default().max_memtable_size(options.engine_memtable_bytes);
+        let chains = database.keyspace("chains", keep).map_err(failed)?;
         let meta = database.keyspace("meta", KeyspaceCreateOptions::default).map_err(failed)?;
         let store = match meta.get(FORMAT_KEY).map_err(failed)? {
             Some(bytes) => {

@@ -39,6 +39,9 @@ pub struct DiskOptions {
     pub own_cache_bytes: usize,
     /// Memory for the engine's block cache, in bytes. Default 32 MiB.
     pub engine_cache_bytes: u64,
+    /// Size from which on what was written to the engine leaves memory for a table on disk, in bytes. The engine keeps up to twice as much, since what
+    /// has left is kept until the next leaves. An engine that exists keeps the size that it was made with. Default 16 MiB.
+    pub engine_memtable_bytes: u64,
     /// For tests: makes the disk fail.
     pub io_hook: Option<IoHook>,
 }
@@ -51,6 +54,7 @@ impl Default for DiskOptions {
             checkpoint_bytes: 64 << 20,
             own_cache_bytes: 16 << 20,
             engine_cache_bytes: 32 << 20,
+            engine_memtable_bytes: 16 << 20,
             io_hook: None,
         }
     }
@@ -71,6 +75,7 @@ impl fmt::Debug for DiskOptions {
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("own_cache_bytes", &self.own_cache_bytes)
             .field("engine_cache_bytes", &self.engine_cache_bytes)
+            .field("engine_memtable_bytes", &self.engine_memtable_bytes)
             .finish_non_exhaustive()
     }
 }
