@@ -6,12 +6,12 @@ use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
-use rheostat_core::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, ServerId};
 use rheostat_core::operation::{Change, Expiry, Failure, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::random::Random;
 use rheostat_core::session::{ClusterId, Session, decode_token, encode_token};
 use rheostat_core::version::{Item, Key, Value, VersionId};
+use rheostat_core::{DcId, Timestamp};
 
 /// A client that finds nobody at its server's address tries again after so many microseconds, up to twice as many.
 const RETRY_US: u64 = 4_000;
@@ -23,8 +23,8 @@ const CLUSTER: &str = "simulation";
 #[derive(Clone)]
 pub(crate) struct Reply {
     pub(crate) attempt: Attempt,
-    /// When the server had the outcome.
-    pub(crate) executed_us: u64,
+    /// When the server did it; `None` if it waited, and it is only known that it was done in between.
+    pub(crate) executed_us: Option<u64>,
     pub(crate) outcome: Outcome,
     pub(crate) session: Session,
 }
@@ -363,30 +363,52 @@ impl World<'_> {
         self.advance(client);
     }
 
-    /// A read-and-change is a get, then a put, of which the first ended and the second began when the server did both.
-    fn changed(&mut self, client: usize, current: &Current, executed_us: u64, before: &Read, version: Option<VersionId>) {
+    /// A read-and-change is a get, then a put, of which the first ended and the second began when the server did both. If that time is not
+    /// known, only the put is recorded: a get that ends too early or a put that begins too late would look like a read of the future.
+    fn changed(&mut self, client: usize, current: &Current, executed_us: Option<u64>, before: &Read, version: Option<VersionId>) {
         let observed = self.observe(before);
         self.note_read(client, &[observed]);
-        let (name, dc) = (self.clients[client].name, self.clients[client].dc);
         let keys = current.action.keys();
         let get = checkers::Action::Get { key: KeyId(keys[0] as u32), level: self.level };
-        let begun = self.history.begin(name, dc, current.invoked_us, get);
-        let Some(read) = self.recorded(begun) else { return };
-        let ended = self.history.end(read, if version.is_some() { executed_us } else { self.now_us }, checkers::Outcome::Read(vec![observed]));
-        self.recorded(ended);
-        let mut write = None;
-        if let (Some(version), Some(action)) = (version, record_of_write(current)) {
-            let begun = self.history.begin(name, dc, executed_us, action);
-            let Some(event) = self.recorded(begun) else { return };
-            let ended = self.history.end(event, self.now_us, checkers::Outcome::Written(Some(version)));
-            self.recorded(ended);
-            write = Some((event, version));
+        let came = checkers::Outcome::Read(vec![observed]);
+        let mut events = Vec::new();
+        let write = version.zip(record_of_write(current));
+        match (write, executed_us) {
+            (None, _) => events.push(self.record_whole(client, current.invoked_us, self.now_us, get, came)),
+            (Some((version, put)), None) => {
+                let written = checkers::Outcome::Written(Some(version));
+                events.push(self.record_whole(client, current.invoked_us, self.now_us, put, written));
+            }
+            (Some((version, put)), Some(executed_us)) => {
+                let written = checkers::Outcome::Written(Some(version));
+                events.push(self.record_whole(client, current.invoked_us, executed_us, get, came));
+                events.push(self.record_whole(client, executed_us, self.now_us, put, written));
+            }
         }
-        self.tell(client, || match write {
-            Some((event, version)) => format!("-> {} [{read}], then version {version} [{event}]", describe(before)),
-            None => format!("-> {} [{read}], nothing to change", describe(before)),
+        self.tell(client, || {
+            let events = events.iter().flatten().map(|event| format!("[{event}]")).collect::<Vec<_>>().join(" ");
+            match version {
+                Some(version) => format!("-> {}, now version {version} {events}", describe(before)),
+                None => format!("-> {}, nothing to change {events}", describe(before)),
+            }
         });
         self.advance(client);
+    }
+
+    /// Records an event that is over.
+    fn record_whole(
+        &mut self,
+        client: usize,
+        invoked_us: u64,
+        ended_us: u64,
+        action: checkers::Action,
+        outcome: checkers::Outcome,
+    ) -> Option<EventId> {
+        let (name, dc) = (self.clients[client].name, self.clients[client].dc);
+        let begun = self.history.begin(name, dc, invoked_us, action);
+        let event = self.recorded(begun)?;
+        let ended = self.history.end(event, ended_us, outcome);
+        self.recorded(ended).map(|()| event)
     }
 
     /// What a read returned, as the history has it.

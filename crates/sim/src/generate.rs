@@ -67,13 +67,15 @@ fn spread(random: &mut Random, least: u64, greatest: u64) -> u64 {
 
 fn cluster(plan: &mut Plan, random: &mut Random) {
     plan.data_centers = pick(random, &[(50, 2), (38, 3), (12, 4)]);
-    plan.partitions = pick(random, &[(12, 1), (50, 2), (26, 3), (12, 4)]);
+    plan.partitions = pick(random, &[(10, 1), (40, 2), (35, 3), (15, 4)]);
     plan.durability = pick(random, &[(60, Durability::Always), (30, Durability::Interval), (10, Durability::Memory)]);
     plan.max_ahead_ms = if random.chance(1, 8) { random.between(500, 4_000) } else { 60_000 };
     plan.history_ms = if random.chance(1, 4) { random.between(50, 1_500) } else { 0 };
     plan.server_timeout_us = spread(random, 200_000, 5_000_000);
     plan.client_timeout_us = spread(random, 200_000, 4_000_000);
-    plan.local = Spread { least_us: random.between(50, 500), jitter_us: spread(random, 50, 4_000) };
+    let unsteady_us = if random.chance(1, 3) { 60_000 } else { 3_000 };
+    plan.local = Spread { least_us: random.between(50, 500), jitter_us: spread(random, 50, unsteady_us) };
+    plan.near = Spread { least_us: random.between(50, 300), jitter_us: spread(random, 50, 3_000) };
     plan.disk = Spread { least_us: random.between(80, 2_000), jitter_us: spread(random, 50, 6_000) };
 }
 
@@ -92,7 +94,7 @@ fn network(plan: &mut Plan, random: &mut Random) {
 }
 
 fn clocks(plan: &mut Plan, random: &mut Random) {
-    let worst_ms = pick(random, &[(30, 0), (30, 50), (20, 500), (20, 5_000)]);
+    let worst_ms = pick(random, &[(25, 0), (30, 50), (30, 500), (15, 5_000)]);
     if worst_ms == 0 {
         return;
     }
@@ -137,6 +139,10 @@ enum Kind {
     Delete,
     Transaction,
     TransactionEventual,
+    /// Writes a key, then at once another of another partition.
+    Chain,
+    /// Reads a key, then at once another of another partition.
+    LookAround,
     Swap,
     Take,
     Await,
@@ -149,9 +155,9 @@ enum Kind {
 fn clients(plan: &mut Plan, random: &mut Random) -> u64 {
     let count = random.between(2, 8);
     let steps = match random.below(10) {
-        0..=5 => random.between(60, 240),
-        6..=8 => random.between(240, 400),
-        _ => random.between(20, 60),
+        0..=5 => random.between(80, 260),
+        6..=8 => random.between(260, 420),
+        _ => random.between(20, 80),
     };
     let deletes = random.below(8);
     let load = Load {
@@ -163,6 +169,8 @@ fn clients(plan: &mut Plan, random: &mut Random) -> u64 {
             (deletes, Kind::Delete),
             (random.between(2, 24), Kind::Transaction),
             (random.below(2), Kind::TransactionEventual),
+            (random.below(12), Kind::Chain),
+            (random.below(12), Kind::LookAround),
             (random.below(5), Kind::Swap),
             (deletes / 2, Kind::Take),
             (random.below(3), Kind::Await),
@@ -177,14 +185,18 @@ fn clients(plan: &mut Plan, random: &mut Random) -> u64 {
     for _ in 0..count {
         let dc = DcId(random.below(plan.data_centers.into()) as u8);
         let start_us = if random.chance(1, 5) { random.below(1_000_000) } else { random.below(60_000) };
-        let think_us = pick(random, &[(30, 3_000), (50, 30_000), (20, 120_000)]);
+        let think_us = pick(random, &[(30, 3_000), (45, 30_000), (15, 120_000), (10, 900_000)]);
+        // A client that thinks long does little, so that the run does not become long.
+        let steps = (steps / count).clamp(1, 3_000_000 / think_us);
         let mut ends_us = start_us;
         let mut client = ClientPlan { dc, start_us, steps: Vec::new() };
-        for _ in 0..(steps / count).max(1) {
-            let think_us = if random.chance(1, 40) { random.between(200_000, 900_000) } else { random.below(think_us) };
-            ends_us += think_us + 1_000;
-            let action = action(plan, &load, count, random);
-            client.steps.push(Step { think_us, action });
+        while (client.steps.len() as u64) < steps {
+            let think_us = if random.chance(1, 50) { random.between(200_000, 800_000) } else { random.below(think_us) };
+            ends_us += think_us + 2_000;
+            for (place, action) in actions(plan, &load, count, random).into_iter().enumerate() {
+                let think_us = if place == 0 { think_us } else { random.below(2_000) };
+                client.steps.push(Step { think_us, action });
+            }
         }
         horizon_us = horizon_us.max(ends_us);
         plan.clients.push(client);
@@ -196,32 +208,56 @@ fn key(plan: &Plan, load: &Load, random: &mut Random) -> KeyIndex {
     if random.below(100) < load.hot_percent { load.hot } else { random.below(plan.keys.len() as u64) as usize }
 }
 
-/// Some keys of those that `may` admits, at least one, no key twice.
-fn several(plan: &Plan, first: KeyIndex, limit: u64, random: &mut Random, may: impl Fn(KeyIndex) -> bool) -> Vec<KeyIndex> {
+/// `first` and some other keys that may stand beside those before them, no key twice.
+fn several(plan: &Plan, first: KeyIndex, limit: u64, random: &mut Random, may: impl Fn(&[KeyIndex], KeyIndex) -> bool) -> Vec<KeyIndex> {
     let mut keys = vec![first];
     for _ in 1..random.between(2, limit) {
         let next = random.below(plan.keys.len() as u64) as usize;
-        if may(next) && !keys.contains(&next) {
+        if may(&keys, next) && !keys.contains(&next) {
             keys.push(next);
         }
     }
     keys
 }
 
-fn action(plan: &Plan, load: &Load, clients: u64, random: &mut Random) -> Action {
+/// Keys for a transaction: any, or each of another partition.
+fn transaction_keys(plan: &Plan, first: KeyIndex, random: &mut Random) -> Vec<KeyIndex> {
+    let wide = random.chance(1, 2);
+    several(plan, first, 6, random, |keys, next| !wide || keys.iter().all(|key| plan.partition(*key) != plan.partition(next)))
+}
+
+fn get(key: KeyIndex) -> Action {
+    Action::Get { key, level: Level::Causal }
+}
+
+fn put(key: KeyIndex) -> Action {
+    Action::Put { items: vec![PutItem { key, delete: false }] }
+}
+
+fn actions(plan: &Plan, load: &Load, clients: u64, random: &mut Random) -> Vec<Action> {
     let key = key(plan, load, random);
-    match pick(random, &load.actions) {
-        Kind::Get => Action::Get { key, level: Level::Causal },
+    let kind = pick(random, &load.actions);
+    if let Kind::Chain | Kind::LookAround = kind {
+        let act = if matches!(kind, Kind::Chain) { put } else { get };
+        let keys = several(plan, key, 4, random, |keys, next| plan.partition(keys[keys.len() - 1]) != plan.partition(next));
+        return keys.into_iter().map(act).collect();
+    }
+    vec![action(plan, kind, key, clients, random)]
+}
+
+fn action(plan: &Plan, kind: Kind, key: KeyIndex, clients: u64, random: &mut Random) -> Action {
+    match kind {
+        Kind::Get | Kind::LookAround => get(key),
         Kind::GetEventual => Action::Get { key, level: Level::Eventual },
-        Kind::Put => Action::Put { items: vec![PutItem { key, delete: false }] },
+        Kind::Put | Kind::Chain => put(key),
         Kind::Delete => Action::Put { items: vec![PutItem { key, delete: true }] },
         Kind::PutSeveral => {
-            let keys = several(plan, key, 4, random, |other| plan.partition(other) == plan.partition(key));
+            let keys = several(plan, key, 4, random, |_, other| plan.partition(other) == plan.partition(key));
             let items = keys.into_iter().map(|key| PutItem { key, delete: random.chance(1, 10) }).collect();
             Action::Put { items }
         }
-        Kind::Transaction => Action::ReadTransaction { keys: several(plan, key, 5, random, |_| true), level: Level::Causal },
-        Kind::TransactionEventual => Action::ReadTransaction { keys: several(plan, key, 5, random, |_| true), level: Level::Eventual },
+        Kind::Transaction => Action::ReadTransaction { keys: transaction_keys(plan, key, random), level: Level::Causal },
+        Kind::TransactionEventual => Action::ReadTransaction { keys: transaction_keys(plan, key, random), level: Level::Eventual },
         Kind::Swap => Action::Swap { key },
         Kind::Take => Action::Take { key },
         Kind::Await => Action::Await { key, data_centers: random.between(1, u64::from(plan.data_centers) - 1) as u8 },
@@ -320,7 +356,8 @@ fn trouble(plan: &mut Plan, kind: Trouble, horizon_us: u64, random: &mut Random)
         }
         Trouble::SlowInside => {
             let (from, to) = two_servers_inside(plan, random);
-            plan.faults.push(fault(short_us, FaultKind::SlowLink { from, to, extra_us: spread(random, 1_000, 300_000) }));
+            let lasts_us = if random.chance(1, 2) { short_us } else { horizon_us };
+            plan.faults.push(fault(lasts_us, FaultKind::SlowLink { from, to, extra_us: spread(random, 1_000, 300_000) }));
         }
         Trouble::SlowServer => {
             let kind = FaultKind::SlowServer { server: server(plan, random), extra_us: spread(random, 1_000, 200_000) };
@@ -340,13 +377,20 @@ fn trouble(plan: &mut Plan, kind: Trouble, horizon_us: u64, random: &mut Random)
         Trouble::Pause => plan.faults.push(fault(short_us, FaultKind::Pause { server: server(plan, random) })),
         Trouble::Kill => plan.faults.push(fault(short_us, FaultKind::Kill { server: server(plan, random), mid_round: random.chance(1, 3) })),
         Trouble::PowerLoss => {
-            plan.faults.push(fault(short_us, FaultKind::PowerLoss { server: server(plan, random), flushed: random.chance(1, 4) }));
+            let server = server(plan, random);
+            if random.chance(1, 2) {
+                // A disk that gets slow before its machine dies has much to lose.
+                let extra_us = random.between(20_000, 600_000);
+                let slow_from_us = from_us.saturating_sub(random.between(50_000, 1_500_000));
+                plan.faults.push(Fault { from_us: slow_from_us, until_us: from_us, kind: FaultKind::SlowDisk { server, extra_us } });
+            }
+            plan.faults.push(fault(short_us, FaultKind::PowerLoss { server, flushed: random.chance(1, 4) }));
         }
         Trouble::Blackout => {
             let dc = server(plan, random).dc;
             for server in plan.servers().filter(|server| server.dc == dc).collect::<Vec<_>>() {
-                let kind = FaultKind::PowerLoss { server, flushed: random.chance(1, 4) };
-                plan.faults.push(fault(spread(random, 20_000, 2_000_000), kind));
+                let (lasts_us, flushed) = (spread(random, 20_000, 2_000_000), random.chance(1, 4));
+                plan.faults.push(fault(lasts_us, FaultKind::PowerLoss { server, flushed }));
             }
         }
         Trouble::SlowDisk => {

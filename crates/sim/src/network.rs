@@ -61,7 +61,7 @@ impl World<'_> {
 
     /// How long something between a client and a server takes.
     pub(crate) fn local_delay(&mut self, client: usize, server: ServerIndex) -> u64 {
-        let Spread { least_us, jitter_us } = self.plan.local;
+        let Spread { least_us, jitter_us } = self.plan.near;
         least_us + self.clients[client].random.below(jitter_us + 1) + self.servers[server].slow_us
     }
 

@@ -1,5 +1,6 @@
 //! One partition server of the simulated cluster: the production replica over a store with a simulated disk, its protocol chosen by name.
 
+use rheostat_core::DcId;
 use rheostat_core::Timestamp;
 use rheostat_core::ids::Place;
 use rheostat_core::link::LinkFrame;
@@ -9,7 +10,6 @@ use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::store::{Durability, Position, Recovered, Store};
 use rheostat_core::version::{Update, VersionId};
-use rheostat_core::DcId;
 use rheostat_core::wire::Wire;
 use rheostat_core::{link, replica};
 use rheostat_protocols::registry::{self, Visitor};

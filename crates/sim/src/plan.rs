@@ -38,8 +38,10 @@ pub struct Plan {
     pub transport: Transport,
     /// One-way delays between data centers.
     pub delays: Vec<Delay>,
-    /// One-way delay within a data center, clients included.
+    /// One-way delay between servers of one data center.
     pub local: Spread,
+    /// One-way delay between a client and a server.
+    pub near: Spread,
     /// How long a flush takes.
     pub disk: Spread,
     /// The servers' physical clocks; a server that is not listed has a perfect one.

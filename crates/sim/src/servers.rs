@@ -65,15 +65,7 @@ impl World<'_> {
         self.after_round(server, out, answered);
     }
 
-    fn input(
-        &mut self,
-        server: ServerIndex,
-        node: &mut dyn crate::node::Node,
-        now: Now,
-        event: Event,
-        out: &mut Outbox,
-        answered: &mut Answered,
-    ) {
+    fn input(&mut self, server: ServerIndex, node: &mut dyn crate::node::Node, now: Now, event: Event, out: &mut Outbox, answered: &mut Answered) {
         self.trace.number(self.now_us << 8 | server as u64);
         match event {
             // The timer also comes for a flush that has become due; the round asks for it.
@@ -83,7 +75,8 @@ impl World<'_> {
                 self.trace.bytes(&bytes);
                 let (from, to) = (self.servers[from].id, self.servers[server].id);
                 let remote = from.dc != to.dc;
-                let level = if remote && self.trace.wants(TraceLevel::Story) && node.has_updates(&bytes) { TraceLevel::Story } else { TraceLevel::Full };
+                let level =
+                    if remote && self.trace.wants(TraceLevel::Story) && node.has_updates(&bytes) { TraceLevel::Story } else { TraceLevel::Full };
                 self.trace.line(level, self.now_us, to, || format!("receives from {from}: {}", node.describe(remote, &bytes)));
                 node.replica().receive(now, from, &bytes, out);
             }
@@ -106,7 +99,7 @@ impl World<'_> {
                 });
                 match node.replica().execute(now, *operation, &mut session, out) {
                     Execution::Done { outcome, after } => {
-                        answered.push((after, Reply { attempt, executed_us: self.now_us, outcome, session: *session }));
+                        answered.push((after, Reply { attempt, executed_us: Some(self.now_us), outcome, session: *session }));
                     }
                     Execution::Waiting(op) => {
                         self.servers[server].waiting.insert(op, attempt);
@@ -138,7 +131,7 @@ impl World<'_> {
     pub(crate) fn after_round(&mut self, server: ServerIndex, mut out: Outbox, answered: Answered) {
         for Done { op, outcome, session } in out.done.drain(..) {
             if let Some(attempt) = self.servers[server].waiting.remove(&op) {
-                self.reply(server, Reply { attempt, executed_us: self.now_us, outcome, session });
+                self.reply(server, Reply { attempt, executed_us: None, outcome, session });
             }
         }
         // Duty 5: a reply that names a position waits for it. Replies of one server leave in order.
@@ -292,7 +285,8 @@ impl World<'_> {
             let told = sender.look().status(peer.clock.read(self.now_us)).links.into_iter().find(|back| back.dc == here.dc);
             if let Some(told) = told.filter(|told| told.acknowledged >= first.written) {
                 let (to, upto) = (peer.id, told.acknowledged);
-                let what = format!("{here} told {to} that it has everything up to {upto} on disk, and update {first} was gone when it started again\n");
+                let what =
+                    format!("{here} told {to} that it has everything up to {upto} on disk, and update {first} was gone when it started again\n");
                 self.fail("acknowledgement", what);
                 return;
             }

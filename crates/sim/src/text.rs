@@ -9,6 +9,7 @@
 //! limits ahead 60000ms history 0ms server 2000ms client 3000ms
 //! transport datagram loss 20 duplicate 10
 //! local 0.2ms+0.1ms
+//! near 0.2ms+0.1ms
 //! disk 1ms+0ms
 //! delay 0 1 40ms+3ms
 //! clock p0@0 offset -1200ms drift 30ppm
@@ -138,6 +139,7 @@ impl fmt::Display for Plan {
             Transport::Datagram { loss, duplicate } => writeln!(f, "transport datagram loss {loss} duplicate {duplicate}")?,
         }
         writeln!(f, "local {}", self.local)?;
+        writeln!(f, "near {}", self.near)?;
         writeln!(f, "disk {}", self.disk)?;
         for Delay { from, to, delay } in &self.delays {
             writeln!(f, "delay {from} {to} {delay}")?;
@@ -260,6 +262,7 @@ impl Plan {
             transport: Transport::Stream,
             delays: Vec::new(),
             local: Spread { least_us: 200, jitter_us: 0 },
+            near: Spread { least_us: 200, jitter_us: 0 },
             disk: Spread { least_us: 500, jitter_us: 0 },
             clocks: Vec::new(),
             keys: Vec::new(),
@@ -332,6 +335,7 @@ impl Plan {
                 other => return Err(format!("there is no transport `{other}`")),
             },
             "local" => self.local = words.spread("a delay")?,
+            "near" => self.near = words.spread("a delay")?,
             "disk" => self.disk = words.spread("a delay")?,
             "delay" => self.delays.push(Delay { from: words.dc()?, to: words.dc()?, delay: words.spread("a delay")? }),
             "clock" => {

@@ -204,6 +204,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn reply_position(&self) -> Position {
         match self.config.durability {
             Durability::Always if !self.config.planted.is("reply-before-flush") => self.store.end(),
+            // Timestamps that a restart might hand out again are not spoken of: at the first start, and when the clock leaps.
+            Durability::Interval if self.clock.last() > self.ceiling_on_disk => {
+                let reserved = self.ceilings_in_flight.iter().find(|(_, ceiling)| self.clock.last() <= *ceiling);
+                reserved.map_or(self.store.end(), |(position, _)| *position)
+            }
             _ => Position(0),
         }
     }

@@ -99,6 +99,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.clock_ceiling = ahead.plus_millis(CLOCK_RESERVATION_MS);
         self.save();
         self.ceilings_in_flight.push_back((self.store.end(), self.clock_ceiling));
+        self.flush_wanted = true;
         self.ceilings_on_durable();
     }
 

@@ -16,6 +16,9 @@ pub struct CausalClient {
     pub dependencies: DependencyVector,
     /// The highest stable vector seen at home. Paper: DSV_c.
     pub stable: StableVector,
+    /// A time at home, above those of all snapshots that were read there before this session read, at the same partition, something that
+    /// was not yet stable (D1).
+    pub arrived: Timestamp,
 }
 
 impl CausalClient {
@@ -25,6 +28,8 @@ impl CausalClient {
         } else {
             self.home = Some(here);
             self.stable = stable;
+            // It waited until everything that it had read was stable.
+            self.arrived = Timestamp::ZERO;
         }
     }
 }
@@ -40,9 +45,10 @@ impl Client for CausalClient {
     fn accept(&mut self, reply: Reply) -> Outcome {
         match reply {
             // Alg. 5.1 lines 4 to 6.
-            Reply::Get { here, read, dependencies, stable, quality, planted } => {
+            Reply::Get { here, read, dependencies, stable, arrived, quality, planted } => {
                 let first = self.dependencies == DependencyVector::new();
                 self.see(here, stable);
+                self.arrived = self.arrived.max(arrived);
                 if !(first && planted.is("first-read-dependency-dropped")) {
                     self.dependencies.join(&dependencies);
                 }
@@ -57,8 +63,9 @@ impl Client for CausalClient {
                 Outcome::Written(version)
             }
             // Alg. 5.4 lines 5 to 7.
-            Reply::ReadTransaction { here, reads, dependencies, stable, quality } => {
+            Reply::ReadTransaction { here, reads, dependencies, stable, arrived, quality } => {
                 self.see(here, stable);
+                self.arrived = self.arrived.max(arrived);
                 self.dependencies.join(&dependencies);
                 Outcome::Many(reads, quality)
             }
@@ -68,18 +75,20 @@ impl Client for CausalClient {
     }
 
     fn merge(&mut self, other: &CausalClient) {
-        if self.dependencies == DependencyVector::new() {
-            (self.home, self.stable) = (other.home, other.stable.clone());
-        } else if other.dependencies != DependencyVector::new() && self.home != other.home {
-            (self.home, self.stable) = (None, StableVector::new());
-        } else {
+        let nothing = DependencyVector::new();
+        if self.home == other.home {
             self.stable.join(&other.stable);
+            self.arrived = self.arrived.max(other.arrived);
+        } else if other.dependencies != nothing && self.dependencies == nothing {
+            (self.home, self.stable, self.arrived) = (other.home, other.stable.clone(), other.arrived);
+        } else if other.dependencies != nothing {
+            (self.home, self.stable, self.arrived) = (None, StableVector::new(), Timestamp::ZERO);
         }
         self.dependencies.join(&other.dependencies);
     }
 
     fn newest(&self) -> Timestamp {
-        self.dependencies.0.max().max(self.stable.0.max())
+        self.dependencies.0.max().max(self.stable.0.max()).max(self.arrived)
     }
 
     fn last_write(&self, dc: DcId) -> Timestamp {
@@ -92,9 +101,11 @@ impl Wire for CausalClient {
         self.home.encode(out);
         self.dependencies.encode(out);
         self.stable.encode(out);
+        self.arrived.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(CausalClient { home: Wire::decode(input)?, dependencies: Wire::decode(input)?, stable: Wire::decode(input)? })
+        let (home, dependencies) = (Wire::decode(input)?, Wire::decode(input)?);
+        Ok(CausalClient { home, dependencies, stable: Wire::decode(input)?, arrived: Wire::decode(input)? })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::client::CausalClient;
 use crate::gather::TransactionId;
-use rheostat_clock::{DcId, DependencyVector, StableVector, TimestampVector};
+use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::operation::{Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Call;
@@ -31,6 +31,8 @@ pub enum Reply {
         dependencies: DependencyVector,
         /// Paper: dsv.
         stable: StableVector,
+        /// If what was read is not yet stable: a time of the partition that it was read from, above all snapshots read there before (D1).
+        arrived: Timestamp,
         /// How good the answer is.
         quality: Quality,
         /// The server's planted bug: the client's lines break by it too.
@@ -62,6 +64,8 @@ pub enum Reply {
         dependencies: DependencyVector,
         /// Paper: dsv.
         stable: StableVector,
+        /// As of GET, the highest over the partitions.
+        arrived: Timestamp,
         /// How good the answer is.
         quality: Quality,
     },
@@ -94,6 +98,8 @@ pub enum Message {
         reads: Vec<Read>,
         /// The versions' dependencies and the versions themselves.
         dependencies: DependencyVector,
+        /// As of GET.
+        arrived: Timestamp,
     },
     /// Up the tree (Alg. 5.3 line 2): what the sender's subtree has.
     Subtree {
@@ -113,7 +119,7 @@ pub enum Message {
 
 wire_enum!(Message, "a message of protocol causal", {
     0 => Slice { transaction, keys, snapshot },
-    1 => SliceReply { transaction, reads, dependencies },
+    1 => SliceReply { transaction, reads, dependencies, arrived },
     2 => Subtree { received, oldest_snapshot },
     3 => Stable { stable, oldest_snapshot },
 });

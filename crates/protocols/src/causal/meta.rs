@@ -1,6 +1,6 @@
 //! What is stored with each version.
 
-use rheostat_clock::{DependencyVector, StableVector, TimestampVector};
+use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::wire::{Reader, Wire, WireError};
 
 /// What a version depends on.
@@ -14,14 +14,15 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Of a version written here by a client that depends on `dependencies` and knows of `stable`; `here` is the local entry.
-    pub fn local(here: rheostat_clock::DcId, dependencies: DependencyVector, stable: &StableVector) -> Meta {
+    /// Of a version written here by a client that depends on `dependencies`, knows of `stable`, and read what was not yet stable before
+    /// `arrived`; `here` is the local entry.
+    pub fn local(here: DcId, dependencies: DependencyVector, stable: &StableVector, arrived: Timestamp) -> Meta {
         if stable.covers_remote(here, &dependencies) {
             return Meta { dependencies, required: None };
         }
         let mut required = dependencies.0.clone();
         required.meet(&stable.0);
-        required.raise(here, dependencies.get(here));
+        required.raise(here, dependencies.get(here).max(arrived));
         Meta { dependencies, required: Some(Box::new(required)) }
     }
 

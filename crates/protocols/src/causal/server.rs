@@ -64,6 +64,17 @@ pub(super) struct Transaction {
     dependencies: DependencyVector,
     /// Paper: DSV_n^m when sv was chosen.
     stable: StableVector,
+    /// As of GET, so far.
+    arrived: Timestamp,
+}
+
+/// One partition's part of a transaction.
+struct Slice {
+    reads: Vec<Read>,
+    /// The versions' dependencies and the versions themselves.
+    dependencies: DependencyVector,
+    /// As of GET.
+    arrived: Timestamp,
 }
 
 /// What every snapshot covers, present or to come: the greatest version under it is the oldest that anybody can get.
@@ -129,9 +140,11 @@ impl Causal {
         let here = self.here();
         let mut dependencies = DependencyVector::new();
         let mut required = None;
+        let mut unstable = false;
         let read = match step.store.latest(key, |version| self.readable(version, &self.stable)) {
             None => Read::default(),
             Some(version) => {
+                unstable = version.id.origin != here && version.id.written > self.stable.get(version.id.origin);
                 dependencies = dependencies_of(version);
                 required = (version.id.origin == here).then(|| version.meta.required().clone());
                 crate::read_of(version, now_ms)
@@ -142,15 +155,17 @@ impl Causal {
             required.set(here, Timestamp::ZERO);
             self.stable.0.join(&required);
         }
-        step.effects.reply(op, Reply::Get { here, read, dependencies, stable: self.stable.clone(), quality, planted: self.planted });
+        // D1: what the session writes next is not in a snapshot that was read here before this arrived.
+        let arrived = if unstable { step.tick() } else { Timestamp::ZERO };
+        step.effects.reply(op, Reply::Get { here, read, dependencies, stable: self.stable.clone(), arrived, quality, planted: self.planted });
     }
 
     /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 5.2 lines 6 to 19).
     fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, items: SmallVec<[Item; 1]>, seen: CausalClient) {
-        let after = seen.dependencies.0.max().max(self.stable.get(self.here()));
+        let after = seen.dependencies.0.max().max(self.stable.get(self.here())).max(seen.arrived);
         let written = if self.planted.is("timestamp-ignores-dependencies") { step.tick() } else { step.tick_after(after) };
         let id = VersionId { written, origin: self.here() };
-        let meta = Meta::local(self.here(), seen.dependencies, &seen.stable);
+        let meta = Meta::local(self.here(), seen.dependencies, &seen.stable, seen.arrived);
         self.received.raise(self.here(), written);
         self.replicated = true;
         self.tree.stored = true;
@@ -169,15 +184,16 @@ impl Causal {
             }
             snapshot
         });
-        let state = Transaction { snapshot: snapshot.clone(), dependencies: DependencyVector::new(), stable: self.stable.clone() };
+        let state =
+            Transaction { snapshot: snapshot.clone(), dependencies: DependencyVector::new(), stable: self.stable.clone(), arrived: Timestamp::ZERO };
         let places = by_partition(keys, self.place.partitions);
         let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
         let own = self.place.server.partition;
         for (partition, places) in places {
             let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
             if partition == own {
-                let (reads, dependencies) = self.slice(step, &keys, snapshot.as_ref());
-                self.on_slice_reply(step, own, transaction, reads, dependencies);
+                let slice = self.slice(step, &keys, snapshot.as_ref());
+                self.on_slice_reply(step, own, transaction, slice);
             } else {
                 step.effects.send(partition, Message::Slice { transaction, keys, snapshot: snapshot.clone() });
             }
@@ -185,14 +201,10 @@ impl Causal {
     }
 
     /// Upon receive ⟨SLICEREQ k, sv⟩ (Alg. 5.4 lines 20 to 24).
-    fn slice<S: Store<Meta>>(
-        &mut self,
-        step: &mut Step<'_, Self, S>,
-        keys: &[Key],
-        snapshot: Option<&TimestampVector>,
-    ) -> (Vec<Read>, DependencyVector) {
+    fn slice<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, keys: &[Key], snapshot: Option<&TimestampVector>) -> Slice {
         let now_ms = step.now.physical_ms;
         let mut dependencies = DependencyVector::new();
+        let (here, mut unstable) = (self.here(), false);
         if let Some(snapshot) = snapshot
             && !self.planted.is("slice-without-raising-clock")
         {
@@ -205,12 +217,15 @@ impl Causal {
             .map(|key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| self.in_snapshot(version, snapshot))) {
                 None => Read::default(),
                 Some(version) => {
+                    let origin = version.id.origin;
+                    unstable |= origin != here && snapshot.is_some_and(|snapshot| version.id.written > snapshot.get(origin));
                     dependencies.join(&dependencies_of(version));
                     crate::read_of(version, now_ms)
                 }
             })
             .collect();
-        (reads, dependencies)
+        let arrived = if unstable { step.tick() } else { Timestamp::ZERO };
+        Slice { reads, dependencies, arrived }
     }
 
     /// Alg. 5.4 lines 15 to 18.
@@ -219,18 +234,19 @@ impl Causal {
         step: &mut Step<'_, Self, S>,
         from: PartitionId,
         transaction: TransactionId,
-        reads: Vec<Read>,
-        dependencies: DependencyVector,
+        Slice { reads, dependencies, arrived }: Slice,
     ) {
         let gathered = self.transactions.answer(transaction, from, reads, |state| {
             state.dependencies.join(&dependencies);
+            state.arrived = state.arrived.max(arrived);
         });
         let Some(Open { op, reads, state, .. }) = gathered else { return };
         let reply = match state.snapshot {
             None => Reply::UntrackedTransaction { reads, quality: self.quality(step.now, Level::Eventual) },
             Some(_) => {
                 let quality = self.quality(step.now, Level::Causal);
-                Reply::ReadTransaction { here: self.here(), reads, dependencies: state.dependencies, stable: state.stable, quality }
+                let Transaction { dependencies, stable, arrived, .. } = state;
+                Reply::ReadTransaction { here: self.here(), reads, dependencies, stable, arrived, quality }
             }
         };
         step.effects.reply(op, reply);
@@ -243,39 +259,61 @@ impl Causal {
             || self.planted.is("travelling-session-not-held")
     }
 
-    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        let Request { call, mut seen } = request;
-        let level = match &call {
-            Call::Get { level, .. } | Call::ReadTransaction { level, .. } => *level,
-            Call::Put { .. } => Level::Causal,
-        };
-        if level != Level::Eventual {
-            if seen.home != Some(self.here()) {
-                seen.stable = self.stable.clone();
-            }
-            // Alg. 5.2 line 2, Alg. 5.4 line 10. D1: by the client's stable vector, never by what it depends on.
-            let mut rose = self.stable.join(&seen.stable);
-            if self.options.published && !matches!(call, Call::Get { .. }) {
-                rose |= self.stable.0.join(&seen.dependencies.0);
-            }
-            if rose {
-                self.serve_held(step);
-            }
+    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
+        if !self.raise_stable(&mut request) || self.held.is_empty() {
+            self.answer(step, op, request);
+            return;
         }
-        match call {
-            Call::Get { key, level } => self.on_get(step, op, &key, level),
-            Call::Put { items } => self.on_put(step, op, items, seen),
-            Call::ReadTransaction { keys, level } => self.on_read_transaction(step, op, &keys, level, &seen),
+        let mut ready = self.take_ready();
+        ready.push((op, request));
+        self.answer_all(step, ready);
+    }
+
+    /// Alg. 5.2 line 2, Alg. 5.4 line 10. D1: by the client's stable vector, never by what it depends on. Says whether it rose.
+    fn raise_stable(&mut self, Request { call, seen }: &mut Request) -> bool {
+        if level_of(call) == Level::Eventual {
+            return false;
         }
+        if seen.home != Some(self.here()) {
+            seen.stable = self.stable.clone();
+        }
+        let mut rose = self.stable.join(&seen.stable);
+        if self.options.published && !matches!(call, Call::Get { .. }) {
+            rose |= self.stable.0.join(&seen.dependencies.0);
+        }
+        rose
     }
 
     /// The stable vector has risen: serves the requests whose sessions need wait no longer.
     pub(super) fn serve_held<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let ready = self.take_ready();
+        self.answer_all(step, ready);
+    }
+
+    /// The held requests that need wait no longer.
+    fn take_ready(&mut self) -> Vec<(OpId, Request)> {
         let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| self.may_serve(request)).map(|(op, _)| *op).collect();
-        for op in ready {
-            if let Some(request) = self.held.remove(&op) {
-                self.serve(step, op, request);
-            }
+        let mut requests: Vec<(OpId, Request)> = ready.into_iter().filter_map(|op| Some((op, self.held.remove(&op)?))).collect();
+        requests.iter_mut().for_each(|(_, request)| {
+            self.raise_stable(request);
+        });
+        requests
+    }
+
+    /// Answers several requests in one step. Reads first: what a step writes is in the store only after it, and a snapshot taken after a
+    /// put has a greater timestamp than the put, so it would have to include it.
+    fn answer_all<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, mut requests: Vec<(OpId, Request)>) {
+        requests.sort_by_key(|(_, request)| matches!(request.call, Call::Put { .. }));
+        for (op, request) in requests {
+            self.answer(step, op, request);
+        }
+    }
+
+    fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, seen }: Request) {
+        match call {
+            Call::Get { key, level } => self.on_get(step, op, &key, level),
+            Call::Put { items } => self.on_put(step, op, items, seen),
+            Call::ReadTransaction { keys, level } => self.on_read_transaction(step, op, &keys, level, &seen),
         }
     }
 
@@ -292,6 +330,14 @@ impl Causal {
             stable.join(&client.stable);
         }
         stable
+    }
+}
+
+/// The level that a call asks for; a put belongs to the session's past.
+fn level_of(call: &Call) -> Level {
+    match call {
+        Call::Get { level, .. } | Call::ReadTransaction { level, .. } => *level,
+        Call::Put { .. } => Level::Causal,
     }
 }
 
@@ -355,8 +401,7 @@ impl Protocol for Causal {
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        let untracked = matches!(request.call, Call::Get { level: Level::Eventual, .. } | Call::ReadTransaction { level: Level::Eventual, .. });
-        if untracked || self.may_serve(&request) {
+        if level_of(&request.call) == Level::Eventual || self.may_serve(&request) {
             self.serve(step, op, request);
             return;
         }
@@ -374,10 +419,12 @@ impl Protocol for Causal {
                 if step.clock.check(step.now.physical_ms, local).is_err() {
                     return;
                 }
-                let (reads, dependencies) = self.slice(step, &keys, snapshot.as_ref());
-                step.effects.send(from, Message::SliceReply { transaction, reads, dependencies });
+                let Slice { reads, dependencies, arrived } = self.slice(step, &keys, snapshot.as_ref());
+                step.effects.send(from, Message::SliceReply { transaction, reads, dependencies, arrived });
             }
-            Message::SliceReply { transaction, reads, dependencies } => self.on_slice_reply(step, from, transaction, reads, dependencies),
+            Message::SliceReply { transaction, reads, dependencies, arrived } => {
+                self.on_slice_reply(step, from, transaction, Slice { reads, dependencies, arrived });
+            }
             Message::Subtree { received, oldest_snapshot } => self.on_subtree(from, received, oldest_snapshot),
             Message::Stable { stable, oldest_snapshot } => self.on_stable(step, from, stable, oldest_snapshot),
         }
