@@ -14,6 +14,7 @@ mod protocols;
 mod regions;
 mod serve;
 mod signal;
+mod sim;
 mod table;
 mod tour;
 
@@ -37,6 +38,7 @@ Examples:
   rheostat serve --config examples/eu.toml      one node as a process of its own
   rheostat ctl status                           nodes, links and lags of the demo's cluster
   rheostat kv put greeting hello                write a key over gRPC
+  rheostat sim --seeds 1000                     simulate 1000 clusters under faults, and check every promise
 
 Each command has its own help: rheostat help demo";
 
@@ -52,6 +54,8 @@ enum Command {
     Kv(kv::Arguments),
     /// Measure: YCSB, visibility between data centers, the limit, Redis beside
     Bench(bench::Arguments),
+    /// Simulate clusters in virtual time, under faults, and check every promise
+    Sim(sim::Arguments),
     /// List the protocols that a keyspace can run
     Protocols,
     /// Print a configuration with every key, its default and what it does
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Ctl(arguments) => block_on(ctl::run(arguments)),
         Command::Kv(arguments) => block_on(kv::run(arguments)),
         Command::Bench(arguments) => block_on(bench::run(arguments)),
+        Command::Sim(arguments) => sim::run(arguments),
         Command::Protocols => protocols::run(),
         Command::Config => config::run(),
     });

@@ -1,5 +1,6 @@
 //! Rheostat's deterministic simulator.
 
+pub mod batch;
 mod clients;
 mod clock;
 mod faults;
@@ -11,6 +12,7 @@ mod node;
 pub mod plan;
 mod run;
 mod servers;
+pub mod shrink;
 pub mod text;
 mod trace;
 mod world;
