@@ -31,6 +31,10 @@ fn main() {
     let mut hash = 0u64;
     for seed in first..first + seeds {
         let plan = generate::plan(&protocol, &options, planted.as_deref(), seed);
+        if std::env::var("DUMP").is_ok() {
+            print!("{plan}");
+            continue;
+        }
         if trace > TraceLevel::Off {
             println!("{plan}");
         }

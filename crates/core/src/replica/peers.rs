@@ -58,9 +58,9 @@ impl Peers {
         self.links.iter().map(|link| link.as_ref().map_or(own, |(sender, _)| sender.acknowledged())).collect()
     }
 
-    /// Per data center, up to where its updates are on disk here; the greatest timestamp for this one.
-    pub(super) fn received_durable(&self) -> Vec<Timestamp> {
-        self.links.iter().map(|link| link.as_ref().map_or(Timestamp::MAX, |(_, receiver)| receiver.durable())).collect()
+    /// Per data center, up to where its updates are on disk here; `own` for this one, which writes nothing older any more.
+    pub(super) fn received_durable(&self, own: Timestamp) -> Vec<Timestamp> {
+        self.links.iter().map(|link| link.as_ref().map_or(own, |(_, receiver)| receiver.durable())).collect()
     }
 }
 

@@ -175,7 +175,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     fn collect(&mut self, now: Now) {
         if now.monotonic_us >= self.collected_at_us + COLLECT_INTERVAL_US {
             self.collected_at_us = now.monotonic_us;
-            self.cut = self.protocol.cut(History::new(now.physical_ms, self.config.history_ms), &self.peers.received_durable());
+            let received = self.peers.received_durable(self.clock.last());
+            self.cut = self.protocol.cut(History::new(now.physical_ms, self.config.history_ms), &received);
             self.to_collect = self.store.candidates() / COLLECT_SHARE + COLLECT_KEYS;
             self.release_log();
             if let Err(error) = self.store.maintain() {

@@ -1,0 +1,82 @@
+//! Seeds: the same bytes each time, every promise kept, everything that should happen now and then happens.
+
+use rheostat_sim::marks::{self, Marks};
+use rheostat_sim::plan::Plan;
+use rheostat_sim::{RunReport, TraceLevel, generate, planted, run_plan};
+
+fn run(protocol: &str, planted: Option<&str>, seed: u64, level: TraceLevel) -> RunReport {
+    run_plan(&generate::plan(protocol, &toml::Table::new(), planted, seed), level).unwrap()
+}
+
+#[test]
+fn one_seed_twice_gives_the_same_bytes() {
+    for protocol in ["causal", "eventual"] {
+        for seed in 1..=12 {
+            let (first, second) = (run(protocol, None, seed, TraceLevel::Full), run(protocol, None, seed, TraceLevel::Full));
+            assert_eq!(first.hash, second.hash, "{protocol} {seed}");
+            assert_eq!(first.trace, second.trace, "{protocol} {seed}");
+            assert_eq!(first.history, second.history, "{protocol} {seed}");
+            assert_eq!(first.hash, run(protocol, None, seed, TraceLevel::Off).hash, "telling changes what is told: {protocol} {seed}");
+            assert_ne!(first.hash, run(protocol, None, seed + 1, TraceLevel::Off).hash, "{protocol} {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_survives_its_text_form() {
+    for seed in 1..=300 {
+        let plan = generate::plan("causal", &toml::Table::new(), Some("stable-vector-as-maximum"), seed);
+        assert_eq!(Plan::parse(&plan.to_string()), Ok(plan), "{seed}");
+    }
+}
+
+#[test]
+fn a_damaged_plan_is_refused_with_its_line() {
+    let text = generate::plan("causal", &toml::Table::new(), None, 1).to_string();
+    for (bad, line) in [("durability never", 1), ("fault 5ms cut 0 1", 1), ("cluster 0 x 1", 0), ("+1ms get causal zz", 1), ("colour 3", 1)] {
+        let error = Plan::parse(&format!("{bad}\n")).unwrap_err();
+        assert_eq!(error.line, line, "{bad}: {error}");
+    }
+    assert!(Plan::parse(&text.replace("keys ", "keys a a ")).is_err());
+}
+
+fn every_seed_passes(protocol: &str, seeds: u64, causal: bool) {
+    let mut seen = vec![0; marks::ALL.len()];
+    for seed in 1..=seeds {
+        let report = run(protocol, None, seed, TraceLevel::Off);
+        if let Some(failure) = report.failure {
+            panic!("{protocol}, seed {seed}: {}", failure.text);
+        }
+        let marks: Marks = report.marks;
+        marks::ALL.iter().zip(&mut seen).for_each(|(mark, seen)| *seen += u64::from(marks.count(*mark) > 0));
+    }
+    for (mark, seen) in marks::ALL.iter().zip(seen) {
+        assert!(seen > 0 || mark.causal && !causal, "{protocol}: in {seeds} seeds it never happened that {}", mark.name);
+    }
+}
+
+#[test]
+fn causal_keeps_its_promises_and_is_put_to_the_test() {
+    every_seed_passes("causal", 250, true);
+}
+
+#[test]
+fn eventual_keeps_its_promises_and_is_put_to_the_test() {
+    every_seed_passes("eventual", 200, false);
+}
+
+/// `protocol bug seed`, a seed that catches the bug.
+const CATCHING: &str = include_str!("../plans/planted.seeds");
+
+#[test]
+fn every_planted_bug_is_caught() {
+    let lines: Vec<Vec<&str>> = CATCHING.lines().filter(|line| !line.starts_with('#')).map(|line| line.split_whitespace().collect()).collect();
+    for bug in planted("causal") {
+        assert!(lines.iter().any(|line| line[0] == "causal" && line[1] == bug), "no seed is listed for {bug}");
+    }
+    for line in lines {
+        let (protocol, bug, seed) = (line[0], line[1], line[2].parse().unwrap());
+        assert!(run(protocol, Some(bug), seed, TraceLevel::Off).failure.is_some(), "{protocol}: {bug} is not caught at seed {seed}");
+        assert_eq!(run(protocol, None, seed, TraceLevel::Off).failure, None, "{protocol}: seed {seed} fails without {bug}");
+    }
+}
