@@ -88,11 +88,4 @@ impl Marks {
     pub fn count(&self, mark: Mark) -> u64 {
         self.0.get(mark.name).copied().unwrap_or(0)
     }
-
-    /// Adds one for each mark that the run `other` saw.
-    pub(crate) fn add_run(&mut self, other: &Marks) {
-        for (name, times) in &other.0 {
-            *self.0.entry(name).or_default() += u64::from(*times > 0);
-        }
-    }
 }
