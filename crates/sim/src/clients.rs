@@ -86,6 +86,11 @@ impl World<'_> {
         self.clients.iter().zip(&self.plan.clients).all(|(client, plan)| client.step >= plan.steps.len() && client.current.is_none())
     }
 
+    /// Whether no client waits for anything, and no request is on its way.
+    pub(crate) fn clients_are_idle(&self) -> bool {
+        self.requests_under_way == 0 && self.clients.iter().all(|client| client.current.is_none())
+    }
+
     /// A mistake in the record is the simulator's own fault.
     fn recorded<T>(&mut self, result: Result<T, checkers::HistoryError>) -> Option<T> {
         result.map_err(|error| self.fail("record", refused(error))).ok()
@@ -105,7 +110,8 @@ impl World<'_> {
     pub(crate) fn on_step(&mut self, client: usize, turn: u64) {
         let plan = self.plan;
         let state = &self.clients[client];
-        if state.turn != turn || state.current.is_some() {
+        // The load is over when everything heals, for clients too that have not come to their end.
+        if state.turn != turn || state.current.is_some() || self.healed {
             return;
         }
         let Some(Step { action, .. }) = plan.clients[client].steps.get(state.step) else { return };
@@ -234,6 +240,7 @@ impl World<'_> {
         state.current = Some(Current { number: attempt.number, server, action: action.clone(), invoked_us: self.now_us, event, values, awaited });
         let delay_us = self.local_delay(client, server);
         let incarnation = self.servers[server].incarnation;
+        self.requests_under_way += 1;
         self.schedule(self.now_us + delay_us, Event::Request { server, incarnation, attempt, operation: Box::new(operation), session });
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }

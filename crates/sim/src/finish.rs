@@ -39,6 +39,7 @@ impl World<'_> {
         if self.failure.is_none() {
             self.heal();
         }
+        self.fall_silent();
         let mark = self.settle();
         self.read_finals();
         if plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
@@ -89,6 +90,19 @@ impl World<'_> {
             return Vec::new();
         }
         history.numbered().filter(|(_, event)| is_lost(event)).map(|(id, _)| id).collect()
+    }
+
+    /// Lets time pass until nothing more can be written: no operation is under way anywhere.
+    fn fall_silent(&mut self) {
+        let until_us = self.now_us + SETTLE_LIMIT_US;
+        while self.failure.is_none() && self.now_us < until_us && !(self.clients_are_idle() && self.nothing_waits()) {
+            self.run_until(self.now_us + LOOK_US, |_| false);
+        }
+    }
+
+    fn nothing_waits(&self) -> bool {
+        let waiting = |server: &crate::world::Server| Some(server.node.as_ref()?.look().status(server.clock.read(self.now_us)).waiting);
+        self.servers.iter().filter_map(waiting).all(|waiting| waiting == 0)
     }
 
     /// Lets time pass until everything has arrived and is visible everywhere; returns the greatest timestamp before that.

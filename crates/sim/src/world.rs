@@ -177,6 +177,8 @@ pub(crate) struct World<'p> {
     /// A server that never runs: it makes, reads and merges sessions for the clients.
     pub(crate) front: Box<dyn Node>,
     pub(crate) sessions: u64,
+    /// Requests that have not reached their servers.
+    pub(crate) requests_under_way: u64,
     pub(crate) outbox: Outbox,
     pub(crate) healed: bool,
     pub(crate) failure: Option<Failure>,
@@ -214,6 +216,7 @@ impl<'p> World<'p> {
             trace: Trace::new(level),
             front,
             sessions: 0,
+            requests_under_way: 0,
             outbox: Outbox::default(),
             healed: false,
             failure: None,
@@ -335,6 +338,7 @@ impl<'p> World<'p> {
                 }
             }
             Event::Request { server, incarnation, attempt, .. } => {
+                self.requests_under_way -= 1;
                 // The connection broke with the server that it led to.
                 match self.servers[server].incarnation == incarnation && self.servers[server].node.is_some() {
                     true => self.deliver(server, event),
