@@ -12,7 +12,7 @@ use rheostat_core::{DcId, Timestamp};
 use std::collections::BTreeMap;
 
 /// How long the load may last, in microseconds of virtual time; what clients have not done by then is left out.
-const LOAD_LIMIT_US: u64 = 120_000_000;
+const LOAD_LIMIT_US: u64 = 30_000_000;
 
 /// How long everything may take to arrive once the clocks have caught up with the timestamps that were handed out.
 const SETTLE_LIMIT_US: u64 = 20_000_000;

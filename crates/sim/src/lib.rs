@@ -1,4 +1,11 @@
 //! Rheostat's deterministic simulator.
+//!
+//! A seed becomes a [`plan::Plan`] ([`generate`]); [`run_plan`] runs it in virtual time: the production replicas over stores with simulated disks,
+//! a network that delays, loses, doubles and cuts, clocks that are wrong, servers that stand still, are killed or lose power, clients that follow
+//! scripts. Then everything heals, everything must arrive, and the history goes through the checkers. [`batch`] runs many seeds, [`shrink`] makes a
+//! failing plan small, [`text`] keeps it in a file.
+//!
+//! Nothing here reads a clock or spawns a thread: one seed gives the same bytes each time.
 
 pub mod batch;
 mod clients;
