@@ -23,9 +23,9 @@ pub struct Arguments {
     /// The protocol, one of `rheostat protocols`
     #[arg(long, default_value = "causal")]
     protocol: String,
-    /// How many seeds to run; with --planted, how many at most for each bug
-    #[arg(long, default_value_t = 1000)]
-    seeds: u64,
+    /// How many seeds to run [default: 1000]; with --planted, how many at most for each bug [default: 20000]
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first: u64,
@@ -173,7 +173,7 @@ impl Ticker {
 }
 
 fn run_seeds(arguments: &Arguments, options: &BatchOptions) -> Result<ExitCode, Failure> {
-    let (first, count) = arguments.seed.map_or((arguments.first, arguments.seeds), |seed| (seed, 1));
+    let (first, count) = arguments.seed.map_or((arguments.first, arguments.seeds.unwrap_or(1000)), |seed| (seed, 1));
     let next = AtomicU64::new(0);
     let enough = AtomicBool::new(false);
     let total: Mutex<Result<Summary, Failure>> = Mutex::new(Ok(Summary::default()));
@@ -246,7 +246,7 @@ fn run_planted(arguments: &Arguments, options: &BatchOptions, bugs: &[&'static s
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed) as usize;
             let Some(bug) = bugs.get(place) else { break };
-            let caught = batch::catch(options, bug, arguments.first, arguments.seeds);
+            let caught = batch::catch(options, bug, arguments.first, arguments.seeds.unwrap_or(20_000));
             rows.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((place, caught));
             ticker.tick(place as u64, bugs.len() as u64, "bugs");
         }
