@@ -112,7 +112,12 @@ impl Topology {
     }
 
     /// The partition of `key`.
+    #[inline]
     pub fn partition_of(&self, key: &[u8]) -> PartitionId {
+        // With one partition there is nothing to hash for.
+        if self.partitions == 1 {
+            return PartitionId(0);
+        }
         slots::partition_of(key, self.partitions)
     }
 

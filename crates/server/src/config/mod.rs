@@ -2,6 +2,8 @@
 
 mod check;
 pub mod reference;
+#[cfg(test)]
+mod tests;
 
 pub use check::ConfigError;
 

@@ -306,7 +306,7 @@ impl Inner {
             let read = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
             let bytes = buffer.filled().len();
             if bytes > 0 {
-                self.arrived(&mut shard.borrow_mut(), bytes);
+                shard.borrow_mut().counters.bytes_read += bytes as u64;
                 let used = self.requests(shard, &scratch[..bytes], limit);
                 self.input.extend_from_slice(&scratch[used..bytes]);
             }
@@ -322,16 +322,11 @@ impl Inner {
         let read = pin!(self.stream.read_buf(&mut input)).poll(context);
         let mut used = 0;
         if input.len() > start {
-            self.arrived(&mut shard.borrow_mut(), input.len() - start);
+            shard.borrow_mut().counters.bytes_read += (input.len() - start) as u64;
             used = self.requests(shard, &input, limit);
         }
         self.keep(input, used);
         read
-    }
-
-    fn arrived(&mut self, shard: &mut Shard, bytes: usize) {
-        self.progress_us = shard.shared.clocks.monotonic_us();
-        shard.counters.bytes_read += bytes as u64;
     }
 
     /// Keeps what is left of `input` after `used` bytes.
@@ -352,6 +347,8 @@ impl Inner {
     fn requests(&mut self, shard: &Rc<RefCell<Shard>>, bytes: &[u8], limit: usize) -> usize {
         let mut borrowed = shard.borrow_mut();
         let now = borrowed.now();
+        // Bytes have come, or a request that others waited for is done.
+        self.progress_us = now.monotonic_us;
         self.unparsed = false;
         let mut count = 0;
         loop {

@@ -165,8 +165,8 @@ impl Shard {
     }
 }
 
-/// Connections that have not said who they are: at most so many from other nodes at once.
-const GREETINGS: usize = 256;
+/// Connections to the peer port beyond one from each node: some that have not said who they are, and some that have ended without notice.
+const SPARE_PEER_CONNECTIONS: usize = 64;
 
 fn accept(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, acceptors: Acceptors) -> std::io::Result<()> {
     let Acceptors { resp, resp_tls, peer, peer_tls } = acceptors;
@@ -179,8 +179,9 @@ fn accept(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, acceptors: Acceptors
     if let Some(listener) = peer {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let open = Arc::new(AtomicUsize::new(0));
+        let most = shared.topology.nodes.len() + SPARE_PEER_CONNECTIONS;
         tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, address| {
-            if open.load(Ordering::Relaxed) >= GREETINGS {
+            if open.load(Ordering::Relaxed) >= most {
                 tracing::warn!(%address, "connection from another node refused: too many are open");
                 return;
             }

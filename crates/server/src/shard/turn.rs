@@ -168,6 +168,11 @@ impl Shard {
             }
         }
         for (keyspace, from, to, frame) in std::mem::take(&mut self.leaving) {
+            // What a failed server would say may rest on what its log has lost.
+            if failed && self.find(keyspace, from).is_some_and(|replica| self.replicas[replica.0 as usize].failed) {
+                self.counters.frames_dropped += 1;
+                continue;
+            }
             self.send_frame(now, keyspace, from, to, frame);
         }
         self.release_answers(failed);

@@ -3,6 +3,7 @@
 mod client;
 mod cluster;
 mod commands;
+mod encrypted;
 mod hostile;
 mod lifecycle;
 mod limits;

@@ -1,0 +1,130 @@
+use super::{NodeConfig, Secret};
+
+const SMALL: &str = r#"
+cluster = "demo"
+node = "a"
+data_center = "east"
+
+[listen]
+resp = "127.0.0.1:0"
+
+[[keyspace]]
+name = "default"
+protocol = "PROTOCOL"
+"#;
+
+fn small() -> String {
+    SMALL.replace("PROTOCOL", rheostat_protocols::registry::names()[0])
+}
+
+/// The error of the small configuration with `from` replaced by `to`.
+fn error(from: &str, to: &str) -> (Option<usize>, String) {
+    let text = small();
+    assert!(text.contains(from), "{from}");
+    let error = NodeConfig::from_toml(&text.replace(from, to)).expect_err(to);
+    (error.line(), error.to_string())
+}
+
+#[test]
+fn a_small_configuration_is_enough() {
+    let config = NodeConfig::from_toml(&small()).unwrap();
+    assert_eq!(config.data_center_names(), ["east"]);
+    assert_eq!(config.all_members().len(), 1);
+    assert_eq!(config.partitions, 1);
+    let again = NodeConfig::from_toml(&toml::to_string(&config).unwrap()).unwrap();
+    assert_eq!(again, config);
+}
+
+#[test]
+fn an_error_names_the_line_and_the_reason() {
+    for (from, to, line, reason) in [
+        ("node = \"a\"", "node = 7", 3, "string"),
+        ("node = \"a\"", "node = \"a\"\ncolour = \"red\"", 4, "colour"),
+        ("node = \"a\"", "node = \"../a\"", 3, "not a name"),
+        ("data_center = \"east\"", "data_center = \"east\"\ndata_centers = [\"west\"]", 4, "not among data_centers"),
+        ("data_center = \"east\"", "data_center = \"east\"\npartitions = 0", 5, "1 to 4096"),
+        ("127.0.0.1:0", "127.0.0.1", 7, "socket address"),
+        ("127.0.0.1:0", "0.0.0.0:0", 7, "security.password"),
+        ("[listen]", "[listen", 6, ""),
+        ("name = \"default\"", "name = \"7\"", 10, "number"),
+        ("name = \"default\"", "name = \"default\"\ndurability = \"never\"", 11, "never"),
+        ("[[keyspace]]\n", "[[keyspace]]\noptions = { colour = 1 }\n", 10, "colour"),
+        ("[listen]\n", "[limits]\nmax_frame_bytes = 1048576\n[listen]\n", 7, "max_request_bytes"),
+        ("[listen]\n", "[limits]\nmax_connections = 0\n[listen]\n", 7, "not from 1"),
+        ("[listen]\n", "[[emulation.delay]]\nfrom = \"east\"\nto = \"mars\"\none_way_ms = 1\n[listen]\n", 8, "mars"),
+        ("[listen]\n", "[[emulation.delay]]\nfrom = \"east\"\nto = \"east\"\none_way_ms = nan\n[listen]\n", 9, "0 to 60000"),
+    ] {
+        let (found, text) = error(from, to);
+        assert!(text.contains(reason), "{to}: {text}");
+        let close = found.is_some_and(|found| found.abs_diff(line) <= 1);
+        assert!(close, "{to}: line {found:?}, not {line}: {text}");
+    }
+}
+
+#[test]
+fn a_wrong_protocol_is_told_with_those_there_are() {
+    let name = rheostat_protocols::registry::names()[0];
+    let (line, text) = error(&format!("protocol = \"{name}\""), "protocol = \"casual\"");
+    assert_eq!(line, Some(11));
+    assert!(text.contains("casual") && text.contains(name), "{text}");
+    let (_, text) = error("[[keyspace]]", "[[member]]");
+    assert!(text.contains("protocol"), "{text}");
+}
+
+#[test]
+fn every_partition_has_one_owner_in_each_data_center() {
+    let member = |name: &str, dc: &str, partitions: &str| {
+        format!("[[member]]\nname = \"{name}\"\ndata_center = \"{dc}\"\npeer = \"127.0.0.1:1\"\npartitions = {partitions}\n")
+    };
+    let with = |members: &[String]| {
+        let text = small().replace("data_center = \"east\"", "data_center = \"east\"\ndata_centers = [\"east\", \"west\"]\npartitions = 2");
+        let text = text.replace("[listen]", "[listen]\npeer = \"127.0.0.1:0\"");
+        NodeConfig::from_toml(&format!("{text}{}", members.concat())).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let whole = [member("a", "east", "[0]"), member("b", "east", "[1]"), member("c", "west", "[1, 0]")];
+    assert_eq!(with(&whole), Ok(()));
+    for (members, reason) in [
+        (vec![whole[0].clone(), whole[2].clone()], "partition 1 of east is owned by no node"),
+        (vec![whole[0].clone(), whole[1].clone()], "of west is owned by no node"),
+        (vec![whole[0].clone(), whole[1].clone(), whole[2].clone(), member("d", "west", "[0]")], "owned by both c and d"),
+        (vec![member("x", "east", "[0, 1]"), whole[2].clone()], "a is not among the members"),
+        (vec![member("a", "west", "[0, 1]"), member("b", "east", "[0, 1]")], "stands in west"),
+        (vec![whole[0].clone(), whole[0].clone()], "twice"),
+        (vec![member("a", "east", "[2]")], "not below partitions"),
+        (vec![member("a", "north", "[0]")], "north"),
+    ] {
+        let error = with(&members).expect_err(reason);
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn nothing_listens_beyond_this_machine_without_a_password() {
+    let open = small().replace("127.0.0.1:0", "0.0.0.0:0");
+    assert!(NodeConfig::from_toml(&open).is_err());
+    assert!(NodeConfig::from_toml(&format!("{open}\n[security]\npassword = \"x\"\n")).is_ok());
+    assert!(NodeConfig::from_toml(&format!("{open}\n[security]\nallow_insecure = true\n")).is_ok());
+    assert!(NodeConfig::from_toml(&format!("{open}\n[security]\ncluster_password = \"x\"\n")).is_err(), "that is for nodes");
+}
+
+#[test]
+fn a_secret_is_compared_whole_and_not_shown() {
+    let secret = Secret("open sesame".into());
+    assert!(secret.matches(b"open sesame"));
+    for wrong in [b"".as_slice(), b"open", b"open sesame!", b"Open sesame", b"open sesamf"] {
+        assert!(!secret.matches(wrong));
+    }
+    assert!(!format!("{secret:?}").contains("sesame"));
+}
+
+#[test]
+fn files_are_relative_to_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.toml");
+    std::fs::write(&path, small().replace("node = \"a\"", "node = \"a\"\ndata_dir = \"data\"")).unwrap();
+    assert_eq!(NodeConfig::from_file(&path).unwrap().data_dir, Some(folder.path().join("data")));
+    std::fs::write(&path, "cluster = 1").unwrap();
+    let error = NodeConfig::from_file(&path).unwrap_err().to_string();
+    assert!(error.contains("node.toml, line 1"), "{error}");
+    assert!(NodeConfig::from_file(&folder.path().join("none.toml")).is_err());
+}
