@@ -94,11 +94,11 @@ impl History {
                 }
             }
             Action::Get { key, level } => {
-                let _ = write!(out, " get {} ", level.name());
+                let _ = write!(out, " get {level} ");
                 self.print_key(*key, out);
             }
             Action::ReadTransaction { keys, level } => {
-                let _ = write!(out, " rotx {}", level.name());
+                let _ = write!(out, " rotx {level}");
                 for key in keys {
                     out.push(' ');
                     self.print_key(*key, out);
@@ -203,7 +203,7 @@ fn event_id(text: &str) -> Result<EventId, String> {
 }
 
 fn level(text: Option<&str>) -> Result<Level, String> {
-    text.and_then(Level::from_name).ok_or_else(|| "a read names its level: causal or eventual".into())
+    text.and_then(Level::from_name).ok_or_else(|| "a read names its level, for example causal or eventual".into())
 }
 
 fn version(text: &str) -> Result<VersionId, String> {

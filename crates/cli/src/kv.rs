@@ -78,7 +78,7 @@ enum Operation {
 }
 
 fn level(name: &str) -> Result<Level, String> {
-    Level::from_name(name).ok_or_else(|| "the levels are: eventual, causal".to_string())
+    Level::from_name(name).ok_or_else(|| format!("the levels are: {}", Level::names()))
 }
 
 /// Runs `kv`.

@@ -57,7 +57,7 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["ctl", "status", "-a", "x"], 2, "unexpected argument '-a'");
     fails(&["ctl", "-a", "x", "status"], 1, "`x` has no port");
     fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "cannot connect");
-    fails(&["kv", "--level", "strong", "get", "k"], 2, "the levels are: eventual, causal");
+    fails(&["kv", "--level", "stronger", "get", "k"], 2, "the levels are: eventual, session, causal");
     fails(&["kv", "--authority", "no-such.pem", "get", "k"], 1, "no-such.pem: cannot be read");
     fails(&["bench", "ycsb", "z"], 2, "there is no workload \"z\"");
     fails(&["bench", "ycsb", "a", "--rate", "10", "--pipeline", "2"], 2, "cannot be used with");

@@ -29,7 +29,7 @@ mod session;
 
 pub use error::Error;
 pub use options::{Options, Tls};
-pub use rheostat_core::operation::Level;
+pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
 pub use rheostat_proto::v1;
 pub use session::{Deleted, Many, Put, Read, Session, Version};
 

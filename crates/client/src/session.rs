@@ -3,8 +3,9 @@
 use crate::error::Error;
 use crate::options::Options;
 use crate::v1::store_client::StoreClient;
-use crate::{Client, GRACE, Level, v1};
+use crate::{Client, Dial, GRACE, Level, v1};
 use bytes::Bytes;
+use rheostat_proto::dial::{dial_out, level_in};
 use std::fmt;
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
@@ -101,12 +102,12 @@ pub struct Session {
     client: Client,
     keyspace: String,
     token: String,
-    level: Option<Level>,
+    dial: Dial,
 }
 
 impl Session {
     pub(crate) fn new(client: Client, keyspace: String, token: String) -> Session {
-        Session { client, keyspace, token, level: None }
+        Session { client, keyspace, token, dial: Dial::default() }
     }
 
     /// The session's token; empty before its first operation. See [`Client::resume`].
@@ -114,14 +115,19 @@ impl Session {
         &self.token
     }
 
-    /// The level that reads ask for; `None` is the keyspace's own.
-    pub fn level(&self) -> Option<Level> {
-        self.level
+    /// What operations ask for beside: level, strategy, groups.
+    pub fn dial(&self) -> Dial {
+        self.dial
     }
 
-    /// Sets the level that reads ask for; `None` is the keyspace's own.
+    /// Sets what operations ask for beside.
+    pub fn set_dial(&mut self, dial: Dial) {
+        self.dial = dial;
+    }
+
+    /// Sets the level that operations ask for; `None` is the keyspace's own.
     pub fn set_level(&mut self, level: Option<Level>) {
-        self.level = level;
+        self.dial.level = level;
     }
 
     /// The value of `key`.
@@ -133,7 +139,7 @@ impl Session {
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
             let (mut store, context) = self.prepare(&key, &tries)?;
-            let message = v1::GetRequest { context: Some(context), key: key.clone(), level: wanted(self.level) };
+            let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: Some(dial_out(self.dial)) };
             match within(tries.left(), store.get(self.client.request_within(message, tries.left()))).await {
                 Err(error) if tries.again(&error).await => {}
                 result => break result?,
@@ -154,7 +160,7 @@ impl Session {
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
             let (mut store, context) = self.prepare(&first, &tries)?;
-            let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.clone(), level: wanted(self.level) };
+            let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.clone(), dial: Some(dial_out(self.dial)) };
             match within(tries.left(), store.read_transaction(self.client.request_within(message, tries.left()))).await {
                 Err(error) if tries.again(&error).await => {}
                 result => break result?,
@@ -183,7 +189,7 @@ impl Session {
     pub async fn put_item(&mut self, put: Put) -> Result<Version, Error> {
         let tries = Tries::new(self.client.options());
         let (mut store, context) = self.prepare(&put.key, &tries)?;
-        let message = v1::PutRequest { context: Some(context), item: Some(put.into_item()) };
+        let message = v1::PutRequest { context: Some(context), item: Some(put.into_item()), dial: Some(dial_out(self.dial)) };
         let reply = within(tries.left(), store.put(self.client.request(message))).await?;
         self.token = reply.session;
         written(reply.version)
@@ -198,7 +204,7 @@ impl Session {
         let first = items.first().map(|item| item.key.clone()).ok_or_else(|| Error::Refused("nothing to write".into()))?;
         let tries = Tries::new(self.client.options());
         let (mut store, context) = self.prepare(&first, &tries)?;
-        let message = v1::PutManyRequest { context: Some(context), items };
+        let message = v1::PutManyRequest { context: Some(context), items, dial: Some(dial_out(self.dial)) };
         let reply = within(tries.left(), store.put_many(self.client.request(message))).await?;
         self.token = reply.session;
         written(reply.version)
@@ -212,7 +218,7 @@ impl Session {
         let key = key.into();
         let tries = Tries::new(self.client.options());
         let (mut store, context) = self.prepare(&key, &tries)?;
-        let message = v1::DeleteRequest { context: Some(context), key };
+        let message = v1::DeleteRequest { context: Some(context), key, dial: Some(dial_out(self.dial)) };
         let reply = within(tries.left(), store.delete(self.client.request(message))).await?;
         self.token = reply.session;
         Ok(Deleted { existed: reply.existed, version: reply.version.map(Version::from) })
@@ -282,23 +288,12 @@ async fn within<R>(left: Duration, call: impl Future<Output = Result<Response<R>
     }
 }
 
-fn wanted(level: Option<Level>) -> i32 {
-    let level = match level {
-        None => v1::Level::Unspecified,
-        Some(Level::Eventual) => v1::Level::Eventual,
-        Some(Level::Causal) => v1::Level::Causal,
-    };
-    level.into()
-}
-
 fn quality(quality: Option<v1::Quality>) -> Result<(Level, Option<u64>), Error> {
     let quality = quality.ok_or_else(|| Error::Server("the answer does not say its level".into()))?;
-    let level = match quality.level() {
-        v1::Level::Eventual => Level::Eventual,
-        v1::Level::Causal => Level::Causal,
-        v1::Level::Unspecified => return Err(Error::Server(format!("the answer is of level {}, which this client does not know", quality.level))),
-    };
-    Ok((level, quality.staleness_ms))
+    match level_in(quality.level, &quality.guarantees) {
+        Ok(Some(level)) => Ok((level, quality.staleness_ms)),
+        _ => Err(Error::Server(format!("the answer is of level {}, which this client does not know", quality.level))),
+    }
 }
 
 fn read(read: v1::Read, level: Level, staleness_ms: Option<u64>) -> Read {

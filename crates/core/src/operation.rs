@@ -7,29 +7,160 @@ use rheostat_clock::Timestamp;
 use smallvec::SmallVec;
 use std::fmt;
 
-/// How much consistency a read asks for. A keyspace gives at least what is asked, or an error.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+/// Session guarantees, as a set (dissertation, section 2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Guarantees(u8);
+
+impl Guarantees {
+    /// No guarantee.
+    pub const NONE: Guarantees = Guarantees(0);
+    /// A read sees at least what the session's earlier reads saw.
+    pub const MONOTONIC_READS: Guarantees = Guarantees(1);
+    /// A read sees the session's earlier writes.
+    pub const READ_YOUR_WRITES: Guarantees = Guarantees(2);
+    /// A write is ordered after the session's earlier writes, everywhere.
+    pub const MONOTONIC_WRITES: Guarantees = Guarantees(4);
+    /// A write is ordered after what the session has read, everywhere.
+    pub const WRITES_FOLLOW_READS: Guarantees = Guarantees(8);
+    /// All four.
+    pub const ALL: Guarantees = Guarantees(15);
+
+    const NAMES: [&'static str; 4] = ["monotonic-reads", "read-your-writes", "monotonic-writes", "writes-follow-reads"];
+
+    /// The guarantees of both sets.
+    pub const fn with(self, other: Guarantees) -> Guarantees {
+        Guarantees(self.0 | other.0)
+    }
+
+    /// Whether every guarantee of `other` is in this set.
+    pub const fn has(self, other: Guarantees) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// How much consistency an operation asks for. A keyspace gives at least what is asked, or an error.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Level {
-    /// The newest version that has arrived here. Not part of the session's causal history: the session neither waits for
+    /// The newest version that has arrived here. Not part of the session's history: the session neither waits for
     /// it nor remembers it.
     Eventual,
-    /// The keyspace's own promise: for `causal`, causal+ consistency.
-    #[default]
+    /// Some of the session guarantees: the first two bind reads, the last two bind writes.
+    Session(Guarantees),
+    /// Causal+ consistency.
     Causal,
+    /// Linearizable among all operations of this level in one data center; writes of other data centers show when they arrive.
+    Local,
+    /// Linearizable everywhere.
+    Strong,
 }
 
 impl Level {
-    /// The word for this level in RESP, gRPC, metrics and documents.
+    /// All session guarantees.
+    pub const SESSION: Level = Level::Session(Guarantees::ALL);
+
+    /// The levels that have a name of one word, weakest first; sets of session guarantees are written with `+` between their names.
+    pub const WORDS: [Level; 5] = [Level::Eventual, Level::SESSION, Level::Causal, Level::Local, Level::Strong];
+
+    /// The word for this level in RESP, gRPC, metrics and documents; every set of session guarantees is a `session` level.
     pub const fn name(self) -> &'static str {
         match self {
             Level::Eventual => "eventual",
+            Level::Session(_) => "session",
             Level::Causal => "causal",
+            Level::Local => "local",
+            Level::Strong => "strong",
         }
     }
 
-    /// The level called `name`, in any case.
+    /// The level called `name`, in any case: one of [`Level::WORDS`], or session guarantees with `+` between them.
     pub fn from_name(name: &str) -> Option<Level> {
-        [Level::Eventual, Level::Causal].into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
+        if let Some(level) = Level::WORDS.into_iter().find(|level| level.name().eq_ignore_ascii_case(name)) {
+            return Some(level);
+        }
+        let mut set = 0;
+        for part in name.split('+') {
+            set |= 1 << Guarantees::NAMES.iter().position(|known| known.eq_ignore_ascii_case(part))?;
+        }
+        Some(Level::Session(Guarantees(set)))
+    }
+
+    /// What [`Level::from_name`] takes, for messages to users.
+    pub fn names() -> String {
+        format!("{}, or some of {} with `+` between them", Level::WORDS.map(Level::name).join(", "), Guarantees::NAMES.join(", "))
+    }
+
+    /// Whether an answer of this level is also one of level `asked`.
+    pub fn implies(self, asked: Level) -> bool {
+        match (self, asked) {
+            (_, Level::Eventual) | (Level::Strong, _) | (Level::Causal, Level::Session(_)) => true,
+            (Level::Session(given), Level::Session(asked)) => given.has(asked),
+            _ => self == asked,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Session(set) if *set != Guarantees::ALL => {
+                let names = Guarantees::NAMES.into_iter().enumerate().filter(|(bit, _)| set.0 & 1 << bit != 0);
+                f.write_str(&names.map(|(_, name)| name).collect::<Vec<_>>().join("+"))
+            }
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+/// How a read-only transaction finds its snapshot, where the protocol knows several ways.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Strategy {
+    /// The protocol chooses.
+    #[default]
+    Auto,
+    /// A coordinating server chooses it.
+    Coordinated,
+    /// The client predicts it.
+    Predicted,
+}
+
+impl Strategy {
+    /// Every strategy.
+    pub const ALL: [Strategy; 3] = [Strategy::Auto, Strategy::Coordinated, Strategy::Predicted];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Strategy::Auto => "auto",
+            Strategy::Coordinated => "coordinated",
+            Strategy::Predicted => "predicted",
+        }
+    }
+
+    /// The strategy called `name`, in any case.
+    pub fn from_name(name: &str) -> Option<Strategy> {
+        Strategy::ALL.into_iter().find(|strategy| strategy.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// Checking groups, as a set of numbers below 64 (protocol `adaptive`; dissertation, chapter 7). The empty set leaves the choice to the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Groups(pub u64);
+
+/// What a request asks for beside its keys and values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dial {
+    /// How much consistency; `None` is the keyspace's own level.
+    pub level: Option<Level>,
+    /// For read-only transactions.
+    pub strategy: Strategy,
+    /// For reads.
+    pub groups: Groups,
+}
+
+impl Dial {
+    /// Asks for `level`.
+    pub fn at(level: Level) -> Dial {
+        Dial { level: Some(level), ..Dial::default() }
     }
 }
 
@@ -61,8 +192,24 @@ pub enum ExpiryCondition {
     IfEarlier,
 }
 
+/// When a value is written, by what the key was before (Redis: NX, XX).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum SetCondition {
+    /// Always.
+    #[default]
+    Always,
+    /// Only if the key has no value.
+    IfAbsent,
+    /// Only if the key has a value.
+    IfPresent,
+    /// Only if the key has this value (compare and set).
+    IfValue(Value),
+    /// Only if this version is what a reader gets; `None`: only if the key has never been written.
+    IfVersion(Option<VersionId>),
+}
+
 /// A read of one key and a write that depends on what was read, done without anything between them at the key's
-/// partition server. Another data center may write the key at the same time; the last writer wins.
+/// partition server. Another data center may write the key at the same time, and the last writer wins, unless the level is `strong`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// Writes `value` (SET … KEEPTTL, SET … GET).
@@ -71,6 +218,8 @@ pub enum Change {
         value: Value,
         /// The new expiry.
         expiry: Expiry,
+        /// When it is written; anything but `Always` needs a protocol that decides it in one place.
+        condition: SetCondition,
     },
     /// Deletes the key if it is there (DEL, GETDEL).
     Delete,
@@ -83,6 +232,56 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether it is written only if the key is as expected.
+    pub fn is_conditional(&self) -> bool {
+        matches!(self, Change::Set { condition, .. } if *condition != SetCondition::Always)
+    }
+
+    /// The write that this change makes of `key` as it was `before`, at physical time `now_ms`; `None` if it writes nothing.
+    pub fn item(self, now_ms: u64, key: Key, before: &Read) -> Option<Item> {
+        let resolve = |expiry: Expiry| match expiry {
+            Expiry::Never => 0,
+            Expiry::At(at) => at,
+            Expiry::Keep => before.expires_ms,
+        };
+        match self {
+            Change::Set { value, expiry, condition } => {
+                let applies = match condition {
+                    SetCondition::Always => true,
+                    SetCondition::IfAbsent => before.value.is_none(),
+                    SetCondition::IfPresent => before.value.is_some(),
+                    SetCondition::IfValue(expected) => before.value.as_ref() == Some(&expected),
+                    SetCondition::IfVersion(expected) => before.version == expected,
+                };
+                // What has expired already is a deletion, and costs no timer.
+                let expires_ms = if before.value.is_some() || expiry != Expiry::Keep { resolve(expiry) } else { 0 };
+                let gone = expires_ms != 0 && expires_ms <= now_ms;
+                applies.then(|| Item { key, value: Some(value).filter(|_| !gone), expires_ms: if gone { 0 } else { expires_ms } })
+            }
+            Change::Delete => before.value.is_some().then_some(Item { key, value: None, expires_ms: 0 }),
+            Change::Expire { expiry, condition } => {
+                let (old, new) = (before.expires_ms, resolve(expiry));
+                let later = |a: u64, b: u64| (if a == 0 { u64::MAX } else { a }) > (if b == 0 { u64::MAX } else { b });
+                let applies = match condition {
+                    ExpiryCondition::Always => true,
+                    ExpiryCondition::IfNone => old == 0,
+                    ExpiryCondition::IfSome => old != 0,
+                    ExpiryCondition::IfLater => later(new, old),
+                    ExpiryCondition::IfEarlier => later(old, new),
+                };
+                let changes = applies && !(expiry == Expiry::Never && old == 0) && expiry != Expiry::Keep;
+                let gone = new != 0 && new <= now_ms;
+                before.value.clone().filter(|_| changes).map(|value| Item {
+                    key,
+                    value: Some(value).filter(|_| !gone),
+                    expires_ms: if gone { 0 } else { new },
+                })
+            }
+        }
+    }
+}
+
 /// What a user asks of one partition server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Operation {
@@ -90,13 +289,15 @@ pub enum Operation {
     Get {
         /// The key.
         key: Key,
-        /// The level asked for.
-        level: Level,
+        /// What is asked for beside.
+        dial: Dial,
     },
     /// Writes items, all of this partition, so that they appear together.
     Put {
         /// What to write; no key twice.
         items: SmallVec<[Item; 1]>,
+        /// What is asked for beside.
+        dial: Dial,
     },
     /// Reads a key and changes it.
     Change {
@@ -104,13 +305,15 @@ pub enum Operation {
         key: Key,
         /// The change.
         change: Change,
+        /// What is asked for beside.
+        dial: Dial,
     },
     /// Values of several keys of any partitions, from one snapshot.
     ReadTransaction {
         /// The keys.
         keys: Vec<Key>,
-        /// The level asked for; `Eventual` reads each key for itself.
-        level: Level,
+        /// What is asked for beside; level `Eventual` reads each key for itself.
+        dial: Dial,
     },
     /// Visible keys of one hash slot, page by page.
     Scan {
@@ -148,7 +351,7 @@ impl Operation {
     pub fn key(&self) -> Option<&Key> {
         match self {
             Operation::Get { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } => Some(key),
-            Operation::Put { items } => items.first().map(|item| &item.key),
+            Operation::Put { items, .. } => items.first().map(|item| &item.key),
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => None,
         }
@@ -167,7 +370,7 @@ pub struct Read {
 }
 
 /// How good an answer is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quality {
     /// The level that was achieved.
     pub level: Level,
@@ -303,15 +506,41 @@ impl Wire for PartitionId {
     }
 }
 
-wire_enum!(Level, "a level", { 0 => Eventual, 1 => Causal });
+impl Wire for Guarantees {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.0);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        match input.byte()? {
+            set @ ..=15 => Ok(Guarantees(set)),
+            _ => Err(WireError::Invalid("session guarantees")),
+        }
+    }
+}
+
+impl Wire for Groups {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Groups(Wire::decode(input)?))
+    }
+}
+
+wire_enum!(Level, "a level", { 0 => Eventual, 1 => Session(guarantees), 2 => Causal, 3 => Local, 4 => Strong });
+wire_enum!(Strategy, "a strategy", { 0 => Auto, 1 => Coordinated, 2 => Predicted });
+wire_struct!(Dial { level, strategy, groups });
+wire_enum!(SetCondition, "a condition", { 0 => Always, 1 => IfAbsent, 2 => IfPresent, 3 => IfValue(value), 4 => IfVersion(version) });
 wire_enum!(Expiry, "an expiry", { 0 => Never, 1 => At(at), 2 => Keep });
 wire_enum!(ExpiryCondition, "an expiry condition", { 0 => Always, 1 => IfNone, 2 => IfSome, 3 => IfLater, 4 => IfEarlier });
-wire_enum!(Change, "a change", { 0 => Set { value, expiry }, 1 => Delete, 2 => Expire { expiry, condition } });
+wire_enum!(Change, "a change", { 0 => Set { value, expiry, condition }, 1 => Delete, 2 => Expire { expiry, condition } });
 wire_enum!(Operation, "an operation", {
-    0 => Get { key, level },
-    1 => Put { items },
-    2 => Change { key, change },
-    3 => ReadTransaction { keys, level },
+    0 => Get { key, dial },
+    1 => Put { items, dial },
+    2 => Change { key, change, dial },
+    3 => ReadTransaction { keys, dial },
     4 => Scan { slot, from, limit },
     5 => Count { first, last },
     6 => AwaitReplication { upto, data_centers },

@@ -14,7 +14,7 @@
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
 use crate::ids::{Now, OpId, PartitionId, Place};
-use crate::operation::{Level, Outcome};
+use crate::operation::{Change, Groups, Level, Outcome, Strategy};
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::store::{Cut, History, Store};
@@ -24,29 +24,46 @@ use rheostat_clock::{DcId, Hlc, Timestamp};
 use smallvec::SmallVec;
 use std::fmt::Debug;
 
-/// What a client asks of the protocol: the operations that the papers know.
+/// What a client asks of the protocol: the operations that the papers know. Levels are those of [`Protocol::serves`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Call {
     /// GET (key k).
     Get {
         /// The key.
         key: Key,
-        /// The level asked for.
+        /// The level to serve it at.
         level: Level,
+        /// The checking groups asked for.
+        groups: Groups,
     },
     /// PUT (key k, value v); several items of one partition are written as one version each, all with the same timestamp. A
     /// missing value deletes.
     Put {
         /// What to write.
         items: SmallVec<[Item; 1]>,
+        /// The level to serve it at.
+        level: Level,
     },
     /// ROTX (keys kset).
     ReadTransaction {
         /// The keys, of any partitions.
         keys: Vec<Key>,
-        /// The level asked for.
+        /// The level to serve it at.
         level: Level,
+        /// How to find the snapshot.
+        strategy: Strategy,
+        /// The checking groups asked for.
+        groups: Groups,
     },
+}
+
+impl Call {
+    /// The level to serve it at.
+    pub fn level(&self) -> Level {
+        match self {
+            Call::Get { level, .. } | Call::Put { level, .. } | Call::ReadTransaction { level, .. } => *level,
+        }
+    }
 }
 
 /// What a client remembers between its operations: the client side of a protocol.
@@ -58,6 +75,12 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
 
     /// The request for `call`, with what the client remembers.
     fn request(&self, call: Call) -> Self::Request;
+
+    /// The request for a change of a key that depends on what it is, if the protocol decides it in one place for all who see `level`; it is answered with
+    /// [`Outcome::Changed`]. `None`: the replica makes it of a GET and a PUT, and refuses conditions.
+    fn change(&self, _key: &Key, _change: &Change, _level: Level) -> Option<Self::Request> {
+        None
+    }
 
     /// Takes in the reply; returns what the application gets.
     fn accept(&mut self, reply: Self::Reply) -> Outcome;
@@ -87,7 +110,7 @@ pub trait Protocol: Sized + Send + 'static {
     const NAME: &'static str;
     /// One line for lists: what it promises.
     const SUMMARY: &'static str;
-    /// The level that its reads achieve when asked for [`Level::Causal`].
+    /// Its own level: what operations get that ask for none.
     const LEVEL: Level;
     /// The bugs that can be planted in it.
     const PLANTED: &'static [&'static str];
@@ -106,6 +129,14 @@ pub trait Protocol: Sized + Send + 'static {
     type Message: Wire + Send + Debug;
     /// Says which versions can be collected.
     type Cut: Cut<Self::Meta> + Send;
+
+    /// The level at which an operation that asks for `asked` is served, at least `asked`; `None` if this protocol cannot give it.
+    fn serves(asked: Level) -> Option<Level> {
+        match asked {
+            Level::Eventual => Some(Level::Eventual),
+            _ => Self::LEVEL.implies(asked).then_some(Self::LEVEL),
+        }
+    }
 
     /// The state of a server that has never run. Errors: options out of range, in words for the user.
     fn new(place: Place, options: &Self::Options, planted: Planted) -> Result<Self, String>;

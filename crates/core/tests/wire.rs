@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Explained, Failure, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{
+    Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Level, Operation, Outcome, Quality, Read, SetCondition,
+};
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::session::{ClusterId, Session, TokenError, decode_token, encode_token};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
@@ -39,7 +41,22 @@ fn update() -> impl Strategy<Value = Update<DependencyVector>> {
 }
 
 fn level() -> impl Strategy<Value = Level> {
-    prop_oneof![Just(Level::Eventual), Just(Level::Causal)]
+    prop::sample::select(Level::WORDS.to_vec())
+}
+
+fn dial() -> impl Strategy<Value = Dial> {
+    let strategy = prop::sample::select(rheostat_core::operation::Strategy::ALL.to_vec());
+    (prop::option::of(level()), strategy, any::<u64>()).prop_map(|(level, strategy, groups)| Dial { level, strategy, groups: Groups(groups) })
+}
+
+fn condition() -> impl Strategy<Value = SetCondition> {
+    prop_oneof![
+        Just(SetCondition::Always),
+        Just(SetCondition::IfAbsent),
+        Just(SetCondition::IfPresent),
+        key().prop_map(SetCondition::IfValue),
+        prop::option::of(version_id()).prop_map(SetCondition::IfVersion),
+    ]
 }
 
 fn expiry() -> impl Strategy<Value = Expiry> {
@@ -48,12 +65,20 @@ fn expiry() -> impl Strategy<Value = Expiry> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        (key(), level()).prop_map(|(key, level)| Operation::Get { key, level }),
-        prop::collection::vec(item(), 0..3).prop_map(|items| Operation::Put { items: items.into_iter().collect() }),
-        (key(), key(), expiry()).prop_map(|(key, value, expiry)| Operation::Change { key, change: Change::Set { value, expiry } }),
-        (key(), expiry()).prop_map(|(key, expiry)| Operation::Change { key, change: Change::Expire { expiry, condition: ExpiryCondition::IfLater } }),
-        key().prop_map(|key| Operation::Change { key, change: Change::Delete }),
-        (prop::collection::vec(key(), 0..4), level()).prop_map(|(keys, level)| Operation::ReadTransaction { keys, level }),
+        (key(), dial()).prop_map(|(key, dial)| Operation::Get { key, dial }),
+        (prop::collection::vec(item(), 0..3), dial()).prop_map(|(items, dial)| Operation::Put { items: items.into_iter().collect(), dial }),
+        (key(), key(), expiry(), condition(), dial()).prop_map(|(key, value, expiry, condition, dial)| Operation::Change {
+            key,
+            change: Change::Set { value, expiry, condition },
+            dial
+        }),
+        (key(), expiry(), dial()).prop_map(|(key, expiry, dial)| Operation::Change {
+            key,
+            change: Change::Expire { expiry, condition: ExpiryCondition::IfLater },
+            dial
+        }),
+        (key(), dial()).prop_map(|(key, dial)| Operation::Change { key, change: Change::Delete, dial }),
+        (prop::collection::vec(key(), 0..4), dial()).prop_map(|(keys, dial)| Operation::ReadTransaction { keys, dial }),
         (any::<u16>(), any::<u32>(), any::<u32>()).prop_map(|(slot, from, limit)| Operation::Scan { slot, from, limit }),
         (any::<u16>(), any::<u16>()).prop_map(|(first, last)| Operation::Count { first, last }),
         (timestamp(), any::<u8>()).prop_map(|(upto, data_centers)| Operation::AwaitReplication { upto, data_centers }),

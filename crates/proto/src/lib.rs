@@ -9,5 +9,7 @@ pub mod v1 {
     tonic::include_proto!("rheostat.v1");
 }
 
+pub mod dial;
+
 /// The encoded `FileDescriptorSet` of the interface, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

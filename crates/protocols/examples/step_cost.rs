@@ -5,7 +5,7 @@
 
 use rheostat_clock::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Level, Operation};
+use rheostat_core::operation::{Dial, Operation};
 use rheostat_core::protocol::Protocol;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
@@ -68,10 +68,13 @@ fn main() {
                 count as f64 / start.elapsed().as_secs_f64()
             };
             let value: Key = vec![b'v'; 64].into();
-            let put = |key: Key| Operation::Put { items: [Item { key, value: Some((&value[..]).into()), expires_ms: 0 }].into_iter().collect() };
+            let put = |key: Key| Operation::Put {
+                items: [Item { key, value: Some((&value[..]).into()), expires_ms: 0 }].into_iter().collect(),
+                dial: Dial::default(),
+            };
             run(KEYS, &mut |number| put(key(number)));
             puts.push(run(OPERATIONS, &mut |_| put(key(random.below(KEYS)))));
-            gets.push(run(OPERATIONS, &mut |number| Operation::Get { key: key(number.wrapping_mul(7919) % KEYS), level: Level::Causal }));
+            gets.push(run(OPERATIONS, &mut |number| Operation::Get { key: key(number.wrapping_mul(7919) % KEYS), dial: Dial::default() }));
         }
     }
     let median = |rates: &mut Vec<f64>| {

@@ -13,14 +13,16 @@ pub trait Visitor {
 }
 
 /// What is known of a protocol without running it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ProtocolInfo {
     /// Its name.
     pub name: &'static str,
     /// What it promises, in one line.
     pub summary: &'static str,
-    /// The level its reads achieve.
+    /// Its own level.
     pub level: Level,
+    /// The level at which it serves what asks for one, if it can.
+    pub serves: fn(Level) -> Option<Level>,
     /// The bugs that can be planted in it.
     pub planted: &'static [&'static str],
 }
@@ -41,6 +43,7 @@ macro_rules! protocols {
                 name: <$protocol>::NAME,
                 summary: <$protocol>::SUMMARY,
                 level: <$protocol>::LEVEL,
+                serves: <$protocol as Protocol>::serves,
                 planted: <$protocol>::PLANTED,
             }),*]
         }

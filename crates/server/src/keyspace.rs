@@ -21,12 +21,13 @@ pub struct KeyspaceInfo {
     pub name: String,
     /// The name of its protocol.
     pub protocol: &'static str,
-    /// The level that its reads achieve when asked for [`Level::Causal`].
+    /// Its own level: what operations get that ask for none.
     pub level: Level,
     /// How durable its writes are before they are spoken of.
     pub durability: Durability,
     /// Versions written in the last so many milliseconds are kept, superseded or not.
     pub history_ms: u64,
+    serves: fn(Level) -> Option<Level>,
     sessions: Sessions,
 }
 
@@ -61,17 +62,27 @@ impl KeyspaceInfo {
     pub(crate) fn new(id: KeyspaceId, config: &KeyspaceConfig, on_disk: bool) -> Result<KeyspaceInfo, String> {
         struct Describe;
         impl Visitor for Describe {
-            type Output = (&'static str, Level, Sessions);
+            type Output = (&'static str, Level, fn(Level) -> Option<Level>, Sessions);
 
             fn visit<P: Protocol>(self) -> Self::Output {
                 let sessions = Sessions { new: new_session::<P::Client>, decode: decode_session::<P::Client>, merge: merge_sessions::<P::Client> };
-                (P::NAME, P::LEVEL, sessions)
+                (P::NAME, P::LEVEL, P::serves, sessions)
             }
         }
-        let (protocol, level, sessions) =
+        let (protocol, level, serves, sessions) =
             registry::visit(&config.protocol, Describe).ok_or_else(|| format!("there is no protocol {:?}", config.protocol))?;
         let durability = if on_disk { config.durability.into() } else { Durability::Memory };
-        Ok(KeyspaceInfo { id, name: config.name.clone(), protocol, level, durability, history_ms: config.history_ms, sessions })
+        Ok(KeyspaceInfo { id, name: config.name.clone(), protocol, level, durability, history_ms: config.history_ms, serves, sessions })
+    }
+
+    /// Whether it can give `level`.
+    pub fn serves(&self, level: Level) -> bool {
+        (self.serves)(level).is_some()
+    }
+
+    /// The words for a user who asked for `level`, which it cannot give.
+    pub fn does_not_serve(&self, level: Level) -> String {
+        format!("keyspace `{}` runs protocol {}, which gives level {}, not {level}", self.name, self.protocol, self.level)
     }
 
     /// A session that has seen nothing.

@@ -1,7 +1,7 @@
 //! Metrics: one table that says what there is, and its rendering for Prometheus.
 
 use crate::keyspace::KeyspaceInfo;
-use crate::status::{FailureKind, Histogram, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ShardStatus, level_index};
+use crate::status::{FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ShardStatus, level_index};
 use crate::topology::Topology;
 use rheostat_core::Timestamp;
 use rheostat_core::operation::Level;
@@ -171,11 +171,9 @@ fn peers(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&PeerStatus) -> f
     }
 }
 
-const LEVELS: [Level; 2] = [Level::Eventual, Level::Causal];
-
 /// The sum over all shards of a histogram by level.
-fn by_level(view: &View<'_>, samples: &mut Samples<'_>, divisor: f64, of: fn(&ShardStatus) -> &[Histogram; 2]) {
-    for level in LEVELS {
+fn by_level(view: &View<'_>, samples: &mut Samples<'_>, divisor: f64, of: fn(&ShardStatus) -> &[Histogram; LEVELS]) {
+    for level in Level::WORDS {
         let mut sum = Histogram::default();
         for shard in &view.status.shards {
             sum.add(&of(shard)[level_index(level)]);
@@ -250,7 +248,7 @@ pub const METRICS: &[Metric] = &[
         }
     }),
     metric!("reads_total", Counter, &["level"], "Reads served, by the level achieved.", |view, samples| {
-        for level in LEVELS {
+        for level in Level::WORDS {
             let reads: u64 = view.status.shards.iter().map(|shard| shard.counters.reads[level_index(level)]).sum();
             samples.add(&[level.name()], reads as f64);
         }
@@ -429,7 +427,7 @@ mod tests {
         let keyspaces = [KeyspaceInfo::new(KeyspaceId(0), &keyspace, false).unwrap()];
         let mut shard = ShardStatus { shard: 0, connections: 3, ..ShardStatus::default() };
         shard.counters.operations[OperationKind::Get as usize] = 7;
-        shard.counters.latency_us[1].record(100, 2);
+        shard.counters.latency_us[level_index(Level::Causal)].record(100, 2);
         let link = LinkStatus {
             dc: DcId(1),
             received: Timestamp::new(9_500, 0),

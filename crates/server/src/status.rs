@@ -77,12 +77,12 @@ pub struct ShardCounters {
     /// Operations that failed, by cause; see [`FailureKind`].
     pub failures: [u64; FailureKind::COUNT],
     /// Reads served, by the level achieved ([`level_index`]).
-    pub reads: [u64; 2],
+    pub reads: [u64; LEVELS],
     /// Reads served whose answer can be stale, by level: how stale, in milliseconds.
-    pub staleness_ms: [Histogram; 2],
+    pub staleness_ms: [Histogram; LEVELS],
     /// Time from a request's arrival to its reply's departure inside this server, in microseconds, by the connection's level. Requests that
     /// arrive together count with the time of the last.
-    pub latency_us: [Histogram; 2],
+    pub latency_us: [Histogram; LEVELS],
     /// Operations that arrived from other shards, other nodes and gRPC.
     pub operations_received: u64,
     /// Frames to other partition servers that were dropped because a queue was full or no connection was there.
@@ -93,11 +93,17 @@ pub struct ShardCounters {
     pub flush_us: Histogram,
 }
 
-/// The index of `level` in lists by level.
+/// Number of levels that are counted apart: those of [`Level::WORDS`].
+pub const LEVELS: usize = Level::WORDS.len();
+
+/// The index of `level` in lists by level, in the order of [`Level::WORDS`]; every set of session guarantees counts as `session`.
 pub fn level_index(level: Level) -> usize {
     match level {
         Level::Eventual => 0,
-        Level::Causal => 1,
+        Level::Session(_) => 1,
+        Level::Causal => 2,
+        Level::Local => 3,
+        Level::Strong => 4,
     }
 }
 

@@ -413,8 +413,8 @@ fn rheo() {
     is("rheo session resume t", rheo(RheoCommand::Session(SessionCommand::Resume(b"t"))));
     is("rheo session merge t", rheo(RheoCommand::Session(SessionCommand::Merge(b"t"))));
     is("rheo level", rheo(RheoCommand::Level(None)));
-    is("rheo level Eventual", rheo(RheoCommand::Level(Some(Level::Eventual))));
-    is("rheo level causal", rheo(RheoCommand::Level(Some(Level::Causal))));
+    is("rheo level Eventual", rheo(RheoCommand::Level(Some(Some(Level::Eventual)))));
+    is("rheo level causal", rheo(RheoCommand::Level(Some(Some(Level::Causal)))));
     is("rheo explain k", rheo(RheoCommand::Explain(b"k")));
     is("rheo status", rheo(RheoCommand::Status));
     is("rheo quality", rheo(RheoCommand::Quality));
@@ -422,5 +422,8 @@ fn rheo() {
         fails(request, SYNTAX);
     }
     fails("rheo session", "ERR wrong number of arguments for 'rheo|session' command");
-    fails("rheo level linearizable", "ERR there is no level 'linearizable', the levels are eventual and causal");
+    fails(
+        "rheo level linearizable",
+        "ERR there is no level 'linearizable', the levels are default, eventual, session, causal, local, strong, or some of monotonic-reads, read-your-writes, monotonic-writes, writes-follow-reads with `+` between them",
+    );
 }

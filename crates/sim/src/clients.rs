@@ -7,7 +7,7 @@ use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, ServerId};
-use rheostat_core::operation::{Change, Expiry, Failure, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, Read, SetCondition};
 use rheostat_core::random::Random;
 use rheostat_core::session::{ClusterId, Session, decode_token, encode_token};
 use rheostat_core::version::{Item, Key, Value, VersionId};
@@ -199,26 +199,26 @@ impl World<'_> {
             Value::from(value.0.to_string().as_bytes())
         };
         let operation = match action {
-            Action::Get { key, level } => Operation::Get { key: self.key(*key), level: *level },
+            Action::Get { key, level } => Operation::Get { key: self.key(*key), dial: Dial::at(self.served(*level)) },
             Action::Put { items } => {
                 let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
                 let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
-                Operation::Put { items: items.iter().zip(values).map(item).collect() }
+                Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: Dial::default() }
             }
             Action::ReadTransaction { keys, level } => {
-                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), level: *level }
+                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial: Dial::at(self.served(*level)) }
             }
             Action::Swap { key } => {
-                let change = Change::Set { value: fresh(), expiry: Expiry::Never };
-                Operation::Change { key: self.key(*key), change }
+                let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
+                Operation::Change { key: self.key(*key), change, dial: Dial::default() }
             }
-            Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete },
+            Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete, dial: Dial::default() },
             Action::Await { data_centers, .. } => {
                 Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
             }
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => return,
         };
-        let recorded = record_of(action, &values, self.level);
+        let recorded = record_of(action, &values, |level| self.served(level));
         let name = self.clients[client].name;
         let event = match recorded {
             None => None,
@@ -433,12 +433,17 @@ impl World<'_> {
         self.marks.see_times(marks::DELETE_READ, deleted as u64);
     }
 
+    /// The level at which the protocol serves what asks for `asked`: its own if it cannot give as much.
+    fn served(&self, asked: Level) -> Level {
+        (self.serves)(asked).unwrap_or(self.level)
+    }
+
     /// No read is of a weaker level than was asked and the protocol has.
     fn check_level(&mut self, action: &Action, quality: Quality) {
         if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = action
-            && quality.level < (*level).min(self.level)
+            && !quality.level.implies(self.served(*level))
         {
-            self.fail("level", format!("{action:?} was answered at level {}\n", quality.level.name()));
+            self.fail("level", format!("{action:?} was answered at level {}\n", quality.level));
         }
     }
 
@@ -473,9 +478,9 @@ fn describe(read: &Read) -> String {
 
 /// What the history says of an operation when it begins; nothing of a read-and-change, which is two events, nor of a wait. Reads
 /// stand there at the level that the protocol has, at most.
-fn record_of(action: &Action, values: &[UniqueValue], most: Level) -> Option<checkers::Action> {
+fn record_of(action: &Action, values: &[UniqueValue], served: impl Fn(Level) -> Level) -> Option<checkers::Action> {
     match action {
-        Action::Get { key, level } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: most.min(*level) }),
+        Action::Get { key, level } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(*level) }),
         Action::Put { items } => {
             let mut values = values.iter().copied();
             let item = |item: &crate::plan::PutItem| WriteItem { key: KeyId(item.key as u32), value: if item.delete { None } else { values.next() } };
@@ -483,7 +488,7 @@ fn record_of(action: &Action, values: &[UniqueValue], most: Level) -> Option<che
         }
         Action::ReadTransaction { keys, level } => {
             let keys = keys.iter().map(|key| KeyId(*key as u32)).collect();
-            Some(checkers::Action::ReadTransaction { keys, level: most.min(*level) })
+            Some(checkers::Action::ReadTransaction { keys, level: served(*level) })
         }
         _ => None,
     }

@@ -5,7 +5,7 @@ use crate::plan::Action;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, World};
 use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check_all};
-use rheostat_core::operation::{Level, Operation, Outcome};
+use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::replica::Execution;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::{DcId, Timestamp};
@@ -158,7 +158,7 @@ impl World<'_> {
                 let mut out = std::mem::take(&mut self.outbox);
                 let Some(node) = &mut self.servers[server].node else { continue };
                 let mut session = node.look().new_session();
-                let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), level: Level::Causal };
+                let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial: Dial::default() };
                 let execution = node.replica().execute(now, get, &mut session, &mut out);
                 node.replica().write_through();
                 self.after_round(server, out, Vec::new());

@@ -169,6 +169,11 @@ pub(crate) fn level(protocol: &str) -> Level {
     registry::list().into_iter().find(|info| info.name == protocol).map_or(Level::Eventual, |info| info.level)
 }
 
+/// How `protocol` serves levels; as if it were none at all if there is no such protocol.
+pub(crate) fn serves(protocol: &str) -> fn(Level) -> Option<Level> {
+    registry::list().into_iter().find(|info| info.name == protocol).map_or(|_| None, |info| info.serves)
+}
+
 /// The bugs that can be planted under `protocol`: its own, the links', the replica's. Empty if there is no such protocol.
 pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };

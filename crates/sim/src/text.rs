@@ -101,13 +101,13 @@ impl fmt::Display for ActionText<'_> {
         let ActionText(plan, action) = self;
         let name = |key: &usize| plan.keys.get(*key).map_or("?", String::as_str);
         match action {
-            Action::Get { key, level } => write!(f, "get {} {}", level.name(), name(key)),
+            Action::Get { key, level } => write!(f, "get {level} {}", name(key)),
             Action::Put { items } => {
                 f.write_str("put")?;
                 items.iter().try_for_each(|item| write!(f, " {}{}", if item.delete { "!" } else { "" }, name(&item.key)))
             }
             Action::ReadTransaction { keys, level } => {
-                write!(f, "rotx {}", level.name())?;
+                write!(f, "rotx {level}")?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
             Action::Swap { key } => write!(f, "swap {}", name(key)),

@@ -163,6 +163,7 @@ pub(crate) struct World<'p> {
     pub(crate) planted: Planted,
     /// The level that the protocol's reads have.
     pub(crate) level: Level,
+    pub(crate) serves: fn(Level) -> Option<Level>,
     pub(crate) now_us: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
@@ -203,6 +204,7 @@ impl<'p> World<'p> {
             plan,
             planted,
             level: node::level(&plan.protocol),
+            serves: node::serves(&plan.protocol),
             now_us: 0,
             queue: BinaryHeap::new(),
             scheduled: 0,

@@ -48,14 +48,14 @@ impl Server {
 }
 
 fn quality() -> Option<v1::Quality> {
-    Some(v1::Quality { level: v1::Level::Causal.into(), staleness_ms: None })
+    Some(v1::Quality { level: v1::Level::Causal.into(), guarantees: Vec::new(), staleness_ms: None })
 }
 
 #[tonic::async_trait]
 impl Store for Server {
     async fn get(&self, request: Wanted<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         let request = request.into_inner();
-        self.0.lock().unwrap().levels.push(request.level);
+        self.0.lock().unwrap().levels.push(request.dial.unwrap_or_default().level);
         let session = self.turn(request.context)?;
         Ok(Response::new(v1::GetResponse { read: Some(self.read(&request.key)), quality: quality(), session }))
     }

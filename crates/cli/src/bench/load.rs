@@ -129,7 +129,7 @@ pub struct Server {
 }
 
 fn level(name: &str) -> Result<Level, String> {
-    Level::from_name(name).ok_or_else(|| "the levels are: eventual, causal".to_string())
+    Level::from_name(name).ok_or_else(|| format!("the levels are: {}", Level::names()))
 }
 
 impl Server {

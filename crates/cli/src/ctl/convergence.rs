@@ -113,7 +113,7 @@ async fn digests(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<bool
         for (data_center, node) in one_of_each(topology, nodes) {
             let client = node.and_then(|node| node.client.as_ref().map_err(ToString::to_string));
             let client = client.map_err(|why| format!("data center {data_center}: {why}"))?;
-            let request = v1::DigestRequest { keyspace: keyspace.name.clone(), level: v1::Level::Unspecified.into() };
+            let request = v1::DigestRequest { keyspace: keyspace.name.clone(), dial: None };
             let answer = client.admin().digest(client.request(request)).await;
             let answer = answer.map_err(|status| format!("data center {data_center}: {}", rheostat_client::Error::from(status)))?.into_inner();
             let (keys, digest) = answer.partitions.iter().fold((0, 0), |(keys, digest), one| (keys + one.keys, digest ^ one.digest));

@@ -2,7 +2,7 @@
 
 use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId};
-use crate::operation::{Change, Expiry, ExpiryCondition, Explained, Failure, Operation, Outcome, Read};
+use crate::operation::{Change, Dial, Explained, Failure, Level, Operation, Outcome, Read};
 use crate::protocol::{Call, Client, Protocol};
 use crate::session::Session;
 use crate::slots;
@@ -40,50 +40,13 @@ enum Next {
 impl Stage {
     fn next(self, now: Now, outcome: Outcome) -> Next {
         match (self, outcome) {
-            (Stage::Change { key, change }, Outcome::Read(before, _)) => change_item(now, key, change, before),
+            (Stage::Change { key, change }, Outcome::Read(before, _)) => match change.item(now.physical_ms, key, &before) {
+                Some(item) => Next::Write { item, before },
+                None => Next::Finished(Outcome::Changed { before, version: None }),
+            },
             (Stage::Write { before }, Outcome::Written(version)) => Next::Finished(Outcome::Changed { before, version: Some(version) }),
             (_, outcome) => Next::Finished(outcome),
         }
-    }
-}
-
-/// The write that `change` makes of what the key was `before`.
-fn change_item(now: Now, key: Key, change: Change, before: Read) -> Next {
-    let resolve = |expiry: Expiry| match expiry {
-        Expiry::Never => 0,
-        Expiry::At(at) => at,
-        Expiry::Keep => before.expires_ms,
-    };
-    let item = match change {
-        Change::Set { value, expiry } => {
-            // What has expired already is a deletion, and costs no timer.
-            let expires_ms = if before.value.is_some() || expiry != Expiry::Keep { resolve(expiry) } else { 0 };
-            let gone = expires_ms != 0 && expires_ms <= now.physical_ms;
-            Some(Item { key, value: Some(value).filter(|_| !gone), expires_ms: if gone { 0 } else { expires_ms } })
-        }
-        Change::Delete => before.value.is_some().then_some(Item { key, value: None, expires_ms: 0 }),
-        Change::Expire { expiry, condition } => {
-            let (old, new) = (before.expires_ms, resolve(expiry));
-            let later = |a: u64, b: u64| (if a == 0 { u64::MAX } else { a }) > (if b == 0 { u64::MAX } else { b });
-            let applies = match condition {
-                ExpiryCondition::Always => true,
-                ExpiryCondition::IfNone => old == 0,
-                ExpiryCondition::IfSome => old != 0,
-                ExpiryCondition::IfLater => later(new, old),
-                ExpiryCondition::IfEarlier => later(old, new),
-            };
-            let changes = applies && !(expiry == Expiry::Never && old == 0) && expiry != Expiry::Keep;
-            let gone = new != 0 && new <= now.physical_ms;
-            before.value.clone().filter(|_| changes).map(|value| Item {
-                key,
-                value: Some(value).filter(|_| !gone),
-                expires_ms: if gone { 0 } else { new },
-            })
-        }
-    };
-    match item {
-        Some(item) => Next::Write { item, before },
-        None => Next::Finished(Outcome::Changed { before, version: None }),
     }
 }
 
@@ -100,10 +63,33 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return failed(Failure::Refused(format!("session refused: {error}")));
         }
         let (call, stage) = match operation {
-            Operation::Get { key, level } => (Call::Get { key, level }, Stage::Call),
-            Operation::Put { items } => (Call::Put { items }, Stage::Call),
-            Operation::ReadTransaction { keys, level } => (Call::ReadTransaction { keys, level }, Stage::Call),
-            Operation::Change { key, change } => (Call::Get { key: key.clone(), level: P::LEVEL }, Stage::Change { key, change }),
+            Operation::Get { key, dial } => match served::<P>(dial) {
+                Ok(level) => (Call::Get { key, level, groups: dial.groups }, Stage::Call),
+                Err(refused) => return failed(refused),
+            },
+            Operation::Put { items, dial } => match served::<P>(dial) {
+                Ok(level) => (Call::Put { items, level }, Stage::Call),
+                Err(refused) => return failed(refused),
+            },
+            Operation::ReadTransaction { keys, dial } => match served::<P>(dial) {
+                Ok(level) => (Call::ReadTransaction { keys, level, strategy: dial.strategy, groups: dial.groups }, Stage::Call),
+                Err(refused) => return failed(refused),
+            },
+            Operation::Change { key, change, dial } => {
+                let level = match served::<P>(dial) {
+                    Ok(level) => level,
+                    Err(refused) => return failed(refused),
+                };
+                if let Some(request) = client.change(&key, &change, level) {
+                    return self.advance(now, request, Stage::Call, session, out);
+                }
+                if change.is_conditional() {
+                    let why =
+                        "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`";
+                    return failed(Failure::Refused(format!("protocol {} {why}", P::NAME)));
+                }
+                (Call::Get { key: key.clone(), level: P::LEVEL, groups: dial.groups }, Stage::Change { key, change })
+            }
             Operation::Scan { slot, from, limit } => {
                 let page = self.store.scan(slot, from, limit as usize);
                 let keys = page.keys.into_iter().filter(|key| self.is_live(now, session, key)).collect();
@@ -126,17 +112,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 return self.wait(now, op, session, Stage::Replication { upto, data_centers });
             }
         };
-        self.advance(now, call, stage, session, out)
+        let request = client.request(call);
+        self.advance(now, request, stage, session, out)
     }
 
-    /// Puts `call` to the protocol, and what follows from its answer, until it is done or must wait.
-    fn advance(&mut self, now: Now, mut call: Call, mut stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
+    /// Puts `request` to the protocol, and what follows from its answer, until it is done or must wait.
+    fn advance(&mut self, now: Now, mut request: P::Request, mut stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
         loop {
             let op = self.new_op();
-            let Some(client) = session.client_mut::<P::Client>() else {
-                return failed(Failure::Refused("this session belongs elsewhere".into()));
-            };
-            let request = client.request(call);
             let Some(reply) = self.request(now, op, request, out) else {
                 if self.pending.len() >= self.config.max_waiting {
                     self.counters.busy += 1;
@@ -148,10 +131,13 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             if let Some(why) = &self.failed {
                 return failed(Failure::Storage(why.clone()));
             }
+            let Some(client) = session.client_mut::<P::Client>() else {
+                return failed(Failure::Refused("this session belongs elsewhere".into()));
+            };
             match stage.next(now, client.accept(reply)) {
                 Next::Finished(outcome) => return self.done(outcome),
                 Next::Write { item, before } => {
-                    call = Call::Put { items: smallvec![item] };
+                    request = client.request(Call::Put { items: smallvec![item], level: P::LEVEL });
                     stage = Stage::Write { before };
                 }
             }
@@ -166,8 +152,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let outcome = match stage.next(now, outcome) {
             Next::Finished(outcome) => outcome,
             Next::Write { item, before } => {
-                let call = Call::Put { items: smallvec![item] };
-                match self.advance(now, call, Stage::Write { before }, &mut session, out) {
+                let request = client.request(Call::Put { items: smallvec![item], level: P::LEVEL });
+                match self.advance(now, request, Stage::Write { before }, &mut session, out) {
                     Execution::Done { outcome, .. } => outcome,
                     Execution::Waiting(inner) => {
                         // The caller knows the operation by its first name.
@@ -300,6 +286,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             })
             .collect()
     }
+}
+
+/// The level at which protocol `P` serves an operation of `dial`.
+fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
+    let Some(asked) = dial.level else { return Ok(P::LEVEL) };
+    P::serves(asked).ok_or_else(|| Failure::Refused(format!("protocol {} gives level {}, not {asked}", P::NAME, P::LEVEL)))
 }
 
 fn failed(failure: Failure) -> Execution {

@@ -311,9 +311,9 @@ impl Causal {
 
     fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, seen }: Request) {
         match call {
-            Call::Get { key, level } => self.on_get(step, op, &key, level),
-            Call::Put { items } => self.on_put(step, op, items, seen),
-            Call::ReadTransaction { keys, level } => self.on_read_transaction(step, op, &keys, level, &seen),
+            Call::Get { key, level, .. } => self.on_get(step, op, &key, level),
+            Call::Put { items, .. } => self.on_put(step, op, items, seen),
+            Call::ReadTransaction { keys, level, .. } => self.on_read_transaction(step, op, &keys, level, &seen),
         }
     }
 

@@ -109,7 +109,7 @@ impl Protocol for Eventual {
                 let read = self.read(step, &key);
                 step.effects.reply(op, Reply::Get(read, self.quality(step.now)));
             }
-            Call::Put { items } => {
+            Call::Put { items, .. } => {
                 let id = VersionId { written: step.tick(), origin: self.place.dc() };
                 step.effects.write(Update { id, items, meta: () });
                 step.effects.reply(op, Reply::Put(id));

@@ -1,7 +1,7 @@
 //! CausalSpartanX, claim by claim. Paper: dissertation, chapter 5.
 
 use crate::common::{Desk, key, server};
-use rheostat_core::operation::{Failure, Level, Operation, Outcome};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::replica::Execution;
 
 const SLOW: u64 = 60;
@@ -129,7 +129,7 @@ fn a_slice_fixes_what_its_partition_will_write_later() {
     let (a, b) = (key("a", 0, 2), key("b", 1, 2));
     let mut reader = desk.session();
     // The coordinator is a's partition; b's slice is read, then b and a are written, then the answer arrives.
-    let (at, execution) = desk.start(0, &mut reader, Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], level: Level::Causal });
+    let (at, execution) = desk.start(0, &mut reader, Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], dial: Dial::default() });
     let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
     let slice = desk.under_way.iter().position(|(_, to, _)| *to == server(0, 1)).unwrap();
     let (from, to, frame) = desk.under_way.remove(slice);
@@ -151,7 +151,7 @@ fn a_travelling_session_waits_for_its_past() {
     desk.pass(SLOW, everything);
     let mut client = desk.session();
     desk.put(0, &mut client, &x, "mine");
-    let get = Operation::Get { key: x.clone(), level: Level::Causal };
+    let get = Operation::Get { key: x.clone(), dial: Dial::default() };
     let (at, execution) = desk.start(1, &mut client.clone(), get.clone());
     let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
     desk.pass(SLOW, everything);
@@ -181,7 +181,7 @@ fn an_eventual_read_is_not_part_of_the_session() {
     desk.pass(SLOW, |from, to| from.dc == to.dc || from.partition.0 == 0);
     let mut client = desk.session();
     let before = client.to_bytes();
-    let outcome = desk.run(0, &mut client, Operation::Get { key: x.clone(), level: Level::Eventual });
+    let outcome = desk.run(0, &mut client, Operation::Get { key: x.clone(), dial: Dial::at(Level::Eventual) });
     let Outcome::Read(read, quality) = outcome else { panic!("{outcome:?}") };
     assert_eq!((crate::common::text(read).as_deref(), quality.level), (Some("effect"), Level::Eventual));
     assert_eq!(client.to_bytes(), before);

@@ -2,7 +2,7 @@
 
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Level, Operation, Outcome, Read};
+use rheostat_core::operation::{Dial, Operation, Outcome, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
@@ -138,7 +138,7 @@ impl Desk {
 
     pub fn put(&mut self, dc: u8, session: &mut Session, key: &Key, value: &str) -> Timestamp {
         let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
-        match self.run(dc, session, Operation::Put { items: [item].into_iter().collect() }) {
+        match self.run(dc, session, Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() }) {
             Outcome::Written(version) => version.written,
             other => panic!("put: {other:?}"),
         }
@@ -146,12 +146,12 @@ impl Desk {
 
     pub fn delete(&mut self, dc: u8, session: &mut Session, key: &Key) {
         let item = Item { key: key.clone(), value: None, expires_ms: 0 };
-        let outcome = self.run(dc, session, Operation::Put { items: [item].into_iter().collect() });
+        let outcome = self.run(dc, session, Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() });
         assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
     }
 
     pub fn get(&mut self, dc: u8, session: &mut Session, key: &Key) -> Option<String> {
-        match self.run(dc, session, Operation::Get { key: key.clone(), level: Level::Causal }) {
+        match self.run(dc, session, Operation::Get { key: key.clone(), dial: Dial::default() }) {
             Outcome::Read(read, _) => text(read),
             other => panic!("get: {other:?}"),
         }
@@ -159,7 +159,7 @@ impl Desk {
 
     pub fn read(&mut self, dc: u8, session: &mut Session, keys: &[&Key]) -> Vec<Option<String>> {
         let keys = keys.iter().map(|key| (*key).clone()).collect();
-        match self.run(dc, session, Operation::ReadTransaction { keys, level: Level::Causal }) {
+        match self.run(dc, session, Operation::ReadTransaction { keys, dial: Dial::default() }) {
             Outcome::Many(reads, _) => reads.into_iter().map(text).collect(),
             other => panic!("read transaction: {other:?}"),
         }

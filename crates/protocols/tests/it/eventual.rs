@@ -1,7 +1,7 @@
 //! Eventual consistency, claim by claim.
 
 use crate::common::{Desk, key};
-use rheostat_core::operation::{Level, Operation, Outcome};
+use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 
 fn everything(_: rheostat_core::ids::ServerId, _: rheostat_core::ids::ServerId) -> bool {
     true
@@ -28,7 +28,7 @@ fn reads_of_several_keys_are_gathered_in_their_order() {
     for (index, key) in keys.iter().enumerate() {
         desk.put(0, &mut desk.session(), key, &index.to_string());
     }
-    let outcome = desk.run(0, &mut desk.session(), Operation::ReadTransaction { keys, level: Level::Causal });
+    let outcome = desk.run(0, &mut desk.session(), Operation::ReadTransaction { keys, dial: Dial::default() });
     let Outcome::Many(reads, quality) = outcome else { panic!("{outcome:?}") };
     assert_eq!(quality.level, Level::Eventual);
     let values: Vec<_> = reads.into_iter().map(|read| crate::common::text(read).unwrap()).collect();

@@ -4,7 +4,7 @@ use crate::common::{Desk, START_MS, key, server, text};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, Now, Place};
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Failure, Level, Operation, Outcome};
+use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Level, Operation, Outcome, SetCondition};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, Recovered};
@@ -15,7 +15,7 @@ use rheostat_protocols::eventual::{Eventual, EventualOptions};
 use rheostat_storage::MemoryStore;
 
 fn change(desk: &mut Desk, session: &mut Session, key: &Key, change: Change) -> (Option<String>, bool) {
-    match desk.run(0, session, Operation::Change { key: key.clone(), change }) {
+    match desk.run(0, session, Operation::Change { key: key.clone(), change, dial: Dial::default() }) {
         Outcome::Changed { before, version } => (text(before), version.is_some()),
         other => panic!("{other:?}"),
     }
@@ -29,7 +29,7 @@ fn expire(at: u64, condition: ExpiryCondition) -> Change {
 fn a_change_reads_and_writes_as_one() {
     let mut desk = Desk::new("causal", "", 1, 1);
     let (x, mut client) = (key("x", 0, 1), desk.session());
-    let set = |value: &str, expiry| Change::Set { value: value.as_bytes().into(), expiry };
+    let set = |value: &str, expiry| Change::Set { value: value.as_bytes().into(), expiry, condition: SetCondition::Always };
     assert_eq!(change(&mut desk, &mut client, &x, Change::Delete), (None, false));
     assert_eq!(change(&mut desk, &mut client, &x, set("1", Expiry::Never)), (None, true));
     assert_eq!(change(&mut desk, &mut client, &x, set("2", Expiry::Keep)), (Some("1".into()), true));
@@ -49,7 +49,7 @@ fn expiry_is_a_time_in_the_version() {
     assert_eq!(change(&mut desk, &mut client, &x, expire(later, ExpiryCondition::IfEarlier)), (Some("1".into()), true));
     assert_eq!(change(&mut desk, &mut client, &x, expire(later, ExpiryCondition::IfNone)), (Some("1".into()), false));
     assert_eq!(change(&mut desk, &mut client, &x, expire(later + 1, ExpiryCondition::IfLater)), (Some("1".into()), true));
-    let kept = Change::Set { value: (*b"2").into(), expiry: Expiry::Keep };
+    let kept = Change::Set { value: (*b"2").into(), expiry: Expiry::Keep, condition: SetCondition::Always };
     assert_eq!(change(&mut desk, &mut client, &x, kept), (Some("1".into()), true));
     desk.pass(500, |_, _| true);
     let mut far = desk.session();
@@ -134,7 +134,7 @@ fn a_stream_from_the_future_stands_still_until_the_clocks_agree_again() {
     assert_eq!(desk.get(0, &mut desk.session(), &x), None);
     assert!(desk.replicas[&at].status(desk.now(at)).counters.batches_too_far_ahead > 0);
     // A session that has seen it is refused as well, with the reason.
-    let outcome = desk.run(0, &mut far, Operation::Get { key: x.clone(), level: Level::Causal });
+    let outcome = desk.run(0, &mut far, Operation::Get { key: x.clone(), dial: Dial::default() });
     let Outcome::Failed(Failure::Refused(why)) = outcome else { panic!("{outcome:?}") };
     assert!(why.contains("ahead"), "{why}");
     // An hour later it has become the present; nothing was lost.
@@ -155,7 +155,7 @@ fn operations_that_wait_are_bounded() {
     let mut traveller = replica.new_session();
     let client = traveller.client_mut::<rheostat_protocols::causal::CausalClient>().unwrap();
     client.dependencies.raise(DcId(1), Timestamp::new(START_MS, 1));
-    let get = || Operation::Get { key: (*b"x").into(), level: Level::Causal };
+    let get = || Operation::Get { key: (*b"x").into(), dial: Dial::default() };
     let first = replica.execute(now, get(), &mut traveller, &mut out);
     let Execution::Waiting(op) = first else { panic!("{first:?}") };
     let second = replica.execute(now, get(), &mut traveller, &mut out);
@@ -171,7 +171,7 @@ fn a_session_of_another_protocol_is_refused() {
     config.durability = Durability::Memory;
     let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
     let mut foreign = Session::new(rheostat_protocols::causal::CausalClient::default());
-    let get = Operation::Get { key: (*b"x").into(), level: Level::Eventual };
+    let get = Operation::Get { key: (*b"x").into(), dial: Dial::at(Level::Eventual) };
     let outcome = replica.execute(Now::default(), get, &mut foreign, &mut Outbox::default());
     assert!(matches!(outcome, Execution::Done { outcome: Outcome::Failed(Failure::Refused(_)), .. }));
     let own = replica.new_session();
@@ -193,7 +193,7 @@ fn under_always_nothing_is_said_before_the_disk_has_it() {
     out.frames.clear();
     let mut session = replica.new_session();
     let item = Item { key: (*b"x").into(), value: Some((*b"1").into()), expires_ms: 0 };
-    let put = Operation::Put { items: [item].into_iter().collect() };
+    let put = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
     let Execution::Done { after, .. } = replica.execute(now, put, &mut session, &mut out) else { panic!() };
     assert!(after > replica.durable());
     now.monotonic_us += 500_000;
@@ -221,7 +221,7 @@ fn a_failed_flush_stops_the_partition_and_says_so() {
     replica.start(now, &mut out);
     replica.end_flush(now, Err(std::io::Error::other("no space left on the device")), &mut out);
     let mut session = replica.new_session();
-    let get = Operation::Get { key: (*b"x").into(), level: Level::Eventual };
+    let get = Operation::Get { key: (*b"x").into(), dial: Dial::at(Level::Eventual) };
     let outcome = replica.execute(now, get, &mut session, &mut out);
     let Execution::Done { outcome: Outcome::Failed(Failure::Storage(why)), .. } = outcome else { panic!("{outcome:?}") };
     assert!(why.contains("no space left"));

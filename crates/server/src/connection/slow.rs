@@ -12,7 +12,7 @@ use crate::shard::{Executed, Shard};
 use crate::shared::Shared;
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
-use rheostat_core::operation::{Change, Failure, Level, Operation, Outcome};
+use rheostat_core::operation::{Change, Dial, Failure, Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::version::Key;
 use std::cell::RefCell;
@@ -42,7 +42,7 @@ pub(super) struct SlowDone {
 pub(super) struct Context {
     pub(super) keyspace: KeyspaceId,
     pub(super) version: RespVersion,
-    pub(super) level: Level,
+    pub(super) dial: Dial,
     pub(super) now: Now,
 }
 
@@ -223,13 +223,14 @@ fn count_outcomes(
 
 /// DEL of several keys, none of them twice.
 pub(super) fn delete(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>) -> Slow {
-    let operation = |key| Operation::Change { key, change: Change::Delete };
+    let dial = context.dial;
+    let operation = move |key| Operation::Change { key, change: Change::Delete, dial };
     count_outcomes(context, access, session, keys, operation, |outcome| matches!(outcome, Outcome::Changed { version: Some(_), .. }))
 }
 
 /// EXISTS of several keys.
 pub(super) fn exists(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>) -> Slow {
-    let level = context.level;
-    let operation = move |key| Operation::Get { key, level };
+    let dial = context.dial;
+    let operation = move |key| Operation::Get { key, dial };
     count_outcomes(context, access, session, keys, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
 }

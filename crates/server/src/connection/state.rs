@@ -11,7 +11,7 @@ use crate::shard::mailbox::Answer;
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
-use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality};
+use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition};
 use rheostat_core::session::{Session, encode_token};
 use rheostat_core::slots;
 use rheostat_core::store::Position;
@@ -57,7 +57,7 @@ pub(super) struct State {
     authenticated: bool,
     wrong_passwords: u32,
     version: RespVersion,
-    level: Level,
+    dial: Dial,
     keyspace: KeyspaceId,
     /// By keyspace: the session, once there is one. Absent while a request that uses it waits.
     sessions: Vec<Option<Session>>,
@@ -83,7 +83,7 @@ impl State {
             authenticated: shared.config.security.password.is_none(),
             wrong_passwords: 0,
             version: RespVersion::Two,
-            level: Level::default(),
+            dial: Dial::default(),
             keyspace: KeyspaceId(0),
             sessions: shared.keyspaces.iter().map(|_| None).collect(),
             last: LastAnswer::default(),
@@ -102,8 +102,9 @@ impl State {
         self.version
     }
 
+    /// The level that operations get on this connection.
     pub(super) fn level(&self) -> Level {
-        self.level
+        self.dial.level.unwrap_or(self.shared.keyspaces[usize::from(self.keyspace.0)].level)
     }
 
     pub(super) fn created_us(&self) -> u64 {
@@ -179,17 +180,21 @@ impl State {
     #[inline]
     fn read(&self, key: &[u8], render: Render) -> Single {
         let partition = self.shared.topology.partition_of(key);
-        Single { partition, operation: Operation::Get { key: key.into(), level: self.level }, render }
+        Single { partition, operation: Operation::Get { key: key.into(), dial: self.dial }, render }
     }
 
     fn change(&self, key: &[u8], change: Change, render: Render) -> Single {
-        Single { partition: self.shared.topology.partition_of(key), operation: Operation::Change { key: key.into(), change }, render }
+        Single {
+            partition: self.shared.topology.partition_of(key),
+            operation: Operation::Change { key: key.into(), change, dial: self.dial },
+            render,
+        }
     }
 
     #[inline]
     fn set(&self, now: Now, set: Set<'_>) -> Single {
         if set.get || set.expiry == NewExpiry::Keep {
-            let change = Change::Set { value: set.value.into(), expiry: set.expiry.resolve(now.physical_ms) };
+            let change = Change::Set { value: set.value.into(), expiry: set.expiry.resolve(now.physical_ms), condition: SetCondition::Always };
             return self.change(set.key, change, if set.get { Render::Before } else { Render::Ok });
         }
         let expires_ms = match set.expiry.resolve(now.physical_ms) {
@@ -200,7 +205,11 @@ impl State {
         let value = Some(set.value.into()).filter(|_| expires_ms == 0 || expires_ms > now.physical_ms);
         let expires_ms = if value.is_some() { expires_ms } else { 0 };
         let item = Item { key: set.key.into(), value, expires_ms };
-        Single { partition: self.shared.topology.partition_of(set.key), operation: Operation::Put { items: smallvec![item] }, render: Render::Ok }
+        Single {
+            partition: self.shared.topology.partition_of(set.key),
+            operation: Operation::Put { items: smallvec![item], dial: self.dial },
+            render: Render::Ok,
+        }
     }
 
     /// Any partition can run the transaction; one that is here and has one of the keys saves a way.
@@ -209,7 +218,7 @@ impl State {
         let local = keys.iter().map(partition_of).find(|partition| shard.find(self.keyspace, *partition).is_some());
         let partition = local.unwrap_or_else(|| partition_of(keys.at(0)));
         let keys: Vec<Key> = keys.iter().map(Key::from).collect();
-        Single { partition, operation: Operation::ReadTransaction { keys, level: self.level }, render: Render::Many }
+        Single { partition, operation: Operation::ReadTransaction { keys, dial: self.dial }, render: Render::Many }
     }
 
     fn multi_set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Single, &'static str> {
@@ -218,7 +227,7 @@ impl State {
             return Err("CROSSSLOT Keys in request don't hash to the same slot");
         }
         let items = pairs.iter().map(|(key, value)| Item { key: (*key).into(), value: Some((*value).into()), expires_ms: 0 }).collect();
-        Ok(Single { partition, operation: Operation::Put { items }, render: Render::Ok })
+        Ok(Single { partition, operation: Operation::Put { items, dial: self.dial }, render: Render::Ok })
     }
 
     fn error(&self, shard: &mut Shard, out: &mut Output, message: &str) -> Flow {
@@ -264,7 +273,7 @@ impl State {
 
     /// What a waiting request takes with it.
     fn context(&self, now: Now) -> slow::Context {
-        slow::Context { keyspace: self.keyspace, version: self.version, level: self.level, now }
+        slow::Context { keyspace: self.keyspace, version: self.version, dial: self.dial, now }
     }
 
     /// Takes the session of `keyspace` out, for a request that waits.
@@ -454,11 +463,17 @@ impl State {
         let keyspace = self.keyspace;
         let cluster = self.shared.topology.cluster_id;
         match command {
+            RheoCommand::Level(None) => out.writer(self.version).bulk(self.level().to_string().as_bytes()),
             RheoCommand::Level(Some(level)) => {
-                self.level = level;
+                let info = &self.shared.keyspaces[usize::from(keyspace.0)];
+                if let Some(asked) = level
+                    && !info.serves(asked)
+                {
+                    return self.error(shard, out, &format!("ERR {}", info.does_not_serve(asked)));
+                }
+                self.dial.level = level;
                 out.writer(self.version).ok();
             }
-            RheoCommand::Level(None) => out.writer(self.version).bulk(self.level.name().as_bytes()),
             RheoCommand::Session(SessionCommand::Get) => {
                 let token = encode_token(cluster, keyspace, session_of(&mut self.sessions, &self.shared, keyspace));
                 out.writer(self.version).bulk(token.as_bytes());
@@ -492,7 +507,7 @@ impl State {
     fn quality(&self, writer: &mut ReplyWriter<'_>) {
         writer.map(3);
         writer.bulk(b"level");
-        writer.bulk_or_null(self.last.quality.map(|quality| quality.level.name().as_bytes()));
+        writer.bulk_or_null(self.last.quality.map(|quality| quality.level.to_string()).as_deref().map(str::as_bytes));
         writer.bulk(b"staleness_ms");
         match self.last.quality.and_then(|quality| quality.staleness_ms) {
             Some(staleness_ms) => writer.integer(i64::try_from(staleness_ms).unwrap_or(i64::MAX)),

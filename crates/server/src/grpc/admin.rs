@@ -6,7 +6,7 @@ use crate::status::ReplicaStatus;
 use crate::topology::Topology;
 use rheostat_core::DcId;
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::{Explained, Level, Operation, Outcome, Read};
+use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Read};
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
 use rheostat_proto::v1;
@@ -144,14 +144,14 @@ impl Admin for Service {
     async fn digest(&self, request: Request<v1::DigestRequest>) -> Result<Response<v1::DigestResponse>, Status> {
         let request = request.into_inner();
         let keyspace = convert::keyspace(&self.router, &request.keyspace)?;
-        let level = convert::level(keyspace, request.level)?;
+        let dial = convert::dial(keyspace, request.dial)?;
         let topology = self.router.topology();
         let mut digests = vec![v1::PartitionDigest::default(); usize::from(topology.partitions)];
         let mut session = keyspace.new_session();
         let mut cursor = 0;
         loop {
             let page = self.router.scan(keyspace.id, &mut session, cursor, DIGEST_KEYS).await.map_err(convert::status)?;
-            for (key, read) in self.read_all(keyspace.id, page.keys, level).await? {
+            for (key, read) in self.read_all(keyspace.id, page.keys, dial).await? {
                 let digest = &mut digests[usize::from(topology.partition_of(&key).0)];
                 digest.keys += 1;
                 digest.digest ^= fingerprint(&key, &read);
@@ -167,11 +167,11 @@ impl Admin for Service {
 
 impl Service {
     /// Those of `keys` that show a value, with what a new session reads there.
-    async fn read_all(&self, keyspace: KeyspaceId, keys: Vec<Key>, level: Level) -> Result<Vec<(Key, Read)>, Status> {
+    async fn read_all(&self, keyspace: KeyspaceId, keys: Vec<Key>, dial: Dial) -> Result<Vec<(Key, Read)>, Status> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
         let partition = self.router.partition_of(first);
         let session = self.router.new_session(keyspace).ok_or_else(|| Status::internal("a keyspace is gone"))?;
-        let operation = Operation::ReadTransaction { keys: keys.clone(), level };
+        let operation = Operation::ReadTransaction { keys: keys.clone(), dial };
         match self.router.execute(keyspace, partition, session, operation).await.0 {
             Outcome::Many(reads, _) => Ok(keys.into_iter().zip(reads).filter(|(_, read)| read.value.is_some()).collect()),
             Outcome::Failed(failure) => Err(convert::status(failure)),

@@ -5,9 +5,10 @@ use crate::router::Router;
 use crate::topology::Topology;
 use bytes::Bytes;
 use rheostat_core::Timestamp;
-use rheostat_core::operation::{Failure, Level, Quality, Read};
+use rheostat_core::operation::{Dial, Failure, Quality, Read};
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key, Value, VersionId};
+use rheostat_proto::dial::{dial_in, level_out};
 use rheostat_proto::v1;
 use tonic::Status;
 
@@ -39,28 +40,13 @@ pub(super) fn session(router: &Router, keyspace: &KeyspaceInfo, token: &str) -> 
     }
 }
 
-/// The level asked for. Errors: none that there is, or more than the keyspace can give.
-pub(super) fn level(keyspace: &KeyspaceInfo, level: i32) -> Result<Level, Status> {
-    match v1::Level::try_from(level) {
-        Ok(v1::Level::Unspecified) => Ok(Level::Causal),
-        Ok(v1::Level::Eventual) => Ok(Level::Eventual),
-        Ok(v1::Level::Causal) if keyspace.level == Level::Causal => Ok(Level::Causal),
-        Ok(v1::Level::Causal) => Err(Status::failed_precondition(format!(
-            "keyspace `{}` runs protocol {}, whose reads are {} at most",
-            keyspace.name,
-            keyspace.protocol,
-            keyspace.level.name()
-        ))),
-        Err(_) => Err(Status::invalid_argument(format!("there is no level {level}"))),
+/// What is asked for. Errors: what this version does not know, or a level that the keyspace cannot give.
+pub(super) fn dial(keyspace: &KeyspaceInfo, dial: Option<v1::Dial>) -> Result<Dial, Status> {
+    let dial = dial.map_or(Ok(Dial::default()), |dial| dial_in(&dial)).map_err(Status::invalid_argument)?;
+    match dial.level {
+        Some(level) if !keyspace.serves(level) => Err(Status::failed_precondition(keyspace.does_not_serve(level))),
+        _ => Ok(dial),
     }
-}
-
-pub(super) fn level_out(level: Level) -> i32 {
-    let level = match level {
-        Level::Eventual => v1::Level::Eventual,
-        Level::Causal => v1::Level::Causal,
-    };
-    level.into()
 }
 
 /// `bytes` as a key or a value.
@@ -99,7 +85,8 @@ pub(super) fn read(topology: &Topology, read: Read) -> v1::Read {
 }
 
 pub(super) fn quality(quality: Quality) -> v1::Quality {
-    v1::Quality { level: level_out(quality.level), staleness_ms: quality.staleness_ms }
+    let (level, guarantees) = level_out(quality.level);
+    v1::Quality { level, guarantees, staleness_ms: quality.staleness_ms }
 }
 
 pub(super) fn topology(router: &Router) -> v1::TopologyResponse {

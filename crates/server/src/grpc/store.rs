@@ -35,13 +35,14 @@ impl Service {
         Ok(Asked { router: &self.router, keyspace, session, deadline })
     }
 
-    async fn write(&self, asked: Asked<'_>, items: SmallVec<[Item; 1]>) -> Result<Response<v1::PutResponse>, Status> {
+    async fn write(&self, asked: Asked<'_>, items: SmallVec<[Item; 1]>, dial: Option<v1::Dial>) -> Result<Response<v1::PutResponse>, Status> {
+        let dial = convert::dial(asked.keyspace, dial)?;
         let first = items.first().ok_or_else(|| Status::invalid_argument("nothing to write"))?;
         let partition = self.router.partition_of(&first.key);
         if items.len() > 1 {
             check_together(&self.router, partition, &items)?;
         }
-        match asked.run(partition, Operation::Put { items }).await? {
+        match asked.run(partition, Operation::Put { items, dial }).await? {
             (Outcome::Written(id), session) => {
                 Ok(Response::new(v1::PutResponse { version: Some(convert::version(self.router.topology(), id)), session }))
             }
@@ -103,9 +104,9 @@ impl Store for Service {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
-        let level = convert::level(asked.keyspace, request.level)?;
+        let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
-        match asked.run(self.router.partition_of(&key), Operation::Get { key, level }).await? {
+        match asked.run(self.router.partition_of(&key), Operation::Get { key, dial }).await? {
             (Outcome::Read(read, quality), session) => Ok(Response::new(v1::GetResponse {
                 read: Some(convert::read(self.router.topology(), read)),
                 quality: Some(convert::quality(quality)),
@@ -119,7 +120,7 @@ impl Store for Service {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
         let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
-        self.write(asked, SmallVec::from_elem(convert::item(item, physical_ms())?, 1)).await
+        self.write(asked, SmallVec::from_elem(convert::item(item, physical_ms())?, 1), request.dial).await
     }
 
     async fn put_many(&self, request: Request<v1::PutManyRequest>) -> Result<Response<v1::PutResponse>, Status> {
@@ -127,14 +128,15 @@ impl Store for Service {
         let asked = self.asked(request.context)?;
         let now_ms = physical_ms();
         let items: Result<SmallVec<[Item; 1]>, Status> = request.items.into_iter().map(|item| convert::item(item, now_ms)).collect();
-        self.write(asked, items?).await
+        self.write(asked, items?, request.dial).await
     }
 
     async fn delete(&self, request: Request<v1::DeleteRequest>) -> Result<Response<v1::DeleteResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
+        let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
-        match asked.run(self.router.partition_of(&key), Operation::Change { key, change: Change::Delete }).await? {
+        match asked.run(self.router.partition_of(&key), Operation::Change { key, change: Change::Delete, dial }).await? {
             (Outcome::Changed { before, version }, session) => Ok(Response::new(v1::DeleteResponse {
                 existed: before.value.is_some(),
                 version: version.map(|id| convert::version(self.router.topology(), id)),
@@ -147,7 +149,7 @@ impl Store for Service {
     async fn read_transaction(&self, request: Request<v1::ReadTransactionRequest>) -> Result<Response<v1::ReadTransactionResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
-        let level = convert::level(asked.keyspace, request.level)?;
+        let dial = convert::dial(asked.keyspace, request.dial)?;
         let limit = self.router.limits().max_arguments;
         if request.keys.len() > limit {
             return Err(Status::invalid_argument(format!("{} keys are more than the limit of {limit}", request.keys.len())));
@@ -158,7 +160,7 @@ impl Store for Service {
         // Any partition can lead it; one of this node saves a hop.
         let owned = |partition: &PartitionId| topology.this().partitions.contains(partition);
         let partition = keys.iter().map(|key| topology.partition_of(key)).find(owned).unwrap_or_else(|| topology.partition_of(first));
-        match asked.run(partition, Operation::ReadTransaction { keys, level }).await? {
+        match asked.run(partition, Operation::ReadTransaction { keys, dial }).await? {
             (Outcome::Many(reads, quality), session) => Ok(Response::new(v1::ReadTransactionResponse {
                 reads: reads.into_iter().map(|read| convert::read(topology, read)).collect(),
                 quality: Some(convert::quality(quality)),

@@ -181,12 +181,12 @@ pub(super) fn split(buffer: &[u8], max_bytes: usize) -> Result<Option<(&[u8], us
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rheostat_core::operation::{Failure, Level};
+    use rheostat_core::operation::{Dial, Failure};
 
     #[test]
     fn frames_come_back_as_they_were() {
         let (keyspace, from, to) = (KeyspaceId(3), PartitionId(1), PartitionId(700));
-        let operation = Operation::Get { key: b"k".as_slice().into(), level: Level::Causal };
+        let operation = Operation::Get { key: b"k".as_slice().into(), dial: Dial::default() };
         let outcome = Outcome::Failed(Failure::Busy("x".into()));
         let mut stream = replica(keyspace, from, to, b"abc");
         stream.extend(request(300, keyspace, to, b"session", &operation));

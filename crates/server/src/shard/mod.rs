@@ -152,13 +152,13 @@ impl Shard {
             (length > MAX_KEY_BYTES).then(|| Failure::Refused(format!("a key of {length} bytes; at most {MAX_KEY_BYTES} are stored")))
         };
         let grows = match operation {
-            Operation::Put { items } => {
+            Operation::Put { items, .. } => {
                 if let Some(refused) = items.iter().find_map(|item| too_long(item.key.len())) {
                     return Some(refused);
                 }
                 items.iter().any(|item| item.value.is_some())
             }
-            Operation::Change { key, change: Change::Set { .. } } => {
+            Operation::Change { key, change: Change::Set { .. }, .. } => {
                 if let Some(refused) = too_long(key.len()) {
                     return Some(refused);
                 }

@@ -17,7 +17,7 @@ fn context(keyspace: &str, session: &str) -> Option<v1::Context> {
 }
 
 fn get(keyspace: &str, session: &str, level: i32) -> v1::GetRequest {
-    v1::GetRequest { context: context(keyspace, session), key: "k".into(), level }
+    v1::GetRequest { context: context(keyspace, session), key: "k".into(), dial: Some(v1::Dial { level, ..Default::default() }) }
 }
 
 fn item(key: &str) -> v1::Item {
@@ -135,7 +135,7 @@ async fn a_malformed_request_is_refused_with_the_reason() {
     refused(raw.get(get("eventual", "", causal)).await.unwrap_err(), Code::FailedPrecondition, "protocol eventual");
     assert!(raw.get(get("default", "", causal)).await.is_ok());
 
-    let put = |item| v1::PutRequest { context: None, item };
+    let put = |item| v1::PutRequest { context: None, item, dial: None };
     refused(raw.put(put(None)).await.unwrap_err(), Code::InvalidArgument, "`item` is missing");
     let expiring = |value: Option<&'static str>, at| v1::Item { value: value.map(Into::into), expiry: Some(at), ..item("k") };
     let never = v1::item::Expiry::ExpiresAtMs(0);
@@ -143,12 +143,13 @@ async fn a_malformed_request_is_refused_with_the_reason() {
     let soon = v1::item::Expiry::ExpiresAfterMs(5);
     refused(raw.put(put(Some(expiring(None, soon)))).await.unwrap_err(), Code::InvalidArgument, "a deletion does not expire");
 
-    let many = |keys: &[&str]| v1::PutManyRequest { context: None, items: keys.iter().map(|key| item(key)).collect() };
+    let many = |keys: &[&str]| v1::PutManyRequest { context: None, items: keys.iter().map(|key| item(key)).collect(), dial: None };
     refused(raw.put_many(many(&[])).await.unwrap_err(), Code::InvalidArgument, "nothing to write");
     refused(raw.put_many(many(&["{t}a", "{t}b", "{t}a"])).await.unwrap_err(), Code::InvalidArgument, "same key twice");
     refused(raw.put_many(many(&["foo", "b"])).await.unwrap_err(), Code::InvalidArgument, "different partitions");
 
-    let read = |keys: &[&str]| v1::ReadTransactionRequest { context: None, keys: keys.iter().map(|key| key.to_string().into()).collect(), level: 0 };
+    let read =
+        |keys: &[&str]| v1::ReadTransactionRequest { context: None, keys: keys.iter().map(|key| key.to_string().into()).collect(), dial: None };
     refused(raw.read_transaction(read(&[])).await.unwrap_err(), Code::InvalidArgument, "no keys");
     assert_eq!(raw.read_transaction(read(&["k", "k"])).await.unwrap().into_inner().reads.len(), 2);
     let merge = v1::MergeSessionsRequest { keyspace: String::new(), sessions: Vec::new() };
@@ -284,7 +285,7 @@ async fn status_explain_and_digest_say_what_is_there() {
     assert_eq!(there_too.reads.iter().filter(|read| read.value.is_some()).count(), 49);
 
     let digest = async |client: &Client, keyspace: &str| {
-        let request = v1::DigestRequest { keyspace: keyspace.into(), level: 0 };
+        let request = v1::DigestRequest { keyspace: keyspace.into(), dial: None };
         client.admin().digest(client.request(request)).await.unwrap().into_inner()
     };
     let ours = digest(&near, "default").await;
@@ -371,7 +372,7 @@ async fn the_client_goes_to_the_owner_and_any_node_serves_any_key() {
     for node in [&first, &second] {
         let mut raw = raw(node).await;
         for key in &keys {
-            let request = v1::GetRequest { context: context("", session.token()), key: key.clone().into(), level: 0 };
+            let request = v1::GetRequest { context: context("", session.token()), key: key.clone().into(), dial: None };
             assert_eq!(raw.get(request).await.unwrap().into_inner().read.unwrap().value.unwrap(), key.as_bytes());
         }
     }

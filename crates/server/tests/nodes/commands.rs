@@ -90,9 +90,17 @@ async fn strings_and_keys() {
              GET k => eventual
              SELECT 7 => -ERR
              SELECT nowhere => -ERR
+             RHEO LEVEL => eventual
+             RHEO LEVEL causal => -ERR
+             SELECT default => OK
              RHEO LEVEL => causal
              RHEO LEVEL eventual => OK
              RHEO LEVEL => eventual
+             RHEO LEVEL default => OK
+             RHEO LEVEL => causal
+             RHEO LEVEL read-your-writes => OK
+             RHEO LEVEL strong => -ERR
+             RHEO LEVEL eventual => OK
              RESET => RESET
              RHEO LEVEL => causal
              GET k => (nil)

@@ -41,8 +41,8 @@ pub enum ClusterCommand<'a> {
 pub enum RheoCommand<'a> {
     /// The connection's session.
     Session(SessionCommand<'a>),
-    /// The level of this connection's reads from now on; `None` asks for it.
-    Level(Option<Level>),
+    /// The level of this connection's operations from now on, `Some(None)` the keyspace's own; `None` asks for it.
+    Level(Option<Option<Level>>),
     /// The version chain of a key, and why each version is visible or not.
     Explain(&'a [u8]),
     /// Nodes, links and lags.
@@ -218,10 +218,11 @@ pub(in crate::resp) fn rheo_level<'a>(entry: &'static Entry, arguments: Argument
     }
     let level = match arguments.get(2) {
         None => None,
-        Some(name) => Some(std::str::from_utf8(name).ok().and_then(Level::from_name).ok_or_else(|| {
-            let levels = [Level::Eventual, Level::Causal].map(Level::name).join(" and ");
-            CommandError::Other(format!("ERR there is no level '{}', the levels are {levels}", printable(name, REPEATED)).into())
-        })?),
+        Some(name) if name.eq_ignore_ascii_case(b"default") => Some(None),
+        Some(name) => Some(Some(std::str::from_utf8(name).ok().and_then(Level::from_name).ok_or_else(|| {
+            let message = format!("ERR there is no level '{}', the levels are default, {}", printable(name, REPEATED), Level::names());
+            CommandError::Other(message.into())
+        })?)),
     };
     Ok(Command::Rheo(RheoCommand::Level(level)))
 }

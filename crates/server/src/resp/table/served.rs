@@ -374,8 +374,8 @@ pub static COMMANDS: &[Entry] = &[
         .hints(VARYING),
         Entry::own("rheo|help", 2, SLOW, parse::help).does(HELP),
         Entry::own("rheo|level", -2, FAST, parse::rheo_level)
-            .does("Sets, or returns, the level of this connection's reads")
-            .takes(&[Argument::one_of("level", &[Argument::token("eventual", "EVENTUAL"), Argument::token("causal", "CAUSAL")]).optional()]),
+            .does("Sets, or returns, the level of this connection's operations; DEFAULT is the keyspace's own")
+            .takes(&[Argument::new("level", Kind::String).optional()]),
         Entry::own("rheo|quality", 2, FAST, parse::rheo_quality)
             .does("Returns the level, the staleness bound in milliseconds and the version of the last reply on this connection")
             .hints(VARYING),

@@ -1,0 +1,92 @@
+//! The dial of a request, between its two forms.
+
+use crate::v1;
+use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
+
+const GUARANTEES: [(v1::Guarantee, Guarantees); 4] = [
+    (v1::Guarantee::MonotonicReads, Guarantees::MONOTONIC_READS),
+    (v1::Guarantee::ReadYourWrites, Guarantees::READ_YOUR_WRITES),
+    (v1::Guarantee::MonotonicWrites, Guarantees::MONOTONIC_WRITES),
+    (v1::Guarantee::WritesFollowReads, Guarantees::WRITES_FOLLOW_READS),
+];
+
+/// The message for `level`, and for its guarantees.
+pub fn level_out(level: Level) -> (i32, Vec<i32>) {
+    let (level, set) = match level {
+        Level::Eventual => (v1::Level::Eventual, Guarantees::NONE),
+        Level::Session(set) => (v1::Level::Session, set),
+        Level::Causal => (v1::Level::Causal, Guarantees::NONE),
+        Level::Local => (v1::Level::Local, Guarantees::NONE),
+        Level::Strong => (v1::Level::Strong, Guarantees::NONE),
+    };
+    (level.into(), GUARANTEES.into_iter().filter(|(_, one)| set.has(*one)).map(|(message, _)| message.into()).collect())
+}
+
+/// The level that the messages mean; `None` if they name none. Errors: a level or guarantee that this version does not know, guarantees without
+/// `LEVEL_SESSION`.
+pub fn level_in(level: i32, guarantees: &[i32]) -> Result<Option<Level>, String> {
+    let mut set = Guarantees::NONE;
+    for number in guarantees {
+        let known = GUARANTEES.into_iter().find(|(message, _)| i32::from(*message) == *number);
+        set = set.with(known.ok_or_else(|| format!("there is no session guarantee {number}"))?.1);
+    }
+    let level = match v1::Level::try_from(level).map_err(|_| format!("there is no level {level}"))? {
+        v1::Level::Unspecified => None,
+        v1::Level::Eventual => Some(Level::Eventual),
+        v1::Level::Causal => Some(Level::Causal),
+        v1::Level::Local => Some(Level::Local),
+        v1::Level::Strong => Some(Level::Strong),
+        v1::Level::Session => Some(Level::Session(if set == Guarantees::NONE { Guarantees::ALL } else { set })),
+    };
+    match level {
+        Some(Level::Session(_)) => Ok(level),
+        _ if !guarantees.is_empty() => Err("guarantees are for LEVEL_SESSION".into()),
+        _ => Ok(level),
+    }
+}
+
+/// The message for `dial`.
+pub fn dial_out(dial: Dial) -> v1::Dial {
+    let (level, guarantees) = dial.level.map_or((v1::Level::Unspecified.into(), Vec::new()), level_out);
+    let strategy = match dial.strategy {
+        Strategy::Auto => v1::Strategy::Auto,
+        Strategy::Coordinated => v1::Strategy::Coordinated,
+        Strategy::Predicted => v1::Strategy::Predicted,
+    };
+    v1::Dial { level, guarantees, strategy: strategy.into(), groups: dial.groups.0 }
+}
+
+/// What the message asks for. Errors: as [`level_in`], and a strategy that this version does not know.
+pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
+    let strategy = match v1::Strategy::try_from(dial.strategy).map_err(|_| format!("there is no strategy {}", dial.strategy))? {
+        v1::Strategy::Auto => Strategy::Auto,
+        v1::Strategy::Coordinated => Strategy::Coordinated,
+        v1::Strategy::Predicted => Strategy::Predicted,
+    };
+    Ok(Dial { level: level_in(dial.level, &dial.guarantees)?, strategy, groups: Groups(dial.groups) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dial_survives_the_journey() {
+        let some = Level::Session(Guarantees::MONOTONIC_READS.with(Guarantees::WRITES_FOLLOW_READS));
+        for level in Level::WORDS.into_iter().chain([some]).map(Some).chain([None]) {
+            for strategy in Strategy::ALL {
+                let dial = Dial { level, strategy, groups: Groups(5) };
+                assert_eq!(dial_in(&dial_out(dial)), Ok(dial));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused_by_name() {
+        assert_eq!(level_in(99, &[]), Err("there is no level 99".into()));
+        assert_eq!(level_in(v1::Level::Session.into(), &[9]), Err("there is no session guarantee 9".into()));
+        assert!(level_in(v1::Level::Causal.into(), &[1]).unwrap_err().contains("LEVEL_SESSION"));
+        assert_eq!(level_in(v1::Level::Session.into(), &[]), Ok(Some(Level::SESSION)));
+        assert!(dial_in(&v1::Dial { strategy: 7, ..Default::default() }).unwrap_err().contains("strategy 7"));
+    }
+}
