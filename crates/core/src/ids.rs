@@ -20,12 +20,24 @@ pub struct ServerId {
     pub dc: DcId,
     /// The partition. Paper: n.
     pub partition: PartitionId,
+    /// Which of the partition's servers in this data center, numbered from 0; always 0 where there is one.
+    pub replica: u8,
+}
+
+impl ServerId {
+    /// The first server of `partition` in data center `dc`.
+    pub const fn new(dc: DcId, partition: PartitionId) -> ServerId {
+        ServerId { dc, partition, replica: 0 }
+    }
 }
 
 impl fmt::Display for ServerId {
-    /// `p1@0`: partition 1 in data center 0.
+    /// `p1@0`: partition 1 in data center 0; `p1.2@0`: its replica 2.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "p{}@{}", self.partition, self.dc)
+        match self.replica {
+            0 => write!(f, "p{}@{}", self.partition, self.dc),
+            replica => write!(f, "p{}.{replica}@{}", self.partition, self.dc),
+        }
     }
 }
 
@@ -46,6 +58,8 @@ pub struct Place {
     pub data_centers: u8,
     /// Number of partitions in each data center. Paper: N.
     pub partitions: u16,
+    /// Number of servers of each partition in each data center; 1 unless the protocol replicates a partition inside a data center. Paper: R.
+    pub replicas: u8,
 }
 
 impl Place {

@@ -13,7 +13,7 @@
 //! - messages within a data center arrive in order or not at all (a broken connection loses some);
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
-use crate::ids::{Now, OpId, PartitionId, Place};
+use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
 use crate::operation::{Change, Groups, Level, Outcome, Strategy};
 use crate::planted::Planted;
 use crate::random::Random;
@@ -102,6 +102,19 @@ pub struct Start {
     pub received: Vec<Timestamp>,
     /// What the protocol last persisted ([`Effects::persist`]); `None` on a first start.
     pub state: Option<Vec<u8>>,
+    /// The protocol's own log ([`Effects::entry`]), in order of the index.
+    pub entries: Vec<(u64, Vec<u8>)>,
+}
+
+/// Which servers keep the same data together, by messages of the protocol itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Span {
+    /// Each server for itself: one server of a partition in each data center, and links carry its updates to the others.
+    Server,
+    /// The replicas of a partition in one data center; the protocol carries updates to other data centers itself.
+    DataCenter,
+    /// The replicas of a partition in all data centers.
+    Everywhere,
 }
 
 /// A protocol, seen from the server: the state of one partition server, and its handlers.
@@ -112,6 +125,9 @@ pub trait Protocol: Sized + Send + 'static {
     const SUMMARY: &'static str;
     /// Its own level: what operations get that ask for none.
     const LEVEL: Level;
+    /// Which servers keep the same data together. Unless it is [`Span::Server`], a partition can have several replicas in a data center, there are no links, and
+    /// the partition's other servers are spoken to with [`Effects::send_member`].
+    const SPAN: Span = Span::Server;
     /// The bugs that can be planted in it.
     const PLANTED: &'static [&'static str];
 
@@ -150,6 +166,9 @@ pub trait Protocol: Sized + Send + 'static {
     /// A message from a server of this data center.
     fn on_message<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Self::Message);
 
+    /// A message from another server of this partition, in this data center or another ([`Effects::send_member`]).
+    fn on_member_message<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _from: ServerId, _message: Self::Message) {}
+
     /// An update of data center `from` (Paper: REPLICATE d). The handler stores it with [`Effects::write`].
     fn on_update<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Self::Meta>);
 
@@ -174,6 +193,12 @@ pub trait Protocol: Sized + Send + 'static {
     /// What can be collected from now on, when updates of each data center (by index) have been received durably up to `received`. A cut stays
     /// true for ever: an older one only lets less go.
     fn cut(&self, history: History, received: &[Timestamp]) -> Self::Cut;
+
+    /// Per data center (by index), up to which timestamp it has this data center's updates of this partition durably, where the protocol carries them
+    /// itself; `None` where links do. `own` is what stands for this data center.
+    fn replicated(&self, _own: Timestamp) -> Option<Vec<Timestamp>> {
+        None
+    }
 
     /// Numbers for `status` and metrics: (name, value).
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)>;
@@ -235,6 +260,24 @@ pub enum Effect<P: Protocol> {
         /// When it may leave.
         departure: Departure,
     },
+    /// Send to another server of this partition, or to itself.
+    SendMember {
+        /// The server.
+        to: ServerId,
+        /// The message.
+        message: P::Message,
+        /// When it may leave.
+        departure: Departure,
+    },
+    /// Append an entry to the protocol's own log ([`Store::append_entry`]).
+    Entry {
+        /// Its index; entries from here on that were there are void.
+        index: u64,
+        /// Its bytes.
+        entry: Vec<u8>,
+    },
+    /// Forget the entries of the protocol's own log up to this index.
+    Compact(u64),
     /// Append to the store and the log. An update whose origin is this data center is also sent to every other.
     Write(Update<P::Meta>),
     /// Remember these bytes over a restart, in the place of what was persisted before.
@@ -282,6 +325,21 @@ impl<P: Protocol> Effects<P> {
     /// As [`Effects::send`], once everything appended so far is on disk: for statements that must stay true over a crash.
     pub fn send_flushed(&mut self, to: PartitionId, message: P::Message) {
         self.list.push(Effect::Send { to, message, departure: Departure::Flushed });
+    }
+
+    /// Sends `message` to `to`, a server of this partition, in this data center or another.
+    pub fn send_member(&mut self, to: ServerId, message: P::Message, departure: Departure) {
+        self.list.push(Effect::SendMember { to, message, departure });
+    }
+
+    /// Appends entry `index` to the protocol's own log; entries from there on that were there are void.
+    pub fn entry(&mut self, index: u64, entry: Vec<u8>) {
+        self.list.push(Effect::Entry { index, entry });
+    }
+
+    /// Forgets the entries of the protocol's own log up to `through`.
+    pub fn compact(&mut self, through: u64) {
+        self.list.push(Effect::Compact(through));
     }
 
     /// Stores `update`.

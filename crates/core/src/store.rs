@@ -31,6 +31,8 @@ pub struct Recovered {
     pub state: Option<Vec<u8>>,
     /// Per data center (by index), the highest timestamp of an update of that origin that is in the store.
     pub newest: Vec<Timestamp>,
+    /// What was appended with [`Store::append_entry`] and not compacted, in order of the index.
+    pub entries: Vec<(u64, Vec<u8>)>,
     /// Number of updates replayed from the log.
     pub replayed: u64,
     /// What was repaired, for the log: for example a torn tail that was cut off.
@@ -141,6 +143,19 @@ pub trait Store<M>: Send {
 
     /// Appends a protocol state; the last one is found again by a restart.
     fn append_state(&mut self, state: &[u8]) -> std::io::Result<Position>;
+
+    /// Appends entry `index` of a log that the protocol keeps (Raft's). What was appended at `index` or after it is void. A restart finds what
+    /// was appended and neither made void nor compacted.
+    ///
+    /// # Errors
+    /// The disk's. Nothing may be appended after an error.
+    fn append_entry(&mut self, index: u64, entry: &[u8]) -> std::io::Result<Position>;
+
+    /// Entries of the protocol's log up to `through` are not needed any more.
+    ///
+    /// # Errors
+    /// As [`Store::append_entry`].
+    fn compact_entries(&mut self, through: u64) -> std::io::Result<Position>;
 
     /// The greatest version of `key` in last-writer-wins order that `accept` accepts. Paper: "obtain the latest version d from
     /// the version chain of key k such that …".

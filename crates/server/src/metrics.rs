@@ -437,7 +437,7 @@ mod tests {
         };
         let status = Status {
             protocol: "eventual",
-            server: ServerId { dc: DcId(0), partition: PartitionId(0) },
+            server: ServerId::new(DcId(0), PartitionId(0)),
             clock: Timestamp::new(10_250, 1),
             links: vec![link],
             stable: vec![Timestamp::ZERO, Timestamp::new(9_400, 0)],

@@ -179,7 +179,7 @@ impl World<'_> {
     fn ask(&mut self, client: usize, action: &Action) {
         let first = action.keys().first().copied().unwrap_or(0);
         let dc = self.clients[client].dc;
-        let server = self.index(ServerId { dc, partition: self.plan.partition(first) });
+        let server = self.index(ServerId::new(dc, self.plan.partition(first)));
         if self.servers[server].node.is_none() {
             let since_us = *self.clients[client].trying_since_us.get_or_insert(self.now_us);
             if self.now_us - since_us > self.plan.client_timeout_us {

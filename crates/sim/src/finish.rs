@@ -78,7 +78,7 @@ impl World<'_> {
     /// The acknowledged writes that went with a server's power.
     fn lost(&self, history: &History) -> Vec<rheostat_checkers::EventId> {
         let lost = |at: DcId, key: KeyId, version: VersionId| {
-            let server = self.index(rheostat_core::ids::ServerId { dc: at, partition: self.plan.partition(key.index()) });
+            let server = self.index(rheostat_core::ids::ServerId::new(at, self.plan.partition(key.index())));
             self.servers[server].lost.iter().any(|(after, upto)| *after < version.written && version.written <= *upto)
         };
         let is_lost = |event: &rheostat_checkers::Event| match event.outcome {

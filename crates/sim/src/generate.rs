@@ -269,7 +269,7 @@ fn action(plan: &Plan, kind: Kind, key: KeyIndex, clients: u64, random: &mut Ran
 
 fn server(plan: &Plan, random: &mut Random) -> ServerId {
     let (dc, partition) = (random.below(plan.data_centers.into()) as u8, random.below(plan.partitions.into()) as u16);
-    ServerId { dc: DcId(dc), partition: PartitionId(partition) }
+    ServerId::new(DcId(dc), PartitionId(partition))
 }
 
 /// Two different data centers.
@@ -349,7 +349,7 @@ fn trouble(plan: &mut Plan, kind: Trouble, horizon_us: u64, random: &mut Random)
         Trouble::SlowReplication => {
             let (from, to) = two_data_centers(plan, random);
             let partition = server(plan, random).partition;
-            let at = |dc| ServerId { dc, partition };
+            let at = |dc| ServerId::new(dc, partition);
             let kind = FaultKind::SlowLink { from: at(from), to: at(to), extra_us: random.between(20_000, 800_000) };
             let until_us = from_us + spread(random, 200_000, 2 * horizon_us);
             plan.faults.push(Fault { from_us: if random.chance(1, 2) { 0 } else { from_us }, until_us, kind });
@@ -369,7 +369,7 @@ fn trouble(plan: &mut Plan, kind: Trouble, horizon_us: u64, random: &mut Random)
                 false => {
                     let (here, there) = two_data_centers(plan, random);
                     let partition = server(plan, random).partition;
-                    (ServerId { dc: here, partition }, ServerId { dc: there, partition })
+                    (ServerId::new(here, partition), ServerId::new(there, partition))
                 }
             };
             plan.faults.push(fault(0, FaultKind::Break { a, b }));

@@ -103,7 +103,7 @@ impl World<'_> {
             return;
         }
         for partition in 0..self.plan.partitions {
-            let at = |dc| self.index(rheostat_core::ids::ServerId { dc, partition: rheostat_core::ids::PartitionId(partition) });
+            let at = |dc| self.index(rheostat_core::ids::ServerId::new(dc, rheostat_core::ids::PartitionId(partition)));
             let (a, b) = (at(from), at(to));
             if begins {
                 self.break_connection(a, b);

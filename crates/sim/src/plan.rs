@@ -274,7 +274,7 @@ impl Plan {
     /// Every server, by data center, then partition.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> + use<> {
         let partitions = self.partitions;
-        (0..self.data_centers).flat_map(move |dc| (0..partitions).map(move |partition| ServerId { dc: DcId(dc), partition: PartitionId(partition) }))
+        (0..self.data_centers).flat_map(move |dc| (0..partitions).map(move |partition| ServerId::new(DcId(dc), PartitionId(partition))))
     }
 
     /// Steps of all clients.

@@ -206,7 +206,12 @@ impl<'l> Words<'l> {
         let word = self.next("a server")?;
         let bad = || format!("`{word}` is not a server such as p0@1");
         let (partition, dc) = word.strip_prefix('p').and_then(|rest| rest.split_once('@')).ok_or_else(bad)?;
-        Ok(ServerId { dc: DcId(parse_number(dc, "a data center")?), partition: PartitionId(parse_number(partition, "a partition")?) })
+        let (partition, replica) = partition.split_once('.').unwrap_or((partition, "0"));
+        Ok(ServerId {
+            dc: DcId(parse_number(dc, "a data center")?),
+            partition: PartitionId(parse_number(partition, "a partition")?),
+            replica: parse_number(replica, "a replica")?,
+        })
     }
 
     fn level(&mut self) -> Parsed<Level> {

@@ -358,7 +358,7 @@ impl<'p> World<'p> {
 }
 
 fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> ReplicaConfig {
-    let place = Place { server: id, data_centers: plan.data_centers, partitions: plan.partitions };
+    let place = Place { server: id, data_centers: plan.data_centers, partitions: plan.partitions, replicas: 1 };
     ReplicaConfig {
         durability: plan.durability,
         max_ahead_ms: plan.max_ahead_ms,

@@ -7,6 +7,7 @@
 mod chains;
 pub mod conformance;
 mod disk;
+mod entries;
 mod index;
 mod memory;
 mod own;

@@ -1,6 +1,7 @@
 //! The store in memory, and the disk that the simulator gives it.
 
 use crate::chains::{Chains, Collected, Held};
+use crate::entries::Entries;
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use rheostat_clock::{DcId, Timestamp};
@@ -39,6 +40,10 @@ enum Record<M> {
         key: Key,
         upto: VersionId,
     },
+    /// An entry of the protocol's log.
+    Entry(u64, Vec<u8>),
+    /// The protocol's log is not needed up to here.
+    Compact(u64),
 }
 
 /// A log of records, and the image of the chains that a checkpoint left.
@@ -59,6 +64,7 @@ struct SimulatedDisk<M> {
 struct Checkpoint<M> {
     chains: Chains<M>,
     state: Option<Vec<u8>>,
+    entries: Entries<Vec<u8>>,
     newest: Vec<Timestamp>,
     newest_own: Timestamp,
     position: Position,
@@ -88,7 +94,14 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
 
     /// An empty store on an empty simulated disk.
     pub fn with_simulated_disk() -> MemoryStore<M> {
-        let base = Checkpoint { chains: Chains::new(false), state: None, newest: Vec::new(), newest_own: Timestamp::ZERO, position: Position(0) };
+        let base = Checkpoint {
+            chains: Chains::new(false),
+            state: None,
+            entries: Entries::default(),
+            newest: Vec::new(),
+            newest_own: Timestamp::ZERO,
+            position: Position(0),
+        };
         let disk =
             SimulatedDisk { base, records: VecDeque::new(), trims: VecDeque::new(), written: Position(0), durable: Position(0), flushing: false };
         MemoryStore { disk: Some(disk), ..MemoryStore::new() }
@@ -147,6 +160,7 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
         store.released = self.base.newest_own;
         store.own.raise(self.base.newest_own);
         let mut recovered = Recovered { state: self.base.state.clone(), newest: self.base.newest.clone(), ..Recovered::default() };
+        let mut entries = self.base.entries.clone();
         let kept: VecDeque<_> = self.records.iter().take_while(|(end, _)| *end <= upto).cloned().collect();
         for (end, record) in &kept {
             match record {
@@ -162,8 +176,11 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
                 Record::Forget { key, upto } => {
                     store.chains.trim(key, *upto);
                 }
+                Record::Entry(index, entry) => entries.append(*index, entry.clone()),
+                Record::Compact(through) => entries.compact(*through),
             }
         }
+        recovered.entries = entries.into_list();
         let end = kept.back().map_or(self.base.position, |(end, _)| *end);
         store.end = end;
         // What a restart reads it also has flushed before it speaks of it.
@@ -193,6 +210,8 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
                 Record::Forget { key, upto } => {
                     self.base.chains.trim(&key, upto);
                 }
+                Record::Entry(index, entry) => self.base.entries.append(index, entry),
+                Record::Compact(through) => self.base.entries.compact(through),
             }
             self.base.position = end;
         }
@@ -232,6 +251,14 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
 
     fn append_state(&mut self, state: &[u8]) -> std::io::Result<Position> {
         Ok(self.log(|| Record::State(state.to_vec())))
+    }
+
+    fn append_entry(&mut self, index: u64, entry: &[u8]) -> std::io::Result<Position> {
+        Ok(self.log(|| Record::Entry(index, entry.to_vec())))
+    }
+
+    fn compact_entries(&mut self, through: u64) -> std::io::Result<Position> {
+        Ok(self.log(|| Record::Compact(through)))
     }
 
     #[inline]

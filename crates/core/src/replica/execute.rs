@@ -243,8 +243,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    fn replication_progress(&self) -> Vec<Timestamp> {
-        self.peers.acknowledged(self.clock.last())
+    pub(super) fn replication_progress(&self) -> Vec<Timestamp> {
+        let own = self.clock.last();
+        self.protocol.replicated(own).unwrap_or_else(|| self.peers.acknowledged(own))
     }
 
     fn replicated_enough(&self, upto: Timestamp, data_centers: u8) -> bool {

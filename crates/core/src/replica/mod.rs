@@ -19,7 +19,7 @@ mod serve;
 use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use crate::operation::{Failure, Operation, Outcome};
 use crate::planted::Planted;
-use crate::protocol::{Effect, Effects, Protocol, Start};
+use crate::protocol::{Effect, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
@@ -323,8 +323,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let own = received[config.place.dc().index()];
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own.max(saved.clock_ceiling) };
-        let peers = Peers::new(&config.place, &received);
-        let start = Start { received, state: saved.protocol.clone() };
+        let peers = Peers::new(&config.place, &received, P::SPAN == Span::Server);
+        let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
             clock_ceiling: saved.clock_ceiling,

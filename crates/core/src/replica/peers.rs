@@ -16,8 +16,10 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub(super) fn new(place: &Place, received: &[Timestamp]) -> Peers {
-        let link = |(index, at): (usize, &Timestamp)| (index != place.dc().index()).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
+    /// `linked`: whether links carry the updates.
+    pub(super) fn new(place: &Place, received: &[Timestamp], linked: bool) -> Peers {
+        let link =
+            |(index, at): (usize, &Timestamp)| (linked && index != place.dc().index()).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
         Peers { links: received.iter().enumerate().map(link).collect(), released: Timestamp::ZERO }
     }
 
@@ -66,7 +68,7 @@ impl Peers {
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     fn peer(&self, dc: DcId) -> ServerId {
-        ServerId { dc, partition: self.config.place.server.partition }
+        ServerId::new(dc, self.config.place.server.partition)
     }
 
     /// Takes in a link frame from data center `from`.
@@ -222,7 +224,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Lets the log forget what every peer has on disk.
     pub(super) fn release_log(&mut self) {
         let own = self.clock.last();
-        let upto = self.peers.acknowledged(own).into_iter().min().unwrap_or(own);
+        let upto = self.replication_progress().into_iter().min().unwrap_or(own);
         if upto > self.peers.released {
             self.peers.released = upto;
             self.store.release(upto);

@@ -3,7 +3,7 @@
 use super::{CLOCK_RESERVATION_MS, Done, Execution, Outbox, PartitionServer, Replica, Saved, Status};
 use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Operation, Outcome};
-use crate::protocol::{Departure, Effect, Protocol, Step};
+use crate::protocol::{Departure, Effect, Protocol, Span, Step};
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
 use crate::wire::{Wire, WireError};
@@ -62,7 +62,23 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             match effect {
                 Effect::Reply { op: answered, reply } if answered == op => *wanted = Some(reply),
                 Effect::Reply { op: answered, reply } => replies.push((answered, reply)),
-                Effect::Send { to, message, departure } => self.send(ServerId { dc: self.config.place.dc(), partition: to }, message, departure, out),
+                Effect::Send { to, message, departure } => {
+                    let here = self.config.place.server;
+                    self.send(ServerId { partition: to, ..here }, message, departure, out);
+                }
+                Effect::SendMember { to, message, departure } => self.send(to, message, departure, out),
+                Effect::Entry { index, entry } => {
+                    if let Err(error) = self.store.append_entry(index, &entry) {
+                        self.fail(&error);
+                        break;
+                    }
+                }
+                Effect::Compact(through) => {
+                    if let Err(error) = self.store.compact_entries(through) {
+                        self.fail(&error);
+                        break;
+                    }
+                }
                 Effect::Write(update) => {
                     let own = update.id.origin == self.config.place.dc();
                     self.counters.updates_written += u64::from(own);
@@ -164,7 +180,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     fn on_protocol_message(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
+        let here = self.config.place.server;
         match P::Message::from_bytes(frame) {
+            Ok(message) if from.partition == here.partition && from != here => {
+                self.step(now, out, |protocol, step| protocol.on_member_message(step, from, message));
+                self.check_replication(out);
+            }
             Ok(message) => self.step(now, out, |protocol, step| protocol.on_message(step, from.partition, message)),
             Err(_) => self.counters.frames_refused += 1,
         }
@@ -207,7 +228,12 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
         let place = self.config.place;
-        if from.dc != place.dc() && from.partition == place.server.partition {
+        let known = from.dc.0 < place.data_centers && from.partition.0 < place.partitions && from.replica < place.replicas;
+        if P::SPAN != Span::Server && known && (from.dc == place.dc() || from.partition == place.server.partition) {
+            self.on_protocol_message(now, from, frame, out);
+        } else if P::SPAN != Span::Server {
+            self.counters.frames_refused += 1;
+        } else if from.dc != place.dc() && from.partition == place.server.partition {
             self.on_link_frame(now, from.dc, frame, out);
             self.pump_links(now, out);
         } else if from.dc == place.dc() && from.partition.0 < place.partitions {

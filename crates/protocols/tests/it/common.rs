@@ -44,7 +44,7 @@ pub struct Desk {
 pub const START_MS: u64 = 1_700_000_000_000;
 
 pub fn server(dc: u8, partition: u16) -> ServerId {
-    ServerId { dc: DcId(dc), partition: PartitionId(partition) }
+    ServerId::new(DcId(dc), PartitionId(partition))
 }
 
 /// A key of `partition`.
@@ -58,7 +58,7 @@ impl Desk {
             Desk { partitions, replicas: BTreeMap::new(), under_way: Vec::new(), now_us: 1_000_000, skew_ms: BTreeMap::new(), done: BTreeMap::new() };
         for dc in 0..data_centers {
             for partition in 0..partitions {
-                let place = Place { server: server(dc, partition), data_centers, partitions };
+                let place = Place { server: server(dc, partition), data_centers, partitions, replicas: 1 };
                 let mut config = ReplicaConfig::new(place, KeyspaceId(0));
                 config.durability = Durability::Memory;
                 config.planted = Planted::NONE;

@@ -145,7 +145,7 @@ fn a_stream_from_the_future_stands_still_until_the_clocks_agree_again() {
 
 #[test]
 fn operations_that_wait_are_bounded() {
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     (config.durability, config.max_waiting) = (Durability::Memory, 1);
     let mut replica = Replica::<Causal, _>::new(config, &CausalOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
@@ -166,7 +166,7 @@ fn operations_that_wait_are_bounded() {
 
 #[test]
 fn a_session_of_another_protocol_is_refused() {
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Memory;
     let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
@@ -180,7 +180,7 @@ fn a_session_of_another_protocol_is_refused() {
 
 #[test]
 fn under_always_nothing_is_said_before_the_disk_has_it() {
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Always;
     let store = MemoryStore::with_simulated_disk();
@@ -212,7 +212,7 @@ fn batch_has_updates(frame: &[u8]) -> bool {
 
 #[test]
 fn a_failed_flush_stops_the_partition_and_says_so() {
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Always;
     let store = MemoryStore::with_simulated_disk();

@@ -124,7 +124,7 @@ async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>
 
 fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, frame: Frame<'_>) {
     match frame {
-        Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, ServerId { dc: peer.dc, partition: from }, to, bytes),
+        Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, ServerId::new(peer.dc, from), to, bytes),
         Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
         Frame::Request { request, keyspace, partition, session, operation } => {
             let session = shared.keyspaces.get(usize::from(keyspace.0)).and_then(|info| info.decode_session(session).ok());

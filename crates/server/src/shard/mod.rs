@@ -273,7 +273,7 @@ impl Shard {
         for (to, frame) in self.outbox.frames.drain(..) {
             let at = usize::from(keyspace.0) * usize::from(self.shared.topology.partitions) + usize::from(to.partition.0);
             match self.lookup.get(at).copied().flatten().filter(|_| to.dc == here) {
-                Some(local) => self.local.push_back((local, ServerId { dc: here, partition }, frame)),
+                Some(local) => self.local.push_back((local, ServerId::new(here, partition), frame)),
                 None => self.leaving.push((keyspace, partition, to, frame)),
             }
         }

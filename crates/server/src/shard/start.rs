@@ -121,8 +121,12 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher, partitions: &[Part
 fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, partition: PartitionId) -> Result<Slot, String> {
     let topology = &shared.topology;
     let limits = &shared.config.limits;
-    let place =
-        Place { server: ServerId { dc: topology.here, partition }, data_centers: topology.data_centers.len() as u8, partitions: topology.partitions };
+    let place = Place {
+        server: ServerId::new(topology.here, partition),
+        data_centers: topology.data_centers.len() as u8,
+        partitions: topology.partitions,
+        replicas: 1,
+    };
     let info = &shared.keyspaces[usize::from(id.0)];
     let replica = ReplicaConfig {
         durability: info.durability,

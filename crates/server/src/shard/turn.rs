@@ -194,7 +194,7 @@ impl Shard {
         }
         let sent = match self.shared.local_shard(to.partition).filter(|_| to.dc == topology.here) {
             Some(shard) => {
-                let from = ServerId { dc: topology.here, partition: from };
+                let from = ServerId::new(topology.here, from);
                 shard.send(Message::Frame(Frame { keyspace, from, to: to.partition, frame })).is_ok()
             }
             None => match self.shared.peer(topology.owner(to.dc, to.partition)) {

@@ -405,3 +405,28 @@ pub(super) fn restart_after_collection<D: Driver>(mut driver: D) {
     assert_eq!(chain_ids(&mut store, "stays")[0], id(20, 0));
     assert_eq!(store.stats().keys, 1);
 }
+
+pub(super) fn entries<D: Driver>(mut driver: D) {
+    let mut store = driver.create();
+    for index in 1..=60u64 {
+        store.append_entry(index, &[index as u8]).expect("appends");
+        append(&mut store, &put(id(index, 0), &["k"]), true);
+        if index == 30 {
+            // Most of what is before is compacted, and a checkpoint may pass over what is not.
+            store.compact_entries(20).expect("compacts");
+            store.release(id(30, 0).written);
+            flush(&mut store);
+            (0..50).for_each(|_| store.maintain().expect("maintains"));
+        }
+    }
+    store.append_entry(50, b"new").expect("appends");
+    store.append_entry(51, b"").expect("appends");
+    flush(&mut store);
+    (0..50).for_each(|_| store.maintain().expect("maintains"));
+    let Some((mut store, recovered)) = driver.restart(store) else { return };
+    let mut expected: Vec<(u64, Vec<u8>)> = (21..50).map(|index| (index, vec![index as u8])).collect();
+    expected.extend([(50, b"new".to_vec()), (51, Vec::new())]);
+    assert_eq!(recovered.entries, expected, "a restart finds the entries that are neither void nor compacted");
+    store.compact_entries(51).expect("compacts");
+    store.append_entry(70, b"after a gap").expect("appends");
+}

@@ -48,6 +48,7 @@ pub fn run<D: Driver>(make: impl Fn() -> D) {
     checks::flushes(make().create());
     checks::restart(make());
     checks::restart_after_collection(make());
+    checks::entries(make());
     for seed in 0..48 {
         model::check(make(), &model::random_operations(seed, 160));
     }

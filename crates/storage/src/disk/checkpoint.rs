@@ -63,7 +63,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     fn checkpoint_is_due(&self) -> bool {
         self.log.end() - self.checkpoint.position >= self.options.checkpoint_bytes
             || (self.chains.bytes() > self.options.memory_bytes && self.chains.dirty() as u64 > self.chains.keys() / DIRTY_SHARE)
-            || (self.released > self.checkpoint.released && self.log.can_drop_oldest(self.checkpoint.position, self.released))
+            || (self.released > self.checkpoint.released && self.log.can_drop_oldest(self.needed_from(self.checkpoint.position), self.released))
     }
 
     /// Does a bounded part of what a checkpoint needs; waits for the writing thread if `wait`.
@@ -139,9 +139,14 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         }
     }
 
+    /// The position from which on the log is needed after a checkpoint at `checkpoint`: by the protocol's own log, perhaps before it.
+    fn needed_from(&self, checkpoint: u64) -> u64 {
+        self.entries.oldest().map_or(checkpoint, |position| checkpoint.min(*position))
+    }
+
     /// Deletes the oldest segment, if a checkpoint and all peers are past it; says whether it did.
     fn drop_segment(&mut self) -> io::Result<bool> {
-        let may = self.log.can_drop_oldest(self.checkpoint.position, self.checkpoint.released);
+        let may = self.log.can_drop_oldest(self.needed_from(self.checkpoint.position), self.checkpoint.released);
         if may {
             self.log.drop_oldest()?;
         }

@@ -29,11 +29,15 @@ pub(crate) enum Kind {
     Forget = 0x64,
     /// Everything below a position had been flushed when this was written.
     Flushed = 0x65,
+    /// An entry of the protocol's log: its index, then its bytes.
+    Entry = 0x66,
+    /// The protocol's log is not needed up to an index.
+    Compact = 0x67,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        [Kind::Remote, Kind::Own, Kind::State, Kind::Forget, Kind::Flushed].into_iter().find(|kind| *kind as u8 == byte)
+        [Kind::Remote, Kind::Own, Kind::State, Kind::Forget, Kind::Flushed, Kind::Entry, Kind::Compact].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -20,12 +20,13 @@ mod recovery;
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
 
 use crate::chains::{Chains, Collected, Held, collectable};
+use crate::entries::Entries;
 use crate::index::{PageBuilder, Place};
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use checkpoint::Running;
 use engine::Engine;
-use format::{Kind, MAX_PAYLOAD};
+use format::{Kind, MAX_PAYLOAD, RECORD_HEADER};
 use log::Log;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats};
@@ -58,6 +59,8 @@ pub struct DiskStore<M> {
     released: Timestamp,
     newest: Vec<Timestamp>,
     state: Option<Vec<u8>>,
+    /// The positions before the records of the protocol's own log.
+    entries: Entries<u64>,
     /// Keys that the engine holds, or will when it confirms.
     engine_keys: u64,
     checkpoint: engine::Checkpoint,
@@ -129,6 +132,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             }
         }
         let mut newest_own = Timestamp::ZERO;
+        let (mut entries, mut positions) = (Entries::default(), Entries::default());
         let mut notes = Vec::new();
         let replay = |found: recovery::Found<'_>| -> Result<Option<Timestamp>, String> {
             let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
@@ -179,12 +183,26 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                     chains.trim(&key, upto);
                     Ok(None)
                 }
+                Kind::Entry => {
+                    let mut payload = Reader::new(found.payload);
+                    let index = u64::decode(&mut payload).map_err(wrong)?;
+                    entries.append(index, payload.rest().to_vec());
+                    positions.append(index, found.end.saturating_sub((RECORD_HEADER + found.payload.len()) as u64));
+                    Ok(None)
+                }
+                Kind::Compact => {
+                    let through = u64::from_bytes(found.payload).map_err(wrong)?;
+                    entries.compact(through);
+                    positions.compact(through);
+                    Ok(None)
+                }
                 Kind::Remote | Kind::State | Kind::Forget | Kind::Flushed => Ok(None),
             }
         };
         let mut log = recovery::open_log(&log_directory, &options, number, checkpoint.position, &mut notes, replay)?;
         log.failure = failure;
         recovered.notes = notes;
+        recovered.entries = entries.into_list();
         let store = DiskStore {
             chains,
             log,
@@ -195,6 +213,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             released: checkpoint.released,
             newest: recovered.newest.clone(),
             state: recovered.state.clone(),
+            entries: positions,
             engine_keys,
             checkpoint,
             running: None,
@@ -350,6 +369,25 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     fn append_state(&mut self, state: &[u8]) -> io::Result<Position> {
         self.log.append(Kind::State, |out| out.extend_from_slice(state))?;
         self.state = Some(state.to_vec());
+        Ok(self.end())
+    }
+
+    fn append_entry(&mut self, index: u64, entry: &[u8]) -> io::Result<Position> {
+        if entry.len() > MAX_PAYLOAD / 2 {
+            let message = format!("an entry of {} bytes: the log takes at most {}", entry.len(), MAX_PAYLOAD / 2);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let start = self.log.append(Kind::Entry, |out| {
+            index.encode(out);
+            out.extend_from_slice(entry);
+        })?;
+        self.entries.append(index, start);
+        Ok(self.end())
+    }
+
+    fn compact_entries(&mut self, through: u64) -> io::Result<Position> {
+        self.log.append(Kind::Compact, |out| through.encode(out))?;
+        self.entries.compact(through);
         Ok(self.end())
     }
 
