@@ -68,6 +68,20 @@ impl Promises {
         Promises { causal: false, snapshot: false, sessions: false, convergence: true, durability: true }
     }
 
+    /// The checkers that hold them, in the order of checking.
+    pub fn list(&self) -> Vec<Promise> {
+        let asked = |promise: &Promise| match promise {
+            Promise::WellFormed => false,
+            Promise::Written => true,
+            Promise::Causal => self.causal,
+            Promise::Snapshot => self.snapshot,
+            Promise::ReadYourWrites | Promise::MonotonicReads | Promise::MonotonicWrites | Promise::WritesFollowReads => self.sessions,
+            Promise::Convergence => self.convergence,
+            Promise::Durability => self.durability,
+        };
+        Promise::ALL.into_iter().filter(asked).collect()
+    }
+
     /// These promises without those about the final state, for a history that was recorded without final reads.
     pub const fn before_the_end(self) -> Promises {
         Promises { convergence: false, durability: false, ..self }

@@ -56,8 +56,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Simulate clusters in virtual time, under faults, and check every promise
     Sim(sim::Arguments),
-    /// List the protocols that a keyspace can run
-    Protocols,
+    /// Compare the protocols that a keyspace can run: promises, waits, bytes, lines of code
+    Protocols(protocols::Arguments),
     /// Print a configuration with every key, its default and what it does
     Config,
 }
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         Command::Kv(arguments) => block_on(kv::run(arguments)),
         Command::Bench(arguments) => block_on(bench::run(arguments)),
         Command::Sim(arguments) => sim::run(arguments),
-        Command::Protocols => protocols::run(),
+        Command::Protocols(arguments) => protocols::run(&arguments),
         Command::Config => config::run(),
     });
     match done {

@@ -2,16 +2,20 @@
 
 use crate::Failure;
 use crate::output;
-use crate::table::Table;
-use rheostat_protocols::registry;
+use rheostat_sim::comparison;
 use std::process::ExitCode;
 
-/// Prints the list of protocols.
-pub fn run() -> Result<ExitCode, Failure> {
-    let mut table = Table::new(["protocol", "level", "promise"]);
-    for protocol in registry::list() {
-        table.row([protocol.name, protocol.level.name(), protocol.summary]);
-    }
-    output::text(&table.text(0));
+/// Options of `rheostat protocols`.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Print the page docs/protocols.md
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Prints all protocols side by side.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let rows = comparison::rows()?;
+    output::text(&if arguments.markdown { comparison::markdown(&rows) } else { comparison::text(&rows) });
     Ok(ExitCode::SUCCESS)
 }

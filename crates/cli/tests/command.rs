@@ -87,7 +87,8 @@ fn help_teaches() {
 
 #[test]
 fn lists_are_printed() {
-    prints(&["protocols"], &["causal", "eventual"]);
+    prints(&["protocols"], &["causal", "eventual", "a read waits for", "lines of code"]);
+    prints(&["protocols", "--markdown"], &["# Protocols", "| `causal` |", "| `eventual` |"]);
     prints(&["config"], &["cluster = ", "[limits]", "max_connections = 10000"]);
 }
 

@@ -117,6 +117,20 @@ pub enum Span {
     Everywhere,
 }
 
+/// What a protocol says of itself where nothing can compute it: one cell each of the comparison in `docs/protocols.md`. Short, and
+/// without the protocol's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Card {
+    /// How many rounds a GET, a PUT and a read-only transaction take, and between whom.
+    pub rounds: &'static str,
+    /// What a read waits for at [`Protocol::LEVEL`]; `nothing` if it never waits.
+    pub reads_wait: &'static str,
+    /// What a write waits for, durability aside; `nothing` if it never waits.
+    pub writes_wait: &'static str,
+    /// What still works when a data center is cut off from the others, what stands still, and what happens afterwards.
+    pub cut_off: &'static str,
+}
+
 /// A protocol, seen from the server: the state of one partition server, and its handlers.
 pub trait Protocol: Sized + Send + 'static {
     /// The one spelling of its name: folder, registry, configuration, command line, metric, scenario.
@@ -128,6 +142,8 @@ pub trait Protocol: Sized + Send + 'static {
     /// Which servers keep the same data together. Unless it is [`Span::Server`], a partition can have several replicas in a data center, there are no links, and
     /// the partition's other servers are spoken to with [`Effects::send_member`].
     const SPAN: Span = Span::Server;
+    /// What else it says of itself.
+    const CARD: Card;
     /// The bugs that can be planted in it.
     const PLANTED: &'static [&'static str];
 

@@ -1,7 +1,7 @@
 //! The one list of protocols. A protocol is added by its folder and one line here.
 
 use rheostat_core::operation::Level;
-use rheostat_core::protocol::Protocol;
+use rheostat_core::protocol::{Card, Protocol};
 
 /// What is done with a protocol chosen by name.
 pub trait Visitor {
@@ -23,8 +23,35 @@ pub struct ProtocolInfo {
     pub level: Level,
     /// The level at which it serves what asks for one, if it can.
     pub serves: fn(Level) -> Option<Level>,
+    /// What it says of itself.
+    pub card: Card,
+    /// How long its code is.
+    pub lines: Lines,
     /// The bugs that can be planted in it.
     pub planted: &'static [&'static str],
+}
+
+/// Lines of code, without comments, blank lines and tests, counted from the sources when this crate is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lines {
+    /// Of everything in the protocol's folder that is in none of the other files.
+    pub server: usize,
+    /// Of `client.rs`.
+    pub client: usize,
+    /// Of `message.rs`.
+    pub message: usize,
+}
+
+/// Per folder of a protocol, how long its code is.
+const LINES: &[(&str, Lines)] = include!(concat!(env!("OUT_DIR"), "/lines.rs"));
+
+/// The files that several protocols share, with their lines of code.
+pub const SHARED: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/shared.rs"));
+
+/// The lines of the protocol in the folder `name`; none if there is no such folder.
+fn lines_of(name: &str) -> Lines {
+    let found = LINES.iter().find(|(folder, _)| *folder == name).map(|(_, lines)| *lines);
+    found.unwrap_or(Lines { server: 0, client: 0, message: 0 })
 }
 
 macro_rules! protocols {
@@ -44,6 +71,8 @@ macro_rules! protocols {
                 summary: <$protocol>::SUMMARY,
                 level: <$protocol>::LEVEL,
                 serves: <$protocol as Protocol>::serves,
+                card: <$protocol>::CARD,
+                lines: lines_of(<$protocol>::NAME),
                 planted: <$protocol>::PLANTED,
             }),*]
         }
@@ -86,6 +115,16 @@ mod tests {
         for (index, name) in names.iter().enumerate() {
             assert!(!names[..index].contains(name), "{name} twice");
             assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_protocol_has_its_folder_and_its_words() {
+        for ProtocolInfo { name, card, lines, .. } in list() {
+            assert!(lines.server > 0 && lines.client > 0 && lines.message > 0, "{name}: no folder of this name, or a file is missing: {lines:?}");
+            for words in [card.rounds, card.reads_wait, card.writes_wait, card.cut_off] {
+                assert!(!words.is_empty() && !words.contains(['|', '\n']) && !words.ends_with('.'), "{name}: {words}");
+            }
         }
     }
 

@@ -191,11 +191,8 @@ impl World<'_> {
 
     /// Sends the history through the checkers of what the protocol promises.
     pub(crate) fn check(&mut self, history: &History) {
-        let promises = match self.level {
-            // What was read of a write that went with the power is in no later read.
-            Level::Causal if !self.plan.may_lose_acknowledged() => Promises::causal(),
-            _ => Promises::eventual(),
-        };
+        // What was read of a write that went with the power is in no later read.
+        let promises = if self.plan.may_lose_acknowledged() { Promises::eventual() } else { promises(self.level) };
         self.note_history(history);
         if let Err(violation) = check_all(history, &promises) {
             self.failure.get_or_insert_with(|| Failure {
@@ -249,6 +246,15 @@ impl World<'_> {
         if history.finals.iter().any(|read| read.observed.is_absent() && deleted.contains(&read.key)) {
             self.marks.see(marks::TOMBSTONE_COLLECTED);
         }
+    }
+}
+
+/// What a protocol whose reads achieve `level` promises, and is checked for.
+pub fn promises(level: Level) -> Promises {
+    match level {
+        Level::Eventual => Promises::eventual(),
+        Level::Session(_) | Level::Local => Promises { sessions: true, ..Promises::eventual() },
+        Level::Causal | Level::Strong => Promises::causal(),
     }
 }
 

@@ -10,7 +10,7 @@ use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampV
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -352,6 +352,12 @@ impl Protocol for Causal {
     const NAME: &'static str = "causal";
     const SUMMARY: &'static str = "causal+ consistency with non-blocking read-only transactions, whatever the clocks do (CausalSpartanX)";
     const LEVEL: Level = Level::Causal;
+    const CARD: Card = Card {
+        rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
+        reads_wait: "nothing at home; elsewhere, until the session's past has arrived",
+        writes_wait: "nothing at home; elsewhere, until the session's past has arrived",
+        cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden, and snapshots hold what had arrived",
+    };
     const PLANTED: &'static [&'static str] = PLANTED;
 
     type Options = CausalOptions;

@@ -7,7 +7,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use serde::Deserialize;
@@ -78,6 +78,12 @@ impl Protocol for Eventual {
     const NAME: &'static str = "eventual";
     const SUMMARY: &'static str = "every data center ends with the last writer's value; nothing else";
     const LEVEL: Level = Level::Eventual;
+    const CARD: Card = Card {
+        rounds: "GET and PUT one; a read of several keys one, and one between partitions",
+        reads_wait: "nothing",
+        writes_wait: "nothing",
+        cut_off: "it reads and writes on; afterwards the last writer wins",
+    };
     const PLANTED: &'static [&'static str] = &["last-arrival-wins-timestamp", "tombstone-collected-early"];
 
     type Options = EventualOptions;
