@@ -9,10 +9,11 @@
 //! That what a transaction returns agrees with itself is [`crate::snapshot`]'s question.
 
 use crate::history::{EventId, History};
-use crate::past::{CausalPast, Edge};
+use crate::past::{CausalPast, Edge, Memory};
 use crate::reads::{self, Missed};
 use crate::verdict::{Promise, Report, Violation};
 use crate::written::Index;
+use rheostat_core::operation::Level;
 
 /// Checks causal+ consistency of the reads of level causal.
 ///
@@ -20,15 +21,15 @@ use crate::written::Index;
 ///
 /// The first violation.
 pub fn check(history: &History) -> Result<Report, Violation> {
-    check_past(&CausalPast::of(&Index::of(history)?)?)
+    check_past(&CausalPast::of(&Index::of(history)?, Memory::Causal)?)
 }
 
 pub(crate) fn check_past(past: &CausalPast<'_, '_>) -> Result<Report, Violation> {
     let mut report = Report::new(Promise::Causal);
-    for event in past.order() {
+    for event in past.order().iter().filter(|event| past.index.history.event(**event).is_at(Level::Causal)) {
         check_timestamp(past, *event, &mut report)?;
     }
-    reads::compare_all(past, |event| past.before(event, past.table()), &mut report).map_err(|missed| describe(past, &missed))?;
+    reads::compare_all(past, Level::Causal, |event| past.before(event, past.table()), &mut report).map_err(|missed| describe(past, &missed))?;
     Ok(report)
 }
 

@@ -7,8 +7,8 @@
 //! The final state may be read in several rounds, before and after tombstones are collected: each must hold.
 
 use crate::convergence::{describe, require_finals};
-use crate::history::{History, KeyId, Outcome};
-use crate::past::{CausalPast, Edge, is_delete};
+use crate::history::{History, KeyId};
+use crate::past::{CausalPast, Edge, Memory, is_delete};
 use crate::verdict::{Promise, Report, Violation};
 use crate::written::{Index, Rank};
 
@@ -18,7 +18,7 @@ use crate::written::{Index, Rank};
 ///
 /// The first violation.
 pub fn check(history: &History) -> Result<Report, Violation> {
-    check_past(&CausalPast::of(&Index::of(history)?)?)
+    check_past(&CausalPast::of(&Index::of(history)?, Memory::Causal)?)
 }
 
 pub(crate) fn check_past(past: &CausalPast<'_, '_>) -> Result<Report, Violation> {
@@ -53,7 +53,7 @@ fn check_final(index: &Index<'_>, report: &mut Report) -> Result<(), Violation> 
     let history = index.history;
     let mut required: Vec<Rank> = vec![0; history.keys.len()];
     for (id, event) in history.numbered() {
-        if !matches!(event.outcome, Outcome::Written(_)) || history.lost_allowed.binary_search(&id).is_ok() {
+        if event.acknowledged().is_none() || history.lost_allowed.binary_search(&id).is_ok() {
             continue;
         }
         for item in event.items() {

@@ -1,7 +1,7 @@
 //! Recorded histories: what clients asked, and what they were told.
 
 use rheostat_clock::DcId;
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Guarantees, Level};
 use rheostat_core::version::VersionId;
 use std::fmt;
 
@@ -65,14 +65,55 @@ impl Observation {
     }
 }
 
+/// When a change writes, by what the key was before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// Always: it only says what was there before.
+    Always,
+    /// If the key has no value.
+    Absent,
+    /// If the key has a value.
+    Present,
+    /// If the key has this value.
+    Value(UniqueValue),
+    /// If this version is what a reader gets; `None`: if a reader gets none.
+    Version(Option<VersionId>),
+}
+
+impl Condition {
+    /// Whether it holds for a key that was `before`; `None` when that does not say.
+    pub fn holds(self, before: Observation) -> Option<bool> {
+        match self {
+            Condition::Always => Some(true),
+            Condition::Absent => Some(before.value.is_none()),
+            Condition::Present => Some(before.value.is_some()),
+            Condition::Value(value) => Some(before.value == Some(value)),
+            // A value without its version: the interface does not say which it was.
+            Condition::Version(_) if before.version.is_none() && before.value.is_some() => None,
+            Condition::Version(version) => Some(before.version == version),
+        }
+    }
+}
+
 /// What a session did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Wrote one version of each of these keys, together. A read-and-change operation is recorded as a get, if it said what
-    /// was there, and then a put.
+    /// Wrote one version of each of these keys, together. Where nobody promises that nothing comes between them, a read-and-change is
+    /// recorded as a get, if it said what was there, and then a put.
     Put {
         /// No key twice, at least one.
         items: Vec<WriteItem>,
+        /// The level asked for.
+        level: Level,
+    },
+    /// Looked at one key and wrote it if a condition held, with nothing between.
+    Change {
+        /// What to write.
+        item: WriteItem,
+        /// When.
+        condition: Condition,
+        /// The level asked for.
+        level: Level,
     },
     /// Read one key.
     Get {
@@ -108,6 +149,15 @@ pub enum Outcome {
     Written(Option<VersionId>),
     /// What was read, in the order of the keys.
     Read(Vec<Observation>),
+    /// The change was decided.
+    Changed {
+        /// Whether the condition held, and it was written.
+        applied: bool,
+        /// Of what was written, the version if the interface says so.
+        version: Option<VersionId>,
+        /// What was there before, if the interface says so.
+        before: Option<Observation>,
+    },
     /// The tokens were taken over.
     Adopted,
 }
@@ -160,8 +210,14 @@ pub struct FinalRead {
 /// e4 s3 dc1 510..510 adopt e3 -> ok
 /// e5 s3 dc1 520..600 get eventual y -> -
 /// e6 s3 dc1 610..700 get causal y -> failed
+/// e7 s3 dc1 710..800 put strong x=3 -> 8.0@1
+/// e8 s3 dc1 810..900 change strong absent x=4 -> unmet was 3@8.0@1
+/// e9 s3 dc1 910..990 change strong value:3 x=4 -> applied 9.0@1 was 3
 /// final dc0 900 x=1@5.0@0
 /// ```
+///
+/// A put's level is left out when it is `causal`. A change is `always`, `absent`, `present`, `value:` and a value, or `version:` and a version or `-`; it
+/// was `applied`, perhaps with the version it wrote, or `unmet`; then, behind `was`, what was there before, if that was told.
 ///
 /// A put's outcome is its version, or `ok` when the reply did not say. A read's is, per key, `value@version`; `-` stands
 /// for the value of a tombstone, `-` alone for an absent key, a value alone for one without a version. A version is
@@ -183,39 +239,65 @@ pub struct History {
 }
 
 impl Event {
-    /// The levels and keys that this event read, with what came back; empty for anything but a successful read.
+    /// The keys that this event read, with what came back; empty for what read nothing or did not succeed.
     pub fn observations(&self) -> impl Iterator<Item = (KeyId, Observation)> + '_ {
-        let keys: &[KeyId] = match &self.action {
-            Action::Get { key, .. } => std::slice::from_ref(key),
-            Action::ReadTransaction { keys, .. } => keys,
-            Action::Put { .. } | Action::Adopt { .. } => &[],
-        };
-        let observed: &[Observation] = match &self.outcome {
-            Outcome::Read(observed) => observed,
-            _ => &[],
+        let (keys, observed): (&[KeyId], &[Observation]) = match (&self.action, &self.outcome) {
+            (Action::Get { key, .. }, Outcome::Read(observed)) => (std::slice::from_ref(key), observed),
+            (Action::ReadTransaction { keys, .. }, Outcome::Read(observed)) => (keys, observed),
+            (Action::Change { item, .. }, Outcome::Changed { before, .. }) => (std::slice::from_ref(&item.key), before.as_slice()),
+            _ => (&[], &[]),
         };
         keys.iter().copied().zip(observed.iter().copied())
     }
 
-    /// What this event wrote or may have written; empty for anything but a put that was not refused.
+    /// What this event wrote or may have written.
     pub fn items(&self) -> &[WriteItem] {
         match (&self.action, &self.outcome) {
-            (_, Outcome::Failed) => &[],
-            (Action::Put { items }, _) => items,
+            (_, Outcome::Failed | Outcome::Changed { applied: false, .. }) => &[],
+            _ => self.attempted(),
+        }
+    }
+
+    /// What it was to write, done or not.
+    pub(crate) fn attempted(&self) -> &[WriteItem] {
+        match &self.action {
+            Action::Put { items, .. } => items,
+            Action::Change { item, .. } => std::slice::from_ref(item),
             _ => &[],
         }
     }
 
-    /// Whether this is a successful read of level causal.
-    pub fn is_causal_read(&self) -> bool {
-        let causal = matches!(self.action, Action::Get { level: Level::Causal, .. } | Action::ReadTransaction { level: Level::Causal, .. });
-        causal && matches!(self.outcome, Outcome::Read(_))
+    /// Whether it is known to have written, and under which version if that was told.
+    pub fn acknowledged(&self) -> Option<Option<VersionId>> {
+        match self.outcome {
+            Outcome::Written(version) | Outcome::Changed { applied: true, version, .. } => Some(version),
+            _ => None,
+        }
     }
 
-    /// Whether the session's causal past contains this event from here on. Not so for reads of level eventual, for what
-    /// failed, and for writes without a reply: a session that never heard of its write need not see it.
-    pub fn is_remembered(&self) -> bool {
-        self.is_causal_read() || matches!(self.outcome, Outcome::Written(_) | Outcome::Adopted)
+    /// The level asked for; `None` for an adoption.
+    pub fn level(&self) -> Option<Level> {
+        match self.action {
+            Action::Put { level, .. } | Action::Change { level, .. } | Action::Get { level, .. } | Action::ReadTransaction { level, .. } => {
+                Some(level)
+            }
+            Action::Adopt { .. } => None,
+        }
+    }
+
+    /// Whether it was asked at a level that is at least `level`.
+    pub(crate) fn is_at(&self, level: Level) -> bool {
+        self.level().is_some_and(|asked| asked.implies(level))
+    }
+
+    /// Whether it said what some key was: a successful read, or a change that told what was there before.
+    pub(crate) fn has_read(&self) -> bool {
+        matches!(self.outcome, Outcome::Read(_) | Outcome::Changed { before: Some(_), .. })
+    }
+
+    /// Whether this is a successful read of level causal or stronger.
+    pub fn is_causal_read(&self) -> bool {
+        self.has_read() && self.is_at(Level::Causal)
     }
 }
 
@@ -271,8 +353,12 @@ impl History {
         if event.completed_us.is_none() != (event.outcome == Outcome::Unknown) {
             return Err("only an unknown outcome has no time of completion".into());
         }
+        if event.level() == Some(Level::Session(Guarantees::NONE)) {
+            return Err("a set of no session guarantees is level eventual".into());
+        }
         let keys: Vec<KeyId> = match &event.action {
-            Action::Put { items } => items.iter().map(|item| item.key).collect(),
+            Action::Change { item, .. } => vec![item.key],
+            Action::Put { items, .. } => items.iter().map(|item| item.key).collect(),
             Action::Get { key, .. } => vec![*key],
             Action::ReadTransaction { keys, .. } => keys.clone(),
             Action::Adopt { from } => {
@@ -295,14 +381,25 @@ impl History {
                 return Err("a key occurs twice".into());
             }
         }
+        let written = |version: Option<VersionId>| {
+            self.validate_version(version)?;
+            match version {
+                Some(version) if version.origin != event.dc => Err(format!("a write at dc{} got a version of {}", event.dc.0, version.origin)),
+                _ => Ok(()),
+            }
+        };
         match (&event.action, &event.outcome) {
             (_, Outcome::Unknown | Outcome::Failed) => Ok(()),
-            (Action::Put { .. }, Outcome::Written(version)) => {
-                self.validate_version(*version)?;
-                match version {
-                    Some(version) if version.origin != event.dc => Err(format!("a write at dc{} got a version of {}", event.dc.0, version.origin)),
-                    _ => Ok(()),
+            (Action::Put { .. }, Outcome::Written(version)) => written(*version),
+            (Action::Change { condition, .. }, Outcome::Changed { applied, version, before }) => {
+                if !applied && (version.is_some() || *condition == Condition::Always) {
+                    return Err("it was not applied and has a version, or no condition".into());
                 }
+                if let Condition::Version(expected) = condition {
+                    self.validate_version(*expected)?;
+                }
+                before.iter().try_for_each(|before| self.validate_version(before.version))?;
+                written(*version)
             }
             (Action::Get { .. } | Action::ReadTransaction { .. }, Outcome::Read(observed)) => {
                 if observed.len() != keys.len() {

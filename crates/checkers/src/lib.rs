@@ -8,7 +8,7 @@
 //! | [`written`] | every value that is read was written, by one write, under one version | dissertation §2.3, Observation 8 |
 //! | [`causal`] | causal+ consistency of GET and ROTX with last-writer-wins | Definitions 8–14, Observation 7 |
 //! | [`snapshot`] | what one read-only transaction returns is causally consistent | Definitions 17 and 18 |
-//! | [`sessions`] | the four session guarantees, across keys | Definitions 4–7 |
+//! | [`sessions`] | the four session guarantees, for each operation that asks for them | Definitions 4–7 |
 //! | [`durability`] | no acknowledged write is lost, no deleted data comes back | |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
 //!
@@ -33,11 +33,11 @@ mod verdict;
 pub mod written;
 
 pub use builder::{HistoryBuilder, HistoryError};
-pub use history::{Action, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+pub use history::{Action, Condition, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 pub use text::TextError;
 pub use verdict::{Promise, Report, Violation};
 
-use past::CausalPast;
+use past::{CausalPast, Memory};
 use sessions::Guarantee;
 use std::fmt;
 use written::Index;
@@ -147,7 +147,7 @@ pub fn check_all(history: &History, promises: &Promises) -> Result<Summary, Viol
     let index = Index::of(history)?;
     let mut reports = vec![index.report()];
     if promises.causal || promises.snapshot || promises.sessions || promises.durability {
-        let past = CausalPast::of(&index)?;
+        let past = CausalPast::of(&index, Memory::Causal)?;
         if promises.causal {
             reports.push(causal::check_past(&past)?);
         }
@@ -155,7 +155,7 @@ pub fn check_all(history: &History, promises: &Promises) -> Result<Summary, Viol
             reports.push(snapshot::check_past(&past)?);
         }
         if promises.sessions {
-            reports.extend(sessions::check_past(&past)?);
+            reports.extend(sessions::check_all(&index, &past)?);
         }
         if promises.durability {
             reports.push(durability::check_past(&past)?);

@@ -1,13 +1,48 @@
 //! The causal past of every event: happens-before of Definition 8, with session tokens handed over.
 
-use crate::history::{Action, EventId, KeyId, Outcome};
+use crate::history::{Action, Event, EventId, KeyId, Outcome};
 use crate::verdict::{Promise, Violation};
 use crate::written::{Index, Known, Rank};
+use rheostat_core::operation::Level;
 use rheostat_core::version::VersionId;
 use std::collections::VecDeque;
 
 /// Above this many (events × keys) a history is refused: a table of its pasts would take more than a gigabyte.
 const MAX_CELLS: usize = 1 << 28;
+
+/// Which operations count: what a session remembers at which levels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Memory {
+    /// Those of level causal and stronger: the causal order.
+    Causal,
+    /// Those of every level but eventual: what session guarantees speak of.
+    Session,
+}
+
+impl Memory {
+    fn counts(self, event: &Event) -> bool {
+        match self {
+            Memory::Causal => event.is_at(Level::Causal),
+            Memory::Session => event.level().is_some_and(|level| level != Level::Eventual),
+        }
+    }
+
+    /// Whether `event` read something that counts.
+    pub(crate) fn reads(self, event: &Event) -> bool {
+        event.has_read() && self.counts(event)
+    }
+
+    /// Whether `event` wrote something that counts, for certain or perhaps.
+    pub(crate) fn writes(self, event: &Event) -> bool {
+        !event.items().is_empty() && self.counts(event)
+    }
+
+    /// Whether the session remembers `event` from here on. Not so for what does not count, for what failed, and for writes without a reply: a
+    /// session that never heard of its write need not see it.
+    fn remembers(self, event: &Event) -> bool {
+        event.outcome == Outcome::Adopted || event.outcome != Outcome::Unknown && (self.reads(event) || self.writes(event))
+    }
+}
 
 /// Why one event happens before another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,11 +55,12 @@ pub(crate) enum Edge {
     Read(KeyId),
 }
 
-/// For each event, the greatest version of each key among what happened before it, itself included.
+/// For each event, the greatest version of each key among what happened before it, itself included, of the operations that count.
 ///
 /// A version that may be lost is left out: nobody can be required to see it. What it depends on is not.
 pub(crate) struct CausalPast<'i, 'h> {
     pub(crate) index: &'i Index<'h>,
+    memory: Memory,
     /// The events that the order speaks of, causes first.
     order: Vec<EventId>,
     predecessors: Vec<Vec<(EventId, Edge)>>,
@@ -37,16 +73,16 @@ impl<'i, 'h> CausalPast<'i, 'h> {
     /// # Errors
     ///
     /// Happens-before has a cycle; the history is too large.
-    pub(crate) fn of(index: &'i Index<'h>) -> Result<CausalPast<'i, 'h>, Violation> {
+    pub(crate) fn of(index: &'i Index<'h>, memory: Memory) -> Result<CausalPast<'i, 'h>, Violation> {
         let history = index.history;
         let cells = history.events.len().saturating_mul(history.keys.len());
         if cells > MAX_CELLS {
             return Err(Violation::malformed(format!("{} events on {} keys are too many", history.events.len(), history.keys.len())));
         }
-        let predecessors = predecessors(index);
-        let order = causes_first(index, &predecessors)?;
+        let predecessors = predecessors(index, memory);
+        let order = causes_first(index, memory, &predecessors)?;
         let greatest = vec![None; history.events.len()];
-        let mut past = CausalPast { index, order, predecessors, table: Vec::new(), greatest };
+        let mut past = CausalPast { index, memory, order, predecessors, table: Vec::new(), greatest };
         past.table = past.collect(|_| true, |past, event, row, _| past.note_own(event, row));
         for place in 0..past.order.len() {
             let event = past.order[place];
@@ -107,7 +143,8 @@ impl<'i, 'h> CausalPast<'i, 'h> {
     /// Raises `row` by what `event` wrote.
     pub(crate) fn note_writes(&self, event: EventId, row: &mut [Rank]) {
         let Some(version) = self.index.version_of(event) else { return };
-        for item in self.index.history.event(event).items() {
+        let record = self.index.history.event(event);
+        for item in record.items().iter().filter(|_| self.memory.writes(record)) {
             self.raise(row, item.key, self.index.rank(item.key, version));
         }
     }
@@ -115,7 +152,7 @@ impl<'i, 'h> CausalPast<'i, 'h> {
     /// Raises `row` by what `event` read.
     pub(crate) fn note_reads(&self, event: EventId, row: &mut [Rank]) {
         let event = self.index.history.event(event);
-        if event.is_causal_read() {
+        if self.memory.reads(event) {
             for (key, observed) in event.observations() {
                 self.raise(row, key, self.index.resolve(key, observed).rank);
             }
@@ -145,9 +182,9 @@ impl<'i, 'h> CausalPast<'i, 'h> {
     fn greatest_own(&self, event: EventId) -> Option<(VersionId, KeyId)> {
         let record = self.index.history.event(event);
         let version = self.index.version_of(event);
-        let written = record.items().iter().filter_map(|item| Some((version?, item.key)));
+        let written = record.items().iter().filter(|_| self.memory.writes(record)).filter_map(|item| Some((version?, item.key)));
         let id = |key, observed| Some((self.index.ranked(key, self.index.resolve(key, observed).rank?)?.id, key));
-        let read = record.observations().filter(|_| record.is_causal_read()).filter_map(|(key, observed)| id(key, observed));
+        let read = record.observations().filter(|_| self.memory.reads(record)).filter_map(|(key, observed)| id(key, observed));
         written.chain(read).max()
     }
 
@@ -188,7 +225,7 @@ impl<'i, 'h> CausalPast<'i, 'h> {
         let is_it = |observed| self.index.resolve(key, observed).rank == Some(rank);
         if known.writer == Some(event) {
             Some(format!("writes {}", self.index.describe(key, rank)))
-        } else if record.is_causal_read() && record.observations().any(|(of, observed)| of == key && is_it(observed)) {
+        } else if self.memory.reads(record) && record.observations().any(|(of, observed)| of == key && is_it(observed)) {
             Some(format!("reads {}", self.index.describe(key, rank)))
         } else {
             None
@@ -211,7 +248,7 @@ fn join(row: &mut [Rank], other: &[Rank]) {
 }
 
 /// For each event that the order speaks of, its direct causes; the session's comes first.
-fn predecessors(index: &Index<'_>) -> Vec<Vec<(EventId, Edge)>> {
+fn predecessors(index: &Index<'_>, memory: Memory) -> Vec<Vec<(EventId, Edge)>> {
     let history = index.history;
     let mut last = std::collections::BTreeMap::new();
     let mut predecessors = vec![Vec::new(); history.events.len()];
@@ -221,8 +258,8 @@ fn predecessors(index: &Index<'_>) -> Vec<Vec<(EventId, Edge)>> {
         let before: Option<EventId> = last.get(&event.session).copied();
         let causes: &mut Vec<(EventId, Edge)> = &mut predecessors[id.index()];
         token_after[id.index()] = before;
-        let remembered = event.is_remembered();
-        let unknown_put = event.outcome == Outcome::Unknown && !event.items().is_empty();
+        let remembered = memory.remembers(event);
+        let unknown_put = event.outcome == Outcome::Unknown && memory.writes(event);
         if !remembered && !unknown_put {
             continue;
         }
@@ -230,7 +267,7 @@ fn predecessors(index: &Index<'_>) -> Vec<Vec<(EventId, Edge)>> {
         if let Action::Adopt { from } = &event.action {
             causes.extend(from.iter().filter_map(|from| Some((token_after[from.index()]?, Edge::Adopted))));
         }
-        if event.is_causal_read() {
+        if memory.reads(event) {
             causes.extend(event.observations().filter_map(|(key, observed)| Some((index.resolve(key, observed).writer?, Edge::Read(key)))));
         }
         if remembered {
@@ -242,7 +279,7 @@ fn predecessors(index: &Index<'_>) -> Vec<Vec<(EventId, Edge)>> {
 }
 
 /// The events that the order speaks of, causes first, else in the order of the history.
-fn causes_first(index: &Index<'_>, predecessors: &[Vec<(EventId, Edge)>]) -> Result<Vec<EventId>, Violation> {
+fn causes_first(index: &Index<'_>, memory: Memory, predecessors: &[Vec<(EventId, Edge)>]) -> Result<Vec<EventId>, Violation> {
     let history = index.history;
     let mut missing: Vec<usize> = predecessors.iter().map(Vec::len).collect();
     let mut effects: Vec<Vec<EventId>> = vec![Vec::new(); predecessors.len()];
@@ -251,7 +288,8 @@ fn causes_first(index: &Index<'_>, predecessors: &[Vec<(EventId, Edge)>]) -> Res
             effects[before.index()].push(id);
         }
     }
-    let speaks_of = |id: EventId| history.event(id).is_remembered() || !history.event(id).items().is_empty();
+    // A write that does not count can still be read from.
+    let speaks_of = |id: EventId| memory.remembers(history.event(id)) || !history.event(id).items().is_empty();
     let wanted: Vec<EventId> = history.numbered().map(|(id, _)| id).filter(|id| speaks_of(*id)).collect();
     let mut ready: VecDeque<EventId> = wanted.iter().copied().filter(|id| missing[id.index()] == 0).collect();
     let mut order = Vec::with_capacity(wanted.len());

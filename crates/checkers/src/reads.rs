@@ -4,6 +4,7 @@ use crate::history::{EventId, KeyId, Observation};
 use crate::past::CausalPast;
 use crate::verdict::Report;
 use crate::written::Rank;
+use rheostat_core::operation::Level;
 
 /// A read that returned less than it had to.
 pub(crate) struct Missed {
@@ -37,10 +38,15 @@ pub(crate) fn compare(
     if fine { Ok(()) } else { Err(Missed { event, key, returned, required }) }
 }
 
-/// Compares everything that causal reads returned with `required(event)`: a row of ranks by key, or an empty one.
-pub(crate) fn compare_all<'t>(past: &CausalPast<'_, '_>, required: impl Fn(EventId) -> &'t [Rank], report: &mut Report) -> Result<(), Missed> {
+/// Compares everything that reads of level `level` or stronger returned with `required(event)`: a row of ranks by key, or an empty one.
+pub(crate) fn compare_all<'t>(
+    past: &CausalPast<'_, '_>,
+    level: Level,
+    required: impl Fn(EventId) -> &'t [Rank],
+    report: &mut Report,
+) -> Result<(), Missed> {
     for (id, event) in past.index.history.numbered() {
-        if event.is_causal_read() {
+        if event.has_read() && event.is_at(level) {
             let row = required(id);
             for (key, observed) in event.observations() {
                 compare(past, id, key, observed, row.get(key.index()).copied().unwrap_or(0), report)?;

@@ -1,21 +1,31 @@
-//! The four session guarantees, for a store of versions in last-writer-wins order. The per-key definitions 4 to 7 speak
-//! of one key; here they are extended across keys, as far as sessions can observe them:
+//! The four session guarantees, each for the operations that ask for it, in last-writer-wins order of the versions.
 //!
-//! - **Read your writes** (Definition 5): a read returns at least every version of that key that its session wrote.
-//! - **Monotonic reads** (Definition 4): a read returns at least every version of that key that its session read.
-//! - **Monotonic writes** (Definition 6): a session's write is greater than its earlier writes of the same key; and once a
-//!   session has read a write w, it reads at least what w's session had written before, of any key.
-//! - **Writes follow reads** (Definition 7): a session's write is greater than the versions of the same key that the session
-//!   had read; and once a session has read a write w, it reads at least what w's session had read before, of any key.
+//! Per key, as the dissertation defines them (§2.2), for every operation of a level that implies the guarantee:
+//!
+//! - **Monotonic reads** (Definition 4): a read that asks for it returns at least every version of that key that its session read before.
+//! - **Read your writes** (Definition 5): a read that asks for it returns at least every version of that key that its session wrote before.
+//! - **Monotonic writes** (Definition 6): a write that asks for it is greater than its session's earlier writes of that key, so that nobody who has it
+//!   can read one of those.
+//! - **Writes follow reads** (Definition 7): a write that asks for it is greater than the versions of that key that its session had read; a change
+//!   has read what it found.
+//!
+//! What was read and written before counts whatever its level, except `eventual`: of that the session remembers nothing. It counts wherever it was
+//! done: sessions may move between data centers and replicas. A level without session guarantees (`eventual`, `local`) binds nothing.
+//!
+//! Among operations of level causal and stronger, two of them hold across keys, as far as sessions can observe it:
+//!
+//! - **Monotonic writes**: once a session has read a write w, it reads at least what w's session had written before, of any key.
+//! - **Writes follow reads**: once a session has read a write w, it reads at least what w's session had read before, of any key.
 //!
 //! A session is its own events and those before a token that it took over. Unlike [`crate::causal`], nothing is passed on
 //! through a third session, and nothing is demanded within one transaction.
 
 use crate::history::{EventId, History};
-use crate::past::{CausalPast, Edge};
+use crate::past::{CausalPast, Edge, Memory};
 use crate::reads::{self, Missed};
 use crate::verdict::{Promise, Report, Violation};
 use crate::written::{Index, Rank};
+use rheostat_core::operation::{Guarantees, Level};
 
 /// A session guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,9 +58,24 @@ impl Guarantee {
         match self {
             Guarantee::ReadYourWrites => "Definition 5, read your writes",
             Guarantee::MonotonicReads => "Definition 4, monotonic reads",
-            Guarantee::MonotonicWrites => "Definition 6 across keys, monotonic writes",
-            Guarantee::WritesFollowReads => "Definition 7 across keys, writes follow reads",
+            Guarantee::MonotonicWrites => "Definition 6, monotonic writes",
+            Guarantee::WritesFollowReads => "Definition 7, writes follow reads",
         }
+    }
+
+    /// The weakest level that has it.
+    const fn level(self) -> Level {
+        Level::Session(match self {
+            Guarantee::ReadYourWrites => Guarantees::READ_YOUR_WRITES,
+            Guarantee::MonotonicReads => Guarantees::MONOTONIC_READS,
+            Guarantee::MonotonicWrites => Guarantees::MONOTONIC_WRITES,
+            Guarantee::WritesFollowReads => Guarantees::WRITES_FOLLOW_READS,
+        })
+    }
+
+    /// Whether it speaks of what a session wrote before; else of what it read.
+    const fn of_writes(self) -> bool {
+        matches!(self, Guarantee::ReadYourWrites | Guarantee::MonotonicWrites)
     }
 }
 
@@ -60,54 +85,63 @@ impl Guarantee {
 ///
 /// The first violation.
 pub fn check(history: &History, guarantee: Guarantee) -> Result<Report, Violation> {
-    check_guarantee(&CausalPast::of(&Index::of(history)?)?, guarantee)
+    let index = Index::of(history)?;
+    let (session, causal) = (CausalPast::of(&index, Memory::Session)?, CausalPast::of(&index, Memory::Causal)?);
+    check_guarantee(&session, &causal, guarantee)
 }
 
-pub(crate) fn check_past(past: &CausalPast<'_, '_>) -> Result<Vec<Report>, Violation> {
-    Guarantee::ALL.into_iter().map(|guarantee| check_guarantee(past, guarantee)).collect()
+pub(crate) fn check_all(index: &Index<'_>, causal: &CausalPast<'_, '_>) -> Result<Vec<Report>, Violation> {
+    let session = CausalPast::of(index, Memory::Session)?;
+    Guarantee::ALL.into_iter().map(|guarantee| check_guarantee(&session, causal, guarantee)).collect()
 }
 
 fn in_session(edge: Edge) -> bool {
     matches!(edge, Edge::Session | Edge::Adopted)
 }
 
-fn check_guarantee(past: &CausalPast<'_, '_>, guarantee: Guarantee) -> Result<Report, Violation> {
-    let mut report = Report::new(guarantee.promise());
-    let own = match guarantee {
-        Guarantee::ReadYourWrites | Guarantee::MonotonicWrites => past.collect(in_session, |past, event, row, _| past.note_writes(event, row)),
-        Guarantee::MonotonicReads | Guarantee::WritesFollowReads => past.collect(in_session, |past, event, row, _| past.note_reads(event, row)),
-    };
-    let required = match guarantee {
-        Guarantee::ReadYourWrites | Guarantee::MonotonicReads => own,
-        Guarantee::MonotonicWrites | Guarantee::WritesFollowReads => {
-            for event in past.order() {
-                check_write(past, guarantee, *event, past.before(*event, &own), &mut report)?;
-            }
-            // Of everything that a session read: what the writer's session had done by then.
-            past.collect(in_session, |past, event, row, _| {
-                for (write, _) in past.reads_from(event) {
-                    for (mine, theirs) in row.iter_mut().zip(past.before(write, &own)) {
-                        *mine = (*mine).max(*theirs);
-                    }
-                }
-            })
-        }
-    };
-    reads::compare_all(past, |event| past.before(event, &required), &mut report).map_err(|missed| describe(past, guarantee, &missed))?;
-    Ok(report)
+/// What each event's session had done before it and in it, of what `guarantee` speaks of.
+fn own(past: &CausalPast<'_, '_>, guarantee: Guarantee) -> Vec<Rank> {
+    past.collect(in_session, |past, event, row, _| if guarantee.of_writes() { past.note_writes(event, row) } else { past.note_reads(event, row) })
 }
 
-/// A write is greater than what its session did to the same key before.
+fn check_guarantee(session: &CausalPast<'_, '_>, causal: &CausalPast<'_, '_>, guarantee: Guarantee) -> Result<Report, Violation> {
+    let mut report = Report::new(guarantee.promise());
+    let mine = own(session, guarantee);
+    if matches!(guarantee, Guarantee::ReadYourWrites | Guarantee::MonotonicReads) {
+        let compared = reads::compare_all(session, guarantee.level(), |event| session.before(event, &mine), &mut report);
+        return compared.map(|()| report).map_err(|missed| describe(session, guarantee, &missed));
+    }
+    for event in session.order() {
+        check_write(session, guarantee, *event, session.before(*event, &mine), &mut report)?;
+    }
+    // Across keys: of everything that a session read, what the writer's session had done by then.
+    let theirs = own(causal, guarantee);
+    let required = causal.collect(in_session, |past, event, row, _| {
+        for (write, _) in past.reads_from(event) {
+            for (mine, theirs) in row.iter_mut().zip(past.before(write, &theirs)) {
+                *mine = (*mine).max(*theirs);
+            }
+        }
+    });
+    let compared = reads::compare_all(causal, Level::Causal, |event| causal.before(event, &required), &mut report);
+    compared.map(|()| report).map_err(|missed| describe(causal, guarantee, &missed))
+}
+
+/// A write that asks for the guarantee is greater than what its session did to the same key before; a change also than what it found.
 fn check_write(past: &CausalPast<'_, '_>, guarantee: Guarantee, event: EventId, before: &[Rank], report: &mut Report) -> Result<(), Violation> {
-    let Some(version) = past.index.version_of(event) else { return Ok(()) };
-    for item in past.index.history.event(event).items() {
-        let earlier = before.get(item.key.index()).copied().unwrap_or(0);
+    let record = past.index.history.event(event);
+    let Some(version) = past.index.version_of(event).filter(|_| record.is_at(guarantee.level())) else { return Ok(()) };
+    for item in record.items() {
+        let found = record.observations().filter(|_| guarantee == Guarantee::WritesFollowReads);
+        let found = found.filter_map(|(key, observed)| past.index.resolve(key, observed).rank).max().unwrap_or(0);
+        let earlier = before.get(item.key.index()).copied().unwrap_or(0).max(found);
         report.count(earlier > 0);
         let Some(rank) = past.index.rank(item.key, version) else { continue };
         if rank <= earlier {
             let missed = Missed { event, key: item.key, returned: rank, required: earlier };
-            let (mine, earlier) = (past.index.describe(item.key, rank), past.index.describe(item.key, earlier));
-            let what = format!("{event} wrote {mine}, which loses against {earlier} before it in its session");
+            let (mine, theirs) = (past.index.describe(item.key, rank), past.index.describe(item.key, earlier));
+            let whose = if earlier == found { "which it found" } else { "before it in its session" };
+            let what = format!("{event} wrote {mine}, which loses against {theirs}, {whose}");
             return Err(Violation::new(past.index.history, guarantee.promise(), guarantee.definition(), what, trace(past, guarantee, &missed, true)));
         }
     }

@@ -6,7 +6,7 @@
 //! not at all.
 
 use crate::history::{EventId, History, KeyId};
-use crate::past::CausalPast;
+use crate::past::{CausalPast, Memory};
 use crate::reads::{self, Missed};
 use crate::verdict::{Promise, Report, Violation};
 use crate::written::Index;
@@ -17,7 +17,7 @@ use crate::written::Index;
 ///
 /// The first violation.
 pub fn check(history: &History) -> Result<Report, Violation> {
-    check_past(&CausalPast::of(&Index::of(history)?)?)
+    check_past(&CausalPast::of(&Index::of(history)?, Memory::Causal)?)
 }
 
 pub(crate) fn check_past(past: &CausalPast<'_, '_>) -> Result<Report, Violation> {

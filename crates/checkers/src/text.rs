@@ -1,6 +1,6 @@
 //! The text form of a history; described at [`History`].
 
-use crate::history::{Action, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+use crate::history::{Action, Condition, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::operation::Level;
 use rheostat_core::version::VersionId;
@@ -27,6 +27,9 @@ impl fmt::Display for TextError {
 
 impl std::error::Error for TextError {}
 
+/// The level of a put whose line names none.
+const UNSAID: Level = Level::Causal;
+
 fn plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte)
 }
@@ -48,6 +51,22 @@ fn print_observation(observed: Observation, out: &mut String) {
     if let Some(version) = observed.version {
         out.push('@');
         print_version(version, out);
+    }
+}
+
+fn print_condition(condition: Condition, out: &mut String) {
+    match condition {
+        Condition::Always => out.push_str("always"),
+        Condition::Absent => out.push_str("absent"),
+        Condition::Present => out.push_str("present"),
+        Condition::Value(value) => {
+            let _ = write!(out, "value:{}", value.0);
+        }
+        Condition::Version(None) => out.push_str("version:-"),
+        Condition::Version(Some(version)) => {
+            out.push_str("version:");
+            print_version(version, out);
+        }
     }
 }
 
@@ -84,14 +103,17 @@ impl History {
             None => out.push('?'),
         }
         match &event.action {
-            Action::Put { items } => {
+            Action::Put { items, level } => {
                 out.push_str(" put");
-                for item in items {
-                    out.push(' ');
-                    self.print_key(item.key, out);
-                    out.push('=');
-                    print_value(item.value, out);
+                if *level != UNSAID {
+                    let _ = write!(out, " {level}");
                 }
+                items.iter().for_each(|item| self.print_item(*item, out));
+            }
+            Action::Change { item, condition, level } => {
+                let _ = write!(out, " change {level} ");
+                print_condition(*condition, out);
+                self.print_item(*item, out);
             }
             Action::Get { key, level } => {
                 let _ = write!(out, " get {level} ");
@@ -126,7 +148,25 @@ impl History {
                     print_observation(*observation, out);
                 }
             }
+            Outcome::Changed { applied, version, before } => {
+                out.push_str(if *applied { " applied" } else { " unmet" });
+                if let Some(version) = version {
+                    out.push(' ');
+                    print_version(*version, out);
+                }
+                if let Some(before) = before {
+                    out.push_str(" was ");
+                    print_observation(*before, out);
+                }
+            }
         }
+    }
+
+    fn print_item(&self, item: WriteItem, out: &mut String) {
+        out.push(' ');
+        self.print_key(item.key, out);
+        out.push('=');
+        print_value(item.value, out);
     }
 
     /// Reads the text form.
@@ -203,7 +243,7 @@ fn event_id(text: &str) -> Result<EventId, String> {
 }
 
 fn level(text: Option<&str>) -> Result<Level, String> {
-    text.and_then(Level::from_name).ok_or_else(|| "a read names its level, for example causal or eventual".into())
+    text.and_then(Level::from_name).ok_or_else(|| "an operation names its level, for example causal or eventual".into())
 }
 
 fn version(text: &str) -> Result<VersionId, String> {
@@ -224,6 +264,32 @@ fn observation(text: &str) -> Result<Observation, String> {
     match text.split_once('@') {
         Some((read, id)) => Ok(Observation { value: value(read)?, version: Some(version(id)?) }),
         None => Ok(Observation { value: value(text)?, version: None }),
+    }
+}
+
+fn condition(text: &str) -> Result<Condition, String> {
+    Ok(match (text, text.split_once(':')) {
+        ("always", _) => Condition::Always,
+        ("absent", _) => Condition::Absent,
+        ("present", _) => Condition::Present,
+        ("version:-", _) => Condition::Version(None),
+        (_, Some(("version", id))) => Condition::Version(Some(version(id)?)),
+        (_, Some(("value", value))) => Condition::Value(UniqueValue(number(value)?)),
+        _ => return Err(format!("`{text}` is no condition: always, absent, present, value:…, version:…")),
+    })
+}
+
+/// What came of a change: `applied 5.0@0 was 1@4.0@0`, its version and what was before left out if not told; `unmet` likewise.
+fn changed(words: &[&str]) -> Result<Outcome, String> {
+    let (told, before) = match words {
+        [told @ .., "was", before] => (told, Some(observation(before)?)),
+        told => (told, None),
+    };
+    match told {
+        ["applied"] => Ok(Outcome::Changed { applied: true, version: None, before }),
+        ["applied", id] => Ok(Outcome::Changed { applied: true, version: Some(version(id)?), before }),
+        ["unmet"] => Ok(Outcome::Changed { applied: false, version: None, before }),
+        _ => Err("a change was `applied` or `unmet`".into()),
     }
 }
 
@@ -262,6 +328,11 @@ impl Parser {
         self.history.keys.push(bytes.clone());
         self.key_ids.insert(bytes, id);
         Ok(id)
+    }
+
+    fn item(&mut self, text: &str) -> Result<WriteItem, String> {
+        let (key, written) = text.split_once('=').ok_or_else(|| format!("`{text}` is not `key=value`"))?;
+        Ok(WriteItem { key: self.key(key)?, value: value(written)? })
     }
 
     fn line(&mut self, line: &str) -> Result<(), String> {
@@ -307,12 +378,18 @@ impl Parser {
         let completed_us = if completed == "?" { None } else { Some(number(completed)?) };
         let action = match word("the action")? {
             "put" => {
-                let mut items = Vec::new();
-                for item in words {
-                    let (key, written) = item.split_once('=').ok_or_else(|| format!("`{item}` is not `key=value`"))?;
-                    items.push(WriteItem { key: self.key(key)?, value: value(written)? });
+                let mut words = words.peekable();
+                let named = words.next_if(|word| !word.contains('='));
+                let level = named.map_or(Ok(UNSAID), |name| level(Some(name)))?;
+                Action::Put { items: words.map(|item| self.item(item)).collect::<Result<_, _>>()?, level }
+            }
+            "change" => {
+                let (level, condition) = (level(words.next())?, condition(words.next().unwrap_or_default())?);
+                let item = self.item(words.next().unwrap_or_default())?;
+                if let Some(extra) = words.next() {
+                    return Err(format!("`{extra}` is too much: a change writes one key"));
                 }
-                Action::Put { items }
+                Action::Change { item, condition, level }
             }
             "get" => {
                 let level = level(words.next())?;
@@ -324,7 +401,7 @@ impl Parser {
             }
             "rotx" => Action::ReadTransaction { level: level(words.next())?, keys: words.map(|key| self.key(key)).collect::<Result<_, _>>()? },
             "adopt" => Action::Adopt { from: words.map(event_id).collect::<Result<_, _>>()? },
-            other => return Err(format!("`{other}` is no action: put, get, rotx, adopt")),
+            other => return Err(format!("`{other}` is no action: put, change, get, rotx, adopt")),
         };
         let words: Vec<&str> = outcome.split_whitespace().collect();
         let outcome = match (&action, words.as_slice()) {
@@ -332,6 +409,7 @@ impl Parser {
             (_, ["failed"]) => Outcome::Failed,
             (Action::Adopt { .. }, ["ok"]) => Outcome::Adopted,
             (Action::Put { .. }, ["ok"]) => Outcome::Written(None),
+            (Action::Change { .. }, words) => changed(words)?,
             (Action::Put { .. }, [id]) => Outcome::Written(Some(version(id)?)),
             (Action::Get { .. } | Action::ReadTransaction { .. }, read) => {
                 Outcome::Read(read.iter().map(|word| observation(word)).collect::<Result<_, _>>()?)

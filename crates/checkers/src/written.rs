@@ -3,7 +3,7 @@
 //! This is R2 of the dissertation's §2.2 (clients read only committed versions) and what Observation 8 takes for granted:
 //! that ⟨ut, sr⟩ tells any two versions of a key apart. It holds for reads of every level, and for the final reads.
 
-use crate::history::{Action, EventId, History, KeyId, Observation, Outcome, UniqueValue};
+use crate::history::{EventId, History, KeyId, Observation, UniqueValue};
 use crate::verdict::{Promise, Report, Violation};
 use rheostat_core::version::VersionId;
 use std::collections::BTreeMap;
@@ -153,12 +153,9 @@ impl<'h> Index<'h> {
 
     fn note_writes(&mut self) -> Result<(), Violation> {
         for (id, event) in self.history.numbered() {
-            if let Outcome::Written(version) = &event.outcome {
-                self.version_of[id.index()] = *version;
-            }
+            self.version_of[id.index()] = event.acknowledged().flatten();
             // Values of refused writes are noted too, so that reading one is told apart from reading what nobody sent.
-            let Action::Put { items } = &event.action else { continue };
-            for value in items.iter().filter_map(|item| item.value) {
+            for value in event.attempted().iter().filter_map(|item| item.value) {
                 if let Some(other) = self.writer_of.insert(value, id) {
                     return Err(Violation::malformed(format!("{other} and {id} both write the value {}", value.0)));
                 }
@@ -196,7 +193,7 @@ impl<'h> Index<'h> {
         };
         let event = self.history.event(writer);
         let problem = if event.items().is_empty() {
-            Some("whose write was refused")
+            Some("whose write was refused, or its condition not met")
         } else if !event.items().iter().any(|item| item.key == seen.key && item.value == Some(value)) {
             Some("which was written to another key")
         } else if event.invoked_us > seen.at_us {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 fn versions(history: &History, key: KeyId) -> BTreeMap<VersionId, Observation> {
     let mut versions = BTreeMap::new();
     for event in &history.events {
-        if let (Action::Put { items }, Outcome::Written(Some(version))) = (&event.action, &event.outcome) {
+        if let (Action::Put { items, .. }, Outcome::Written(Some(version))) = (&event.action, &event.outcome) {
             for item in items.iter().filter(|item| item.key == key) {
                 versions.insert(*version, Observation { version: Some(*version), value: item.value });
             }
@@ -46,11 +46,11 @@ fn with_an_old_read(history: &History, random: &mut Random) -> Option<History> {
             let newest: &mut Option<VersionId> = seen.entry((event.session, key)).or_default();
             *newest = (*newest).max(version);
         };
-        if event.is_remembered() {
+        if event.is_causal_read() {
             event.observations().for_each(|(key, observed)| note(key, observed.version));
-            if let Outcome::Written(version) = event.outcome {
-                event.items().iter().for_each(|item| note(item.key, version));
-            }
+        }
+        if let Some(version) = event.acknowledged() {
+            event.items().iter().for_each(|item| note(item.key, version));
         }
     }
     if candidates.is_empty() {

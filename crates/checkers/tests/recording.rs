@@ -15,7 +15,7 @@ fn version(millis: u64) -> VersionId {
 
 fn put(builder: &mut HistoryBuilder, key: &[u8]) -> (Action, UniqueValue) {
     let value = builder.fresh_value();
-    (Action::Put { items: vec![WriteItem { key: builder.key(key), value: Some(value) }] }, value)
+    (Action::Put { items: vec![WriteItem { key: builder.key(key), value: Some(value) }], level: Level::Causal }, value)
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn text_that_is_no_history_is_refused_with_its_line() {
     for (text, expected) in [
         ("e1 s1 dc0 0..1 put x=1 -> ok", "line 2: this is event e0"),
         ("e0 s1 dc0 0..1 put x=1", "line 2: an event has an outcome: `-> …`"),
-        ("e0 s1 dc0 0..1 swap x=1 -> ok", "line 2: `swap` is no action: put, get, rotx, adopt"),
-        ("e0 s1 dc0 0..1 get x -> -", "line 2: a read names its level, for example causal or eventual"),
+        ("e0 s1 dc0 0..1 swap x=1 -> ok", "line 2: `swap` is no action: put, change, get, rotx, adopt"),
+        ("e0 s1 dc0 0..1 get x -> -", "line 2: an operation names its level, for example causal or eventual"),
         ("e0 s1 dc0 0..1 put x=one -> ok", "line 2: `one` is not a number"),
         ("e0 s1 dc0 0..1 put x=1 -> 5@0", "line 2: `5@0` is not a version (milliseconds.counter@data center)"),
         ("e0 s1 dc0 0..1 put x%2=1 -> ok", "line 2: `x%2` is not a key"),

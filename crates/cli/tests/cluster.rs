@@ -156,12 +156,12 @@ async fn work(id: u64, dc: usize, address: String, recorder: Arc<Mutex<Recorder>
             }
             6..9 => {
                 let value = recorder.lock().unwrap().builder.fresh_value();
-                let event = begin(Action::Put { items: vec![WriteItem { key: keys[chosen], value: Some(value) }] });
+                let event = begin(Action::Put { items: vec![WriteItem { key: keys[chosen], value: Some(value) }], level: Level::Causal });
                 let result = session.put(key_name(chosen), value.0.to_string()).await;
                 (event, result.map(|version| Outcome::Written(Some(version_id(&version)))))
             }
             _ => {
-                let event = begin(Action::Put { items: vec![WriteItem { key: keys[chosen], value: None }] });
+                let event = begin(Action::Put { items: vec![WriteItem { key: keys[chosen], value: None }], level: Level::Causal });
                 // Nothing is written where nothing was.
                 let result = session.delete(key_name(chosen)).await;
                 (event, result.map(|deleted| deleted.version.map_or(Outcome::Failed, |version| Outcome::Written(Some(version_id(&version))))))

@@ -218,7 +218,7 @@ impl World<'_> {
             }
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => return,
         };
-        let recorded = record_of(action, &values, |level| self.served(level));
+        let recorded = record_of(action, &values, self.level, |level| self.served(level));
         let name = self.clients[client].name;
         let event = match recorded {
             None => None,
@@ -310,7 +310,7 @@ impl World<'_> {
             self.fails(client, &current, why);
             return;
         }
-        let event = match (current.event, record_of_write(&current)) {
+        let event = match (current.event, record_of_write(&current, self.level)) {
             (Some(event), _) => Some(event),
             (None, Some(write)) => {
                 let (name, dc) = (self.clients[client].name, self.clients[client].dc);
@@ -379,7 +379,7 @@ impl World<'_> {
         let get = checkers::Action::Get { key: KeyId(keys[0] as u32), level: self.level };
         let came = checkers::Outcome::Read(vec![observed]);
         let mut events = Vec::new();
-        let write = version.zip(record_of_write(current));
+        let write = version.zip(record_of_write(current, self.level));
         match (write, executed_us) {
             (None, _) => events.push(self.record_whole(client, current.invoked_us, self.now_us, get, came)),
             (Some((version, put)), None) => {
@@ -477,14 +477,14 @@ fn describe(read: &Read) -> String {
 }
 
 /// What the history says of an operation when it begins; nothing of a read-and-change, which is two events, nor of a wait. Reads
-/// stand there at the level that the protocol has, at most.
-fn record_of(action: &Action, values: &[UniqueValue], served: impl Fn(Level) -> Level) -> Option<checkers::Action> {
+/// stand there at the level that the protocol has, at most; writes at its `own`.
+fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl Fn(Level) -> Level) -> Option<checkers::Action> {
     match action {
         Action::Get { key, level } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(*level) }),
         Action::Put { items } => {
             let mut values = values.iter().copied();
             let item = |item: &crate::plan::PutItem| WriteItem { key: KeyId(item.key as u32), value: if item.delete { None } else { values.next() } };
-            Some(checkers::Action::Put { items: items.iter().map(item).collect() })
+            Some(checkers::Action::Put { items: items.iter().map(item).collect(), level: own })
         }
         Action::ReadTransaction { keys, level } => {
             let keys = keys.iter().map(|key| KeyId(*key as u32)).collect();
@@ -495,11 +495,11 @@ fn record_of(action: &Action, values: &[UniqueValue], served: impl Fn(Level) -> 
 }
 
 /// The write of a read-and-change.
-fn record_of_write(current: &Current) -> Option<checkers::Action> {
+fn record_of_write(current: &Current, own: Level) -> Option<checkers::Action> {
     match current.action {
         Action::Swap { key } | Action::Take { key } => {
             let item = WriteItem { key: KeyId(key as u32), value: current.values.first().copied() };
-            Some(checkers::Action::Put { items: vec![item] })
+            Some(checkers::Action::Put { items: vec![item], level: own })
         }
         _ => None,
     }

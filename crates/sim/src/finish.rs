@@ -81,9 +81,9 @@ impl World<'_> {
             let server = self.index(rheostat_core::ids::ServerId::new(at, self.plan.partition(key.index())));
             self.servers[server].lost.iter().any(|(after, upto)| *after < version.written && version.written <= *upto)
         };
-        let is_lost = |event: &rheostat_checkers::Event| match event.outcome {
-            Came::Written(Some(version)) => event.items().first().is_some_and(|item| lost(event.dc, item.key, version)),
-            Came::Unknown => !event.items().is_empty(),
+        let is_lost = |event: &rheostat_checkers::Event| match (event.acknowledged(), &event.outcome) {
+            (Some(Some(version)), _) => event.items().first().is_some_and(|item| lost(event.dc, item.key, version)),
+            (_, Came::Unknown) => !event.items().is_empty(),
             _ => false,
         };
         if !self.plan.may_lose_acknowledged() {
@@ -222,7 +222,7 @@ impl World<'_> {
                 together.push([first.key, second.key]);
             }
             deleted.extend(items.iter().filter(|item| item.value.is_none()).map(|item| item.key));
-            if let Came::Written(Some(version)) = event.outcome {
+            if let Some(Some(version)) = event.acknowledged() {
                 for item in items {
                     match newest.get(&item.key) {
                         Some(before) if *before > version => self.marks.see(marks::CLOCK_DECIDED),

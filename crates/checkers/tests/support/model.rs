@@ -158,7 +158,10 @@ impl Model {
             items.push(WriteItem { key, value: Some(value).filter(|_| !self.random.chance(1, 6)) });
         }
         let name = SessionId(session as u64);
-        let event = self.builder.begin(name, DcId(dc as u8), self.now_us, Action::Put { items: items.clone() }).expect("the session is idle");
+        let event = self
+            .builder
+            .begin(name, DcId(dc as u8), self.now_us, Action::Put { items: items.clone(), level: Level::Causal })
+            .expect("the session is idle");
         self.now_us += self.random.between(1, 20);
         let outcome = self.random.below(self.doubt);
         if outcome == 0 {
