@@ -10,9 +10,11 @@
 //! | [`snapshot`] | what one read-only transaction returns is causally consistent | Definitions 17 and 18 |
 //! | [`sessions`] | the four session guarantees, for each operation that asks for them | Definitions 4–7 |
 //! | [`durability`] | no acknowledged write is lost, no deleted data comes back | |
+//! | [`linearizable`] | operations of level local or strong are linearizable | Herlihy and Wing, 1990 |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
 //!
-//! Values are unique within a history, so what each read read is known, and every check takes polynomial time. A write
+//! Values are unique within a history, so what each read read is known, and every check but [`linearizable`] takes polynomial time; that one
+//! says so when it gives up. A write
 //! whose reply never came is *unknown*: it may have happened, and it has happened if anybody reads it.
 //!
 //! What the checkers do not model: values that expire (record none with an expiry), operations that a session has under way
@@ -24,6 +26,7 @@ pub mod causal;
 pub mod convergence;
 pub mod durability;
 pub mod history;
+pub mod linearizable;
 mod past;
 mod reads;
 pub mod sessions;
@@ -51,6 +54,8 @@ pub struct Promises {
     pub snapshot: bool,
     /// [`sessions`], all four.
     pub sessions: bool,
+    /// [`mod@linearizable`], for the operations of the levels that ask for it.
+    pub linearizable: bool,
     /// [`convergence`]; the history must end in final reads.
     pub convergence: bool,
     /// [`durability`]; the history must end in final reads.
@@ -60,12 +65,12 @@ pub struct Promises {
 impl Promises {
     /// Every promise: what a causal keyspace makes.
     pub const fn causal() -> Promises {
-        Promises { causal: true, snapshot: true, sessions: true, convergence: true, durability: true }
+        Promises { causal: true, snapshot: true, sessions: true, linearizable: false, convergence: true, durability: true }
     }
 
     /// What an eventual keyspace makes: convergence and durability.
     pub const fn eventual() -> Promises {
-        Promises { causal: false, snapshot: false, sessions: false, convergence: true, durability: true }
+        Promises { causal: false, snapshot: false, sessions: false, linearizable: false, convergence: true, durability: true }
     }
 
     /// The checkers that hold them, in the order of checking.
@@ -76,10 +81,21 @@ impl Promises {
             Promise::Causal => self.causal,
             Promise::Snapshot => self.snapshot,
             Promise::ReadYourWrites | Promise::MonotonicReads | Promise::MonotonicWrites | Promise::WritesFollowReads => self.sessions,
+            Promise::Linearizable => self.linearizable,
             Promise::Convergence => self.convergence,
             Promise::Durability => self.durability,
         };
         Promise::ALL.into_iter().filter(asked).collect()
+    }
+
+    /// What a keyspace makes whose operations each ask for session guarantees or level local: those, and what an eventual one makes.
+    pub const fn local() -> Promises {
+        Promises { sessions: true, linearizable: true, ..Promises::eventual() }
+    }
+
+    /// What a strong keyspace makes: everything.
+    pub const fn strong() -> Promises {
+        Promises { linearizable: true, ..Promises::causal() }
     }
 
     /// These promises without those about the final state, for a history that was recorded without final reads.
@@ -132,6 +148,7 @@ pub fn check(history: &History, promise: Promise) -> Result<Report, Violation> {
         Promise::MonotonicReads => guarantee(Guarantee::MonotonicReads),
         Promise::MonotonicWrites => guarantee(Guarantee::MonotonicWrites),
         Promise::WritesFollowReads => guarantee(Guarantee::WritesFollowReads),
+        Promise::Linearizable => linearizable::check(history),
         Promise::Convergence => convergence::check(history),
         Promise::Durability => durability::check(history),
     }
@@ -160,6 +177,9 @@ pub fn check_all(history: &History, promises: &Promises) -> Result<Summary, Viol
         if promises.durability {
             reports.push(durability::check_past(&past)?);
         }
+    }
+    if promises.linearizable {
+        reports.push(linearizable::check_index(&index)?);
     }
     if promises.convergence {
         reports.push(convergence::check_index(&index)?);

@@ -22,6 +22,8 @@ pub enum Promise {
     MonotonicWrites,
     /// Session guarantee: writes follow reads.
     WritesFollowReads,
+    /// Each operation takes effect at one moment between its call and its reply.
+    Linearizable,
     /// After healing, every data center has the greatest version.
     Convergence,
     /// No acknowledged write is lost, no deleted data comes back.
@@ -30,7 +32,7 @@ pub enum Promise {
 
 impl Promise {
     /// Every promise, in the order of checking.
-    pub const ALL: [Promise; 10] = [
+    pub const ALL: [Promise; 11] = [
         Promise::WellFormed,
         Promise::Written,
         Promise::Causal,
@@ -40,6 +42,7 @@ impl Promise {
         Promise::MonotonicWrites,
         Promise::WritesFollowReads,
         Promise::Durability,
+        Promise::Linearizable,
         Promise::Convergence,
     ];
 
@@ -54,6 +57,7 @@ impl Promise {
             Promise::MonotonicReads => "monotonic-reads",
             Promise::MonotonicWrites => "monotonic-writes",
             Promise::WritesFollowReads => "writes-follow-reads",
+            Promise::Linearizable => "linearizable",
             Promise::Convergence => "convergence",
             Promise::Durability => "durability",
         }
@@ -135,6 +139,11 @@ impl Violation {
             text.push('\n');
         }
         Violation { promise, definition, what, trace, text }
+    }
+
+    /// Whether nothing is known to be violated: the search for proof of the contrary was given up.
+    pub fn is_undecided(&self) -> bool {
+        self.definition == crate::linearizable::UNDECIDED
     }
 
     pub(crate) fn malformed(what: String) -> Violation {

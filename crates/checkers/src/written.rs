@@ -110,6 +110,11 @@ impl<'h> Index<'h> {
         self.version_of[event.index()]
     }
 
+    /// The put or change that was to write `value`.
+    pub(crate) fn writer_of(&self, value: UniqueValue) -> Option<EventId> {
+        self.writer_of.get(&value).copied()
+    }
+
     /// The rank of version `id` of `key`, which must be known.
     pub(crate) fn rank(&self, key: KeyId, id: VersionId) -> Option<Rank> {
         self.known(key).binary_search_by_key(&id, |known| known.id).ok().map(|place| place as Rank + 1)

@@ -20,7 +20,7 @@ fn promises_of(history: &History) -> Vec<Promise> {
 }
 
 fn all_promises(history: &History) -> Promises {
-    if history.finals.is_empty() { Promises::causal().before_the_end() } else { Promises::causal() }
+    if history.finals.is_empty() { Promises::strong().before_the_end() } else { Promises::strong() }
 }
 
 #[test]

@@ -253,8 +253,9 @@ impl World<'_> {
 pub fn promises(level: Level) -> Promises {
     match level {
         Level::Eventual => Promises::eventual(),
-        Level::Session(_) | Level::Local => Promises { sessions: true, ..Promises::eventual() },
-        Level::Causal | Level::Strong => Promises::causal(),
+        Level::Session(_) | Level::Local => Promises::local(),
+        Level::Causal => Promises::causal(),
+        Level::Strong => Promises::strong(),
     }
 }
 
