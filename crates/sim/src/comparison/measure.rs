@@ -2,13 +2,13 @@
 
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::{Dial, Operation, Outcome};
-use rheostat_core::protocol::Protocol;
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
-use rheostat_core::store::{Durability, Recovered};
+use rheostat_core::store::{Durability, Recovered, Store};
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
 use rheostat_core::{DcId, Timestamp};
@@ -21,6 +21,9 @@ pub const DATA_CENTERS: u8 = 3;
 
 /// Partitions in each.
 pub const PARTITIONS: u16 = 2;
+
+/// Servers of each partition in each data center, where a protocol has several.
+pub const REPLICAS: u8 = 3;
 
 /// Bytes of each key and of each value.
 pub const BYTES: usize = 8;
@@ -70,12 +73,14 @@ impl Sizes {
 /// What was measured.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Measured {
-    /// The protocol's metadata of a version, in the form in which it goes to another data center.
+    /// Servers of each partition in each data center.
+    pub replicas: u8,
+    /// The protocol's metadata of a version: in the form in which a link takes it to another data center, or, without links, as it is stored.
     pub metadata: Sizes,
     /// What a session remembers, after each operation.
     pub session: Sizes,
-    /// Frames to other data centers under load, by kind.
-    pub links: BTreeMap<&'static str, Sizes>,
+    /// What went to other data centers under load, by kind, keys and values included.
+    pub links: BTreeMap<String, Sizes>,
     /// Messages between the servers of one data center under load, by kind, keys and values included.
     pub messages: BTreeMap<String, Sizes>,
     /// Likewise while nothing was asked.
@@ -91,7 +96,7 @@ impl Visitor for Measure {
     fn visit<P: Protocol>(self) -> Self::Output {
         let mut cluster = Cluster::<P>::new()?;
         cluster.pass(IDLE_MS);
-        cluster.measured = Measured::default();
+        cluster.measured = Measured { replicas: replicas_of::<P>(), ..Measured::default() };
         let mut clients: Vec<(DcId, Session)> = (0..DATA_CENTERS).map(|dc| (DcId(dc), cluster.new_session())).collect();
         let mut random = Random::new(1);
         for _ in 0..ROUNDS {
@@ -109,8 +114,16 @@ impl Visitor for Measure {
         let under_load = std::mem::take(&mut cluster.measured.messages);
         cluster.pass(IDLE_MS);
         let idle_messages = std::mem::replace(&mut cluster.measured.messages, under_load);
+        if cluster.measured.metadata.count == 0 {
+            cluster.measure_stored();
+        }
         Ok(Measured { idle_messages, ..cluster.measured })
     }
+}
+
+/// How many servers each partition has in each data center.
+fn replicas_of<P: Protocol>() -> u8 {
+    if P::SPAN == Span::Server { 1 } else { REPLICAS }
 }
 
 /// A frame under way: where from, where to.
@@ -142,10 +155,12 @@ impl<P: Protocol> Cluster<P> {
         let (replicas, under_way, done) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut cluster = Cluster { replicas, now_ms: 1_000, under_way, sent: 0, done, keys, values: 0, measured: Measured::default() };
         for dc in (0..DATA_CENTERS).map(DcId) {
-            for partition in (0..PARTITIONS).map(PartitionId) {
-                let server = ServerId::new(dc, partition);
-                let mut config = ReplicaConfig::new(Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, replicas: 1 }, KeyspaceId(0));
+            for (partition, replica) in (0..PARTITIONS).flat_map(|partition| (0..replicas_of::<P>()).map(move |replica| (partition, replica))) {
+                let server = ServerId { dc, partition: PartitionId(partition), replica };
+                let place = Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, replicas: replicas_of::<P>() };
+                let mut config = ReplicaConfig::new(place, KeyspaceId(0));
                 config.durability = Durability::Memory;
+                config.seed = cluster.replicas.len() as u64;
                 let replica = Replica::new(config, &P::Options::default(), MemoryStore::new(), Recovered::default())?;
                 cluster.replicas.insert(server, replica);
             }
@@ -177,9 +192,10 @@ impl<P: Protocol> Cluster<P> {
 
     fn measure(&mut self, from: ServerId, to: ServerId, frame: &[u8]) {
         let measured = &mut self.measured;
-        if from.dc == to.dc {
+        if from.dc == to.dc || P::SPAN != Span::Server {
             let kind = P::Message::from_bytes(frame).map_or_else(|_| "?".to_owned(), |message| variant(&format!("{message:?}")));
-            measured.messages.entry(kind).or_default().add(frame.len());
+            let kinds = if from.dc == to.dc { &mut measured.messages } else { &mut measured.links };
+            kinds.entry(kind).or_default().add(frame.len());
             return;
         }
         let kind = match LinkFrame::<P::Meta>::from_bytes(frame) {
@@ -192,7 +208,16 @@ impl<P: Protocol> Cluster<P> {
             Ok(LinkFrame::Resume { .. }) => "resume",
             Err(_) => "?",
         };
-        measured.links.entry(kind).or_default().add(frame.len());
+        measured.links.entry(kind.to_owned()).or_default().add(frame.len());
+    }
+
+    fn measure_stored(&mut self) {
+        for (server, replica) in std::mem::take(&mut self.replicas) {
+            let mut store = replica.into_store();
+            for key in &self.keys[usize::from(server.partition.0)] {
+                store.chain(key).iter().for_each(|version| self.measured.metadata.add(version.meta.to_bytes().len()));
+            }
+        }
     }
 
     /// Lets what has arrived be taken in, and what follows from it at once.
@@ -246,8 +271,23 @@ impl<P: Protocol> Cluster<P> {
 
     fn run(&mut self, dc: DcId, session: &mut Session, operation: &Operation) -> Result<(), String> {
         let partition = operation.key().map_or(PartitionId(0), |key| slots::partition_of(key, PARTITIONS));
-        let server = ServerId::new(dc, partition);
         let until_ms = self.now_ms + PATIENCE_MS;
+        let mut replica = 0;
+        loop {
+            match self.run_at(ServerId { dc, partition, replica }, session, operation, until_ms)? {
+                // Another of the partition's servers may lead.
+                Some(failure) if P::SPAN != Span::Server && self.now_ms < until_ms && !matches!(failure, Failure::Storage(_)) => {
+                    replica = (replica + 1) % REPLICAS;
+                    self.pass(PAUSE_MS);
+                }
+                Some(failure) => return Err(format!("{}: {operation:?} failed: {failure}", P::NAME)),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Runs `operation` at `server`; says why it failed, if it did.
+    fn run_at(&mut self, server: ServerId, session: &mut Session, operation: &Operation, until_ms: u64) -> Result<Option<Failure>, String> {
         let execution = self.with(server, |replica, now, out| replica.execute(now, operation.clone(), session, out));
         let outcome = match execution.ok_or("no such server")? {
             Execution::Done { outcome, .. } => outcome,
@@ -264,9 +304,9 @@ impl<P: Protocol> Cluster<P> {
             },
         };
         match outcome {
-            Outcome::Failed(failure) => Err(format!("{}: {operation:?} failed: {failure}", P::NAME)),
+            Outcome::Failed(failure) => Ok(Some(failure)),
             Outcome::Written(version) if version.written == Timestamp::ZERO => Err(format!("{}: {operation:?} got no timestamp", P::NAME)),
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 }

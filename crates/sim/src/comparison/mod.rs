@@ -6,7 +6,7 @@
 
 mod measure;
 
-pub use measure::{BYTES, DATA_CENTERS, Measured, PARTITIONS, Sizes};
+pub use measure::{BYTES, DATA_CENTERS, Measured, PARTITIONS, REPLICAS, Sizes};
 
 use measure::{DELAY_MS, IDLE_MS, KEYS, Measure, PAUSE_MS, ROUNDS};
 use rheostat_checkers::Promise;
@@ -77,7 +77,7 @@ impl Row {
     /// Messages that one server sends to others of its data center in a second when nothing is asked.
     fn idle_per_second(&self) -> u64 {
         let count: u64 = self.measured.idle_messages.values().map(|sizes| sizes.count).sum();
-        let servers = u64::from(DATA_CENTERS) * u64::from(PARTITIONS) * IDLE_MS / 1000;
+        let servers = u64::from(DATA_CENTERS) * u64::from(PARTITIONS) * u64::from(self.measured.replicas) * IDLE_MS / 1000;
         (count + servers / 2) / servers
     }
 
@@ -92,8 +92,14 @@ impl Row {
         listed(all.iter().map(|(kind, sizes)| format!("`{kind}` {}", sizes.mean())))
     }
 
-    fn link_size(&self, kind: &str) -> Sizes {
-        self.measured.links.get(kind).copied().unwrap_or_default()
+    /// Bytes of what goes to another data center, by kind.
+    fn link_sizes(&self) -> String {
+        listed(self.measured.links.iter().map(|(kind, sizes)| format!("`{kind}` {}", sizes.mean())))
+    }
+
+    /// Bytes of an update, or of a heartbeat, on a link; `-` where there are no links.
+    fn link_size(&self, kind: &str) -> String {
+        self.measured.links.get(kind).map_or_else(|| "-".into(), |sizes| sizes.mean().to_string())
     }
 
     fn options(&self) -> String {
@@ -128,7 +134,7 @@ impl Row {
             ("a data center cut off", cut_off.to_owned()),
             ("metadata of a version", format!("{} bytes, at most {}", self.measured.metadata.mean(), self.measured.metadata.largest)),
             ("what a session remembers", format!("{} bytes, at most {}", self.measured.session.mean(), self.measured.session.largest)),
-            ("an update on a link", format!("{} bytes", self.link_size("update").mean())),
+            ("an update on a link", format!("{} bytes", self.link_size("update"))),
             ("messages of a round", format!("{}.{:02}, {bytes} bytes together", messages / 100, messages % 100)),
             ("messages when idle", format!("{} per server and second", self.idle_per_second())),
             ("lines of code", format!("server {}, client {}, message {}", lines.server, lines.client, lines.message)),
@@ -187,7 +193,8 @@ pub fn markdown(rows: &[Row]) -> String {
     let _ = write!(
         out,
         "## What it costs beside keys and values\n\nMeasured by encoding what is really stored and sent: {DATA_CENTERS} data centers with {PARTITIONS} partitions each, \
-         {DELAY_MS} ms between data centers, keys and values of {BYTES} bytes, {KEYS} keys in each partition, default options. In each data center a client runs \
+         {DELAY_MS} ms between data centers, keys and values of {BYTES} bytes, {KEYS} keys in each partition, default options; {REPLICAS} servers of each partition in a data center \
+         where the protocol has several. In each data center a client runs \
          {ROUNDS} rounds of one GET, one PUT and one read-only transaction (a key of each partition), {PAUSE_MS} ms between them. Bytes are without framing and encryption; \
          metadata and sessions as average and, behind the slash, maximum.\n\n"
     );
@@ -196,8 +203,8 @@ pub fn markdown(rows: &[Row]) -> String {
         vec![
             format!("{} / {}", row.measured.metadata.mean(), row.measured.metadata.largest),
             format!("{} / {}", row.measured.session.mean(), row.measured.session.largest),
-            row.link_size("update").mean().to_string(),
-            row.link_size("heartbeat").mean().to_string(),
+            row.link_size("update"),
+            row.link_size("heartbeat"),
             format!("{}.{:02}", messages / 100, messages % 100),
             bytes.to_string(),
             row.idle_per_second().to_string(),
@@ -214,8 +221,9 @@ pub fn markdown(rows: &[Row]) -> String {
         "messages per server and second when nothing is asked",
     ];
     table(&mut out, &titles, rows, cells);
-    out.push_str("Messages between the servers of one data center, bytes on average, keys and values included:\n\n");
-    table(&mut out, &["protocol", "messages"], rows, |row| vec![row.message_sizes()]);
+    out.push_str("What is sent, by kind; bytes on average, keys and values included:\n\n");
+    let cells = |row: &Row| vec![row.message_sizes(), row.link_sizes()];
+    table(&mut out, &["protocol", "between the servers of a data center", "to another data center"], rows, cells);
     out.push_str("## How long it is\n\nLines of code without comments, blank lines and tests, counted from the sources when they are built.");
     let shared = listed(SHARED.iter().map(|(name, lines)| format!("`{name}` {lines}")));
     let _ = write!(out, " Beside these, shared by several protocols: {shared}.\n\n");
