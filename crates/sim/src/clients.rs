@@ -5,7 +5,7 @@ use crate::plan::{Action, Step};
 use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
-use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
+use rheostat_checkers::{self as checkers, Condition, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, Read, SetCondition};
 use rheostat_core::random::Random;
@@ -370,11 +370,21 @@ impl World<'_> {
         self.advance(client);
     }
 
-    /// A read-and-change is a get, then a put, of which the first ended and the second began when the server did both. If that time is not
+    /// Where a protocol decides it in one place, a read-and-change is one event. Else it is a get, then a put, of which the first ended and the second began when the server did both. If that time is not
     /// known, only the put is recorded: a get that ends too early or a put that begins too late would look like a read of the future.
     fn changed(&mut self, client: usize, current: &Current, executed_us: Option<u64>, before: &Read, version: Option<VersionId>) {
         let observed = self.observe(before);
         self.note_read(client, &[observed]);
+        if let Some(change) = record_of_write(current, self.level).filter(|action| matches!(action, checkers::Action::Change { .. })) {
+            let outcome = checkers::Outcome::Changed { applied: version.is_some(), version, before: Some(observed) };
+            let event = self.record_whole(client, current.invoked_us, self.now_us, change, outcome);
+            self.tell(client, || {
+                let now = version.map_or_else(|| "nothing to change".into(), |version| format!("now version {version}"));
+                format!("-> {}, {now}{}", describe(before), event.map_or_else(String::new, |event| format!(" [{event}]")))
+            });
+            self.advance(client);
+            return;
+        }
         let keys = current.action.keys();
         let get = checkers::Action::Get { key: KeyId(keys[0] as u32), level: self.level };
         let came = checkers::Outcome::Read(vec![observed]);
@@ -494,12 +504,16 @@ fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl F
     }
 }
 
-/// The write of a read-and-change.
+/// The write of a read-and-change: a change where the protocol's `own` level says that nothing comes between.
 fn record_of_write(current: &Current, own: Level) -> Option<checkers::Action> {
     match current.action {
         Action::Swap { key } | Action::Take { key } => {
             let item = WriteItem { key: KeyId(key as u32), value: current.values.first().copied() };
-            Some(checkers::Action::Put { items: vec![item], level: own })
+            if !own.implies(Level::Local) {
+                return Some(checkers::Action::Put { items: vec![item], level: own });
+            }
+            let condition = if item.value.is_some() { Condition::Always } else { Condition::Present };
+            Some(checkers::Action::Change { item, condition, level: own })
         }
         _ => None,
     }
