@@ -31,6 +31,9 @@ pub const LIMIT: usize = 300_000;
 /// Searches that are spent on making a violation small.
 const SHRINKING: usize = 300;
 
+/// Of deletes that need not have happened and that nothing finds in particular, how many a violation shows.
+const SHOWN: usize = 2;
+
 const DEFINITION: &str = "Herlihy and Wing, linearizability of one object";
 pub(crate) const UNDECIDED: &str = "no verdict: the search for an order was given up";
 
@@ -236,11 +239,18 @@ impl Register {
                 (None, false) => format!("{found}, at any time after its beginning, or never happened"),
             }
         };
-        let mut trace: Vec<(EventId, String)> = smallest.iter().map(|(place, op)| (self.events[*place].0, why(op))).collect();
+        // Deletes that might explain why there is no value, and do not: a few stand for all.
+        let is_found = |place: usize| smallest.iter().any(|(_, op)| matches!(op.need, Need::Write(write) | Need::Not(write) if write == place));
+        let is_any = |(place, op): &&(usize, Op)| op.until_us.is_none() && op.effect == Effect::Delete && !is_found(*place);
+        let left_out = smallest.iter().filter(is_any).count().saturating_sub(SHOWN);
+        let hidden: Vec<usize> = smallest.iter().filter(is_any).take(left_out).map(|(place, _)| *place).collect();
+        let shown = smallest.iter().filter(|(place, _)| !hidden.contains(place));
+        let mut trace: Vec<(EventId, String)> = shown.map(|(place, op)| (self.events[*place].0, why(op))).collect();
         trace.sort_by_key(|(id, _)| (index.history.event(*id).invoked_us, *id));
         let last = smallest.iter().max_by_key(|(place, op)| (op.until_us, *place)).map(|(place, _)| self.events[*place].0);
         let last = last.map_or_else(String::new, |last| format!(" that {last} ends"));
-        let what = format!("{scope} on {name} have no order that agrees with what they found and with their times{last}");
+        let more = if left_out == 0 { String::new() } else { format!("; neither with any of {left_out} earlier deletes that may have happened") };
+        let what = format!("{scope} on {name} have no order that agrees with what they found and with their times{last}{more}");
         Violation::new(index.history, Promise::Linearizable, DEFINITION, what, trace)
     }
 }

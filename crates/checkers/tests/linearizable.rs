@@ -346,6 +346,34 @@ fn one_stale_read_among_ten_thousand_operations_is_shown_by_few() {
     }
 }
 
+/// Many writes that may take effect at any time, and reads that find no value: any of the deletes explains each.
+#[test]
+fn deletes_that_may_come_at_any_time_are_alike() {
+    let mut events = Vec::new();
+    let mut event = |at_us: u64, session: u64, action: Action, outcome: Outcome| {
+        events.push(Event { session: SessionId(session), dc: HERE, invoked_us: at_us, completed_us: Some(at_us + 5), action, outcome });
+    };
+    for round in 0..1000 {
+        let (at_us, value) = (round * 40, Some(UniqueValue(round + 1)));
+        let put = |value, level| Action::Put { items: vec![WriteItem { key: X, value }], level };
+        event(at_us, 1, put(None, Level::Eventual), Outcome::Written(None));
+        event(at_us + 1, 2, put(None, Level::SESSION), Outcome::Written(None));
+        event(at_us + 10, 3, put(value, Level::Local), Outcome::Written(None));
+        if round % 2 == 1 {
+            event(at_us + 20, 4, Action::Get { key: X, level: Level::Local }, Outcome::Read(vec![Observation::ABSENT]));
+        }
+        event(at_us + 30, 5, Action::Get { key: X, level: Level::Local }, Outcome::Read(vec![Observation { version: None, value }]));
+    }
+    let history = History { data_centers: 1, keys: vec![b"x".to_vec()], events, ..History::default() };
+    // From the value to its absence and back: there is no order.
+    let violation = check(&history, Promise::Linearizable).expect_err("the value comes back");
+    assert!(!violation.is_undecided() && violation.trace.len() <= 6, "{violation}");
+    let mut history = history;
+    history.events.retain(|event| event.session != SessionId(5));
+    let report = check(&history, Promise::Linearizable).unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.constrained >= 500, "{report}");
+}
+
 /// A bound that is hit is an error, not a pass.
 #[test]
 fn a_search_that_is_given_up_is_no_pass() {

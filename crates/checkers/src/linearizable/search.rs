@@ -66,6 +66,9 @@ pub(crate) enum Found {
     Undecided,
 }
 
+/// Words of memory for the configurations that were tried, about.
+const WORDS: usize = 1 << 24;
+
 /// A set of operations.
 type Set = Vec<u64>;
 
@@ -95,6 +98,8 @@ struct Search<'o> {
     after: Vec<Option<usize>>,
     /// For each write, how many operations that must have happened find it and are not in order yet.
     finders: Vec<u32>,
+    /// Whether something finds this write in particular.
+    found: Vec<bool>,
     /// Writes that nothing finds or could find.
     unseen: Vec<bool>,
     /// For each write, when the first that finds it had happened, or itself: the sooner, the more urgent.
@@ -107,10 +112,12 @@ struct Search<'o> {
     /// Whether `last` need not have happened and nobody has found it yet.
     owed: bool,
     tried: BTreeSet<(usize, Set, Last, bool)>,
+    /// Words that `tried` holds, about.
+    words: usize,
 }
 
 /// Whether `ops`, as they stand in the history, can be put in an order in which each finds the register as it said, and none comes before one that
-/// had ended when it began. At most `limit` configurations are tried.
+/// had ended when it began. At most `limit` configurations are tried, or as many as there is room for.
 pub(crate) fn search(ops: &[Op], limit: usize) -> Found {
     let mut search = Search::new(ops);
     let mut frames: Vec<Frame> = Vec::new();
@@ -123,7 +130,7 @@ pub(crate) fn search(ops: &[Op], limit: usize) -> Found {
             continue;
         };
         frame.tried += 1;
-        if search.tried.len() >= limit {
+        if search.tried.len() >= limit || search.words >= WORDS {
             return Found::Undecided;
         }
         if let Some(frame) = search.enter(&next) {
@@ -172,8 +179,26 @@ impl<'o> Search<'o> {
         let unseen = (0..ops.len()).map(|op| unseen[op] && ops[op].need == Need::Nothing).collect();
         let left = required.len();
         let taken = vec![0; ops.len().div_ceil(64)];
-        let tried = BTreeSet::new();
-        Search { ops, required, optional, values, deletes, after, finders, unseen, urgency, taken, left, first: 0, last: None, owed: false, tried }
+        let (tried, words) = (BTreeSet::new(), 0);
+        Search {
+            ops,
+            required,
+            optional,
+            values,
+            deletes,
+            after,
+            finders,
+            found,
+            unseen,
+            urgency,
+            taken,
+            left,
+            first: 0,
+            last: None,
+            owed: false,
+            tried,
+            words,
+        }
     }
 
     fn is_taken(&self, op: usize) -> bool {
@@ -244,7 +269,11 @@ impl<'o> Search<'o> {
             return None;
         }
         let frame = Frame { moves: Vec::new(), tried: 0, taken, before };
-        let moves = if self.tried.insert(self.configuration()) { self.moves() } else { Vec::new() };
+        let configuration = self.configuration();
+        let words = configuration.1.len() + 8;
+        let is_new = self.tried.insert(configuration);
+        self.words += if is_new { words } else { 0 };
+        let moves = if is_new { self.moves() } else { Vec::new() };
         if moves.is_empty() {
             self.leave(&frame);
             return None;
@@ -289,10 +318,17 @@ impl<'o> Search<'o> {
                 Need::Present => (&[], &self.values, &[]),
                 Need::Not(_) => (&[], &self.values, &self.deletes),
             };
-            for write in one.iter().chain(values).chain(deletes) {
-                if self.optional[*write] && !self.is_taken(*write) && self.is_free(*write, until) && !wanted.contains(write) {
-                    wanted.push(*write);
-                    open.push(*write);
+            let may_come = |write: &usize| self.optional[*write] && !self.is_taken(*write) && self.is_free(*write, until);
+            for writes in [one, values, deletes] {
+                // Of those that nobody finds in particular and that depend on nothing, one is as good as another.
+                let mut any_other = false;
+                for write in writes.iter().copied().filter(may_come) {
+                    let is_any = !self.found[write] && self.ops[write].need == Need::Nothing;
+                    if !(is_any && any_other || wanted.contains(&write)) {
+                        wanted.push(write);
+                        open.push(write);
+                    }
+                    any_other |= is_any;
                 }
             }
         }
