@@ -163,7 +163,7 @@ pub fn text(rows: &[Row]) -> String {
     let _ = writeln!(
         out,
         "Bytes and messages were measured just now: {DATA_CENTERS} data centers, {PARTITIONS} partitions, keys and values of {BYTES} bytes; a round is one GET, \
-         one PUT and\none MGET of a key of each partition. The bugs that can be planted: rheostat sim --help."
+         one PUT and\none MGET of a key of each partition. The bugs that can be planted: --markdown."
     );
     out
 }
