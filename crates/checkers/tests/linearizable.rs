@@ -127,7 +127,8 @@ fn small(seed: u64, length: usize) -> History {
         let value = UniqueValue(place as u64 + 1);
         let level = if random.chance(1, 8) { Level::Eventual } else { Level::Strong };
         let item = WriteItem { key: X, value: Some(value).filter(|_| !random.chance(1, 4)) };
-        let other = random.below(length as u64);
+        // Often the first write of all, so that it is still there.
+        let other = if random.chance(1, 2) { 0 } else { random.below(length as u64) };
         let condition = match random.below(6) {
             0 => Condition::Always,
             1 => Condition::Absent,
