@@ -4,7 +4,7 @@ use crate::access::Started;
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;
 use crate::peer::Peer;
-use crate::shard::mailbox::{Answer, Execute, Message, ShardHandle};
+use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::topology::{NodeId, Topology};
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
@@ -127,7 +127,7 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         let sender = Answer::Task(sender);
         if let Some(shard) = self.local_shard(partition) {
-            let message = Message::Execute(Box::new(Execute { keyspace, partition, session, operation, answer: sender }));
+            let message = Message::Execute(Box::new((Sequence::one(keyspace, partition, operation, sender), session)));
             if shard.send(message).is_err() {
                 let failure = match *self.stopping.borrow() {
                     true => Failure::Unreachable(partition),

@@ -48,6 +48,25 @@ fn arrays_and_lines_mix() {
 }
 
 #[test]
+fn a_request_that_is_put_back_comes_again() {
+    let stream = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n\r\nset 'a b' \"c\\x64\"\n*1\r\n$4\r\nQUIT\r\n*1\r\n!";
+    let mut parser = Parser::new(Limits::default());
+    let mut buffer = stream.to_vec();
+    let mut seen = Vec::new();
+    while let Ok(Some(first)) = parser.next(&buffer) {
+        let first: Request = first.iter().map(<[u8]>::to_vec).collect();
+        parser.put_back();
+        // Also when what came before it has been dropped.
+        buffer.drain(..parser.consume());
+        let again = parser.next(&buffer).unwrap().unwrap();
+        assert_eq!(again.iter().map(<[u8]>::to_vec).collect::<Request>(), first);
+        seen.push(first);
+    }
+    assert_eq!(seen, requests(&[&[b"GET", b"a"], &[b"set", b"a b", b"cd"], &[b"QUIT"]]));
+    assert_eq!(parser.next(&buffer), Err(ProtocolError::ExpectedBulk(b'!')));
+}
+
+#[test]
 fn what_is_no_request_is_refused() {
     use ProtocolError::*;
     for (stream, error, text) in [

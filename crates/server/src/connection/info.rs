@@ -1,6 +1,5 @@
 //! What the server tells about itself on RESP: HELLO, INFO, CONFIG GET, CLIENT LIST, RHEO STATUS.
 
-use super::output::Waits;
 use super::slow::{Context, Slow};
 use crate::resp::command::{ClientKind, ClientSelection};
 use crate::resp::number::parse_u64;
@@ -8,6 +7,7 @@ use crate::resp::{Arguments, ReplyWriter, glob};
 use crate::router::Router;
 use crate::shard::Shard;
 use crate::shard::mailbox::Control;
+use crate::shard::mailbox::Waits;
 use crate::shared::Shared;
 use crate::status::NodeStatus;
 use crate::topology::Topology;

@@ -18,7 +18,7 @@ use crate::shard::mailbox::Control;
 use crate::socket;
 use output::Output;
 use rheostat_core::ids::Now;
-use slow::{Slow, SlowDone};
+use slow::{Slow, SlowDone, Told};
 use state::{Flow, State};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -45,6 +45,11 @@ const KEPT_BYTES: usize = 16 << 10;
 /// Reads in one run of the task, after which other tasks have their turn.
 const READS_PER_RUN: usize = 4;
 
+/// How long replies wait for those of later requests of the same pipeline that other shards are working on, in microseconds, so that they leave in one
+/// write; and how many bytes of them wait.
+const HOLD_US: u64 = 2_000;
+const HOLD_BYTES: usize = 64 << 10;
+
 /// The largest growth of an input buffer ahead of what has arrived.
 const GROWTH_BYTES: usize = 1 << 20;
 
@@ -65,6 +70,10 @@ struct Inner {
     /// Whether the shard's next turn knows of us.
     registered: bool,
     slow: Option<Slow>,
+    /// Outcomes that have come and are told as the output has room.
+    told: Option<Told>,
+    /// Since when replies have waited for other shards.
+    held_since_us: Option<u64>,
     state: State,
     closing: Closing,
     /// When bytes last came or went.
@@ -128,6 +137,8 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
             output: Output::default(),
             registered: false,
             slow: None,
+            told: None,
+            held_since_us: None,
             state,
             closing: Closing::No,
             progress_us: now.monotonic_us,
@@ -186,6 +197,12 @@ impl Connection {
             if inner.output.len() > limit {
                 break;
             }
+            if let Some(mut told) = inner.told.take() {
+                let left = inner.state.tell_on(&mut shard.borrow_mut(), &mut told, limit, &mut inner.output);
+                inner.told = Some(told).filter(|_| left);
+                self.register(inner, shard);
+                continue;
+            }
             if inner.unparsed {
                 let input = std::mem::take(&mut inner.input);
                 let used = inner.requests(shard, &input, limit);
@@ -231,9 +248,19 @@ impl Connection {
             inner.wake();
             return false;
         }
+        if inner.slow.is_some()
+            && let Some(since_us) = inner.held_since_us
+            && inner.output.len() < HOLD_BYTES
+            && now.monotonic_us < since_us + HOLD_US
+            && inner.closing == Closing::No
+        {
+            shard.look_again(since_us + HOLD_US);
+            return true;
+        }
+        inner.held_since_us = None;
         inner.output.release(|replica, after| after <= shard.durable(replica));
         let all = inner.output.is_released();
-        if all && inner.waiting > 0 && inner.slow.is_none() {
+        if all && inner.waiting > 0 && inner.slow.is_none() && inner.told.is_none() {
             let level = crate::status::level_index(inner.state.level());
             let took_us = now.monotonic_us.saturating_sub(inner.waiting_since_us);
             shard.counters.latency_us[level].record(took_us, inner.waiting);
@@ -359,6 +386,8 @@ impl Inner {
             let arguments = match self.parser.next(bytes) {
                 Ok(Some(arguments)) => arguments,
                 Ok(None) => break,
+                // It comes again when what is before it has been answered.
+                Err(_) if self.state.has_away() => break,
                 Err(error) => {
                     borrowed.counters.protocol_errors += 1;
                     self.output.error(&error.to_string(), self.state.version());
@@ -369,6 +398,11 @@ impl Inner {
             count += 1;
             match self.state.request(&mut borrowed, shard, now, arguments, &mut self.output) {
                 Flow::Done => {}
+                Flow::Later => {
+                    self.parser.put_back();
+                    count -= 1;
+                    break;
+                }
                 Flow::Authenticated => self.parser.set_limits(parser_limits(&borrowed.shared.config.limits)),
                 Flow::Forgotten => self.parser.set_limits(Limits::unauthenticated()),
                 Flow::Slow(slow) => {
@@ -381,6 +415,11 @@ impl Inner {
                     break;
                 }
             }
+        }
+        if let Some(slow) = self.state.depart(&mut borrowed) {
+            self.slow = Some(slow);
+            self.unparsed = true;
+            self.held_since_us.get_or_insert(now.monotonic_us);
         }
         borrowed.counters.requests += count;
         if self.waiting == 0 {
@@ -396,7 +435,7 @@ impl Inner {
         self.output.append(&done.reply, &done.waits);
         self.output.end_batch();
         shard.counters.errors += u64::from(done.reply.first() == Some(&b'-'));
-        self.state.finish(done);
+        self.told = self.state.finish(done);
         // If nothing is left, looking once more finds nothing.
         self.unparsed = true;
     }

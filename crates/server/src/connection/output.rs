@@ -2,12 +2,9 @@
 
 use crate::resp::{ReplyWriter, RespVersion};
 use crate::shard::ReplicaIndex;
+use crate::shard::mailbox::{Waits, add_wait};
 use rheostat_core::store::Position;
-use smallvec::SmallVec;
 use std::collections::VecDeque;
-
-/// Up to where which replicas must be durable before something is told.
-pub(super) type Waits = SmallVec<[(ReplicaIndex, Position); 2]>;
 
 /// Buffers larger than this are given back when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
@@ -35,10 +32,7 @@ impl Output {
     /// The present batch may leave only when `replica` is durable up to `after`.
     #[inline]
     pub(super) fn wait_for(&mut self, replica: ReplicaIndex, after: Position) {
-        match self.waits.iter_mut().find(|(other, _)| *other == replica) {
-            Some((_, position)) => *position = (*position).max(after),
-            None => self.waits.push((replica, after)),
-        }
+        add_wait(&mut self.waits, replica, after);
     }
 
     /// Appends an error.

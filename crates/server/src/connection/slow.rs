@@ -1,13 +1,12 @@
 //! Requests that wait: for another shard or node, for several partitions, for other data centers.
 
 use super::answer::{Render, failure_text};
-use super::output::Waits;
-use super::state::LastAnswer;
+use super::state::{Away, LastAnswer};
 use crate::access::{self, Access, Started};
 use crate::keyspace::KeyspaceInfo;
 use crate::resp::command::Scan;
 use crate::resp::{ReplyWriter, RespVersion, glob};
-use crate::shard::mailbox::Answer;
+use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
 use crate::shard::{Executed, Shard};
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -35,6 +34,18 @@ pub(super) struct SlowDone {
     pub(super) session: Option<(KeyspaceId, Session)>,
     /// What RHEO QUALITY tells, if that changed.
     pub(super) last: Option<LastAnswer>,
+    /// Outcomes of several requests in order, to be told after the reply.
+    pub(super) told: Option<Told>,
+}
+
+/// Outcomes of requests in a row, on their way into the output.
+pub(super) struct Told {
+    /// In order.
+    pub(super) outcomes: std::vec::IntoIter<Outcome>,
+    /// How each is told.
+    pub(super) renders: std::vec::IntoIter<Render>,
+    /// When they were asked for.
+    pub(super) now_ms: u64,
 }
 
 /// What of its connection a request takes with it.
@@ -51,7 +62,7 @@ impl Context {
     pub(super) fn done(self, session: Option<Session>, waits: Waits, write: impl FnOnce(&mut ReplyWriter<'_>)) -> SlowDone {
         let mut reply = Vec::new();
         write(&mut ReplyWriter::new(&mut reply, self.version));
-        SlowDone { reply, waits, session: session.map(|session| (self.keyspace, session)), last: None }
+        SlowDone { reply, waits, session: session.map(|session| (self.keyspace, session)), last: None, told: None }
     }
 
     fn done_with(self, session: Session, waits: Waits, render: Render, outcome: &Outcome) -> SlowDone {
@@ -86,6 +97,23 @@ pub(super) fn await_started(context: Context, started: Started, render: Render) 
     })
 }
 
+/// Requests in a row whose operations go to one other shard of this node. They travel together, and so do their outcomes.
+pub(super) fn send_away(context: Context, shard: &mut Shard, away: Away, session: Session) -> Slow {
+    let Away { shard: to, keyspace, operations, renders, .. } = away;
+    let (sender, answer) = oneshot::channel();
+    let answer_to = Answer::Connection { shard: shard.index() as u16, sender };
+    let partition = operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
+    let fallback = session.clone();
+    shard.hand_over(to, Sequence::new(keyspace, operations, answer_to), session);
+    Box::pin(async move {
+        // The other end goes without an answer only when a shard ends with operations under way.
+        let lost = |_| (renders.iter().map(|_| Outcome::Failed(Failure::Unreachable(partition))).collect(), fallback);
+        let (outcomes, session): (Vec<Outcome>, Session) = answer.await.unwrap_or_else(lost);
+        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: context.now.physical_ms };
+        SlowDone { told: Some(told), ..Context { keyspace, ..context }.done(Some(session), Waits::new(), |_| {}) }
+    })
+}
+
 /// Runs operations from a shard's thread: at its own partitions directly.
 pub(super) struct ShardAccess {
     shard: Rc<RefCell<Shard>>,
@@ -115,17 +143,13 @@ impl Access for ShardAccess {
         match shard.execute(now, replica, operation, &mut session) {
             Executed::Done(outcome, after) => {
                 if after > shard.durable(replica) {
-                    let mut waits = self.waits.borrow_mut();
-                    match waits.iter_mut().find(|(other, _)| *other == replica) {
-                        Some((_, position)) => *position = (*position).max(after),
-                        None => waits.push((replica, after)),
-                    }
+                    add_wait(&mut self.waits.borrow_mut(), replica, after);
                 }
                 Started::Done(outcome, session)
             }
             Executed::Waiting(op) => {
                 let (sender, answer) = oneshot::channel();
-                shard.expect(replica, op, Answer::Task(sender));
+                shard.expect(keyspace, replica, op, Answer::Task(sender));
                 Started::Waiting { answer, partition, fallback: session }
             }
         }

@@ -2,12 +2,12 @@
 
 use super::answer::Render;
 use super::output::Output;
-use super::slow::{self, ShardAccess, Slow, SlowDone};
+use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use super::{cluster, info};
 use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewExpiry, RheoCommand, SessionCommand, Set};
 use crate::resp::table::{self, Flags};
 use crate::resp::{Arguments, Command, CommandError, ReplyWriter, RespVersion, resolve};
-use crate::shard::mailbox::Answer;
+use crate::shard::mailbox::{Answer, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
@@ -18,6 +18,7 @@ use rheostat_core::store::Position;
 use rheostat_core::version::{Item, Key, VersionId};
 use smallvec::smallvec;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +32,9 @@ const WRONG_PASSWORDS: u32 = 8;
 pub(super) enum Flow {
     /// It has been answered.
     Done,
-    /// So has it, and the client is now known.
+    /// It is not begun: requests before it have to be done first.
+    Later,
+    /// It has been answered, and the client is now known.
     Authenticated,
     /// So has it, and the client is not known any more.
     Forgotten,
@@ -62,10 +65,28 @@ pub(super) struct State {
     /// By keyspace: the session, once there is one. Absent while a request that uses it waits.
     sessions: Vec<Option<Session>>,
     last: LastAnswer,
+    /// Requests whose operations leave for another shard when no more of them follow.
+    away: Option<Away>,
     name: Vec<u8>,
     library: (Vec<u8>, Vec<u8>),
     last_command: &'static str,
 }
+
+/// Requests in a row, each of one operation, that one other shard of this node serves.
+pub(super) struct Away {
+    pub(super) shard: u16,
+    pub(super) keyspace: KeyspaceId,
+    pub(super) operations: VecDeque<(PartitionId, Operation)>,
+    /// How the outcome of each is told.
+    pub(super) renders: Vec<Render>,
+    /// Bytes of the operations.
+    bytes: usize,
+    now: Now,
+}
+
+/// Requests that leave together at most, and bytes of theirs after which no more join.
+const AWAY_REQUESTS: usize = 64;
+const AWAY_BYTES: usize = 256 << 10;
 
 /// One operation of a request, and how its outcome is told.
 struct Single {
@@ -87,6 +108,7 @@ impl State {
             keyspace: KeyspaceId(0),
             sessions: shared.keyspaces.iter().map(|_| None).collect(),
             last: LastAnswer::default(),
+            away: None,
             name: Vec::new(),
             library: (Vec::new(), Vec::new()),
             last_command: "",
@@ -123,6 +145,7 @@ impl State {
         });
         match parsed {
             Ok(command) => self.command(shard, handle, now, command, out),
+            Err(_) if self.away.is_some() => Flow::Later,
             Err(error) => {
                 shard.counters.errors += 1;
                 if error.closes() {
@@ -166,12 +189,14 @@ impl State {
             Command::MultiGet(keys) => self.multi_get(shard, keys),
             Command::MultiSet(pairs) => match self.multi_set(&pairs.last_of_each_key()) {
                 Ok(single) => single,
+                Err(_) if self.away.is_some() => return Flow::Later,
                 Err(message) => return self.error(shard, out, message),
             },
             Command::Rheo(RheoCommand::Explain(key)) => {
                 let partition = self.shared.topology.partition_of(key);
                 Single { partition, operation: Operation::Explain { key: key.into() }, render: Render::Explain }
             }
+            _ if self.away.is_some() => return Flow::Later,
             other => return self.other_command(shard, handle, now, other, out),
         };
         self.single(shard, now, single, out)
@@ -241,6 +266,9 @@ impl State {
     fn single(&mut self, shard: &mut Shard, now: Now, single: Single, out: &mut Output) -> Flow {
         let Single { partition, operation, render } = single;
         let keyspace = self.keyspace;
+        if self.away.is_some() {
+            return self.join_away(partition, operation, render);
+        }
         if let Some(replica) = shard.find(keyspace, partition) {
             let session = session_of(&mut self.sessions, &self.shared, keyspace);
             return match shard.execute(now, replica, operation, session) {
@@ -250,15 +278,50 @@ impl State {
                 }
                 Executed::Waiting(op) => {
                     let (sender, answer) = oneshot::channel();
-                    shard.expect(replica, op, Answer::Task(sender));
+                    shard.expect(keyspace, replica, op, Answer::Task(sender));
                     let fallback = self.take_session(keyspace);
                     Flow::Slow(slow::await_answer(self.context(now), answer, partition, fallback, render))
                 }
             };
         }
+        if let Some(to) = self.shared.shard_of[usize::from(partition.0)] {
+            let away = Away { shard: to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now };
+            self.away = Some(away);
+            return self.join_away(partition, operation, render);
+        }
         let session = self.take_session(keyspace);
         let started = shard.shared.start(keyspace, partition, session, operation);
         Flow::Slow(slow::await_started(self.context(now), started, render))
+    }
+
+    /// Adds an operation to those that leave together, if it goes to the same shard and there is room.
+    fn join_away(&mut self, partition: PartitionId, operation: Operation, render: Render) -> Flow {
+        let Some(away) = &mut self.away else { return Flow::Later };
+        let room = away.operations.len() < AWAY_REQUESTS && away.bytes < AWAY_BYTES;
+        if !room || self.shared.shard_of[usize::from(partition.0)] != Some(away.shard) {
+            return Flow::Later;
+        }
+        away.bytes += operation_bytes(&operation);
+        away.operations.push_back((partition, operation));
+        away.renders.push(render);
+        Flow::Done
+    }
+
+    /// Sends away what was collected, with the session.
+    pub(super) fn depart(&mut self, shard: &mut Shard) -> Option<Slow> {
+        let away = self.away.take()?;
+        let session = self.take_session(away.keyspace);
+        Some(slow::send_away(self.context(away.now), shard, away, session))
+    }
+
+    /// Writes outcomes that came together, until there are none or the output exceeds `limit`. Says whether some are left.
+    pub(super) fn tell_on(&mut self, shard: &mut Shard, told: &mut Told, limit: usize, out: &mut Output) -> bool {
+        while out.len() <= limit {
+            let (Some(outcome), Some(render)) = (told.outcomes.next(), told.renders.next()) else { return false };
+            let ok = render.write(&outcome, told.now_ms, &mut self.last, &mut out.writer(self.version));
+            shard.counters.errors += u64::from(!ok);
+        }
+        told.outcomes.len() > 0
     }
 
     #[inline]
@@ -282,14 +345,20 @@ impl State {
         self.sessions[usize::from(keyspace.0)].take().unwrap_or_else(|| info.new_session())
     }
 
-    /// Takes in what a request that waited has left.
-    pub(super) fn finish(&mut self, done: SlowDone) {
+    /// Whether requests are collected that leave together.
+    pub(super) fn has_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// Takes in what a request that waited has left; returns what of it is still to be told.
+    pub(super) fn finish(&mut self, done: SlowDone) -> Option<Told> {
         if let Some((keyspace, session)) = done.session {
             self.sessions[usize::from(keyspace.0)] = Some(session);
         }
         if let Some(last) = done.last {
             self.last = last;
         }
+        done.told
     }
 
     /// Everything that is not one operation.

@@ -89,6 +89,8 @@ pub struct Parser {
     failed: Option<ProtocolError>,
     /// Where the request that is being parsed begins in the buffer; everything before it is done.
     start: usize,
+    /// The length of the request that was returned last.
+    last: usize,
     /// How far that request has been parsed, from `start`; for an inline request, how far the end of line was searched.
     parsed: usize,
     /// Number of arguments announced; 0 until an array's header has been read.
@@ -157,6 +159,7 @@ impl Parser {
             limits,
             failed: None,
             start: 0,
+            last: 0,
             parsed: 0,
             announced: 0,
             bulk: None,
@@ -182,6 +185,7 @@ impl Parser {
             match self.step(bytes) {
                 Ok(Step::Request(end, words)) => {
                     self.start += end;
+                    self.last = end;
                     self.reset();
                     let bytes = if words == Words::InLine { &bytes[..end] } else { self.unquoted.as_slice() };
                     return Ok(Some(Arguments::new(bytes, &self.spans)));
@@ -199,9 +203,16 @@ impl Parser {
         }
     }
 
+    /// The request that [`Parser::next`] returned last is returned by the next call again. Not to be called twice for one request, nor after
+    /// [`Parser::consume`].
+    pub fn put_back(&mut self) {
+        self.start -= std::mem::take(&mut self.last);
+    }
+
     /// How many bytes at the front of the buffer belong to requests that have been returned. The caller drops exactly these before it
     /// calls [`Parser::next`] again; they are counted once.
     pub fn consume(&mut self) -> usize {
+        self.last = 0;
         std::mem::take(&mut self.start)
     }
 

@@ -8,7 +8,9 @@ use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
+use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +19,15 @@ use tokio::sync::{mpsc, oneshot};
 /// Who waits for the outcome of an operation.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A task of this process.
+    /// A task of this process, for one operation.
     Task(oneshot::Sender<(Outcome, Session)>),
+    /// A connection of another shard. What is answered in one turn travels there together, and is told on that shard's thread.
+    Connection {
+        /// The shard.
+        shard: u16,
+        /// Where the connection waits for all outcomes, in order.
+        sender: oneshot::Sender<(Vec<Outcome>, Session)>,
+    },
     /// Another node, under its own number.
     Peer {
         /// The node.
@@ -33,19 +42,52 @@ impl Answer {
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Answer::Task(sender) => sender.is_closed(),
+            Answer::Connection { sender, .. } => sender.is_closed(),
             Answer::Peer { .. } => false,
         }
     }
 }
 
-/// An operation for one of the shard's partition servers.
+/// Operations of one session for partition servers of one shard. Each begins when the one before it is done, with the session as that left it.
 #[derive(Debug)]
-pub(crate) struct Execute {
+pub(crate) struct Sequence {
     pub(crate) keyspace: KeyspaceId,
-    pub(crate) partition: PartitionId,
-    pub(crate) session: Session,
-    pub(crate) operation: Operation,
+    /// What is still to be done, in order.
+    pub(crate) operations: VecDeque<(PartitionId, Operation)>,
+    /// What is done: the replica (`None`: there is none here), and what came of it.
+    pub(crate) outcomes: Vec<(Option<ReplicaIndex>, Outcome)>,
+    /// Up to where replicas must be durable before anything of it is told.
+    pub(crate) waits: Waits,
     pub(crate) answer: Answer,
+}
+
+/// Up to where which replicas must be durable before something is told.
+pub(crate) type Waits = SmallVec<[(ReplicaIndex, Position); 2]>;
+
+/// Adds to `waits` that `replica` must be durable up to `after`.
+#[inline]
+pub(crate) fn add_wait(waits: &mut Waits, replica: ReplicaIndex, after: Position) {
+    match waits.iter_mut().find(|(other, _)| *other == replica) {
+        Some((_, position)) => *position = (*position).max(after),
+        None => waits.push((replica, after)),
+    }
+}
+
+impl Sequence {
+    /// One operation.
+    pub(crate) fn one(keyspace: KeyspaceId, partition: PartitionId, operation: Operation, answer: Answer) -> Sequence {
+        Sequence::new(keyspace, VecDeque::from([(partition, operation)]), answer)
+    }
+
+    /// Several, in order.
+    pub(crate) fn new(keyspace: KeyspaceId, operations: VecDeque<(PartitionId, Operation)>, answer: Answer) -> Sequence {
+        Sequence { keyspace, operations, outcomes: Vec::new(), waits: Waits::new(), answer }
+    }
+
+    /// Bytes that it keeps in memory, about.
+    fn weight(&self) -> usize {
+        200 + self.operations.iter().map(|(_, operation)| operation_bytes(operation)).sum::<usize>()
+    }
 }
 
 /// A frame for one of the shard's partition servers.
@@ -60,7 +102,10 @@ pub(crate) struct Frame {
 /// What may be refused when too much waits.
 #[derive(Debug)]
 pub(crate) enum Message {
-    Execute(Box<Execute>),
+    /// One of a front end's.
+    Execute(Box<(Sequence, Session)>),
+    /// Those that another shard collected in one turn.
+    Batch(Vec<(Sequence, Session)>),
     Frame(Frame),
 }
 
@@ -69,7 +114,16 @@ impl Message {
     fn weight(&self) -> usize {
         match self {
             Message::Frame(frame) => frame.frame.len(),
-            Message::Execute(execute) => 200 + operation_bytes(&execute.operation),
+            Message::Execute(execute) => execute.0.weight(),
+            Message::Batch(batch) => batch.iter().map(|(sequence, _)| sequence.weight()).sum(),
+        }
+    }
+
+    /// As how many messages it counts.
+    fn count(&self) -> usize {
+        match self {
+            Message::Batch(batch) => batch.len(),
+            Message::Execute(_) | Message::Frame(_) => 1,
         }
     }
 }
@@ -92,12 +146,17 @@ pub(crate) type Report = (ShardStatus, Vec<ReplicaStatus>);
 /// Something to be done on a shard's thread.
 pub(crate) type Task = Box<dyn FnOnce(&Rc<RefCell<Shard>>) + Send>;
 
+/// A connection's answer, on its way to the connection's shard.
+pub(crate) type Answered = (oneshot::Sender<(Vec<Outcome>, Session)>, (Vec<Outcome>, Session));
+
 /// What always arrives. There is at most one of a kind under way per replica, connection or request of an operator.
 pub(crate) enum Control {
     /// A connection to or from a node of `dc`, which shares `partitions`, is new.
     Connected { dc: DcId, partitions: Arc<[PartitionId]> },
     /// A flush has ended.
     Flushed { replica: ReplicaIndex, flushed: std::io::Result<Position>, took_us: u64 },
+    /// What another shard has answered in one turn to connections of this one, at most one each.
+    Answers(Vec<Answered>),
     /// Say how you are.
     Report(oneshot::Sender<Report>),
     /// Do this.
@@ -113,32 +172,42 @@ pub(crate) enum Control {
 pub(crate) struct ShardHandle {
     messages: mpsc::Sender<Message>,
     control: mpsc::UnboundedSender<Control>,
-    bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
+    max_messages: usize,
     max_bytes: usize,
+}
+
+/// What has been sent and not been taken out.
+#[derive(Default)]
+struct Waiting {
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 /// The receiving ends.
 pub(crate) struct Mailbox {
     pub(super) messages: mpsc::Receiver<Message>,
     pub(super) control: mpsc::UnboundedReceiver<Control>,
-    bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
 }
 
 /// A shard's two ends, for at most so many messages and bytes.
 pub(crate) fn mailbox(max_messages: usize, max_bytes: usize) -> (ShardHandle, Mailbox) {
     let (messages, messages_end) = mpsc::channel(max_messages);
     let (control, control_end) = mpsc::unbounded_channel();
-    let bytes = Arc::new(AtomicUsize::new(0));
-    (ShardHandle { messages, control, bytes: bytes.clone(), max_bytes }, Mailbox { messages: messages_end, control: control_end, bytes })
+    let waiting = Arc::new(Waiting::default());
+    let handle = ShardHandle { messages, control, waiting: waiting.clone(), max_messages, max_bytes };
+    (handle, Mailbox { messages: messages_end, control: control_end, waiting })
 }
 
 impl ShardHandle {
     /// Hands over `message`, or gives it back if too much waits (or the shard has ended).
     pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
-        let weight = message.weight();
-        let before = self.bytes.fetch_add(weight, Ordering::Relaxed);
+        let (count, weight) = (message.count(), message.weight());
+        let messages = self.waiting.messages.fetch_add(count, Ordering::Relaxed);
+        let bytes = self.waiting.bytes.fetch_add(weight, Ordering::Relaxed);
         // Something alone may be larger than the bound; it was bounded where it arrived.
-        let result = if before > 0 && before + weight > self.max_bytes {
+        let result = if messages + count > self.max_messages || bytes > 0 && bytes + weight > self.max_bytes {
             Err(message)
         } else {
             self.messages.try_send(message).map_err(|error| match error {
@@ -146,9 +215,22 @@ impl ShardHandle {
             })
         };
         if result.is_err() {
-            self.bytes.fetch_sub(weight, Ordering::Relaxed);
+            self.waiting.messages.fetch_sub(count, Ordering::Relaxed);
+            self.waiting.bytes.fetch_sub(weight, Ordering::Relaxed);
         }
         result
+    }
+
+    /// Hands over `batch`; returns what there is no room for, or all of it if the shard has ended.
+    pub(crate) fn send_batch(&self, batch: Vec<(Sequence, Session)>) -> Vec<(Sequence, Session)> {
+        let Err(refused) = self.send(Message::Batch(batch)) else { return Vec::new() };
+        let Message::Batch(refused) = refused else { return Vec::new() };
+        // There may be room for some of them.
+        let one_by_one = |(sequence, session)| match self.send(Message::Execute(Box::new((sequence, session)))) {
+            Err(Message::Execute(refused)) => Some(*refused),
+            _ => None,
+        };
+        refused.into_iter().filter_map(one_by_one).collect()
     }
 
     /// Hands over `control`; lost if the shard has ended.
@@ -160,6 +242,7 @@ impl ShardHandle {
 impl Mailbox {
     /// A message has been taken out.
     pub(super) fn taken(&self, message: &Message) {
-        self.bytes.fetch_sub(message.weight(), Ordering::Relaxed);
+        self.waiting.messages.fetch_sub(message.count(), Ordering::Relaxed);
+        self.waiting.bytes.fetch_sub(message.weight(), Ordering::Relaxed);
     }
 }

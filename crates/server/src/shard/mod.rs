@@ -17,7 +17,7 @@ use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, leve
 use crate::topology::NodeId;
 use flush::Flusher;
 use hashbrown::HashMap;
-use mailbox::{Answer, Execute, Frame, Message, Report};
+use mailbox::{Answer, Answered, Frame, Message, Report, Sequence, add_wait};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
 use rheostat_core::operation::{Change, Failure, Operation, Outcome};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer};
@@ -55,14 +55,8 @@ pub(crate) enum Executed {
     Waiting(OpId),
 }
 
-/// An answer that is complete and leaves in the next turn, or when its replica is durable enough.
-struct Held {
-    replica: ReplicaIndex,
-    after: Position,
-    answer: Answer,
-    outcome: Outcome,
-    session: Session,
-}
+/// Sequences that another shard may take in one message.
+const BATCH_SEQUENCES: usize = 128;
 
 /// See the module.
 pub(crate) struct Shard {
@@ -76,14 +70,23 @@ pub(crate) struct Shard {
     local: VecDeque<(ReplicaIndex, ServerId, Vec<u8>)>,
     /// Frames that leave in the next turn: keyspace, sender, receiver.
     leaving: Vec<(KeyspaceId, PartitionId, ServerId, Vec<u8>)>,
-    held: Vec<Held>,
-    expected: HashMap<(ReplicaIndex, OpId), Answer>,
+    /// Sequences that are done; the answer leaves in the next turn, or when the replicas are durable enough.
+    held: Vec<(Sequence, Session)>,
+    /// Sequences whose present operation waits.
+    expected: HashMap<(ReplicaIndex, OpId), Sequence>,
+    /// Sequences whose operation has waited and is done; they go on in the next turn.
+    resumed: Vec<(Sequence, Session)>,
+    /// By shard: what leaves for it in the next turn, in one message each.
+    outgoing: Vec<Vec<(Sequence, Session)>>,
+    answers: Vec<Vec<Answered>>,
     /// Connections whose replies leave in the next turn.
     ready: Vec<Rc<Connection>>,
     /// All RESP connections of this shard, by their number.
     pub(crate) connections: HashMap<u64, Rc<Connection>>,
     flusher: Flusher,
     turn_wanted: bool,
+    /// When replies that wait for other shards are to be looked at again, if nothing else happens.
+    look_again_us: u64,
     turn_waker: Option<Waker>,
     pub(crate) counters: ShardCounters,
     /// Writes are refused: too much is in memory.
@@ -192,24 +195,55 @@ impl Shard {
     }
 
     /// The outcome of the waiting `op` goes to `answer`.
-    pub(crate) fn expect(&mut self, replica: ReplicaIndex, op: OpId, answer: Answer) {
-        self.expected.insert((replica, op), answer);
+    pub(crate) fn expect(&mut self, keyspace: KeyspaceId, replica: ReplicaIndex, op: OpId, answer: Answer) {
+        self.expected.insert((replica, op), Sequence::new(keyspace, VecDeque::new(), answer));
     }
 
-    /// Runs an operation that came from elsewhere.
-    fn take_execute(&mut self, now: Now, execute: Execute) {
-        let Execute { keyspace, partition, mut session, operation, answer } = execute;
-        self.counters.operations_received += 1;
-        let Some(replica) = self.find(keyspace, partition) else {
-            let outcome = self.failed(Failure::Refused(format!("partition {partition} is not served here")));
-            self.deliver(answer, outcome, session);
-            return;
-        };
-        match self.execute(now, replica, operation, &mut session) {
-            Executed::Done(outcome, after) => self.held.push(Held { replica, after, answer, outcome, session }),
-            Executed::Waiting(op) => self.expect(replica, op, answer),
-        }
+    /// Hands `sequence` to another shard of this node, in the next turn.
+    pub(crate) fn hand_over(&mut self, shard: u16, sequence: Sequence, session: Session) {
+        self.outgoing[usize::from(shard)].push((sequence, session));
         self.want_turn();
+    }
+
+    /// Begins operations that came from elsewhere.
+    fn take_sequence(&mut self, now: Now, sequence: Sequence, session: Session) {
+        self.counters.operations_received += sequence.operations.len() as u64;
+        self.go_on(now, sequence, session);
+    }
+
+    /// Runs what is left of `sequence`, until one of its operations waits.
+    fn go_on(&mut self, now: Now, mut sequence: Sequence, mut session: Session) {
+        while let Some((partition, operation)) = sequence.operations.pop_front() {
+            let Some(replica) = self.find(sequence.keyspace, partition) else {
+                let outcome = self.failed(Failure::Refused(format!("partition {partition} is not served here")));
+                sequence.outcomes.push((None, outcome));
+                continue;
+            };
+            match self.execute(now, replica, operation, &mut session) {
+                Executed::Done(outcome, after) => {
+                    sequence.outcomes.push((Some(replica), outcome));
+                    if after > Position(0) {
+                        add_wait(&mut sequence.waits, replica, after);
+                    }
+                }
+                Executed::Waiting(op) => {
+                    self.expected.insert((replica, op), sequence);
+                    self.want_turn();
+                    return;
+                }
+            }
+        }
+        self.held.push((sequence, session));
+        self.want_turn();
+    }
+
+    /// `sequence` is not run; every operation of it is answered with `failure`.
+    fn refuse_sequence(&mut self, mut sequence: Sequence, session: Session, failure: &Failure) {
+        for _ in std::mem::take(&mut sequence.operations) {
+            let outcome = self.failed(failure.clone());
+            sequence.outcomes.push((None, outcome));
+        }
+        self.deliver(sequence, session);
     }
 
     /// Runs an operation of another node.
@@ -222,20 +256,13 @@ impl Shard {
         node: NodeId,
         request: u64,
     ) {
-        let answer = Answer::Peer { node, request };
-        let execute = Execute { keyspace, partition, session, operation, answer };
-        match self.shared.local_shard(partition) {
-            Some(_) if self.shared.shard_of[usize::from(partition.0)] == Some(self.index as u16) => self.take_execute(self.now(), execute),
-            Some(shard) => {
-                if let Err(Message::Execute(execute)) = shard.send(Message::Execute(Box::new(execute))) {
-                    let outcome = self.failed(Failure::Busy(format!("too much waits for partition {partition}")));
-                    self.deliver(execute.answer, outcome, execute.session);
-                }
-            }
+        let sequence = Sequence::one(keyspace, partition, operation, Answer::Peer { node, request });
+        match self.shared.shard_of.get(usize::from(partition.0)).copied().flatten() {
+            Some(shard) if usize::from(shard) == self.index => self.take_sequence(self.now(), sequence, session),
+            Some(shard) => self.hand_over(shard, sequence, session),
             None => {
-                let outcome =
-                    self.failed(Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name)));
-                self.deliver(execute.answer, outcome, execute.session);
+                let failure = Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name));
+                self.refuse_sequence(sequence, session, &failure);
             }
         }
     }
@@ -279,27 +306,38 @@ impl Shard {
         }
         for done in std::mem::take(&mut self.outbox.done) {
             let outcome = self.count(done.outcome);
-            if let Some(answer) = self.expected.remove(&(replica, done.op)) {
-                self.held.push(Held { replica, after: Position(0), answer, outcome, session: done.session });
+            if let Some(mut sequence) = self.expected.remove(&(replica, done.op)) {
+                sequence.outcomes.push((Some(replica), outcome));
+                if sequence.operations.is_empty() { &mut self.held } else { &mut self.resumed }.push((sequence, done.session));
             }
         }
         self.want_turn();
     }
 
-    /// Delivers frames between replicas of this shard, and those that they lead to.
+    /// Delivers frames between replicas of this shard, goes on with the sequences that can, and delivers what that leads to.
     fn deliver_local(&mut self, now: Now) {
-        while let Some((replica, from, frame)) = self.local.pop_front() {
-            self.receive(now, replica, from, &frame);
+        loop {
+            while let Some((replica, from, frame)) = self.local.pop_front() {
+                self.receive(now, replica, from, &frame);
+            }
+            if self.resumed.is_empty() {
+                return;
+            }
+            for (sequence, session) in std::mem::take(&mut self.resumed) {
+                self.go_on(now, sequence, session);
+            }
         }
     }
 
-    /// Hands a finished operation to whoever waits for it.
-    fn deliver(&mut self, answer: Answer, outcome: Outcome, session: Session) {
-        match answer {
+    /// Hands the outcomes of a finished sequence to whoever waits for them.
+    fn deliver(&mut self, sequence: Sequence, session: Session) {
+        let mut outcomes = sequence.outcomes.into_iter().map(|(_, outcome)| outcome);
+        match sequence.answer {
+            Answer::Connection { shard, sender } => self.answers[usize::from(shard)].push((sender, (outcomes.collect(), session))),
             // Whoever asked may have gone.
-            Answer::Task(sender) => drop(sender.send((outcome, session))),
+            Answer::Task(sender) => drop(outcomes.next().map(|outcome| sender.send((outcome, session)))),
             Answer::Peer { node, request } => {
-                if let Some(peer) = self.shared.peer(node) {
+                if let (Some(peer), Some(outcome)) = (self.shared.peer(node), outcomes.next()) {
                     peer.respond(self.shared.clocks.monotonic_us(), request, &outcome, &session);
                 }
             }
@@ -310,6 +348,11 @@ impl Shard {
     pub(crate) fn register_ready(&mut self, connection: &Rc<Connection>) {
         self.ready.push(connection.clone());
         self.want_turn();
+    }
+
+    /// Makes a turn come at `at_us` at the latest.
+    pub(crate) fn look_again(&mut self, at_us: u64) {
+        self.look_again_us = self.look_again_us.min(at_us);
     }
 
     /// Makes the next turn come when all tasks that are ready have run.

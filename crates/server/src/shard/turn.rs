@@ -1,7 +1,7 @@
 //! The shard's own task: the mailbox, ticks, and what leaves once per turn.
 
 use super::mailbox::{Control, Mailbox, Message};
-use super::{Frame, Held, ReplicaIndex, Shard};
+use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard};
 use crate::connection::Connection;
 use crate::status::FailureKind;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Messages taken out of the mailbox in one turn.
+/// Operations and frames taken out of the mailbox in one turn, about: what begins in one message is taken whole.
 const MESSAGES_PER_TURN: usize = 512;
 
 /// Between two looks at stalled connections, abandoned operations and memory, in microseconds.
@@ -71,13 +71,24 @@ fn turn(
         && let Poll::Ready(Some(message)) = mailbox.messages.poll_recv(context)
     {
         mailbox.taken(&message);
-        taken += 1;
         match message {
-            Message::Execute(execute) => this.take_execute(now, *execute),
-            Message::Frame(frame) => match this.find(frame.keyspace, frame.to) {
-                Some(replica) => this.receive(now, replica, frame.from, &frame.frame),
-                None => this.counters.frames_dropped += 1,
-            },
+            Message::Execute(execute) => {
+                taken += execute.0.operations.len();
+                this.take_sequence(now, execute.0, execute.1);
+            }
+            Message::Batch(batch) => {
+                for (sequence, session) in batch {
+                    taken += sequence.operations.len();
+                    this.take_sequence(now, sequence, session);
+                }
+            }
+            Message::Frame(frame) => {
+                taken += 1;
+                match this.find(frame.keyspace, frame.to) {
+                    Some(replica) => this.receive(now, replica, frame.from, &frame.frame),
+                    None => this.counters.frames_dropped += 1,
+                }
+            }
         }
     }
     this.deliver_local(now);
@@ -96,10 +107,10 @@ fn turn(
             return Poll::Ready(());
         }
     }
-    if taken == MESSAGES_PER_TURN {
+    if taken >= MESSAGES_PER_TURN {
         this.want_turn();
     }
-    let due_us = this.due_us().min(*swept_us + SWEEP_US).max(now.monotonic_us + SHORTEST_SLEEP_US);
+    let due_us = this.due_us().min(this.look_again_us).min(*swept_us + SWEEP_US).max(now.monotonic_us + SHORTEST_SLEEP_US);
     // A timer that is armed too early costs one turn; moving it later each time would cost more.
     if *armed_us > due_us || *armed_us <= now.monotonic_us {
         *armed_us = due_us;
@@ -137,6 +148,8 @@ impl Shard {
                 slot.touched = true;
                 self.sort_outbox(replica);
             }
+            // Whoever asked may have gone.
+            Control::Answers(answers) => answers.into_iter().for_each(|(sender, answer)| drop(sender.send(answer))),
             Control::Report(sender) => drop(sender.send(self.report())),
             // Taken care of by the turn itself.
             Control::Run(_) | Control::Wake | Control::Stop => {}
@@ -175,6 +188,7 @@ impl Shard {
             }
             self.send_frame(now, keyspace, from, to, frame);
         }
+        self.release_outgoing();
         self.release_answers(failed);
         self.release_replies(now, failed);
         for index in 0..self.replicas.len() {
@@ -205,29 +219,54 @@ impl Shard {
         self.counters.frames_dropped += u64::from(!sent);
     }
 
+    /// Operations for other shards of this node, one message each. What there is no room for is answered so.
+    fn release_outgoing(&mut self) {
+        for shard in 0..self.outgoing.len() {
+            while !self.outgoing[shard].is_empty() {
+                let rest = self.outgoing[shard].len().saturating_sub(BATCH_SEQUENCES);
+                let batch = self.outgoing[shard].split_off(rest);
+                for (sequence, session) in self.shared.shards[shard].send_batch(batch) {
+                    let partition = sequence.operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
+                    let failure = match *self.shared.stopping.borrow() {
+                        true => Failure::Unreachable(partition),
+                        false => Failure::Busy(format!("too much waits for partition {partition}")),
+                    };
+                    self.refuse_sequence(sequence, session, &failure);
+                }
+            }
+        }
+    }
+
     /// Answers to other shards and nodes. If a log could not be written, what they say may be lost: they are told of the failure instead.
     fn release_answers(&mut self, failed: bool) {
-        if self.held.is_empty() {
-            return;
-        }
         let mut kept = Vec::new();
-        for held in std::mem::take(&mut self.held) {
-            let server = &self.replicas[held.replica.0 as usize].server;
-            if failed && server.failed() {
-                let outcome = Outcome::Failed(Failure::Storage("the log could not be written".into()));
-                self.counters.failures[FailureKind::Storage as usize] += 1;
-                self.deliver(held.answer, outcome, held.session);
-            } else if held.after > server.durable() {
-                kept.push(held);
+        for (mut sequence, session) in std::mem::take(&mut self.held) {
+            if failed {
+                for (replica, outcome) in &mut sequence.outcomes {
+                    if replica.is_some_and(|replica| self.replicas[replica.0 as usize].server.failed()) {
+                        *outcome = Outcome::Failed(Failure::Storage("the log could not be written".into()));
+                        self.counters.failures[FailureKind::Storage as usize] += 1;
+                    }
+                }
+                // Nothing will be durable there any more.
+                sequence.waits.retain(|(replica, _)| !self.replicas[replica.0 as usize].server.failed());
+            }
+            if sequence.waits.iter().any(|(replica, after)| *after > self.durable(*replica)) {
+                kept.push((sequence, session));
             } else {
-                let Held { answer, outcome, session, .. } = held;
-                self.deliver(answer, outcome, session);
+                self.deliver(sequence, session);
             }
         }
         self.held.append(&mut kept);
+        for (shard, answers) in self.answers.iter_mut().enumerate() {
+            if !answers.is_empty() {
+                self.shared.shards[shard].control(Control::Answers(std::mem::take(answers)));
+            }
+        }
     }
 
     fn release_replies(&mut self, now: Now, failed: bool) {
+        self.look_again_us = u64::MAX;
         if self.ready.is_empty() {
             return;
         }
@@ -244,7 +283,7 @@ impl Shard {
 
     /// Looks after what no message brings up.
     fn sweep(&mut self, now: Now) {
-        let abandoned: Vec<_> = self.expected.iter().filter(|(_, answer)| answer.is_abandoned()).map(|(key, _)| *key).collect();
+        let abandoned: Vec<_> = self.expected.iter().filter(|(_, sequence)| sequence.answer.is_abandoned()).map(|(key, _)| *key).collect();
         for (replica, op) in abandoned {
             self.expected.remove(&(replica, op));
             let slot = &mut self.replicas[replica.0 as usize];

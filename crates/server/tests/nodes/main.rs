@@ -7,5 +7,6 @@ mod encrypted;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod pipelines;
 mod replication;
 mod routing;

@@ -1,0 +1,259 @@
+//! Pipelines over several shards: what another shard serves travels together, and nobody can tell but by the clock.
+
+use crate::client::{Client, Reply, eventually, words};
+use crate::cluster::{Plan, single, start_single};
+use rheostat_core::DcId;
+use rheostat_core::random::Random;
+use rheostat_server::{Node, NodeConfig};
+use std::collections::HashMap;
+
+fn two_shards(partitions: u16) -> NodeConfig {
+    let mut config = single(partitions);
+    config.shards = 2;
+    config
+}
+
+/// Sends all of `lines` at once.
+async fn send_all(client: &mut Client, lines: &[impl AsRef<str>]) {
+    let mut out = Vec::new();
+    for line in lines {
+        rheostat_server::resp::encode_request(&words(line.as_ref()), &mut out);
+    }
+    client.send_raw(&out).await.unwrap();
+}
+
+async fn ask_all(client: &mut Client, lines: &[impl AsRef<str>]) -> Vec<Reply> {
+    send_all(client, lines).await;
+    let mut replies = Vec::new();
+    for line in lines {
+        let reply = client.receive().await;
+        replies.push(reply.unwrap_or_else(|| panic!("no reply to {}", line.as_ref())));
+    }
+    replies
+}
+
+/// A client on each of the node's two shards.
+async fn on_both_shards(node: &Node, first: Client) -> [Client; 2] {
+    [first, Client::connect(node.addresses().resp.unwrap()).await]
+}
+
+/// Requests of many kinds, also wrong ones, on few keys.
+fn any_requests(random: &mut Random, count: u64) -> Vec<String> {
+    let mut key = || random.below(40);
+    (0..count)
+        .map(|number| {
+            let (one, other) = (key(), key());
+            match key() {
+                0 => "PING".to_owned(),
+                1 => format!("MGET k{one} k{other}"),
+                2 => format!("DEL k{one} k{other}"),
+                3 => format!("EXISTS k{one} k{other} k{one}"),
+                4 => "NONSENSE".into(),
+                5 => format!("GET k{one} k{other}"),
+                6 => format!("SELECT {}", number % 2),
+                7 => "DBSIZE".into(),
+                8 => format!("MSET {{k{one}}}a {number} {{k{one}}}b {number}"),
+                9 => format!("ECHO {number}"),
+                10 => "RHEO LEVEL eventual".into(),
+                11 => "RHEO LEVEL default".into(),
+                12 => format!("SET k{one} {number} PX nonsense"),
+                13 => format!("DEL k{one}"),
+                14 => format!("STRLEN k{one}"),
+                15 => format!("SET k{one} {number} GET"),
+                16..=26 => format!("SET k{one} {number}"),
+                _ => format!("GET k{one}"),
+            }
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn replies_are_those_of_a_node_with_one_shard_and_in_order() {
+    let (alone, mut reference) = start_single(single(1)).await;
+    let (node, client) = start_single(two_shards(8)).await;
+    let mut random = Random::new(11);
+    for mut client in on_both_shards(&node, client).await {
+        for _ in 0..20 {
+            let count = 1 + random.below(200);
+            let requests = any_requests(&mut random, count);
+            let expected = ask_all(&mut reference, &requests).await;
+            for ((request, reply), expected) in requests.iter().zip(ask_all(&mut client, &requests).await).zip(expected) {
+                assert_eq!(reply, expected, "{request}");
+            }
+        }
+        // For the next client, the same beginning.
+        for keyspace in 0..2 {
+            for each in [&mut reference, &mut client] {
+                each.ask(&format!("SELECT {keyspace}")).await;
+                let keys: Vec<String> = (0..40).flat_map(|key| [format!("k{key}"), format!("{{k{key}}}a"), format!("{{k{key}}}b")]).collect();
+                each.ask(&format!("DEL {}", keys.join(" "))).await;
+            }
+        }
+        reference = Client::connect(alone.addresses().resp.unwrap()).await;
+    }
+    alone.shutdown().await;
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn each_write_of_a_pipeline_depends_on_the_one_before() {
+    let (node, client) = start_single(two_shards(8)).await;
+    for mut client in on_both_shards(&node, client).await {
+        let requests: Vec<String> = (0..200).flat_map(|key| [format!("SET k{key} v"), format!("RHEO EXPLAIN k{key}")]).collect();
+        let mut before = None;
+        for explained in ask_all(&mut client, &requests).await.iter().skip(1).step_by(2) {
+            let newest: HashMap<String, String> = explained.items()[0]
+                .items()
+                .chunks(2)
+                .filter(|pair| matches!(pair[1], Reply::Bulk(_)))
+                .map(|pair| (pair[0].text(), pair[1].text()))
+                .collect();
+            let (written, _) = newest["version"].split_once('@').unwrap();
+            if let Some(before) = before {
+                assert_eq!(newest["dependencies"], format!("{{0:{before}}}"));
+            }
+            before = Some(written.to_owned());
+        }
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_answered_after_everything_before_it() {
+    let (node, client) = start_single(two_shards(8)).await;
+    for mut client in on_both_shards(&node, client).await {
+        let sets: Vec<String> = (0..50).map(|key| format!("SET k{key} {key}")).collect();
+        send_all(&mut client, &sets).await;
+        client.send_raw(b"*1\r\n!").await.unwrap();
+        for set in &sets {
+            assert_eq!(client.receive().await, Some(Reply::ok()), "{set}");
+        }
+        assert!(client.receive().await.is_some_and(|reply| reply.is_error("ERR Protocol error")));
+        assert_eq!(client.receive().await, None);
+
+        let mut client = Client::connect(node.addresses().resp.unwrap()).await;
+        let gets: Vec<String> = (0..50).map(|key| format!("GET k{key}")).chain(["QUIT".into(), "GET k0".into()]).collect();
+        send_all(&mut client, &gets).await;
+        for key in 0..50 {
+            assert_eq!(client.receive().await, Some(Reply::bulk(&key.to_string())));
+        }
+        assert_eq!(client.receive().await, Some(Reply::ok()));
+        assert_eq!(client.receive().await, None);
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn clients_that_go_in_the_middle_leave_nothing_behind() {
+    let (node, mut first) = start_single(two_shards(8)).await;
+    let sets: Vec<String> = (0..300).map(|key| format!("SET k{key} {}", "x".repeat(1000))).collect();
+    for _ in 0..20 {
+        let mut client = Client::connect(node.addresses().resp.unwrap()).await;
+        send_all(&mut client, &sets).await;
+    }
+    eventually("they are gone", async || node.router().status().await.connections == 1).await;
+    assert_eq!(ask_all(&mut first, &sets).await, vec![Reply::ok(); sets.len()]);
+    // At the end too: what arrived whole is answered, and nothing hangs.
+    send_all(&mut first, &sets).await;
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn replies_that_the_client_does_not_read_fill_the_output_only_so_far() {
+    let mut config = two_shards(2);
+    config.limits.output_buffer_bytes = 64 << 10;
+    let (node, client) = start_single(config).await;
+    let value = "x".repeat(32 << 10);
+    for mut client in on_both_shards(&node, client).await {
+        for key in 0..16 {
+            assert_eq!(client.ask(&format!("SET k{key} {value}{key}")).await, Reply::ok());
+        }
+        let gets: Vec<String> = (0..1000).map(|number| format!("GET k{}", number % 16)).collect();
+        send_all(&mut client, &gets).await;
+        let mut other = Client::connect(node.addresses().resp.unwrap()).await;
+        let largest = async |other: &mut Client| {
+            let list = other.ask("CLIENT LIST").await.text();
+            list.split_whitespace().filter_map(|word| word.strip_prefix("omem=")?.parse::<usize>().ok()).max().unwrap()
+        };
+        eventually("the output fills", async || largest(&mut Client::connect(node.addresses().resp.unwrap()).await).await > 64 << 10).await;
+        assert!(largest(&mut other).await <= (64 + 2 * 33) << 10);
+        for (number, get) in gets.iter().enumerate() {
+            assert_eq!(client.receive().await, Some(Reply::bulk(&format!("{value}{}", number % 16))), "{number}: {get}");
+        }
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_full_mailbox_is_answered_busy_once_for_each_request() {
+    let mut config = two_shards(2);
+    config.limits.mailbox_messages = 1;
+    let (node, _first) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    let mut tasks = Vec::new();
+    for task in 0..16 {
+        tasks.push(tokio::spawn(async move {
+            let mut client = Client::connect(address).await;
+            let mut written = Vec::new();
+            for round in 0..20 {
+                let sets: Vec<String> = (0..32).map(|index| format!("SET {task}:{round}:{index} 1")).collect();
+                for (set, reply) in sets.iter().zip(ask_all(&mut client, &sets).await) {
+                    match reply {
+                        Reply::Simple(_) => written.push(words(set)[1].to_owned()),
+                        reply => assert!(reply.is_error("BUSY"), "{reply:?}"),
+                    }
+                }
+            }
+            written
+        }));
+    }
+    let mut client = Client::connect(address).await;
+    for task in tasks {
+        for key in task.await.unwrap() {
+            client.ask_until(&format!("GET {key}"), Reply::bulk("1")).await;
+        }
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_request_that_waits_holds_back_those_after_it_and_they_go_on() {
+    let change = |config: &mut NodeConfig| {
+        config.shards = 2;
+        config.limits.operation_timeout_ms = 60_000;
+    };
+    let cluster = Plan { change, ..Plan::three(4) }.start(None).await;
+    let router = cluster.node(0).router();
+    let mut there = cluster.client(1).await;
+    for dc in [1, 2] {
+        router.pause_link(DcId(0), DcId(dc)).unwrap();
+    }
+    for key in 0..20 {
+        assert_eq!(there.ask(&format!("SET k{key} there{key}")).await, Reply::ok());
+    }
+    let token = there.ask("RHEO SESSION GET").await.text();
+    let mut waiting = Vec::new();
+    for writes in [true, false] {
+        let mut client = cluster.client(0).await;
+        assert_eq!(client.ask(&format!("RHEO SESSION RESUME {token}")).await, Reply::ok());
+        let of_key = |key| [format!("GET k{key}"), if writes { format!("SET k{key} here") } else { "PING".into() }, format!("GET k{key}")];
+        let requests: Vec<String> = (0..20).flat_map(of_key).collect();
+        send_all(&mut client, &requests).await;
+        waiting.push(client);
+    }
+    let held = async || router.status().await.replicas.iter().map(|replica| replica.status.waiting).sum::<usize>();
+    eventually("the first of each waits", async || held().await == 2).await;
+    // One goes before its answer comes; that is seen only then.
+    drop(waiting.pop());
+    for dc in [1, 2] {
+        router.resume_link(DcId(0), DcId(dc)).unwrap();
+    }
+    let client = &mut waiting[0];
+    for key in 0..20 {
+        assert_eq!(client.receive().await, Some(Reply::bulk(&format!("there{key}"))));
+        assert_eq!(client.receive().await, Some(Reply::ok()));
+        assert_eq!(client.receive().await, Some(Reply::bulk("here")));
+    }
+    eventually("nothing is left of the other", async || held().await == 0 && router.status().await.connections == 1).await;
+    cluster.stop_all().await;
+}
