@@ -1,7 +1,6 @@
 //! Vectors with one timestamp per data center.
 
 use crate::Timestamp;
-use smallvec::SmallVec;
 use std::fmt;
 
 /// A data center, numbered from 0 in the order of the configuration; the same number everywhere in a cluster.
@@ -21,36 +20,68 @@ impl fmt::Display for DcId {
     }
 }
 
-/// One timestamp per data center; a missing entry is [`Timestamp::ZERO`].
-#[derive(Default)]
-pub struct TimestampVector(SmallVec<[Timestamp; 4]>);
+/// Entries that need no memory of their own.
+const INLINE: usize = 4;
 
-impl Clone for TimestampVector {
-    fn clone(&self) -> TimestampVector {
-        TimestampVector(SmallVec::from_slice(&self.0))
+/// One timestamp per data center; a missing entry is [`Timestamp::ZERO`].
+///
+/// Vectors are copied and compared with every operation. Up to four entries have a fixed place, used or not, so that this takes no branches.
+#[derive(Clone)]
+pub struct TimestampVector(Entries);
+
+#[derive(Clone)]
+enum Entries {
+    Inline([Timestamp; INLINE]),
+    More(Vec<Timestamp>),
+}
+
+impl Default for TimestampVector {
+    fn default() -> TimestampVector {
+        TimestampVector::new()
     }
 }
 
 impl TimestampVector {
     /// The vector of zeros.
     pub fn new() -> TimestampVector {
-        TimestampVector(SmallVec::new())
+        TimestampVector(Entries::Inline([Timestamp::ZERO; INLINE]))
+    }
+
+    #[inline]
+    fn slice(&self) -> &[Timestamp] {
+        match &self.0 {
+            Entries::Inline(entries) => entries,
+            Entries::More(entries) => entries,
+        }
+    }
+
+    #[inline]
+    fn slice_mut(&mut self) -> &mut [Timestamp] {
+        match &mut self.0 {
+            Entries::Inline(entries) => entries,
+            Entries::More(entries) => entries,
+        }
     }
 
     /// The entry of `dc`.
+    #[inline]
     pub fn get(&self, dc: DcId) -> Timestamp {
-        self.0.get(dc.index()).copied().unwrap_or(Timestamp::ZERO)
+        self.slice().get(dc.index()).copied().unwrap_or(Timestamp::ZERO)
     }
 
     /// Sets the entry of `dc`, up or down.
+    #[inline]
     pub fn set(&mut self, dc: DcId, at: Timestamp) {
-        if self.0.len() <= dc.index() {
-            if at == Timestamp::ZERO {
-                return;
+        match self.slice_mut().get_mut(dc.index()) {
+            Some(entry) => *entry = at,
+            None if at == Timestamp::ZERO => {}
+            None => {
+                let mut entries = self.slice().to_vec();
+                entries.resize(dc.index() + 1, Timestamp::ZERO);
+                entries[dc.index()] = at;
+                self.0 = Entries::More(entries);
             }
-            self.0.resize(dc.index() + 1, Timestamp::ZERO);
         }
-        self.0[dc.index()] = at;
     }
 
     /// Raises the entry of `dc` to `at` if it is lower; says whether it was.
@@ -63,8 +94,16 @@ impl TimestampVector {
     }
 
     /// Entry-wise maximum with `other`; says whether an entry rose. Paper: max, maxDS.
+    #[inline]
     pub fn join(&mut self, other: &TimestampVector) -> bool {
         let mut rose = false;
+        if let (Entries::Inline(own), Entries::Inline(other)) = (&mut self.0, &other.0) {
+            for (own, other) in own.iter_mut().zip(other) {
+                rose |= *own < *other;
+                *own = (*own).max(*other);
+            }
+            return rose;
+        }
         for (dc, at) in other.entries() {
             rose |= self.raise(dc, at);
         }
@@ -73,13 +112,17 @@ impl TimestampVector {
 
     /// Entry-wise minimum with `other`.
     pub fn meet(&mut self, other: &TimestampVector) {
-        for (index, at) in self.0.iter_mut().enumerate() {
+        for (index, at) in self.slice_mut().iter_mut().enumerate() {
             *at = (*at).min(other.get(DcId(index as u8)));
         }
     }
 
     /// Whether every entry of `other` is at most this vector's entry.
+    #[inline]
     pub fn covers(&self, other: &TimestampVector) -> bool {
+        if let (Entries::Inline(own), Entries::Inline(other)) = (&self.0, &other.0) {
+            return own.iter().zip(other).fold(true, |covered, (own, other)| covered & (other <= own));
+        }
         other.entries().all(|(dc, at)| at <= self.get(dc))
     }
 
@@ -95,12 +138,12 @@ impl TimestampVector {
 
     /// The non-zero entries, by data center.
     pub fn entries(&self) -> impl Iterator<Item = (DcId, Timestamp)> + '_ {
-        self.0.iter().enumerate().filter(|(_, at)| **at != Timestamp::ZERO).map(|(index, at)| (DcId(index as u8), *at))
+        self.slice().iter().enumerate().filter(|(_, at)| **at != Timestamp::ZERO).map(|(index, at)| (DcId(index as u8), *at))
     }
 
     /// The greatest entry.
     pub fn max(&self) -> Timestamp {
-        self.0.iter().copied().max().unwrap_or(Timestamp::ZERO)
+        self.slice().iter().copied().max().unwrap_or(Timestamp::ZERO)
     }
 
     /// The least entry over the first `data_centers` data centers.

@@ -319,17 +319,25 @@ pub enum Effect<P: Protocol> {
 /// The effects of one step, in order.
 pub struct Effects<P: Protocol> {
     list: Vec<Effect<P>>,
+    /// The operation whose request this step is, and the reply to it: the usual one goes past the list.
+    answering: OpId,
+    answer: Option<P::Reply>,
 }
 
 impl<P: Protocol> Default for Effects<P> {
     fn default() -> Effects<P> {
-        Effects { list: Vec::new() }
+        Effects { list: Vec::new(), answering: OpId(0), answer: None }
     }
 }
 
 impl<P: Protocol> Effects<P> {
     /// Answers `op`.
+    #[inline]
     pub fn reply(&mut self, op: OpId, reply: P::Reply) {
+        if op == self.answering {
+            self.answer = Some(reply);
+            return;
+        }
         self.list.push(Effect::Reply { op, reply });
     }
 
@@ -381,6 +389,21 @@ impl<P: Protocol> Effects<P> {
     /// Says what the unanswered `op` waits for.
     pub fn parked(&mut self, op: OpId, waits_for: String) {
         self.list.push(Effect::Parked { op, waits_for });
+    }
+
+    /// From now on [`Effects::take_answer`] gets the reply to `op`; other replies are effects like all others.
+    pub(crate) fn answering(&mut self, op: OpId) {
+        self.answering = op;
+    }
+
+    /// The reply to the operation named with [`Effects::answering`].
+    pub(crate) fn take_answer(&mut self) -> Option<P::Reply> {
+        self.answer.take()
+    }
+
+    /// Whether the list of effects is empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     /// The effects so far, in order; they are taken out.

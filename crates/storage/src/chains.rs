@@ -1,11 +1,13 @@
 //! The version chains in memory: what both drivers share.
 
 use crate::index::{Index, PageBuilder, Place};
+use crate::table_key::TableKey;
 use hashbrown::HashMap;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, ScanPage};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Versions of one key, least first, so that the usual new version goes to the end.
@@ -96,7 +98,7 @@ pub(crate) struct HandedOver<'a, M> {
 /// The chains of a store, their index, and the queue of keys that may have something to collect.
 #[derive(Clone)]
 pub(crate) struct Chains<M> {
-    map: HashMap<Key, Entry<M>>,
+    map: HashMap<TableKey, Entry<M>>,
     index: Index,
     candidates: VecDeque<(Key, u32)>,
     ticket: u32,
@@ -143,7 +145,7 @@ impl<M: Clone> Chains<M> {
             Some(entry) => entry,
             None => {
                 self.bytes += Self::key_bytes(key);
-                self.map.entry(key.clone()).or_insert_with(Entry::new)
+                self.map.entry(TableKey::new(key)).or_insert_with(Entry::new)
             }
         };
         let versions = &mut entry.versions;
@@ -211,7 +213,7 @@ impl<M: Clone> Chains<M> {
 
     /// Removes the versions of `key` up to `upto`; returns how many. A chain that is left and may have more to collect is a candidate.
     pub(crate) fn trim(&mut self, key: &[u8], upto: VersionId) -> usize {
-        let Some((key, entry)) = self.map.get_key_value_mut(key) else { return 0 };
+        let Some(entry) = self.map.get_mut(key) else { return 0 };
         let count = entry.versions.partition_point(|version| version.id <= upto);
         if count == 0 {
             return 0;
@@ -220,16 +222,16 @@ impl<M: Clone> Chains<M> {
         self.versions -= count as u64;
         entry.versions.shrink_to_fit();
         if entry.ticket == 0 && entry.is_candidate() {
-            Self::queue(&mut self.candidates, &mut self.ticket, key, entry);
+            Self::queue(&mut self.candidates, &mut self.ticket, &Key::from(key), entry);
         }
         if let Some(dirty) = &mut self.dirty
             && !entry.dirty
         {
             entry.dirty = true;
-            dirty.push_back(key.clone());
+            dirty.push_back(key.into());
         }
         if entry.versions.is_empty() {
-            let key = key.clone();
+            let key = Key::from(key);
             self.index.remove(&key);
             // The engine must be told that the chain is gone; until then the empty entry stands before the engine's.
             if !entry.on_disk && !entry.in_flight {
@@ -301,7 +303,7 @@ impl<M: Clone> Chains<M> {
         if entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, key, &mut entry);
         }
-        self.map.insert(key.clone(), entry);
+        self.map.insert(TableKey::new(key), entry);
     }
 
     /// Keys in memory of which the engine holds a chain too, or will.
@@ -369,8 +371,8 @@ impl<M: Clone> Chains<M> {
     }
 
     /// All keys with versions, with their versions, in no order that may be shown.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &[Version<M>])> {
-        self.map.iter().map(|(key, entry)| (key, &*entry.versions))
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], &[Version<M>])> {
+        self.map.iter().map(|(key, entry)| (key.borrow(), &*entry.versions))
     }
 
     /// The index of the keys in memory.
@@ -415,12 +417,12 @@ impl<M: Clone> Held<M> {
     }
 
     /// Takes the versions of one key.
-    pub(crate) fn add(&mut self, key: &Key, versions: &[Version<M>]) {
+    pub(crate) fn add(&mut self, key: &[u8], versions: &[Version<M>]) {
         for version in versions {
             if version.id.origin != self.origin || version.id.written <= self.after || self.beyond.is_some_and(|beyond| version.id >= beyond) {
                 continue;
             }
-            let item = Item { key: key.clone(), value: version.value.clone(), expires_ms: version.expires_ms };
+            let item = Item { key: key.into(), value: version.value.clone(), expires_ms: version.expires_ms };
             self.bytes += Self::item_bytes(key, item.value.as_ref().map_or(0, |value| value.len()));
             self.found.entry(version.id).or_insert_with(|| (version.meta.clone(), Vec::new())).1.push(item);
             // What is put aside here is put aside whole and for good, so the result does not depend on the order of keys.

@@ -11,6 +11,7 @@ mod entries;
 mod index;
 mod memory;
 mod own;
+mod table_key;
 
 pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError};
 pub use memory::MemoryStore;

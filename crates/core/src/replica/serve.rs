@@ -50,17 +50,23 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.failed.is_some() {
             return;
         }
+        self.effects.answering(op);
         let (clock, store, random, effects) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects);
         handler(&mut self.protocol, &mut Step { now, clock, store, random, effects });
         // Before the effects: what they log and send carries timestamps that a restart must not hand out again.
         self.reserve_clock(now);
+        if let Some(answer) = self.effects.take_answer() {
+            *wanted = Some(answer);
+        }
+        if self.effects.is_empty() {
+            return;
+        }
         let mut effects = std::mem::take(&mut self.spare);
         self.effects.swap(&mut effects);
         // A reply can let a compound operation write: after what this step writes, whose timestamps are older.
         let mut replies = SmallVec::<[_; 1]>::new();
         for effect in effects.drain(..) {
             match effect {
-                Effect::Reply { op: answered, reply } if answered == op => *wanted = Some(reply),
                 Effect::Reply { op: answered, reply } => replies.push((answered, reply)),
                 Effect::Send { to, message, departure } => {
                     let here = self.config.place.server;
