@@ -7,6 +7,7 @@ pub mod causal;
 pub mod eventual;
 mod gather;
 pub mod registry;
+mod tree;
 
 use rheostat_core::operation::Read;
 use rheostat_core::version::Version;

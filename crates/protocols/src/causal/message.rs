@@ -2,6 +2,7 @@
 
 use super::client::CausalClient;
 use crate::gather::TransactionId;
+use crate::tree::Share;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::operation::{Quality, Read};
 use rheostat_core::planted::Planted;
@@ -101,25 +102,15 @@ pub enum Message {
         /// As of GET.
         arrived: Timestamp,
     },
-    /// Up the tree (Alg. 5.3 line 2): what the sender's subtree has.
-    Subtree {
-        /// Entry-wise minimum of the version vectors. Paper: VV.
-        received: TimestampVector,
-        /// Entry-wise minimum of every snapshot that is or will be used there.
-        oldest_snapshot: TimestampVector,
-    },
-    /// Down the tree: the data center's stable vector.
-    Stable {
-        /// Paper: DSV.
-        stable: StableVector,
-        /// No snapshot below this is or will be used in this data center.
-        oldest_snapshot: TimestampVector,
-    },
+    /// Up the tree (Alg. 5.3 line 2): what the sender's subtree has. Paper: VV, the entry-wise minimum.
+    Subtree(Share<TimestampVector>),
+    /// Down the tree: what the data center has. Paper: DSV.
+    Stable(Share<TimestampVector>),
 }
 
 wire_enum!(Message, "a message of protocol causal", {
     0 => Slice { transaction, keys, snapshot },
     1 => SliceReply { transaction, reads, dependencies, arrived },
-    2 => Subtree { received, oldest_snapshot },
-    3 => Stable { stable, oldest_snapshot },
+    2 => Subtree(share),
+    3 => Stable(share),
 });

@@ -4,8 +4,9 @@ use super::PLANTED;
 use super::client::CausalClient;
 use super::message::{Message, Reply, Request};
 use super::meta::Meta;
-use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE, Tree};
+use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE};
 use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
@@ -47,7 +48,7 @@ pub struct Causal {
     pub(super) received: TimestampVector,
     /// Per data center, up to where its updates have arrived at every partition here. Paper: DSV_n^m.
     pub(super) stable: StableVector,
-    pub(super) tree: Tree,
+    pub(super) tree: Tree<TimestampVector>,
     /// Whether a replicate message has left since the last heartbeat was due.
     pub(super) replicated: bool,
     /// Read-only transactions that this server coordinates.
@@ -398,7 +399,7 @@ impl Protocol for Causal {
         if let Some(Ok(saved)) = saved
             && !self.planted.is("stable-vector-forgotten-at-restart")
         {
-            self.tree.persisted = saved.clone();
+            self.tree.persisted = saved.0.clone();
             self.stable = saved;
         }
         step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
@@ -431,8 +432,8 @@ impl Protocol for Causal {
             Message::SliceReply { transaction, reads, dependencies, arrived } => {
                 self.on_slice_reply(step, from, transaction, Slice { reads, dependencies, arrived });
             }
-            Message::Subtree { received, oldest_snapshot } => self.on_subtree(from, received, oldest_snapshot),
-            Message::Stable { stable, oldest_snapshot } => self.on_stable(step, from, stable, oldest_snapshot),
+            Message::Subtree(share) => self.tree.on_subtree(from, share),
+            Message::Stable(share) => self.on_stable(step, from, share),
         }
     }
 
