@@ -108,7 +108,7 @@ fn rooms_depend_one_way() {
 /// Protocols are named in their folders and in the registry; elsewhere they are strings of a configuration.
 #[test]
 fn nothing_but_the_registry_names_a_protocol() {
-    let banned = [("protocols::causal", "visit the registry"), ("protocols::eventual", "visit the registry")];
+    let banned = ["protocols::causal", "protocols::eventual", "protocols::gentlerain", "protocols::cops"].map(|name| (name, "visit the registry"));
     let faults = forbid(&["core", "storage", "checkers", "sim", "server", "client", "bench", "cli"], &banned);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }

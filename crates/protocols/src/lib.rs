@@ -6,6 +6,7 @@
 pub mod causal;
 pub mod eventual;
 mod gather;
+pub mod gentlerain;
 pub mod registry;
 mod tree;
 

@@ -3,4 +3,5 @@
 mod causal;
 mod common;
 mod eventual;
+mod gentlerain;
 mod replica;

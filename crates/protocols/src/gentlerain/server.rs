@@ -1,0 +1,463 @@
+//! What a server does (dissertation, §3.2.2, Alg. 8.1, §5.5.5). Heartbeats and the stable time are in `stabilization.rs`.
+
+use super::PLANTED;
+use super::client::GentleRainClient;
+use super::message::{Ask, Message, Meta, Reply, Request};
+use super::stabilization::{CLOCK, HEARTBEAT, PERSIST, STABILIZE};
+use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::tree::Tree;
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place};
+use rheostat_core::operation::{Change, Level, Quality, Read};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::store::{Cut, History, Store};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use serde::Deserialize;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// The options of protocol `gentlerain`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GentleRainOptions {
+    /// A server that has sent no update for so many milliseconds sends a heartbeat. Paper: Δ.
+    pub heartbeat_ms: u64,
+    /// The stable time is computed every so many milliseconds. Paper: θ.
+    pub stabilization_ms: u64,
+    /// Children of a node in the tree over which it is computed.
+    pub fan_out: u16,
+    /// The rules as published, which need clocks that never go backward, and even then can miss dependencies: for study only
+    /// (`PAPER.md`, D1 and D2).
+    pub published: bool,
+}
+
+impl Default for GentleRainOptions {
+    fn default() -> GentleRainOptions {
+        GentleRainOptions { heartbeat_ms: 5, stabilization_ms: 5, fan_out: 4, published: false }
+    }
+}
+
+/// One partition server's state. Paper: p_n^m.
+pub struct GentleRain {
+    pub(super) place: Place,
+    pub(super) options: GentleRainOptions,
+    pub(super) planted: Planted,
+    /// Per data center, up to where its updates have arrived at this server. The own entry is the clock. Paper: VV_n^m.
+    pub(super) received: TimestampVector,
+    /// Up to where the updates of every data center have arrived at every partition here. Paper: GST_n^m.
+    pub(super) stable: Timestamp,
+    pub(super) tree: Tree<Timestamp>,
+    /// Whether a replicate message has left since the last heartbeat was due.
+    pub(super) replicated: bool,
+    /// Read-only transactions that this server coordinates.
+    pub(super) transactions: Gather<Transaction>,
+    /// Requests that wait until the stable time has reached their sessions' dependency times.
+    held: BTreeMap<OpId, Request>,
+    /// Writes that wait until the clock has reached their sessions' dependency times, by that time.
+    waiting: BTreeMap<(Timestamp, OpId), WaitingPut>,
+    /// When, on the monotonic clock, the first of them is looked at.
+    look_at_us: Option<u64>,
+    /// The highest reading of the physical clock so far.
+    highest_ms: u64,
+}
+
+/// A read-only transaction under way.
+pub(super) struct Transaction {
+    /// Its snapshot time; `None` at level eventual.
+    pub(super) snapshot: Option<Timestamp>,
+    /// When the newest version so far was written.
+    newest: Timestamp,
+}
+
+/// What a PUT writes.
+enum Write {
+    Items(SmallVec<[Item; 1]>),
+    /// What the change makes of the key.
+    Change {
+        key: Key,
+        change: Change,
+    },
+}
+
+/// A write that waits for the clock.
+struct WaitingPut {
+    write: Write,
+    seen: GentleRainClient,
+}
+
+/// Every reader, present or to come, has a snapshot time at or above this.
+pub struct GentleRainCut {
+    oldest_snapshot: Timestamp,
+    history: History,
+}
+
+impl Cut<Meta> for GentleRainCut {
+    fn settled(&self, version: &Version<Meta>) -> bool {
+        Meta::written(version) <= self.oldest_snapshot
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.oldest_snapshot
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        self.history.floor_ms
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.history.expired_before_ms
+    }
+}
+
+impl GentleRain {
+    fn here(&self) -> DcId {
+        self.place.dc()
+    }
+
+    /// Alg. 8.1 line 3: whether GET may return `version` where the stable time is `stable`.
+    fn readable(&self, version: &Version<Meta>, stable: Timestamp) -> bool {
+        version.id.origin == self.here() || Meta::written(version) <= stable || self.planted.is("remote-version-visible-at-once")
+    }
+
+    /// The version of `key` that GET returns, and when it was written.
+    fn read<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, key: &Key, level: Level) -> (Read, Timestamp) {
+        let now_ms = step.now.physical_ms;
+        let found = step.store.latest(key, |version| level == Level::Eventual || self.readable(version, self.stable));
+        found.map_or_else(Default::default, |version| (crate::read_of(version, now_ms), Meta::written(version)))
+    }
+
+    /// Upon receive ⟨GETREQ k, gst⟩ (Alg. 8.1).
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, level: Level) {
+        let (read, mut newest) = self.read(step, key, level);
+        if self.planted.is("read-not-remembered") {
+            newest = Timestamp::ZERO;
+        }
+        let quality = self.quality(step.now, level);
+        step.effects.reply(op, Reply::Read { here: self.here(), reads: vec![read], newest, stable: self.stable, quality, single: true });
+    }
+
+    /// Whether this server's clock has reached the millisecond of `dependency_time`. D1: a clock that went backward counts as standing still.
+    fn clock_has_reached<S: Store<Meta>>(&self, step: &Step<'_, Self, S>, dependency_time: Timestamp) -> bool {
+        let stood_still = if self.options.published { 0 } else { step.clock.last().millis() };
+        step.now.physical_ms.max(stood_still) >= dependency_time.millis() || self.planted.is("put-does-not-wait")
+    }
+
+    /// Upon receive ⟨PUTREQ k, v, dt⟩: waits until the clock has reached dt (§3.2.2, C1).
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, write: Write, seen: GentleRainClient) {
+        let until = seen.dependency_time;
+        if self.clock_has_reached(step, until) {
+            self.write(step, op, write, &seen);
+            return;
+        }
+        let now_ms = step.now.physical_ms;
+        step.effects.parked(op, format!("this server's clock, which shows {now_ms} ms, to reach {until}, which this session depends on"));
+        self.waiting.insert((until, op), WaitingPut { write, seen });
+        self.look_again(step);
+    }
+
+    /// Sets the timer for the first write that waits.
+    fn look_again<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let Some(((until, _), _)) = self.waiting.first_key_value() else { return };
+        let after_us = until.millis().saturating_sub(step.now.physical_ms) * 1000;
+        let at_us = step.now.monotonic_us + after_us;
+        if self.look_at_us.is_none_or(|set| at_us < set) {
+            self.look_at_us = Some(at_us);
+            step.effects.timer(CLOCK, after_us);
+        }
+    }
+
+    /// The clock may have reached what writes wait for.
+    fn on_clock_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if self.look_at_us.is_none_or(|set| step.now.monotonic_us < set) {
+            return;
+        }
+        self.look_at_us = None;
+        while let Some((&(until, op), _)) = self.waiting.first_key_value()
+            && self.clock_has_reached(step, until)
+            && let Some(WaitingPut { write, seen }) = self.waiting.remove(&(until, op))
+        {
+            self.write(step, op, write, &seen);
+        }
+        self.look_again(step);
+    }
+
+    /// The rest of PUT: ut is the clock's reading, above dt. A change reads and writes in this one step (D5).
+    fn write<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, write: Write, seen: &GentleRainClient) {
+        let (mut named, mut dependency_time, mut needed) = (seen.named, seen.dependency_time, seen.stable.min(seen.dependency_time));
+        let (items, before) = match write {
+            Write::Items(items) => (items, None),
+            Write::Change { key, change } => {
+                let (before, newest) = self.read(step, &key, Level::Causal);
+                named = named.max(before.version.map_or(Timestamp::ZERO, |version| version.written));
+                dependency_time = dependency_time.max(newest);
+                needed = needed.max(newest.min(self.stable));
+                (change.item(step.now.physical_ms, key, &before).into_iter().collect(), Some((before, newest)))
+            }
+        };
+        let (here, stable) = (self.here(), self.stable);
+        if items.is_empty() {
+            step.effects.reply(op, Reply::Write { here, before, version: None, stable });
+            return;
+        }
+        // D2: whoever reads this version learns a stable time that covers what its writer has seen, after a restart too.
+        if needed > self.tree.persisted && !self.options.published && !self.planted.is("stable-time-not-saved-before-write") {
+            self.tree.persisted = stable;
+            step.effects.persist(stable.to_bytes());
+        }
+        // D1: as published, a clock that went backward is believed.
+        let believed = self.options.published && step.now.physical_ms < self.highest_ms;
+        let physical = believed.then(|| Timestamp::new(step.now.physical_ms, 0).max(dependency_time.successor()));
+        self.highest_ms = self.highest_ms.max(step.now.physical_ms);
+        let id = VersionId { written: if self.planted.is("put-does-not-wait") { step.tick() } else { step.tick_after(named) }, origin: here };
+        self.received.raise(here, id.written);
+        self.replicated = true;
+        self.tree.stored = true;
+        step.effects.write(Update { id, items, meta: Meta { physical } });
+        step.effects.reply(op, Reply::Write { here, before, version: Some((id, physical.unwrap_or(id.written))), stable });
+    }
+
+    /// Upon receive ⟨GET-ROTX kset, gst, dt⟩ (§5.5.5); the stable time has reached dt.
+    fn on_read_transaction<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, keys: &[Key], level: Level) {
+        let snapshot = (level != Level::Eventual).then_some(self.stable);
+        let places = by_partition(keys, self.place.partitions);
+        let transaction = self.transactions.open(op, keys.len(), places.clone(), Transaction { snapshot, newest: Timestamp::ZERO });
+        let own = self.place.server.partition;
+        for (partition, places) in places {
+            let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
+            if partition == own {
+                let (reads, newest) = self.slice(step, &keys, snapshot);
+                self.on_slice_reply(step, own, transaction, reads, newest);
+            } else {
+                step.effects.send(partition, Message::Slice { transaction, keys, snapshot });
+            }
+        }
+    }
+
+    /// The greatest version of each key that was written by the snapshot time; all of them are here (C2).
+    fn slice<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, keys: &[Key], snapshot: Option<Timestamp>) -> (Vec<Read>, Timestamp) {
+        let now_ms = step.now.physical_ms;
+        let snapshot = if self.planted.is("slice-at-its-own-stable-time") { snapshot.map(|_| self.stable) } else { snapshot };
+        let mut newest = Timestamp::ZERO;
+        let mut read = |key: &Key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| Meta::written(version) <= snapshot)) {
+            None => Read::default(),
+            Some(version) => {
+                newest = newest.max(Meta::written(version));
+                crate::read_of(version, now_ms)
+            }
+        };
+        (keys.iter().map(&mut read).collect(), newest)
+    }
+
+    fn on_slice_reply<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: PartitionId,
+        transaction: TransactionId,
+        reads: Vec<Read>,
+        newest: Timestamp,
+    ) {
+        let gathered = self.transactions.answer(transaction, from, reads, |state| state.newest = state.newest.max(newest));
+        let Some(Open { op, reads, state: Transaction { snapshot, newest }, .. }) = gathered else { return };
+        let (stable, level) = snapshot.map_or((self.stable, Level::Eventual), |snapshot| (snapshot, Level::Causal));
+        let quality = self.quality(step.now, level);
+        step.effects.reply(op, Reply::Read { here: self.here(), reads, newest, stable, quality, single: false });
+    }
+
+    /// Whether the session's past is visible here: at home it is to GET and PUT; a transaction, and a session that comes from
+    /// elsewhere (D4), wait until the stable time has reached the dependency time.
+    fn may_serve(&self, Request { ask, seen }: &Request) -> bool {
+        let anyway = match ask {
+            Ask::Call(Call::ReadTransaction { .. }) => self.planted.is("transaction-does-not-wait"),
+            _ => seen.home == Some(self.here()) || self.planted.is("travelling-session-not-held"),
+        };
+        anyway || seen.dependency_time <= self.stable
+    }
+
+    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { ask, mut seen }: Request) {
+        if seen.home != Some(self.here()) {
+            // What it has seen is visible here by now (D4).
+            seen.stable = self.stable.min(seen.dependency_time);
+        }
+        match ask {
+            Ask::Call(Call::Get { key, level, .. }) => self.on_get(step, op, &key, level),
+            Ask::Call(Call::Put { items, .. }) => self.on_put(step, op, Write::Items(items), seen),
+            Ask::Change { key, change } => self.on_put(step, op, Write::Change { key, change }, seen),
+            Ask::Call(Call::ReadTransaction { keys, level, .. }) => self.on_read_transaction(step, op, &keys, level),
+        }
+    }
+
+    /// Alg. 8.1 line 2, and the same by the tree.
+    pub(super) fn raise_stable<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, stable: Timestamp) {
+        if stable <= self.stable {
+            return;
+        }
+        self.stable = stable;
+        let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| self.may_serve(request)).map(|(op, _)| *op).collect();
+        for op in ready {
+            if let Some(request) = self.held.remove(&op) {
+                self.serve(step, op, request);
+            }
+        }
+    }
+
+    fn quality(&self, now: Now, level: Level) -> Quality {
+        let oldest = if level == Level::Eventual { self.place.peers().map(|dc| self.received.get(dc)).min() } else { Some(self.stable) };
+        let oldest = oldest.filter(|_| self.place.data_centers > 1);
+        Quality { level, staleness_ms: Some(oldest.map_or(0, |oldest| now.physical_ms.saturating_sub(oldest.millis()))) }
+    }
+
+    /// What the stable times of `client` and of this server say together.
+    fn stable_for(&self, client: &GentleRainClient) -> Timestamp {
+        if client.home == Some(self.here()) { self.stable.max(client.stable) } else { self.stable }
+    }
+}
+
+impl Protocol for GentleRain {
+    const NAME: &'static str = "gentlerain";
+    const SUMMARY: &'static str = "causal+ consistency by physical clocks and one stable time; writes and transactions wait (GentleRain, a baseline)";
+    const LEVEL: Level = Level::Causal;
+    const PLANTED: &'static [&'static str] = PLANTED;
+
+    type Options = GentleRainOptions;
+    type Meta = Meta;
+    type Client = GentleRainClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = GentleRainCut;
+
+    fn new(place: Place, options: &GentleRainOptions, planted: Planted) -> Result<GentleRain, String> {
+        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
+            if !(1..=60_000).contains(&value) {
+                return Err(format!("{name} = {value}: must be 1 to 60000"));
+            }
+        }
+        if options.fan_out == 0 {
+            return Err("fan_out = 0: must be at least 1".into());
+        }
+        Ok(GentleRain {
+            tree: Tree::new(&place, options.fan_out),
+            place,
+            options: options.clone(),
+            planted,
+            received: TimestampVector::new(),
+            stable: Timestamp::ZERO,
+            replicated: false,
+            transactions: Gather::default(),
+            held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            look_at_us: None,
+            highest_ms: 0,
+        })
+    }
+
+    fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        for (index, at) in start.received.iter().enumerate() {
+            self.received.raise(DcId(index as u8), *at);
+        }
+        let saved = start.state.as_deref().map(Timestamp::from_bytes);
+        if let Some(Ok(saved)) = saved
+            && !self.planted.is("stable-time-forgotten-at-restart")
+        {
+            self.tree.persisted = saved;
+            self.stable = saved;
+        }
+        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
+        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
+        step.effects.timer(PERSIST, 0);
+    }
+
+    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        if matches!(&request.ask, Ask::Call(Call::Get { level, .. } | Call::ReadTransaction { level, .. }) if *level == Level::Eventual) {
+            self.serve(step, op, request);
+            return;
+        }
+        // D2: published, only GET and transactions carry gst.
+        let reads = matches!(request.ask, Ask::Call(Call::Get { .. } | Call::ReadTransaction { .. }));
+        let carries = reads || !(self.options.published || self.planted.is("put-without-stable-time"));
+        if carries && request.seen.home == Some(self.here()) {
+            self.raise_stable(step, request.seen.stable);
+        }
+        if self.may_serve(&request) {
+            self.serve(step, op, request);
+            return;
+        }
+        let (needed, had) = (request.seen.dependency_time, self.stable);
+        step.effects.parked(op, format!("this data center's stable time to reach {needed}, which this session depends on (it is at {had})"));
+        self.held.insert(op, request);
+    }
+
+    fn on_message<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
+        match message {
+            Message::Slice { transaction, keys, snapshot } => {
+                let (reads, newest) = self.slice(step, &keys, snapshot);
+                step.effects.send(from, Message::SliceReply { transaction, reads, newest });
+            }
+            Message::SliceReply { transaction, reads, newest } => self.on_slice_reply(step, from, transaction, reads, newest),
+            Message::Subtree(share) => self.tree.on_subtree(from, share),
+            Message::Stable(share) => self.on_stable(step, from, share),
+        }
+    }
+
+    /// Upon receive ⟨REPLICATE d⟩.
+    fn on_update<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Meta>) {
+        self.received.raise(from, update.id.written);
+        self.tree.stored = true;
+        step.effects.write(update);
+    }
+
+    /// Upon receive ⟨HEARTBEAT t⟩.
+    fn on_heartbeat<S: Store<Meta>>(&mut self, _: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
+        self.received.raise(from, at);
+    }
+
+    fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
+        self.highest_ms = self.highest_ms.max(step.now.physical_ms);
+        match timer {
+            HEARTBEAT => self.on_heartbeat_timer(step),
+            STABILIZE => self.on_stabilize_timer(step),
+            CLOCK => self.on_clock_timer(step),
+            _ => self.on_persist_timer(step),
+        }
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.held.remove(&op);
+        self.waiting.retain(|(_, waits), _| *waits != op);
+        self.transactions.abandon(op);
+    }
+
+    fn hidden(&self, client: &GentleRainClient, version: &Version<Meta>) -> Option<String> {
+        let stable = self.stable_for(client);
+        let needed = Meta::written(version);
+        (!self.readable(version, stable)).then(|| format!("waits for the stable time to reach {needed}; it is at {stable}"))
+    }
+
+    fn visible(&self, client: &GentleRainClient, version: &Version<Meta>) -> bool {
+        self.readable(version, self.stable_for(client))
+    }
+
+    fn dependencies(&self, version: &Version<Meta>) -> String {
+        format!("everything before {}", Meta::written(version))
+    }
+
+    fn cut(&self, history: History, _: &[Timestamp]) -> GentleRainCut {
+        let early = self.planted.is("tombstone-collected-early");
+        GentleRainCut { oldest_snapshot: if early { Timestamp::MAX } else { self.tree.oldest_snapshot }, history }
+    }
+
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        vec![
+            ("stable_lag_ms", now.physical_ms.saturating_sub(self.stable.millis()) as f64),
+            ("held_requests", self.held.len() as f64),
+            ("writes_waiting_for_the_clock", self.waiting.len() as f64),
+            ("transactions_under_way", self.transactions.states().count() as f64),
+        ]
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        vec![self.stable; usize::from(self.place.data_centers)]
+    }
+}
