@@ -3,7 +3,9 @@
 //!
 //! [`registry`] is the one list of them; nothing else in the tree names a protocol.
 
+mod ask;
 pub mod causal;
+pub mod cops;
 pub mod eventual;
 mod gather;
 pub mod gentlerain;

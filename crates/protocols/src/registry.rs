@@ -79,7 +79,7 @@ macro_rules! protocols {
     };
 }
 
-protocols![crate::causal::Causal, crate::eventual::Eventual, crate::gentlerain::GentleRain];
+protocols![crate::causal::Causal, crate::cops::Cops, crate::eventual::Eventual, crate::gentlerain::GentleRain];
 
 /// The names of every protocol.
 pub fn names() -> Vec<&'static str> {

@@ -14,7 +14,7 @@ use rheostat_core::store::Durability;
 use rheostat_protocols::registry;
 
 /// Options that are drawn where a protocol has them: name, least, greatest.
-const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 5, 50), ("stabilization_ms", 5, 50), ("fan_out", 1, 4)];
+const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 5, 50), ("stabilization_ms", 5, 50), ("fan_out", 1, 4), ("collect_ms", 1, 400)];
 
 /// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn.
 pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {

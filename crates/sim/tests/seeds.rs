@@ -67,6 +67,11 @@ fn gentlerain_keeps_its_promises_and_is_put_to_the_test() {
 }
 
 #[test]
+fn cops_keeps_its_promises_and_is_put_to_the_test() {
+    every_seed_passes("cops", 200, true);
+}
+
+#[test]
 fn eventual_keeps_its_promises_and_is_put_to_the_test() {
     every_seed_passes("eventual", 200, false);
 }

@@ -1,6 +1,7 @@
 //! What a client remembers (dissertation, Alg. 8.2 and the lines beside it).
 
-use super::message::{Ask, Reply, Request};
+use super::message::{Reply, Request};
+use crate::ask::Ask;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::operation::{Change, Level, Outcome, Read};
 use rheostat_core::protocol::{Call, Client};
@@ -42,8 +43,7 @@ impl Client for GentleRainClient {
     }
 
     fn change(&self, key: &Key, change: &Change, _: Level) -> Option<Request> {
-        let ask = Ask::Change { key: key.clone(), change: change.clone() };
-        (!change.is_conditional()).then(|| Request { ask, seen: self.clone() })
+        Ask::change(key, change).map(|ask| Request { ask, seen: self.clone() })
     }
 
     fn accept(&mut self, reply: Reply) -> Outcome {

@@ -1,11 +1,11 @@
 //! What is sent, and what is stored.
 
 use super::client::GentleRainClient;
+use crate::ask::Ask;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::{Change, Quality, Read};
-use rheostat_core::protocol::Call;
+use rheostat_core::operation::{Quality, Read};
 use rheostat_core::version::{Key, Version, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_enum;
@@ -41,20 +41,6 @@ pub struct Request {
     pub ask: Ask,
     /// What the client remembers.
     pub seen: GentleRainClient,
-}
-
-/// What a client asks.
-#[derive(Clone, Debug)]
-pub enum Ask {
-    /// What the paper knows.
-    Call(Call),
-    /// A read and a write of one key, with nothing between them here (D5).
-    Change {
-        /// The key.
-        key: Key,
-        /// The change.
-        change: Change,
-    },
 }
 
 /// From server to client.

@@ -2,8 +2,9 @@
 
 use super::PLANTED;
 use super::client::GentleRainClient;
-use super::message::{Ask, Message, Meta, Reply, Request};
+use super::message::{Message, Meta, Reply, Request};
 use super::stabilization::{CLOCK, HEARTBEAT, PERSIST, STABILIZE};
+use crate::ask::Ask;
 use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -370,7 +371,7 @@ impl Protocol for GentleRain {
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        if matches!(&request.ask, Ask::Call(Call::Get { level, .. } | Call::ReadTransaction { level, .. }) if *level == Level::Eventual) {
+        if request.ask.is_untracked() {
             self.serve(step, op, request);
             return;
         }

@@ -2,6 +2,7 @@
 
 mod causal;
 mod common;
+mod cops;
 mod eventual;
 mod gentlerain;
 mod replica;

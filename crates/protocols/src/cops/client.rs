@@ -1,0 +1,150 @@
+//! What a client remembers: its context (dissertation, §3.2.1).
+
+use super::message::{Answer, Dependency, Reply, Request, Seen};
+use crate::ask::Ask;
+use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
+use rheostat_core::operation::{Change, Level, Outcome};
+use rheostat_core::protocol::{Call, Client};
+use rheostat_core::version::{Key, VersionId};
+use rheostat_core::wire::{Reader, Wire, WireError};
+use std::collections::BTreeMap;
+
+/// A context is not let grow beyond so many dependencies: with more, its session waits until some are stable.
+pub const MAX_DEPENDENCIES: usize = 1_000;
+
+/// The client side.
+#[derive(Clone, Default, Debug, PartialEq)]
+pub struct CopsClient {
+    /// The data center whose stable vector `stable` is; `None` before the first operation and after a merge of sessions from
+    /// different ones.
+    pub home: Option<DcId>,
+    /// What has been read and written, and what that depends on, but for what is old; oldest first, and whether it is in the past of no other
+    /// one here. Paper: context.
+    pub context: BTreeMap<(VersionId, Key), bool>,
+    /// Per data center, the newest dependency that was collected; all of its past was collected with it (D1).
+    pub floor: TimestampVector,
+    /// The highest stable vector seen at home.
+    pub stable: StableVector,
+}
+
+impl CopsClient {
+    /// The context as a list. Paper: deps.
+    pub fn dependencies(&self) -> Vec<Dependency> {
+        self.context.iter().map(|((id, key), nearest)| Dependency { key: key.clone(), id: *id, nearest: *nearest }).collect()
+    }
+
+    /// The newest version of `key` that it knows.
+    pub(super) fn newest_of(&self, key: &Key) -> Option<VersionId> {
+        self.context.keys().rev().find(|(_, known)| known == key).map(|(id, _)| *id)
+    }
+
+    /// Above this a version of this client's is newer than all that it depends on.
+    pub(super) fn newest_dependency(&self) -> Timestamp {
+        self.context.keys().map(|(id, _)| id.written).max().unwrap_or_default().max(self.floor.max())
+    }
+
+    fn add(&mut self, key: &Key, id: VersionId, nearest: bool) {
+        *self.context.entry((id, key.clone())).or_insert(nearest) &= nearest;
+    }
+
+    /// The client has read `seen`.
+    fn read(&mut self, Seen { key, id, meta }: &Seen) {
+        self.floor.join(&meta.floor);
+        for dependency in meta.dependencies.iter() {
+            self.add(&dependency.key, dependency.id, false);
+        }
+        for key in std::iter::once(key).chain(meta.together.iter()) {
+            self.add(key, *id, true);
+        }
+    }
+
+    /// Moves what is stable and not newer than `collect` from the context to the floor, oldest first, so that of everything collected the past is
+    /// collected too (D1). A context that is too large gives up younger ones as well, if they are stable.
+    pub(super) fn collect(&mut self, collect: Timestamp) {
+        let mut too_many = self.context.len().saturating_sub(MAX_DEPENDENCIES);
+        while let Some(oldest) = self.context.first_entry() {
+            let id = oldest.key().0;
+            if id.written > self.stable.get(id.origin) || id.written > collect && too_many == 0 {
+                break;
+            }
+            oldest.remove();
+            self.floor.raise(id.origin, id.written);
+            too_many = too_many.saturating_sub(1);
+        }
+    }
+}
+
+impl Client for CopsClient {
+    type Request = Request;
+    type Reply = Reply;
+
+    fn request(&self, call: Call) -> Request {
+        Request { ask: Ask::Call(call), seen: self.clone() }
+    }
+
+    fn change(&self, key: &Key, change: &Change, _: Level) -> Option<Request> {
+        Ask::change(key, change).map(|ask| Request { ask, seen: self.clone() })
+    }
+
+    fn accept(&mut self, Reply { here, answer, seen, written, stable, collect, planted }: Reply) -> Outcome {
+        if let Some(here) = here {
+            if self.home != Some(here) {
+                (self.home, self.stable) = (Some(here), StableVector::new());
+            }
+            self.stable.join(&stable);
+            if !planted.is("read-not-remembered") {
+                seen.iter().for_each(|seen| self.read(seen));
+            }
+            if let Answer::Written(id) | Answer::Changed(_, Some(id)) = &answer {
+                // The version depends on the whole context, and stands for it from now on.
+                if planted.is("context-cleared-at-put") {
+                    self.context.clear();
+                }
+                self.context.values_mut().for_each(|nearest| *nearest = false);
+                written.iter().for_each(|key| self.add(key, *id, true));
+            }
+            self.collect(collect);
+        }
+        match answer {
+            Answer::One(read, quality) => Outcome::Read(read, quality),
+            Answer::Many(reads, quality) => Outcome::Many(reads, quality),
+            Answer::Written(id) => Outcome::Written(id),
+            Answer::Changed(before, version) => Outcome::Changed { before, version },
+        }
+    }
+
+    fn merge(&mut self, other: &CopsClient) {
+        let nothing = |client: &CopsClient| client.context.is_empty() && client.floor == TimestampVector::new();
+        if self.home == other.home {
+            self.stable.join(&other.stable);
+        } else if !nothing(other) {
+            (self.home, self.stable) = if nothing(self) { (other.home, other.stable.clone()) } else { (None, StableVector::new()) };
+        }
+        self.floor.join(&other.floor);
+        other.context.iter().for_each(|((id, key), nearest)| self.add(key, *id, *nearest));
+    }
+
+    fn newest(&self) -> Timestamp {
+        self.newest_dependency().max(self.stable.0.max())
+    }
+
+    fn last_write(&self, dc: DcId) -> Timestamp {
+        let listed = self.context.keys().filter(|(id, _)| id.origin == dc).map(|(id, _)| id.written).max();
+        listed.unwrap_or_default().max(self.floor.get(dc))
+    }
+}
+
+impl Wire for CopsClient {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.home.encode(out);
+        self.dependencies().encode(out);
+        self.floor.encode(out);
+        self.stable.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (home, dependencies) = (Wire::decode(input)?, <Vec<Dependency>>::decode(input)?);
+        let context = dependencies.into_iter().map(|dependency| ((dependency.id, dependency.key), dependency.nearest)).collect();
+        Ok(CopsClient { home, context, floor: Wire::decode(input)?, stable: Wire::decode(input)? })
+    }
+}

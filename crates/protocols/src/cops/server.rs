@@ -1,0 +1,420 @@
+//! What a server does (dissertation, §3.2.1). Dependency checks are in `checks.rs`, get transactions in `transaction.rs`, the stable vector in
+//! `stabilization.rs`.
+
+use super::PLANTED;
+use super::checks::Checks;
+use super::client::{CopsClient, MAX_DEPENDENCIES};
+use super::message::{Answer, Dependency, Message, Meta, Reply, Request, Seen};
+use super::stabilization::{CHECK, HEARTBEAT, PERSIST, STABILIZE};
+use super::transaction::Transaction;
+use crate::ask::Ask;
+use crate::gather::Gather;
+use crate::tree::Tree;
+use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place};
+use rheostat_core::operation::{Change, Level, Quality, Read};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Client, Protocol, Start, Step};
+use rheostat_core::store::{Cut, History, Store};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use serde::Deserialize;
+use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The options of protocol `cops`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CopsOptions {
+    /// A server that has sent no update for so many milliseconds sends a heartbeat.
+    pub heartbeat_ms: u64,
+    /// The stable vector is computed every so many milliseconds.
+    pub stabilization_ms: u64,
+    /// Children of a node in the tree over which it is computed.
+    pub fan_out: u16,
+    /// Dependencies that are stable here and older than so many milliseconds are collected; 0: only when a context has become too large.
+    pub collect_ms: u64,
+}
+
+impl Default for CopsOptions {
+    fn default() -> CopsOptions {
+        CopsOptions { heartbeat_ms: 50, stabilization_ms: 50, fan_out: 4, collect_ms: 1_000 }
+    }
+}
+
+/// One partition server's state.
+pub struct Cops {
+    pub(super) place: Place,
+    pub(super) options: CopsOptions,
+    pub(super) planted: Planted,
+    /// Per data center, up to where its updates have arrived at this server. The own entry is the clock.
+    pub(super) received: TimestampVector,
+    /// Per data center, up to where its updates have arrived at every partition here.
+    pub(super) stable: StableVector,
+    pub(super) tree: Tree<TimestampVector>,
+    /// Whether a replicate message has left since the last heartbeat was due.
+    pub(super) replicated: bool,
+    pub(super) checks: Checks,
+    /// Get transactions that this server coordinates.
+    pub(super) transactions: Gather<Transaction>,
+    /// How many of them took a second round.
+    pub(super) second_rounds: u64,
+    /// Requests of sessions whose past is not here yet, or whose contexts are too large (D1, D4).
+    held: BTreeMap<OpId, Request>,
+    puts: u64,
+    /// Dependencies that they had, and how many of these were nearest.
+    listed: u64,
+    nearest: u64,
+}
+
+/// What everybody gets, now and later: a version that is stable with all of its past, and whatever is newer.
+pub struct CopsCut {
+    complete: Timestamp,
+    history: History,
+}
+
+impl Cut<Meta> for CopsCut {
+    fn settled(&self, version: &Version<Meta>) -> bool {
+        version.id.written <= self.complete
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.complete
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        self.history.floor_ms
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.history.expired_before_ms
+    }
+}
+
+/// A reply that tells the client nothing to remember, yet.
+pub(super) fn reply_of(here: Option<DcId>, answer: Answer) -> Reply {
+    let (stable, collect, planted) = (StableVector::new(), Timestamp::ZERO, Planted::NONE);
+    Reply { here, answer, seen: Vec::new(), written: Vec::new(), stable, collect, planted }
+}
+
+impl Cops {
+    fn here(&self) -> DcId {
+        self.place.dc()
+    }
+
+    pub(super) fn reply<S: Store<Meta>>(&self, step: &Step<'_, Self, S>, answer: Answer, seen: Vec<Seen>, written: Vec<Key>) -> Reply {
+        let collect = self.collect_before(step.now);
+        Reply { seen, written, stable: self.stable.clone(), collect, planted: self.planted, ..reply_of(Some(self.here()), answer) }
+    }
+
+    /// Dependencies up to here are old.
+    fn collect_before(&self, now: Now) -> Timestamp {
+        match self.options.collect_ms {
+            0 => Timestamp::ZERO,
+            age_ms => Timestamp::new(now.physical_ms.saturating_sub(age_ms), 0),
+        }
+    }
+
+    /// get_by_version (key k): the latest version that is shown.
+    fn read<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: &Key, seen: &CopsClient) -> (Read, Option<Seen>) {
+        if let Some(id) = seen.newest_of(key) {
+            self.show(step, id);
+        }
+        let now_ms = step.now.physical_ms;
+        let Some(version) = step.store.latest(key, |version| self.is_shown(version.id)) else { return (Read::default(), None) };
+        let read = crate::read_of(version, now_ms);
+        let found = Seen { key: key.clone(), id: version.id, meta: version.meta.clone() };
+        if found.id.origin == self.here() {
+            // Its writer knew of a stable vector that covered this; after a restart this server may not yet.
+            self.raise_stable_within(step, &found.meta.floor);
+        }
+        (read, Some(found))
+    }
+
+    /// Raises the stable vector by what it is known to cover; the own entry stays with the tree.
+    pub(super) fn raise_stable_within<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, covered: &TimestampVector) {
+        let mut covered = covered.clone();
+        covered.set(self.here(), Timestamp::ZERO);
+        self.raise_stable(step, &StableVector(covered));
+    }
+
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, level: Level, seen: &CopsClient) {
+        let quality = self.quality(step.now, level);
+        if level == Level::Eventual {
+            let now_ms = step.now.physical_ms;
+            let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+            step.effects.reply(op, reply_of(None, Answer::One(read, quality)));
+            return;
+        }
+        let (read, found) = self.read(step, key, seen);
+        let reply = self.reply(step, Answer::One(read, quality), found.into_iter().collect(), Vec::new());
+        step.effects.reply(op, reply);
+    }
+
+    /// put_after (key k, value v, deps): here everything that it depends on is visible, so it is visible at once.
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>, seen: &CopsClient) -> (VersionId, Vec<Key>) {
+        let id = VersionId { written: step.tick_after(seen.newest_dependency()), origin: self.here() };
+        let mut dependencies = seen.dependencies();
+        if self.planted.is("nearest-list-only") {
+            dependencies.retain(|dependency| dependency.nearest);
+        }
+        self.puts += 1;
+        self.listed += dependencies.len() as u64;
+        self.nearest += dependencies.iter().filter(|dependency| dependency.nearest).count() as u64;
+        let floor = if self.planted.is("collected-without-trace") { TimestampVector::new() } else { seen.floor.clone() };
+        let keys: Vec<Key> = items.iter().map(|item| item.key.clone()).collect();
+        let together = if keys.len() > 1 { keys.clone().into() } else { [].into() };
+        self.received.raise(self.here(), id.written);
+        self.replicated = true;
+        self.tree.stored = true;
+        step.effects.write(Update { id, items, meta: Meta { dependencies: dependencies.into(), floor, together } });
+        (id, keys)
+    }
+
+    /// Reads and writes a key with nothing between.
+    fn on_change<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: Key, change: Change, mut seen: CopsClient) {
+        let (before, found) = self.read(step, &key, &seen);
+        // What is written depends on what was read.
+        let quality = self.quality(step.now, Level::Causal);
+        seen.accept(self.reply(step, Answer::One(before.clone(), quality), found.iter().cloned().collect(), Vec::new()));
+        let written = change.item(step.now.physical_ms, key, &before).map(|item| self.on_put(step, smallvec![item], &seen));
+        let (version, keys) = written.map_or((None, Vec::new()), |(id, keys)| (Some(id), keys));
+        let reply = self.reply(step, Answer::Changed(before, version), found.into_iter().collect(), keys);
+        step.effects.reply(op, reply);
+    }
+
+    /// Whether the session's past is here and its context is not too large.
+    fn may_serve(&self, Request { seen, .. }: &Request) -> bool {
+        let is_here = |dependency: &Dependency| dependency.id.origin == self.here() || dependency.id.written <= self.stable.get(dependency.id.origin);
+        let at_home = seen.home == Some(self.here()) || self.planted.is("travelling-session-not-held");
+        let arrived = at_home || self.stable.0.covers_except(self.here(), &seen.floor) && seen.dependencies().iter().all(is_here);
+        arrived && seen.context.len() <= MAX_DEPENDENCIES
+    }
+
+    /// Takes what is old out of the request's context.
+    fn collect(&self, now: Now, seen: &mut CopsClient) {
+        if seen.home == Some(self.here()) {
+            seen.stable.join(&self.stable);
+            seen.collect(self.collect_before(now));
+        }
+    }
+
+    pub(super) fn serve_held<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let mut held = std::mem::take(&mut self.held);
+        held.values_mut().for_each(|request| self.collect(step.now, &mut request.seen));
+        let (ready, held): (BTreeMap<_, _>, BTreeMap<_, _>) = held.into_iter().partition(|(_, request)| self.may_serve(request));
+        self.held = held;
+        // Reads first: what a step writes is in the store only after it.
+        let (writes, reads): (Vec<_>, Vec<_>) = ready.into_iter().partition(|(_, request)| is_write(&request.ask));
+        reads.into_iter().chain(writes).for_each(|(op, request)| self.serve(step, op, request));
+    }
+
+    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { ask, mut seen }: Request) {
+        if seen.home != Some(self.here()) && !ask.is_untracked() {
+            (seen.home, seen.stable) = (Some(self.here()), self.stable.clone());
+        }
+        match ask {
+            Ask::Call(Call::Get { key, level, .. }) => self.on_get(step, op, &key, level, &seen),
+            Ask::Call(Call::Put { items, .. }) => {
+                let (id, keys) = self.on_put(step, items, &seen);
+                let reply = self.reply(step, Answer::Written(id), Vec::new(), keys);
+                step.effects.reply(op, reply);
+            }
+            Ask::Call(Call::ReadTransaction { keys, level, .. }) => self.on_read_transaction(step, op, keys, level, &seen),
+            Ask::Change { key, change } => self.on_change(step, op, key, change, seen),
+        }
+    }
+
+    pub(super) fn quality(&self, now: Now, level: Level) -> Quality {
+        let from = if level == Level::Eventual { &self.received } else { &self.stable.0 };
+        let oldest = self.place.peers().map(|dc| from.get(dc).millis()).min();
+        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+    }
+}
+
+fn is_write(ask: &Ask) -> bool {
+    matches!(ask, Ask::Change { .. } | Ask::Call(Call::Put { .. }))
+}
+
+impl Protocol for Cops {
+    const NAME: &'static str = "cops";
+    const SUMMARY: &'static str = "causal+ consistency by lists of dependencies, checked between partitions (COPS-GT, a baseline)";
+    const LEVEL: Level = Level::Causal;
+    const PLANTED: &'static [&'static str] = PLANTED;
+
+    type Options = CopsOptions;
+    type Meta = Meta;
+    type Client = CopsClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = CopsCut;
+
+    fn new(place: Place, options: &CopsOptions, planted: Planted) -> Result<Cops, String> {
+        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
+            if !(1..=60_000).contains(&value) {
+                return Err(format!("{name} = {value}: must be 1 to 60000"));
+            }
+        }
+        if options.fan_out == 0 {
+            return Err("fan_out = 0: must be at least 1".into());
+        }
+        if options.collect_ms > 3_600_000 {
+            return Err(format!("collect_ms = {}: must be at most 3600000", options.collect_ms));
+        }
+        Ok(Cops {
+            tree: Tree::new(&place, options.fan_out),
+            place,
+            options: options.clone(),
+            planted,
+            received: TimestampVector::new(),
+            stable: StableVector::new(),
+            replicated: false,
+            checks: Checks::default(),
+            transactions: Gather::default(),
+            second_rounds: 0,
+            held: BTreeMap::new(),
+            puts: 0,
+            listed: 0,
+            nearest: 0,
+        })
+    }
+
+    fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        for (index, at) in start.received.iter().enumerate() {
+            self.received.raise(DcId(index as u8), *at);
+        }
+        if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {
+            self.tree.persisted = saved.0.clone();
+            self.stable = saved;
+        }
+        if !self.planted.is("checks-forgotten-at-restart") {
+            self.check_again(step);
+        }
+        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
+        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
+        step.effects.timer(PERSIST, 0);
+        step.effects.timer(CHECK, 0);
+    }
+
+    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
+        if request.ask.is_untracked() {
+            self.serve(step, op, request);
+            return;
+        }
+        if request.seen.home == Some(self.here()) {
+            self.raise_stable(step, &request.seen.stable);
+        }
+        self.collect(step.now, &mut request.seen);
+        if self.may_serve(&request) {
+            self.serve(step, op, request);
+            return;
+        }
+        let waits_for = match request.seen.context.len() > MAX_DEPENDENCIES {
+            true => {
+                format!("some of this session's {} dependencies to become stable; at most {MAX_DEPENDENCIES} are kept", request.seen.context.len())
+            }
+            false => format!("what this session depends on to arrive here, up to {}", request.seen.newest()),
+        };
+        step.effects.parked(op, waits_for);
+        self.held.insert(op, request);
+    }
+
+    fn on_message<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
+        match message {
+            Message::Check(versions) => self.on_check(step, from, versions),
+            Message::Checked(versions) => self.on_checked(step, from, versions),
+            Message::Slice { transaction, keys, snapshot } => {
+                let local = snapshot.as_ref().map_or(Timestamp::ZERO, |snapshot| snapshot.get(self.here()));
+                if step.clock.check(step.now.physical_ms, local).is_err() {
+                    return;
+                }
+                let (reads, seen) = self.slice(step, &keys, snapshot.as_ref());
+                step.effects.send(from, Message::SliceReply { transaction, reads, seen });
+            }
+            Message::Exact { transaction, wanted } => {
+                let (reads, seen) = self.exact(step, &wanted);
+                step.effects.send(from, Message::SliceReply { transaction, reads, seen });
+            }
+            Message::SliceReply { transaction, reads, seen } => self.on_slice_reply(step, from, transaction, reads, seen),
+            Message::Subtree(share) => self.tree.on_subtree(from, share),
+            Message::Stable(share) => self.on_stable(step, from, share),
+        }
+    }
+
+    /// Upon receive of a replicated put_after: it is stored, and hidden until its dependencies are checked.
+    fn on_update<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Meta>) {
+        self.tree.stored = true;
+        self.hide(step, update.id, &update.meta);
+        self.received.raise(from, update.id.written);
+        let id = update.id;
+        step.effects.write(update);
+        if !self.is_shown(id) {
+            return;
+        }
+        self.on_checked(step, self.place.server.partition, vec![id]);
+    }
+
+    fn on_heartbeat<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
+        if self.received.raise(from, at) {
+            self.on_arrived(step);
+        }
+    }
+
+    fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
+        match timer {
+            HEARTBEAT => self.on_heartbeat_timer(step),
+            STABILIZE => self.on_stabilize_timer(step),
+            CHECK => self.on_check_timer(step),
+            _ => self.on_persist_timer(step),
+        }
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.held.remove(&op);
+        self.transactions.abandon(op);
+    }
+
+    fn hidden(&self, client: &CopsClient, version: &Version<Meta>) -> Option<String> {
+        (!self.visible(client, version)).then(|| format!("waits for its dependencies to be checked: {}", self.dependencies(version)))
+    }
+
+    fn visible(&self, client: &CopsClient, version: &Version<Meta>) -> bool {
+        let knows = || client.home == Some(self.here()) && client.context.keys().any(|(id, _)| *id == version.id);
+        self.is_shown(version.id) || knows()
+    }
+
+    fn dependencies(&self, version: &Version<Meta>) -> String {
+        let mut text = String::new();
+        for Dependency { key, id, nearest } in version.meta.dependencies.iter() {
+            let mark = if *nearest { "" } else { " (through another)" };
+            let _ = write!(text, "{} {id}{mark}, ", String::from_utf8_lossy(key));
+        }
+        text + &format!("everything up to {:?}", version.meta.floor)
+    }
+
+    fn cut(&self, history: History, _: &[Timestamp]) -> CopsCut {
+        let complete = self.tree.oldest_snapshot.min(usize::from(self.place.data_centers));
+        CopsCut { complete: if self.planted.is("tombstone-collected-early") { Timestamp::MAX } else { complete }, history }
+    }
+
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
+        let each = |count: u64| if self.puts == 0 { 0.0 } else { count as f64 / self.puts as f64 };
+        vec![
+            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+            ("held_sessions", self.held.len() as f64),
+            ("transactions_under_way", self.transactions.states().count() as f64),
+            ("second_rounds", self.second_rounds as f64),
+            ("hidden_versions", self.checks.hidden() as f64),
+            ("checks_sent", self.checks.sent as f64),
+            ("dependencies_per_put", each(self.listed)),
+            ("nearest_per_put", each(self.nearest)),
+        ]
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+    }
+}
