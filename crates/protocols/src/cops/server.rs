@@ -14,7 +14,7 @@ use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Client, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Client, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -242,6 +242,13 @@ impl Protocol for Cops {
     const SUMMARY: &'static str = "causal+ consistency by lists of dependencies, checked between partitions (COPS-GT, a baseline)";
     const LEVEL: Level = Level::Causal;
     const PLANTED: &'static [&'static str] = PLANTED;
+    const CARD: Card = Card {
+        rounds: "GET and PUT one; a read-only transaction one, and one or two between partitions; a remote write one check for each nearest dependency",
+        reads_wait: "nothing at home; elsewhere, until the session's past has arrived",
+        writes_wait: "nothing at home; elsewhere, until the session's past has arrived",
+        cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden; lists of dependencies grow up to a bound, then \
+                  their sessions wait",
+    };
 
     type Options = CopsOptions;
     type Meta = Meta;

@@ -11,7 +11,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -320,6 +320,13 @@ impl Protocol for GentleRain {
     const SUMMARY: &'static str = "causal+ consistency by physical clocks and one stable time; writes and transactions wait (GentleRain, a baseline)";
     const LEVEL: Level = Level::Causal;
     const PLANTED: &'static [&'static str] = PLANTED;
+    const CARD: Card = Card {
+        rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
+        reads_wait: "GET nothing at home; a transaction, and a session from elsewhere, until all that the session has seen is stable here",
+        writes_wait: "until the server's clock has reached the newest timestamp that the session has seen; from elsewhere, as reads do",
+        cut_off: "GET and PUT go on everywhere; no new write of any other data center is shown anywhere, and transactions of sessions that have seen \
+                  something new wait, until it is back",
+    };
 
     type Options = GentleRainOptions;
     type Meta = Meta;
