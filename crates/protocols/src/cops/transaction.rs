@@ -80,15 +80,14 @@ impl Cops {
         (reads, seen)
     }
 
-    /// Exactly these versions: they are here, since somebody who depends on them is shown. What was collected meanwhile has a successor that everybody may read.
+    /// Exactly these versions: they are here, since somebody who depends on them is shown, unless they are tombstones that were collected.
     pub(super) fn exact<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, wanted: &[(Key, VersionId)]) -> (Vec<Read>, Vec<Seen>) {
         let now_ms = step.now.physical_ms;
         let (mut reads, mut seen) = (Vec::new(), Vec::new());
         for (key, id) in wanted {
-            let exact = step.store.latest(key, |version| version.id == *id).cloned();
-            let found = exact.or_else(|| step.store.latest(key, |version| self.is_shown(version.id)).cloned());
-            reads.push(found.as_ref().map_or_else(Read::default, |version| crate::read_of(version, now_ms)));
-            seen.extend(found.map(|version| Seen { key: key.clone(), id: version.id, meta: version.meta }));
+            let found = step.store.latest(key, |version| version.id == *id);
+            reads.push(found.map_or_else(Read::default, |version| crate::read_of(version, now_ms)));
+            seen.extend(found.map(|version| Seen { key: key.clone(), id: version.id, meta: version.meta.clone() }));
         }
         (reads, seen)
     }
@@ -107,7 +106,8 @@ impl Cops {
         let second = first.is_some();
         if let Some((places, first)) = first {
             let again = std::mem::replace(&mut reads, first);
-            places.into_iter().for_each(|place| reads[place] = again[place].clone());
+            // Of a tombstone that was collected there is nothing, and the first round has read nothing.
+            places.into_iter().filter(|place| again[*place].version.is_some()).for_each(|place| reads[place] = again[place].clone());
         }
         if snapshot.is_none() {
             let quality = self.quality(step.now, Level::Eventual);
