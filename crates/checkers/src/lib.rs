@@ -93,9 +93,9 @@ impl Promises {
         Promises { sessions: true, linearizable: true, ..Promises::eventual() }
     }
 
-    /// What a strong keyspace makes: everything.
+    /// What a strong keyspace makes: everything but [`snapshot`], since each key of a transaction is linearizable for itself.
     pub const fn strong() -> Promises {
-        Promises { linearizable: true, ..Promises::causal() }
+        Promises { linearizable: true, snapshot: false, ..Promises::causal() }
     }
 
     /// These promises without those about the final state, for a history that was recorded without final reads.

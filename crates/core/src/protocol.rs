@@ -182,7 +182,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// A message from a server of this data center.
     fn on_message<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Self::Message);
 
-    /// A message from another server of this partition, in this data center or another ([`Effects::send_member`]).
+    /// A message from another server, where [`Protocol::SPAN`] is not [`Span::Server`]: any of this data center, or one of this partition in another.
     fn on_member_message<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _from: ServerId, _message: Self::Message) {}
 
     /// An update of data center `from` (Paper: REPLICATE d). The handler stores it with [`Effects::write`].
@@ -276,7 +276,7 @@ pub enum Effect<P: Protocol> {
         /// When it may leave.
         departure: Departure,
     },
-    /// Send to another server of this partition, or to itself.
+    /// Send to any server of this data center, itself too, or to one of this partition in another data center.
     SendMember {
         /// The server.
         to: ServerId,
@@ -296,6 +296,8 @@ pub enum Effect<P: Protocol> {
     Compact(u64),
     /// Append to the store and the log. An update whose origin is this data center is also sent to every other.
     Write(Update<P::Meta>),
+    /// Append to the store, but not to the log of own updates: a version that came in another way than in its order.
+    Install(Update<P::Meta>),
     /// Remember these bytes over a restart, in the place of what was persisted before.
     Persist(Vec<u8>),
     /// Tell every other data center that everything up to this timestamp has been sent; it keeps its place after all updates.
@@ -351,7 +353,7 @@ impl<P: Protocol> Effects<P> {
         self.list.push(Effect::Send { to, message, departure: Departure::Flushed });
     }
 
-    /// Sends `message` to `to`, a server of this partition, in this data center or another.
+    /// Sends `message` to `to`: any server of this data center, or one of this partition in another.
     pub fn send_member(&mut self, to: ServerId, message: P::Message, departure: Departure) {
         self.list.push(Effect::SendMember { to, message, departure });
     }
@@ -369,6 +371,11 @@ impl<P: Protocol> Effects<P> {
     /// Stores `update`.
     pub fn write(&mut self, update: Update<P::Meta>) {
         self.list.push(Effect::Write(update));
+    }
+
+    /// Stores `update` out of its order: no link or later question finds it among own updates.
+    pub fn install(&mut self, update: Update<P::Meta>) {
+        self.list.push(Effect::Install(update));
     }
 
     /// Remembers `state` over a restart.

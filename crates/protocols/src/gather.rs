@@ -79,6 +79,16 @@ impl<T> Gather<T> {
         self.open.retain(|_, open| open.op != op);
     }
 
+    /// What the protocol keeps with transaction `id`.
+    pub fn state(&self, id: TransactionId) -> Option<&T> {
+        self.open.get(&id).map(|open| &open.state)
+    }
+
+    /// Each transaction under way: what the protocol keeps with it, and the partitions that have not answered, with the places of their keys.
+    pub fn waiting_mut(&mut self) -> impl Iterator<Item = (TransactionId, &mut T, &BTreeMap<PartitionId, Vec<usize>>)> {
+        self.open.iter_mut().map(|(id, open)| (*id, &mut open.state, &open.waiting))
+    }
+
     /// What the protocol keeps with each transaction under way.
     pub fn states(&self) -> impl Iterator<Item = &T> {
         self.open.values().map(|open| &open.state)

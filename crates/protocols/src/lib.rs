@@ -10,6 +10,7 @@ pub mod eventual;
 mod gather;
 pub mod gentlerain;
 pub mod registry;
+pub mod session;
 mod tree;
 
 use rheostat_core::operation::Read;

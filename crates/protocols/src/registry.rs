@@ -1,7 +1,7 @@
 //! The one list of protocols. A protocol is added by its folder and one line here.
 
 use rheostat_core::operation::Level;
-use rheostat_core::protocol::{Card, Protocol};
+use rheostat_core::protocol::{Card, Protocol, Span};
 
 /// What is done with a protocol chosen by name.
 pub trait Visitor {
@@ -23,6 +23,8 @@ pub struct ProtocolInfo {
     pub level: Level,
     /// The level at which it serves what asks for one, if it can.
     pub serves: fn(Level) -> Option<Level>,
+    /// Which servers keep the same data together.
+    pub span: Span,
     /// What it says of itself.
     pub card: Card,
     /// How long its code is.
@@ -50,7 +52,9 @@ pub const SHARED: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/shared.
 
 /// The lines of the protocol in the folder `name`; none if there is no such folder.
 fn lines_of(name: &str) -> Lines {
-    let found = LINES.iter().find(|(folder, _)| *folder == name).map(|(_, lines)| *lines);
+    // Protocol `strong` is `session` with another reach.
+    let folder = if name == "strong" { "session" } else { name };
+    let found = LINES.iter().find(|(known, _)| *known == folder).map(|(_, lines)| *lines);
     found.unwrap_or(Lines { server: 0, client: 0, message: 0 })
 }
 
@@ -71,6 +75,7 @@ macro_rules! protocols {
                 summary: <$protocol>::SUMMARY,
                 level: <$protocol>::LEVEL,
                 serves: <$protocol as Protocol>::serves,
+                span: <$protocol>::SPAN,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),
                 planted: <$protocol>::PLANTED,
@@ -79,7 +84,14 @@ macro_rules! protocols {
     };
 }
 
-protocols![crate::causal::Causal, crate::cops::Cops, crate::eventual::Eventual, crate::gentlerain::GentleRain];
+protocols![
+    crate::causal::Causal,
+    crate::cops::Cops,
+    crate::eventual::Eventual,
+    crate::gentlerain::GentleRain,
+    crate::session::Session,
+    crate::session::Strong,
+];
 
 /// The names of every protocol.
 pub fn names() -> Vec<&'static str> {

@@ -5,7 +5,7 @@ use crate::plan::{Action, Step};
 use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
-use rheostat_checkers::{self as checkers, Condition, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
+use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, Read, SetCondition};
 use rheostat_core::random::Random;
@@ -175,11 +175,23 @@ impl World<'_> {
         Key::from(self.plan.keys[key].as_bytes())
     }
 
+    /// One of the partition's servers in the client's data center, one that is up if there is one.
+    fn choose(&mut self, client: usize, first: ServerId) -> ServerIndex {
+        let replicas = self.plan.replicas;
+        if replicas == 1 {
+            return self.index(first);
+        }
+        let from = self.clients[client].random.below(replicas.into()) as u8;
+        let all = (0..replicas).map(|step| self.index(ServerId { replica: (from + step) % replicas, ..first }));
+        let all: Vec<ServerIndex> = all.collect();
+        all.iter().copied().find(|server| self.servers[*server].node.is_some()).unwrap_or(all[0])
+    }
+
     /// Asks a server, or tries again later if it is down.
     fn ask(&mut self, client: usize, action: &Action) {
         let first = action.keys().first().copied().unwrap_or(0);
         let dc = self.clients[client].dc;
-        let server = self.index(ServerId::new(dc, self.plan.partition(first)));
+        let server = self.choose(client, ServerId::new(dc, self.plan.partition(first)));
         if self.servers[server].node.is_none() {
             let since_us = *self.clients[client].trying_since_us.get_or_insert(self.now_us);
             if self.now_us - since_us > self.plan.client_timeout_us {
@@ -212,13 +224,21 @@ impl World<'_> {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
                 Operation::Change { key: self.key(*key), change, dial: Dial::default() }
             }
+            Action::Claim { key } => {
+                let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
+                Operation::Change { key: self.key(*key), change, dial: Dial::default() }
+            }
             Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete, dial: Dial::default() },
             Action::Await { data_centers, .. } => {
                 Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
             }
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => return,
         };
-        let recorded = record_of(action, &values, self.level, |level| self.served(level));
+        let recorded = match self.decides {
+            true => record_of_change(action, &values, self.level),
+            false => None,
+        };
+        let recorded = recorded.or_else(|| record_of(action, &values, self.level, |level| self.served(level)));
         let name = self.clients[client].name;
         let event = match recorded {
             None => None,
@@ -353,6 +373,13 @@ impl World<'_> {
                 let words = || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(", "));
                 self.ends(client, event, checkers::Outcome::Read(observed), words);
             }
+            (Outcome::Changed { before, version }, Some(event)) => {
+                let observed = self.observe(&before);
+                self.note_read(client, &[observed]);
+                let outcome = checkers::Outcome::Changed { applied: version.is_some(), version, before: Some(observed) };
+                let now = || version.map_or_else(|| "nothing to change".into(), |version| format!("now version {version}"));
+                self.ends(client, event, outcome, || format!("-> {}, {}", describe(&before), now()));
+            }
             (Outcome::Changed { before, version }, None) => self.changed(client, &current, reply.executed_us, &before, version),
             (Outcome::Replicated(progress), None) => {
                 self.note_awaited(&current, &progress);
@@ -370,21 +397,11 @@ impl World<'_> {
         self.advance(client);
     }
 
-    /// Where a protocol decides it in one place, a read-and-change is one event. Else it is a get, then a put, of which the first ended and the second began when the server did both. If that time is not
+    /// A read-and-change is a get, then a put, of which the first ended and the second began when the server did both. If that time is not
     /// known, only the put is recorded: a get that ends too early or a put that begins too late would look like a read of the future.
     fn changed(&mut self, client: usize, current: &Current, executed_us: Option<u64>, before: &Read, version: Option<VersionId>) {
         let observed = self.observe(before);
         self.note_read(client, &[observed]);
-        if let Some(change) = record_of_write(current, self.level).filter(|action| matches!(action, checkers::Action::Change { .. })) {
-            let outcome = checkers::Outcome::Changed { applied: version.is_some(), version, before: Some(observed) };
-            let event = self.record_whole(client, current.invoked_us, self.now_us, change, outcome);
-            self.tell(client, || {
-                let now = version.map_or_else(|| "nothing to change".into(), |version| format!("now version {version}"));
-                format!("-> {}, {now}{}", describe(before), event.map_or_else(String::new, |event| format!(" [{event}]")))
-            });
-            self.advance(client);
-            return;
-        }
         let keys = current.action.keys();
         let get = checkers::Action::Get { key: KeyId(keys[0] as u32), level: self.level };
         let came = checkers::Outcome::Read(vec![observed]);
@@ -504,16 +521,24 @@ fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl F
     }
 }
 
-/// The write of a read-and-change: a change where the protocol's `own` level says that nothing comes between.
+/// A read-and-change that the protocol decides in one place.
+fn record_of_change(action: &Action, values: &[UniqueValue], own: Level) -> Option<checkers::Action> {
+    let (key, condition) = match action {
+        Action::Swap { key } => (*key, checkers::Condition::Always),
+        Action::Take { key } => (*key, checkers::Condition::Present),
+        Action::Claim { key } => (*key, checkers::Condition::Absent),
+        _ => return None,
+    };
+    let item = WriteItem { key: KeyId(key as u32), value: values.first().copied() };
+    Some(checkers::Action::Change { item, condition, level: own })
+}
+
+/// The write of a read-and-change.
 fn record_of_write(current: &Current, own: Level) -> Option<checkers::Action> {
     match current.action {
-        Action::Swap { key } | Action::Take { key } => {
+        Action::Swap { key } | Action::Take { key } | Action::Claim { key } => {
             let item = WriteItem { key: KeyId(key as u32), value: current.values.first().copied() };
-            if !own.implies(Level::Local) {
-                return Some(checkers::Action::Put { items: vec![item], level: own });
-            }
-            let condition = if item.value.is_some() { Condition::Always } else { Condition::Present };
-            Some(checkers::Action::Change { item, condition, level: own })
+            Some(checkers::Action::Put { items: vec![item], level: own })
         }
         _ => None,
     }

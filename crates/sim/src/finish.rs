@@ -17,6 +17,9 @@ const LOAD_LIMIT_US: u64 = 30_000_000;
 /// How long everything may take to arrive once the clocks have caught up with the timestamps that were handed out.
 const SETTLE_LIMIT_US: u64 = 20_000_000;
 
+/// How long a leader without a hybrid clock holds a write at most.
+const HELD_WRITES_US: u64 = 5_100_000;
+
 /// How often it is looked whether everything has arrived.
 const LOOK_US: u64 = 50_000;
 
@@ -98,6 +101,10 @@ impl World<'_> {
         while self.failure.is_none() && self.now_us < until_us && !(self.clients_are_idle() && self.nothing_waits()) {
             self.run_until(self.now_us + LOOK_US, |_| false);
         }
+        if self.decides && self.plan.options.get("hlc").and_then(toml::Value::as_bool) == Some(false) {
+            // A leader may hold a write whose client has gone until its clock has passed what the write follows.
+            self.run_until(self.now_us + HELD_WRITES_US, |_| false);
+        }
     }
 
     fn nothing_waits(&self) -> bool {
@@ -158,7 +165,9 @@ impl World<'_> {
                 let mut out = std::mem::take(&mut self.outbox);
                 let Some(node) = &mut self.servers[server].node else { continue };
                 let mut session = node.look().new_session();
-                let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial: Dial::default() };
+                // A group has agreed long ago; its members are looked at one by one.
+                let dial = if self.decides { Dial::at(Level::Eventual) } else { Dial::default() };
+                let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial };
                 let execution = node.replica().execute(now, get, &mut session, &mut out);
                 node.replica().write_through();
                 self.after_round(server, out, Vec::new());

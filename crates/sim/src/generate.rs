@@ -7,7 +7,7 @@
 use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, KeyIndex, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Guarantees, Level};
 use rheostat_core::random::Random;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
@@ -24,12 +24,88 @@ pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: 
     plan.planted = planted.map(str::to_owned);
     plan.options = drawn_options(protocol, options, &mut random.fork());
     cluster(&mut plan, &mut random.fork());
+    if crate::node::replicates(protocol) {
+        groups(&mut plan, seed);
+    }
     network(&mut plan, &mut random.fork());
     clocks(&mut plan, &mut random.fork());
     plan.keys = keys(&plan, &mut random.fork());
     let horizon_us = clients(&mut plan, &mut random.fork());
     faults(&mut plan, horizon_us, &mut random.fork());
+    if crate::node::replicates(protocol) {
+        spread_over_replicas(&mut plan, seed);
+    }
     plan
+}
+
+/// The cluster of a protocol that replicates partitions: fewer of them, each with several servers, on disks.
+fn groups(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ 0x6E0D_5EED_0000_0001);
+    let everywhere = plan.protocol == "strong";
+    plan.data_centers = pick(&mut random, if everywhere { &[(20, 1), (20, 2), (60, 3)] } else { &[(20, 1), (50, 2), (30, 3)] });
+    plan.partitions = pick(&mut random, &[(60, 1), (40, 2)]);
+    plan.replicas = match (everywhere, plan.data_centers) {
+        (true, 2..) => pick(&mut random, &[(80, 1), (20, 2)]),
+        _ => pick(&mut random, &[(10, 1), (10, 2), (70, 3), (10, 5)]),
+    };
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Interval;
+    }
+    if random.chance(1, 5) && !plan.options.contains_key("hlc") {
+        plan.options.insert("hlc".into(), toml::Value::Boolean(false));
+    }
+    if everywhere {
+        // A leader must be heard across the slowest way and back.
+        plan.options.entry("election_ms").or_insert(toml::Value::Integer(random.between(1_200, 2_500) as i64));
+        plan.options.insert("heartbeat_ms".into(), toml::Value::Integer(random.between(50, 200) as i64));
+    } else if random.chance(1, 2) && !plan.options.contains_key("election_ms") {
+        let heartbeat_ms = plan.options.get("heartbeat_ms").and_then(toml::Value::as_integer).unwrap_or(50);
+        plan.options.insert("election_ms".into(), toml::Value::Integer(heartbeat_ms * random.between(4, 12) as i64));
+    }
+}
+
+/// Faults that were drawn for a partition's first server come to any of them, leaders among them, and operations get levels of their own.
+fn spread_over_replicas(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ 0x6E0D_5EED_0000_0002);
+    let replicas = plan.replicas;
+    let mut any = |server: &mut ServerId| server.replica = random.below(replicas.into()) as u8;
+    for fault in &mut plan.faults {
+        match &mut fault.kind {
+            FaultKind::Cut { .. } => {}
+            FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => {
+                any(a);
+                any(b);
+            }
+            FaultKind::SlowServer { server, .. }
+            | FaultKind::Pause { server }
+            | FaultKind::Kill { server, .. }
+            | FaultKind::PowerLoss { server, .. }
+            | FaultKind::SlowDisk { server, .. }
+            | FaultKind::ClockJump { server, .. } => any(server),
+        }
+    }
+    // A link from a server to itself is none.
+    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } if a == b));
+    for action in plan.clients.iter_mut().flat_map(|client| &mut client.steps).map(|step| &mut step.action) {
+        match action {
+            Action::Get { level, .. } | Action::ReadTransaction { level, .. } if *level == Level::Causal => *level = read_level(&mut random),
+            Action::Swap { key } if random.chance(1, 2) => *action = Action::Claim { key: *key },
+            _ => {}
+        }
+    }
+}
+
+fn read_level(random: &mut Random) -> Level {
+    let one = |guarantee| Level::Session(guarantee);
+    let choices = [
+        (30, Level::SESSION),
+        (10, one(Guarantees::MONOTONIC_READS)),
+        (10, one(Guarantees::READ_YOUR_WRITES)),
+        (30, Level::Local),
+        (10, Level::Strong),
+        (10, Level::Eventual),
+    ];
+    pick(random, &choices)
 }
 
 fn drawn_options(protocol: &str, fixed: &toml::Table, random: &mut Random) -> toml::Table {
@@ -260,7 +336,7 @@ fn action(plan: &Plan, kind: Kind, key: KeyIndex, clients: u64, random: &mut Ran
         Kind::TransactionEventual => Action::ReadTransaction { keys: transaction_keys(plan, key, random), level: Level::Eventual },
         Kind::Swap => Action::Swap { key },
         Kind::Take => Action::Take { key },
-        Kind::Await => Action::Await { key, data_centers: random.between(1, u64::from(plan.data_centers) - 1) as u8 },
+        Kind::Await => Action::Await { key, data_centers: random.between(1, u64::from(plan.data_centers.max(2)) - 1) as u8 },
         Kind::Move => Action::Move { dc: DcId(random.below(plan.data_centers.into()) as u8) },
         Kind::Adopt => Action::Adopt { client: random.below(clients) as usize },
         Kind::Fresh => Action::Fresh,
@@ -275,7 +351,7 @@ fn server(plan: &Plan, random: &mut Random) -> ServerId {
 /// Two different data centers.
 fn two_data_centers(plan: &Plan, random: &mut Random) -> (DcId, DcId) {
     let from = random.below(plan.data_centers.into()) as u8;
-    let to = (from + random.between(1, u64::from(plan.data_centers) - 1) as u8) % plan.data_centers;
+    let to = (from + random.between(1, u64::from(plan.data_centers.max(2)) - 1) as u8) % plan.data_centers;
     (DcId(from), DcId(to))
 }
 

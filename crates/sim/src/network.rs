@@ -102,13 +102,17 @@ impl World<'_> {
         if self.plan.transport != Transport::Stream {
             return;
         }
-        for partition in 0..self.plan.partitions {
-            let at = |dc| self.index(rheostat_core::ids::ServerId::new(dc, rheostat_core::ids::PartitionId(partition)));
-            let (a, b) = (at(from), at(to));
-            if begins {
-                self.break_connection(a, b);
-            } else if whole {
-                self.connect(a, b);
+        for a in 0..self.servers.len() {
+            for b in 0..self.servers.len() {
+                let (here, there) = (self.servers[a].id, self.servers[b].id);
+                if here.dc != from || there.dc != to || here.partition != there.partition {
+                    continue;
+                }
+                if begins {
+                    self.break_connection(a, b);
+                } else if whole {
+                    self.connect(a, b);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use rheostat_core::ids::Place;
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::Level;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::Protocol;
+use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::store::{Durability, Position, Recovered, Store};
 use rheostat_core::version::{Update, VersionId};
@@ -106,15 +106,17 @@ impl<P: Protocol> Node for Machine<P> {
 
     fn resumes(&self, frame: &[u8]) -> bool {
         // A request to resume is short; most frames need not be decoded to know that they are none.
-        frame.len() < 16 && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Resume { received }) if received > Timestamp::ZERO)
+        P::SPAN == Span::Server
+            && frame.len() < 16
+            && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Resume { received }) if received > Timestamp::ZERO)
     }
 
     fn has_updates(&self, frame: &[u8]) -> bool {
-        matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. }) if !updates.is_empty())
+        P::SPAN == Span::Server && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. }) if !updates.is_empty())
     }
 
     fn describe(&self, remote: bool, frame: &[u8]) -> String {
-        if !remote {
+        if !remote || P::SPAN != Span::Server {
             return P::Message::from_bytes(frame).map_or_else(|error| error.to_string(), |message| format!("{message:?}"));
         }
         match LinkFrame::<P::Meta>::from_bytes(frame) {
@@ -174,10 +176,17 @@ pub(crate) fn serves(protocol: &str) -> fn(Level) -> Option<Level> {
     registry::list().into_iter().find(|info| info.name == protocol).map_or(|_| None, |info| info.serves)
 }
 
+/// Whether `protocol` keeps several servers of a partition together, and so decides changes in one place.
+pub(crate) fn replicates(protocol: &str) -> bool {
+    registry::list().into_iter().any(|info| info.name == protocol && info.span != Span::Server)
+}
+
 /// The bugs that can be planted under `protocol`: its own, the links', the replica's. Empty if there is no such protocol.
 pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
-    [info.planted, link::PLANTED, replica::PLANTED].concat()
+    // Without links and with a log of its own, most bugs of the parts that all share cannot show.
+    let shared = if info.span == Span::Server { [link::PLANTED, replica::PLANTED].concat() } else { Vec::new() };
+    [info.planted, &shared].concat()
 }
 
 /// The planted bug called `name` under `protocol`. Errors: there is none.

@@ -24,6 +24,8 @@ pub struct Plan {
     pub data_centers: u8,
     /// Number of partitions in each, at least 1.
     pub partitions: u16,
+    /// Number of servers of each partition in each data center; 1 unless the protocol replicates a partition there.
+    pub replicas: u8,
     /// How durable writes are before they are spoken of.
     pub durability: Durability,
     /// How far ahead of a physical clock a received timestamp may lie, in milliseconds.
@@ -244,6 +246,11 @@ pub enum Action {
         /// The key.
         key: KeyIndex,
     },
+    /// Writes a key if it has no value, and reads what it was (SET … NX GET).
+    Claim {
+        /// The key.
+        key: KeyIndex,
+    },
     /// Waits until so many other data centers have the session's writes of this key's partition on disk (WAIT).
     Await {
         /// The key.
@@ -271,10 +278,11 @@ impl Plan {
         self.keys.get(key).map_or(PartitionId(0), |name| partition_of(name.as_bytes(), self.partitions))
     }
 
-    /// Every server, by data center, then partition.
+    /// Every server, by data center, then partition, then replica.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> + use<> {
-        let partitions = self.partitions;
-        (0..self.data_centers).flat_map(move |dc| (0..partitions).map(move |partition| ServerId::new(DcId(dc), PartitionId(partition))))
+        let (partitions, replicas) = (self.partitions, self.replicas);
+        let partitions = (0..self.data_centers).flat_map(move |dc| (0..partitions).map(move |partition| (DcId(dc), PartitionId(partition))));
+        partitions.flat_map(move |(dc, partition)| (0..replicas).map(move |replica| ServerId { dc, partition, replica }))
     }
 
     /// Steps of all clients.
@@ -284,7 +292,10 @@ impl Plan {
 
     /// Whether a server can lose writes that it acknowledged: it may lose power, and does not wait for its disk.
     pub fn may_lose_acknowledged(&self) -> bool {
-        self.durability != Durability::Always && self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::PowerLoss { .. }))
+        // A group acknowledges what a majority of its disks has.
+        !crate::node::replicates(&self.protocol)
+            && self.durability != Durability::Always
+            && self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::PowerLoss { .. }))
     }
 
     /// Says what is wrong with the plan, if anything.
@@ -296,6 +307,9 @@ impl Plan {
         if self.data_centers == 0 || self.data_centers > 8 || self.partitions == 0 || self.partitions > 64 {
             return Err("a plan has 1 to 8 data centers and 1 to 64 partitions".into());
         }
+        if !(1..=9).contains(&self.replicas) {
+            return Err("a plan has 1 to 9 replicas".into());
+        }
         if self.keys.is_empty() {
             return Err("a plan has at least one key".into());
         }
@@ -303,7 +317,7 @@ impl Plan {
             return Err("a key is listed twice".into());
         }
         let dc = |dc: DcId| if dc.0 < self.data_centers { Ok(()) } else { Err(format!("there is no data center {dc}")) };
-        let server = |server: ServerId| match server.partition.0 < self.partitions {
+        let server = |server: ServerId| match server.partition.0 < self.partitions && server.replica < self.replicas {
             true => dc(server.dc),
             false => Err(format!("there is no server {server}")),
         };
@@ -360,7 +374,7 @@ impl Action {
     /// The keys that it names.
     pub fn keys(&self) -> Vec<KeyIndex> {
         match self {
-            Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Await { key, .. } => vec![*key],
+            Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } | Action::Await { key, .. } => vec![*key],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } => keys.clone(),
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
@@ -369,6 +383,6 @@ impl Action {
 
     /// Whether it writes, or may.
     pub fn writes(&self) -> bool {
-        matches!(self, Action::Put { .. } | Action::Swap { .. } | Action::Take { .. })
+        matches!(self, Action::Put { .. } | Action::Swap { .. } | Action::Take { .. } | Action::Claim { .. })
     }
 }

@@ -112,6 +112,7 @@ impl fmt::Display for ActionText<'_> {
             }
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
+            Action::Claim { key } => write!(f, "claim {}", name(key)),
             Action::Await { key, data_centers } => write!(f, "await {} {data_centers}", name(key)),
             Action::Move { dc } => write!(f, "move {dc}"),
             Action::Adopt { client } => write!(f, "adopt {client}"),
@@ -130,7 +131,11 @@ impl fmt::Display for Plan {
             writeln!(f, "planted {planted}")?;
         }
         writeln!(f, "seed {}", self.seed)?;
-        writeln!(f, "cluster {} x {}", self.data_centers, self.partitions)?;
+        write!(f, "cluster {} x {}", self.data_centers, self.partitions)?;
+        match self.replicas {
+            1 => writeln!(f)?,
+            replicas => writeln!(f, " x {replicas}")?,
+        }
         writeln!(f, "durability {}", durability_name(self.durability))?;
         let (server, client) = (Millis(self.server_timeout_us), Millis(self.client_timeout_us));
         writeln!(f, "limits ahead {}ms history {}ms server {server} client {client}", self.max_ahead_ms, self.history_ms)?;
@@ -162,7 +167,7 @@ impl fmt::Display for Plan {
 }
 
 /// The words of one line.
-struct Words<'l>(std::str::SplitWhitespace<'l>);
+struct Words<'l>(std::iter::Peekable<std::str::SplitWhitespace<'l>>);
 
 type Parsed<T> = Result<T, String>;
 
@@ -176,6 +181,11 @@ impl<'l> Words<'l> {
             found if found == word => Ok(()),
             found => Err(format!("`{word}` was expected instead of `{found}`")),
         }
+    }
+
+    /// Takes `word` if it is next; says whether it was.
+    fn optional(&mut self, word: &str) -> bool {
+        self.0.next_if_eq(&word).is_some()
     }
 
     fn number<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
@@ -259,6 +269,7 @@ impl Plan {
             seed: 0,
             data_centers: 1,
             partitions: 1,
+            replicas: 1,
             durability: Durability::Always,
             max_ahead_ms: 60_000,
             history_ms: 0,
@@ -299,7 +310,7 @@ impl Plan {
             self.clients.last_mut().ok_or("a step stands before its client")?.steps.push(step);
             return Ok(());
         }
-        let mut words = Words(line.split_whitespace());
+        let mut words = Words(line.split_whitespace().peekable());
         match words.next("a word")? {
             "protocol" => self.protocol = words.next("a name")?.to_owned(),
             "option" => {
@@ -313,6 +324,9 @@ impl Plan {
                 self.data_centers = words.number("data centers")?;
                 words.expect("x")?;
                 self.partitions = words.number("partitions")?;
+                if words.optional("x") {
+                    self.replicas = words.number("replicas")?;
+                }
             }
             "durability" => {
                 let word = words.next("a durability")?;
@@ -371,7 +385,7 @@ impl Plan {
     }
 
     fn step(&self, text: &str) -> Parsed<Step> {
-        let mut words = Words(text.split_whitespace());
+        let mut words = Words(text.split_whitespace().peekable());
         let think_us = words.time("a time")?;
         let key = |word: &str| self.keys.iter().position(|key| key == word).ok_or_else(|| format!("there is no key `{word}`"));
         let action = match words.next("an action")? {
@@ -386,6 +400,7 @@ impl Plan {
             "rotx" => Action::ReadTransaction { level: words.level()?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? },
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
+            "claim" => Action::Claim { key: key(words.next("a key")?)? },
             "await" => Action::Await { key: key(words.next("a key")?)?, data_centers: words.number("a number")? },
             "move" => Action::Move { dc: words.dc()? },
             "adopt" => Action::Adopt { client: words.number("a client")? },

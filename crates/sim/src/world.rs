@@ -164,6 +164,8 @@ pub(crate) struct World<'p> {
     /// The level that the protocol's reads have.
     pub(crate) level: Level,
     pub(crate) serves: fn(Level) -> Option<Level>,
+    /// Whether the protocol decides changes in one place, so that nothing comes between their reading and their writing.
+    pub(crate) decides: bool,
     pub(crate) now_us: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
@@ -205,6 +207,7 @@ impl<'p> World<'p> {
             planted,
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),
+            decides: node::replicates(&plan.protocol),
             now_us: 0,
             queue: BinaryHeap::new(),
             scheduled: 0,
@@ -276,7 +279,8 @@ impl<'p> World<'p> {
     }
 
     pub(crate) fn index(&self, id: ServerId) -> ServerIndex {
-        id.dc.index() * usize::from(self.plan.partitions) + usize::from(id.partition.0)
+        let partition = id.dc.index() * usize::from(self.plan.partitions) + usize::from(id.partition.0);
+        partition * usize::from(self.plan.replicas) + usize::from(id.replica)
     }
 
     pub(crate) fn route(&mut self, from: DcId, to: DcId) -> &mut Route {
@@ -358,13 +362,21 @@ impl<'p> World<'p> {
 }
 
 fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> ReplicaConfig {
-    let place = Place { server: id, data_centers: plan.data_centers, partitions: plan.partitions, replicas: 1 };
+    let place = Place { server: id, data_centers: plan.data_centers, partitions: plan.partitions, replicas: plan.replicas };
     ReplicaConfig {
         durability: plan.durability,
         max_ahead_ms: plan.max_ahead_ms,
         operation_timeout_us: plan.server_timeout_us,
         history_ms: plan.history_ms,
-        seed: source(plan.seed, 2_000_000 + u64::from(id.partition.0) * 256 + u64::from(id.dc.0) + u64::from(incarnation) * 100_000).state(),
+        seed: source(
+            plan.seed,
+            2_000_000
+                + u64::from(id.partition.0) * 256
+                + u64::from(id.dc.0)
+                + u64::from(incarnation) * 100_000
+                + u64::from(id.replica) * 10_000_000_000,
+        )
+        .state(),
         planted,
         ..ReplicaConfig::new(place, KeyspaceId(0))
     }

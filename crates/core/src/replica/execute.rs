@@ -3,7 +3,7 @@
 use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId};
 use crate::operation::{Change, Dial, Explained, Failure, Level, Operation, Outcome, Read};
-use crate::protocol::{Call, Client, Protocol};
+use crate::protocol::{Call, Client, Protocol, Span};
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Durability, Position, Store};
@@ -80,13 +80,13 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     Ok(level) => level,
                     Err(refused) => return failed(refused),
                 };
-                if let Some(request) = client.change(&key, &change, level) {
-                    return self.advance(now, request, Stage::Call, session, out);
-                }
-                if change.is_conditional() {
+                if change.is_conditional() && P::SPAN == Span::Server {
                     let why =
                         "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`";
                     return failed(Failure::Refused(format!("protocol {} {why}", P::NAME)));
+                }
+                if let Some(request) = client.change(&key, &change, level) {
+                    return self.advance(now, request, Stage::Call, session, out);
                 }
                 (Call::Get { key: key.clone(), level: P::LEVEL, groups: dial.groups }, Stage::Change { key, change })
             }

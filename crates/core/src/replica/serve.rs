@@ -93,6 +93,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                         break;
                     }
                 }
+                Effect::Install(update) => {
+                    if let Err(error) = self.store.append(&update, false, &self.cut) {
+                        self.fail(&error);
+                        break;
+                    }
+                }
                 Effect::Persist(state) => {
                     self.protocol_state = Some(state);
                     self.save();
@@ -188,7 +194,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     fn on_protocol_message(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
         let here = self.config.place.server;
         match P::Message::from_bytes(frame) {
-            Ok(message) if from.partition == here.partition && from != here => {
+            Ok(message) if P::SPAN != Span::Server && from != here => {
                 self.step(now, out, |protocol, step| protocol.on_member_message(step, from, message));
                 self.check_replication(out);
             }

@@ -54,14 +54,20 @@ pub fn key(name: &str, partition: u16, partitions: u16) -> Key {
 
 impl Desk {
     pub fn new(protocol: &str, options: &str, data_centers: u8, partitions: u16) -> Desk {
+        Desk::with_replicas(protocol, options, data_centers, partitions, 1)
+    }
+
+    pub fn with_replicas(protocol: &str, options: &str, data_centers: u8, partitions: u16, replicas: u8) -> Desk {
         let mut desk =
             Desk { partitions, replicas: BTreeMap::new(), under_way: Vec::new(), now_us: 1_000_000, skew_ms: BTreeMap::new(), done: BTreeMap::new() };
         for dc in 0..data_centers {
-            for partition in 0..partitions {
-                let place = Place { server: server(dc, partition), data_centers, partitions, replicas: 1 };
+            for (partition, replica) in (0..partitions).flat_map(|partition| (0..replicas).map(move |replica| (partition, replica))) {
+                let server = ServerId { replica, ..server(dc, partition) };
+                let place = Place { server, data_centers, partitions, replicas };
                 let mut config = ReplicaConfig::new(place, KeyspaceId(0));
                 config.durability = Durability::Memory;
                 config.planted = Planted::NONE;
+                config.seed = u64::from(dc) * 16 + u64::from(replica);
                 let replica = registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap();
                 desk.replicas.insert(place.server, replica);
             }
@@ -134,6 +140,35 @@ impl Desk {
                 outcome
             }
         }
+    }
+
+    /// Runs an operation at `at`, letting time pass and what passes `wanted` arrive until it is done; `None` if that takes more than `limit_ms`.
+    pub fn ask(
+        &mut self,
+        at: ServerId,
+        session: &mut Session,
+        operation: Operation,
+        limit_ms: u64,
+        wanted: impl Fn(ServerId, ServerId) -> bool,
+    ) -> Option<Outcome> {
+        let op = match self.with(at, |replica, now, out| replica.execute(now, operation, session, out)) {
+            Execution::Done { outcome, .. } => return Some(outcome),
+            Execution::Waiting(op) => op,
+        };
+        for _ in 0..limit_ms {
+            self.pass(1, &wanted);
+            if let Some((outcome, after)) = self.done.remove(&(at, op)) {
+                *session = after;
+                return Some(outcome);
+            }
+        }
+        None
+    }
+
+    /// The number that `at` says of itself under `name`.
+    pub fn gauge(&self, at: ServerId, name: &str) -> f64 {
+        let gauges = self.replicas[&at].status(self.now(at)).gauges;
+        gauges.into_iter().find(|(known, _)| *known == name).unwrap().1
     }
 
     pub fn put(&mut self, dc: u8, session: &mut Session, key: &Key, value: &str) -> Timestamp {

@@ -6,3 +6,4 @@ mod cops;
 mod eventual;
 mod gentlerain;
 mod replica;
+mod session;

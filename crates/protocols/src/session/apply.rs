@@ -1,0 +1,165 @@
+//! What the group has agreed on, done to the store (Alg. 4.2 lines 22 to 24).
+
+use super::message::{Command, Entry, Message, Reply};
+use super::server::{Replicated, Scope};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::ids::OpId;
+use rheostat_core::operation::{Change, Read};
+use rheostat_core::protocol::{Departure, Span, Step};
+use rheostat_core::store::Store;
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeMap;
+
+/// What this step has written already and the store does not show yet, newest version of each key.
+type Fresh = BTreeMap<Key, Version<u64>>;
+
+impl<W: Scope> Replicated<W> {
+    /// Upon commit of entries.
+    pub(super) fn apply<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, entries: Vec<raft::eraftpb::Entry>) {
+        if self.group.saved.installing {
+            self.group.waiting.extend(entries);
+            return;
+        }
+        let mut fresh = Fresh::new();
+        for entry in entries {
+            if entry.index <= self.group.applied {
+                continue;
+            }
+            // An entry that cannot be read was written by a version of this software that knew more.
+            match Entry::from_bytes(&entry.data) {
+                Ok(Entry::Write { from, request, at, now_ms, command }) => {
+                    self.apply_write(step, &mut fresh, entry.index, (from, request), (at, now_ms), command);
+                }
+                Ok(Entry::Remote { origin, through, updates }) => self.apply_remote(step, &mut fresh, entry.index, origin, through, updates),
+                Ok(Entry::Quiet(at)) => self.raise_own(self.place.dc(), at),
+                Err(_) if entry.data.is_empty() => {}
+                Err(_) => self.unreadable += 1,
+            }
+            self.group.applied = entry.index;
+        }
+        let applied = self.group.applied;
+        self.group.node.mut_store().applied(applied);
+        self.group.advance_applied();
+        self.acknowledge(step);
+        if self.is_shipper() && !fresh.is_empty() {
+            // Own updates leave when they are on disk.
+            step.effects.send_member(self.place.server, Message::Persisted(0), Departure::Flushed);
+        }
+    }
+
+    /// Entries that were committed while a snapshot came.
+    pub(super) fn apply_waiting<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let waiting = std::mem::take(&mut self.group.waiting);
+        self.apply(step, waiting);
+    }
+
+    /// The newest version of `key`.
+    fn newest<S: Store<u64>>(step: &mut Step<'_, Self, S>, fresh: &Fresh, key: &Key) -> Option<Version<u64>> {
+        fresh.get(key).cloned().or_else(|| step.store.latest(key, |_| true).cloned())
+    }
+
+    fn apply_write<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        fresh: &mut Fresh,
+        index: u64,
+        (from, request): ((DcId, u8), u64),
+        (at, now_ms): (Timestamp, u64),
+        command: Command,
+    ) {
+        let id = VersionId { written: at, origin: from.0 };
+        let (items, before): (SmallVec<[Item; 1]>, Option<Read>) = match command {
+            Command::Put(items) => (items, None),
+            Command::Change(key, change) => match self.decide(step, fresh, index, now_ms, key, change) {
+                Some((item, before)) => (item.into_iter().collect(), Some(before)),
+                // It was decided before a restart or in a snapshot, and its client is gone.
+                None => (SmallVec::new(), None),
+            },
+        };
+        let wrote = !items.is_empty();
+        self.write(step, fresh, index, Update { id, items, meta: index });
+        let here = self.place.server;
+        self.raise_own(from.0, at);
+        let op = if from == (here.dc, here.replica) { self.proposals.remove(&request) } else { None };
+        match (op, before) {
+            (None, _) => {}
+            (Some(op), None) => self.reply_written(step, op, at),
+            (Some(op), Some(before)) => step.effects.reply(op, Reply::Changed(here.partition, before, wrote.then_some(id))),
+        }
+    }
+
+    /// What `change` writes at this place of the log, and what was there before; `None` if a later entry's effect on the key is in the store already.
+    fn decide<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        fresh: &Fresh,
+        index: u64,
+        now_ms: u64,
+        key: Key,
+        change: Change,
+    ) -> Option<(Option<Item>, Read)> {
+        let newest = Self::newest(step, fresh, &key);
+        if newest.as_ref().is_some_and(|version| version.meta >= index) {
+            return None;
+        }
+        let before = newest.map_or_else(Read::default, |version| crate::read_of(&version, now_ms));
+        Some((change.item(now_ms, key, &before), before))
+    }
+
+    pub(super) fn reply_written<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, at: Timestamp) {
+        let here = self.place.server;
+        step.effects.reply(op, Reply::Put(here.partition, VersionId { written: at, origin: here.dc }));
+    }
+
+    fn apply_remote<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        fresh: &mut Fresh,
+        index: u64,
+        origin: DcId,
+        through: Timestamp,
+        updates: Vec<Update<u64>>,
+    ) {
+        // Two leaders may both have proposed it; what came twice changes nothing.
+        let had = self.stable.get(origin);
+        for update in updates.into_iter().filter(|update| update.id.written > had) {
+            self.write(step, fresh, index, Update { meta: index, ..update });
+        }
+        self.stable.raise(origin, through);
+    }
+
+    fn write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, fresh: &mut Fresh, index: u64, update: Update<u64>) {
+        if update.items.is_empty() {
+            return;
+        }
+        for (key, version) in update.versions() {
+            let newest = Self::newest(step, fresh, key);
+            if newest.is_none_or(|newest| newest.id < version.id) {
+                fresh.insert(key.clone(), Version { meta: index, ..version });
+            }
+        }
+        // What a restart applies again is in the log of own updates already.
+        if update.id.origin == self.place.dc() && update.id.written <= self.own_floor {
+            step.effects.install(update);
+        } else {
+            step.effects.write(update);
+        }
+    }
+
+    /// A write of this group is in the store.
+    fn raise_own(&mut self, origin: DcId, at: Timestamp) {
+        match W::SPAN {
+            // One log for all: what is in the store is everything up to here.
+            Span::Everywhere => self.stable.join(&(0..self.place.data_centers).map(|dc| (DcId(dc), at)).collect()),
+            _ => self.stable.raise(origin, at),
+        };
+    }
+
+    /// An item for a page.
+    pub(super) fn page_update(key: Key, version: Version<u64>) -> Update<u64> {
+        let items = smallvec![Item { key, value: version.value, expires_ms: version.expires_ms }];
+        Update { id: version.id, items, meta: version.meta }
+    }
+}

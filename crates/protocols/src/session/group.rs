@@ -1,0 +1,482 @@
+//! The Raft group: what the library wants logged, sent and applied.
+
+use super::log::Log;
+use super::message::{Command, Entry, Message};
+use super::raft_message::{LogEntry, RaftMessage, library_entry};
+use super::server::{Replicated, Scope};
+use raft::eraftpb::HardState;
+use raft::{Config, RawNode, StateRole};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{OpId, ServerId};
+use rheostat_core::protocol::{Departure, Step};
+use rheostat_core::store::Store;
+use rheostat_core::wire::{Wire, WireError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Entries that stay in memory behind what is applied, for followers that are a little behind.
+const KEEP_ENTRIES: u64 = 1024;
+/// Bytes of entries in memory at which the log is compacted whatever its number of entries.
+const KEEP_BYTES: usize = 16 << 20;
+/// Without a hybrid clock: a write that would have to wait longer, in microseconds, is dropped; its client's deadline has passed by then.
+const LONGEST_DELAY_US: u64 = 5_000_000;
+/// Bytes of entries in one message, and applied in one go.
+const MESSAGE_BYTES: u64 = 256 << 10;
+
+/// What a restart needs beside the entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Saved {
+    pub(super) term: u64,
+    pub(super) vote: u64,
+    /// Index and term of the last entry that is gone.
+    pub(super) base: (u64, u64),
+    /// Per data center, up to where its writes are in the store as of `base`. Paper: sv.
+    pub(super) stable: TimestampVector,
+    /// Own writes up to here may have come in pages, so they are not all in the log of own updates.
+    pub(super) installed: Timestamp,
+    /// Pages of a snapshot have begun to come and are not complete: the store is not the state at any index.
+    pub(super) installing: bool,
+}
+
+impl Wire for Saved {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.term, self.vote).encode(out);
+        self.base.encode(out);
+        self.stable.encode(out);
+        self.installed.encode(out);
+        self.installing.encode(out);
+    }
+
+    fn decode(input: &mut rheostat_core::wire::Reader<'_>) -> Result<Self, WireError> {
+        let ((term, vote), base) = (Wire::decode(input)?, Wire::decode(input)?);
+        Ok(Saved { term, vote, base, stable: Wire::decode(input)?, installed: Wire::decode(input)?, installing: Wire::decode(input)? })
+    }
+}
+
+/// The latest requests that a leader has put into its log, so that a message that comes twice is one write. A new leader begins with those in its log.
+#[derive(Default)]
+pub(super) struct Placed {
+    known: BTreeSet<(u64, u64)>,
+    order: VecDeque<(u64, u64)>,
+}
+
+/// How many requests a leader remembers.
+const PLACED: usize = 65_536;
+
+impl Placed {
+    /// Notes request `request` of member `from`; says whether it is new.
+    fn note(&mut self, from: u64, request: u64) -> bool {
+        let new = self.known.insert((from, request));
+        if new {
+            self.order.push_back((from, request));
+        }
+        while self.order.len() > PLACED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        new
+    }
+}
+
+/// A write that waits for its place in the log.
+pub(super) struct Write {
+    /// When it came, on the monotonic clock.
+    pub(super) came_us: u64,
+    /// The replica that has the client.
+    pub(super) from: ServerId,
+    /// The request's number there.
+    pub(super) request: u64,
+    /// Paper: dt.
+    pub(super) after: Timestamp,
+    pub(super) command: Command,
+}
+
+/// The Raft side of a server.
+pub(super) struct Group {
+    pub(super) node: RawNode<Log>,
+    pub(super) saved: Saved,
+    /// Requests of the library that are not known to be on disk.
+    unpersisted: u64,
+    /// As of the last look, for what changes with them.
+    role: (StateRole, u64, u64),
+    /// Everything up to this index is in the store.
+    pub(super) applied: u64,
+    /// Indexes at which the log may be compacted, with the stable vector there.
+    marks: Vec<(u64, TimestampVector)>,
+    /// When each member was last heard, on the monotonic clock.
+    pub(super) heard_us: BTreeMap<u64, u64>,
+    /// Members that were told of a snapshot, and when they last asked for a part of it.
+    pub(super) snapshots: BTreeMap<u64, u64>,
+    placed: Placed,
+    /// Entries that are committed but cannot be applied while a snapshot comes.
+    pub(super) waiting: Vec<raft::eraftpb::Entry>,
+}
+
+impl Group {
+    /// A member of a group. Errors: the library's, about the configuration.
+    pub(super) fn new(me: u64, members: &[u64], election_ticks: usize, saved: Saved, entries: Vec<(u64, LogEntry)>) -> Result<Group, String> {
+        let hard = HardState { term: saved.term, vote: saved.vote, commit: saved.base.0, ..HardState::default() };
+        let mut log = Log::new(members.to_vec(), saved.base, hard);
+        for (index, entry) in entries {
+            log.append(library_entry(index, entry));
+        }
+        let config = Config {
+            id: me,
+            election_tick: election_ticks,
+            heartbeat_tick: 1,
+            applied: saved.base.0,
+            max_size_per_msg: MESSAGE_BYTES,
+            max_committed_size_per_ready: MESSAGE_BYTES,
+            check_quorum: true,
+            pre_vote: true,
+            ..Config::default()
+        };
+        let node = RawNode::new(&config, log, &slog::Logger::root(slog::Discard, slog::o!())).map_err(|error| format!("the Raft group: {error}"))?;
+        Ok(Group {
+            applied: saved.base.0,
+            marks: vec![(saved.base.0, saved.stable.clone())],
+            node,
+            saved,
+            unpersisted: 0,
+            role: (StateRole::Follower, 0, 0),
+            heard_us: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            placed: Placed::default(),
+            waiting: Vec::new(),
+        })
+    }
+
+    /// Tells the library what is applied; a snapshot only when it is on disk.
+    pub(super) fn advance_applied(&mut self) {
+        let log = &self.node.raft.raft_log;
+        let reached = self.applied.min(log.persisted).min(log.committed);
+        if reached > log.applied {
+            self.node.advance_apply_to(reached);
+        }
+    }
+
+    pub(super) fn is_leader(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    /// The leader, if there is one that is known.
+    pub(super) fn leader(&self) -> Option<u64> {
+        Some(self.node.raft.leader_id).filter(|leader| *leader != 0)
+    }
+
+    pub(super) fn log(&self) -> &Log {
+        self.node.store()
+    }
+}
+
+/// A member's number in its group.
+pub(super) fn member(dc: DcId, replica: u8) -> u64 {
+    u64::from(dc.0) * 16 + u64::from(replica) + 1
+}
+
+impl<W: Scope> Replicated<W> {
+    pub(super) fn server_of(&self, member: u64) -> ServerId {
+        let at = member.saturating_sub(1);
+        ServerId { dc: DcId((at / 16) as u8), partition: self.place.server.partition, replica: (at % 16) as u8 }
+    }
+
+    /// One tick of the library's clock, and what is looked at now and then.
+    pub(super) fn on_tick<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        // First what reads the store: what this step applies is in it only afterwards.
+        self.ship(step);
+        self.retry_reads(step);
+        self.tell_progress(step);
+        self.ask_for_pages(step);
+        self.group.node.tick();
+        self.pump(step);
+        self.lead(step);
+        self.compact(step);
+    }
+
+    /// What a leader tells its group, and asks of other data centers.
+    fn lead<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if !self.group.is_leader() {
+            return;
+        }
+        let (now_us, limit_us) = (step.now.monotonic_us, self.election_us());
+        let stalled: Vec<u64> = self.group.snapshots.iter().filter(|(_, asked)| now_us > **asked + 4 * limit_us).map(|(member, _)| *member).collect();
+        for member in stalled {
+            self.group.snapshots.remove(&member);
+            self.group.node.report_snapshot(member, raft::SnapshotStatus::Failure);
+        }
+        if now_us >= self.stamped_us + self.options.quiet_ms * 1000 {
+            self.stamped_us = now_us;
+            let at = step.tick();
+            let _ = self.group.node.propose(Vec::new(), Entry::Quiet(at).to_bytes());
+            self.pump(step);
+        }
+        self.appoint(step);
+        self.ask_other_data_centers(step);
+    }
+
+    /// Does what the library wants done, until it wants nothing more.
+    pub(super) fn pump<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        self.after_step(step);
+        while self.group.node.has_ready() {
+            let mut ready = self.group.node.ready();
+            let mut logged = false;
+            if !ready.snapshot().is_empty() {
+                let metadata = ready.snapshot().get_metadata();
+                let base = (metadata.index, metadata.term);
+                self.restart_at(step, base);
+                logged = true;
+            }
+            for entry in ready.take_entries() {
+                self.note_timestamps(step, &entry.data);
+                step.effects.entry(entry.index, LogEntry { term: entry.term, data: entry.data.to_vec() }.to_bytes());
+                self.group.node.mut_store().append(entry);
+                logged = true;
+            }
+            if let Some(hard) = ready.hs() {
+                if (hard.term, hard.vote) != (self.group.saved.term, self.group.saved.vote) {
+                    (self.group.saved.term, self.group.saved.vote) = (hard.term, hard.vote);
+                    self.save(step);
+                    logged = true;
+                }
+                self.group.node.mut_store().hard = hard.clone();
+            }
+            for message in ready.take_messages() {
+                self.send_raft(step, message, Departure::AsReply);
+            }
+            // What it promises (a vote, an entry kept) must be on disk first.
+            let departure = if self.planted.is("vote-before-disk") { Departure::AsReply } else { Departure::Flushed };
+            for message in ready.take_persisted_messages() {
+                self.send_raft(step, message, departure);
+            }
+            let (number, reads, committed) = (ready.number(), ready.take_read_states(), ready.take_committed_entries());
+            let restored = !ready.snapshot().is_empty();
+            self.group.node.advance_append_async(ready);
+            if restored {
+                self.apply_waiting(step);
+            }
+            if self.planted.is("leader-counts-itself-before-disk") {
+                self.group.node.on_persist_ready(number);
+            } else if logged || self.group.unpersisted > 0 {
+                self.group.unpersisted += 1;
+                step.effects.send_member(self.place.server, Message::Persisted(number), Departure::Flushed);
+            } else {
+                self.group.node.on_persist_ready(number);
+            }
+            self.apply(step, committed);
+            for read in reads {
+                self.on_read_index(step, &read.request_ctx, read.index);
+            }
+            self.after_step(step);
+        }
+        self.serve_reads(step);
+    }
+
+    /// Everything up to the library's request `number` is on disk; 0 for the store itself.
+    pub(super) fn on_persisted<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, number: u64) {
+        if number == 0 {
+            self.ship(step);
+            self.serve_ready_reads(step);
+            return;
+        }
+        self.group.unpersisted = self.group.unpersisted.saturating_sub(1);
+        self.group.node.on_persist_ready(number);
+        self.group.advance_applied();
+        self.pump(step);
+    }
+
+    /// The library's random choice of an election timeout, made by the step's random source instead; and what changes with role and leader.
+    fn after_step<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let raft = &mut self.group.node.raft;
+        let role = (raft.state, raft.term, raft.leader_id);
+        if role == self.group.role {
+            return;
+        }
+        if (role.0, role.1) != (self.group.role.0, self.group.role.1) {
+            let least = self.election_ticks;
+            raft.set_randomized_election_timeout(least + step.random.below(least as u64) as usize);
+        }
+        let was_leader = self.group.role.0 == StateRole::Leader;
+        self.group.role = role;
+        if self.group.is_leader() && !was_leader {
+            self.begin_to_lead(step);
+        } else if was_leader && !self.group.is_leader() {
+            self.receivers.iter_mut().for_each(|receiver| *receiver = None);
+            self.group.snapshots.clear();
+        }
+        if self.group.leader().is_some() {
+            for write in std::mem::take(&mut self.unsent) {
+                self.place_write(step, write);
+            }
+        }
+    }
+
+    /// A new leader's clock is above every timestamp in its log, so that timestamps grow along the log whoever gave them.
+    pub(super) fn note_timestamps<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, data: &[u8]) {
+        if !self.planted.is("new-leader-behind-the-log")
+            && let Ok(Entry::Write { at, .. } | Entry::Remote { through: at, .. } | Entry::Quiet(at)) = Entry::from_bytes(data)
+        {
+            step.clock.raise(at);
+        }
+    }
+
+    fn begin_to_lead<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        self.group.snapshots.clear();
+        self.group.heard_us.clear();
+        let log: Vec<(u64, Vec<u8>)> = self.group.log().after(0).map(|entry| (entry.index, entry.data.to_vec())).collect();
+        let mut received = self.stable.clone();
+        for (index, data) in log {
+            self.note_timestamps(step, &data);
+            match Entry::from_bytes(&data) {
+                Ok(Entry::Remote { origin, through, .. }) if index > self.group.applied => {
+                    received.raise(origin, through);
+                }
+                Ok(Entry::Write { from, request, .. }) => {
+                    self.group.placed.note(member(from.0, from.1), request);
+                }
+                _ => {}
+            }
+        }
+        self.begin_to_receive(&received);
+    }
+
+    pub(super) fn save<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        step.effects.persist(self.group.saved.to_bytes());
+    }
+
+    fn send_raft<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, message: raft::eraftpb::Message, departure: Departure) {
+        let to = message.to;
+        if let Some(message) = RaftMessage::of(message) {
+            if message.snapshot().is_some() {
+                self.group.snapshots.insert(to, step.now.monotonic_us);
+            }
+            step.effects.send_member(self.server_of(to), Message::Raft(message), departure);
+        }
+    }
+
+    pub(super) fn on_raft<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, message: RaftMessage) {
+        let from = member(from.dc, from.replica);
+        if !self.group.log().members().contains(&from) {
+            return;
+        }
+        self.group.heard_us.insert(from, step.now.monotonic_us);
+        // A leader that knows us better than our disk does: a disk that was lost. Without it no promise can be kept; the member stays out.
+        if message.committed().is_some_and(|committed| committed > self.group.node.raft.raft_log.last_index()) {
+            self.lost_log += 1;
+            return;
+        }
+        if let Some(snapshot) = message.snapshot() {
+            self.begin_pages(step, from, snapshot, message);
+            return;
+        }
+        let message = message.into_library(from, self.me, &self.members);
+        // Errors are messages of old terms and of nobody.
+        let _ = self.group.node.step(message);
+        self.pump(step);
+    }
+
+    /// Gives a write its place: in the log if this is the leader, else on the way to it.
+    pub(super) fn place_write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, write: Write) {
+        if !self.group.is_leader() {
+            match self.group.leader() {
+                Some(leader) if write.from == self.place.server => {
+                    let message = Message::Forward { request: write.request, after: write.after, command: write.command };
+                    step.effects.send_member(self.server_of(leader), message, Departure::AsReply);
+                }
+                // A write that came from elsewhere is not passed on twice: its sender knows a newer leader soon.
+                _ if write.from == self.place.server => self.unsent.push(write),
+                _ => {}
+            }
+            return;
+        }
+        // Without a hybrid clock a write waits until the physical one has passed what it follows (Table 4.1).
+        if !self.options.hlc && step.now.physical_ms <= write.after.millis() && write.after > Timestamp::ZERO {
+            let wait_us = (write.after.millis() + 1 - step.now.physical_ms) * 1000;
+            if step.now.monotonic_us + wait_us < write.came_us + LONGEST_DELAY_US {
+                step.effects.timer(super::server::DELAYED, wait_us);
+                self.delayed.push(write);
+            }
+            return;
+        }
+        if !self.group.placed.note(member(write.from.dc, write.from.replica), write.request) {
+            return;
+        }
+        // Algorithm 4.2 lines 5 to 12.
+        let after = if self.planted.is("dependency-time-ignored") { Timestamp::ZERO } else { write.after };
+        let at = step.tick_after(after);
+        self.stamped_us = step.now.monotonic_us;
+        let from = (write.from.dc, write.from.replica);
+        let entry = Entry::Write { from, request: write.request, at, now_ms: step.now.physical_ms, command: write.command };
+        let data = entry.to_bytes();
+        if self.planted.is("reply-before-commit")
+            && write.from == self.place.server
+            && let Entry::Write { command: Command::Put(_), .. } = entry
+        {
+            self.reply_early(step, write.request, at);
+        }
+        // Refused only when the leadership went this moment; the client's deadline decides.
+        let _ = self.group.node.propose(Vec::new(), data);
+    }
+
+    fn reply_early<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, request: u64, at: Timestamp) {
+        if let Some(op) = self.proposals.remove(&request) {
+            self.reply_written(step, op, at);
+        }
+    }
+
+    /// The physical clock may have passed what some writes wait for.
+    pub(super) fn on_delayed<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        for write in std::mem::take(&mut self.delayed) {
+            self.place_write(step, write);
+        }
+        self.pump(step);
+    }
+
+    /// Lets go of entries that are applied and that no follower is likely to need.
+    fn compact<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let group = &mut self.group;
+        if group.marks.last().is_none_or(|(index, _)| group.applied >= index + KEEP_ENTRIES / 2) {
+            group.marks.push((group.applied, self.stable.clone()));
+        }
+        let (entries, bytes) = group.node.store().size();
+        if entries as u64 <= 2 * KEEP_ENTRIES && bytes <= KEEP_BYTES {
+            return;
+        }
+        let keep = if bytes > KEEP_BYTES { 0 } else { KEEP_ENTRIES };
+        let Some(at) = group.marks.iter().rposition(|(index, _)| index + keep <= group.applied) else { return };
+        let (index, stable) = group.marks[at].clone();
+        if index <= group.node.store().base().0 {
+            return;
+        }
+        group.marks.drain(..at);
+        group.node.mut_store().applied(group.applied);
+        (group.saved.base, group.saved.stable) = (group.node.mut_store().compact(index), stable);
+        self.save(step);
+        step.effects.compact(index);
+    }
+
+    /// The state is that of a snapshot at `base`, whose pages have come.
+    fn restart_at<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, base: (u64, u64)) {
+        let stable = self.end_pages();
+        self.group.node.mut_store().restart_at(base);
+        self.stable.join(&stable);
+        self.group.applied = base.0;
+        self.group.marks = vec![(base.0, stable.clone())];
+        let installed = stable.get(self.place.dc()).max(self.newest_installed);
+        self.group.saved = Saved { base, stable, installed, installing: false, ..self.group.saved.clone() };
+        self.save(step);
+        step.effects.compact(base.0);
+    }
+
+    /// Writes that wait for a leader here: of operations that nobody waits for any more.
+    pub(super) fn forget_write(&mut self, op: OpId) {
+        if let Some(request) = self.proposals.iter().find(|(_, waiting)| **waiting == op).map(|(request, _)| *request) {
+            self.proposals.remove(&request);
+            let here = self.place.server;
+            self.unsent.retain(|write| write.from != here || write.request != request);
+        }
+    }
+
+    pub(super) fn election_us(&self) -> u64 {
+        self.election_ticks as u64 * self.options.heartbeat_ms * 1000
+    }
+}

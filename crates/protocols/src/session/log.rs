@@ -1,0 +1,121 @@
+//! The group's log as Raft reads it: the newest entries in memory, in front of them a base that a snapshot or a compaction left.
+
+use super::raft_message::snapshot;
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
+use std::collections::VecDeque;
+
+/// See the module. What is in it is also on its way to disk; Raft learns when it has arrived there.
+pub(super) struct Log {
+    members: Vec<u64>,
+    /// Index and term of the last entry that is gone.
+    base: (u64, u64),
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    pub(super) hard: HardState,
+    /// A snapshot can be made of the state at this index.
+    applied: u64,
+}
+
+impl Log {
+    pub(super) fn new(members: Vec<u64>, base: (u64, u64), hard: HardState) -> Log {
+        Log { members, base, entries: VecDeque::new(), bytes: 0, hard, applied: base.0 }
+    }
+
+    pub(super) fn members(&self) -> &[u64] {
+        &self.members
+    }
+
+    pub(super) fn base(&self) -> (u64, u64) {
+        self.base
+    }
+
+    /// Number and bytes of the entries in memory.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.entries.len(), self.bytes)
+    }
+
+    pub(super) fn last(&self) -> u64 {
+        self.base.0 + self.entries.len() as u64
+    }
+
+    /// Adds an entry; what was there from its index on is void.
+    pub(super) fn append(&mut self, entry: Entry) {
+        while self.last() >= entry.index.max(self.base.0 + 1) {
+            self.bytes -= self.entries.pop_back().map_or(0, |gone| gone.data.len());
+        }
+        if entry.index == self.last() + 1 {
+            self.bytes += entry.data.len();
+            self.entries.push_back(entry);
+        }
+    }
+
+    /// The entries after `index`, in order.
+    pub(super) fn after(&self, index: u64) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.index > index)
+    }
+
+    pub(super) fn applied(&mut self, index: u64) {
+        self.applied = self.applied.max(index);
+    }
+
+    /// Forgets the entries up to `index`; returns the new base.
+    pub(super) fn compact(&mut self, index: u64) -> (u64, u64) {
+        while let Some(gone) = self.entries.pop_front_if(|entry| entry.index <= index) {
+            self.bytes -= gone.data.len();
+            self.base = (gone.index, gone.term);
+        }
+        self.base
+    }
+
+    /// The state is now that of a snapshot at `base`; the log begins after it.
+    pub(super) fn restart_at(&mut self, base: (u64, u64)) {
+        self.entries.clear();
+        (self.base, self.bytes, self.applied) = (base, 0, base.0);
+    }
+}
+
+impl Storage for Log {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        let conf = ConfState { voters: self.members.clone(), ..ConfState::default() };
+        Ok(RaftState::new(self.hard.clone(), conf))
+    }
+
+    fn entries(&self, low: u64, high: u64, max_size: impl Into<Option<u64>>, _: GetEntriesContext) -> raft::Result<Vec<Entry>> {
+        if low <= self.base.0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        let limit = max_size.into().unwrap_or(u64::MAX);
+        let mut bytes = 0;
+        let wanted = self.entries.iter().skip((low - self.base.0 - 1) as usize).take((high - low) as usize);
+        let fits = |entry: &&Entry| {
+            let first = bytes == 0;
+            bytes += entry.data.len() as u64 + 32;
+            first || bytes <= limit
+        };
+        Ok(wanted.take_while(fits).cloned().collect())
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index == self.base.0 {
+            return Ok(self.base.1);
+        }
+        let at = index.checked_sub(self.base.0 + 1).ok_or(Error::Store(StorageError::Compacted))?;
+        self.entries.get(at as usize).map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.base.0 + 1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last())
+    }
+
+    fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
+        match self.term(self.applied) {
+            Ok(term) if self.applied >= request_index => Ok(snapshot(self.applied, term, &self.members)),
+            _ => Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable)),
+        }
+    }
+}

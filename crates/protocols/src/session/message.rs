@@ -1,0 +1,151 @@
+//! What is sent.
+
+use super::client::SessionClient;
+use super::raft_message::RaftMessage;
+use crate::gather::TransactionId;
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::PartitionId;
+use rheostat_core::link::LinkFrame;
+use rheostat_core::operation::{Change, Level, Quality, Read};
+use rheostat_core::protocol::Call;
+use rheostat_core::version::{Item, Key, Update, VersionId};
+use rheostat_core::wire_enum;
+use smallvec::SmallVec;
+
+/// From client to server: the call, and what the client remembers.
+pub enum Request {
+    /// GET, PUT, or a read of several keys.
+    Call(Call, SessionClient),
+    /// A change that depends on what the key is.
+    Change(Key, Change, Level, SessionClient),
+}
+
+/// From server to client.
+pub enum Reply {
+    /// ⟨GETREPLY v, dc_id, log_idx, t⟩. Log index and timestamp are one (D2).
+    Get(PartitionId, Read, Quality),
+    /// ⟨PUTREPLY dc_id, log_idx, t⟩.
+    Put(PartitionId, VersionId),
+    /// Of a change: what was there before, and what was written.
+    Changed(PartitionId, Read, Option<VersionId>),
+    /// Of a read of several keys.
+    Many(Vec<(PartitionId, Read)>, Quality),
+}
+
+/// What a write does, in the group's log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Writes items.
+    Put(SmallVec<[Item; 1]>),
+    /// Reads a key and changes it, as it is at this place of the log.
+    Change(Key, Change),
+}
+
+/// An entry of the group's log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// A write of a client of this group.
+    Write {
+        /// The replica that has the client, by data center and number.
+        from: (DcId, u8),
+        /// The request's number there.
+        request: u64,
+        /// Its timestamp, given by the leader. Paper: v.t.
+        at: Timestamp,
+        /// The leader's physical time, for expiry.
+        now_ms: u64,
+        /// What it does.
+        command: Command,
+    },
+    /// Updates of another data center. Paper: REPLICATE k, v, log_idx.
+    Remote {
+        /// The data center.
+        origin: DcId,
+        /// All of its updates up to here are in the log with this entry.
+        through: Timestamp,
+        /// The updates, in its order.
+        updates: Vec<Update<u64>>,
+    },
+    /// No write of this group that comes later in the log gets a timestamp up to this.
+    Quiet(Timestamp),
+}
+
+/// From server to server.
+#[derive(Debug)]
+pub enum Message {
+    /// Within the group: Raft.
+    Raft(RaftMessage),
+    /// To itself: everything that Raft asked to be logged up to its request of this number is on disk.
+    Persisted(u64),
+    /// To the leader: propose this write.
+    Forward {
+        /// The request's number at the sender.
+        request: u64,
+        /// The write is to be ordered after this. Paper: dt.
+        after: Timestamp,
+        /// What it does.
+        command: Command,
+    },
+    /// From the leader to its group: the number of the replica that ships to other data centers. Paper: XC.
+    Role(u8),
+    /// From the shipping replica to its group: how far each data center has this one's updates on disk.
+    Shipped(TimestampVector),
+    /// To the replicas of another data center: the sender ships from now on.
+    ShipperHere,
+    /// Between a shipping replica and the leaders of other data centers.
+    Link(LinkFrame<u64>),
+    /// To the leader: send what the group's state has from this place on.
+    Fetch {
+        /// The slot.
+        slot: u16,
+        /// Where to go on in it.
+        from: u32,
+    },
+    /// The answer: newest versions.
+    Page {
+        /// As in the request.
+        slot: u16,
+        /// As in the request.
+        from: u32,
+        /// Where to go on; `None` after the last slot.
+        next: Option<(u16, u32)>,
+        /// Newest versions, one item each, with the index of the entry that wrote them.
+        updates: Vec<Update<u64>>,
+        /// Everything up to here is in this page and those after it.
+        stable: TimestampVector,
+    },
+    /// To a replica of another partition of this data center: read these keys for a transaction.
+    Slice {
+        /// The transaction, at its coordinator.
+        transaction: TransactionId,
+        /// Keys of the receiver.
+        keys: Vec<Key>,
+        /// What must be there first.
+        need: TimestampVector,
+        /// The level.
+        level: Level,
+    },
+    /// What they are.
+    SliceReply {
+        /// The transaction.
+        transaction: TransactionId,
+        /// In the order of the keys.
+        reads: Vec<Read>,
+    },
+}
+
+wire_enum!(Command, "a command", { 0 => Put(items), 1 => Change(key, change) });
+wire_enum!(Entry, "an entry of the log", { 0 => Write { from, request, at, now_ms, command }, 1 => Remote { origin, through, updates }, 2 => Quiet(at) });
+wire_enum!(Message, "a message of protocol session", {
+    0 => Raft(message),
+    1 => Persisted(number),
+    2 => Forward { request, after, command },
+    3 => Role(shipper),
+    4 => Shipped(acknowledged),
+    5 => ShipperHere,
+    6 => Link(frame),
+    7 => Fetch { slot, from },
+    8 => Page { slot, from, next, updates, stable },
+    9 => Slice { transaction, keys, need, level },
+    10 => SliceReply { transaction, reads },
+});

@@ -1,0 +1,172 @@
+//! Raft's messages in our own byte form. The library's own form is never used for bytes that come from elsewhere.
+
+use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
+use rheostat_core::wire::{Reader, Wire, WireError};
+
+/// One entry of the log, as it travels and as it is on disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogEntry {
+    /// Its term.
+    pub term: u64,
+    /// What it says; empty for the entry with which a leader begins its term.
+    pub data: Vec<u8>,
+}
+
+/// A message of Raft.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RaftMessage {
+    kind: u8,
+    term: u64,
+    log_term: u64,
+    index: u64,
+    /// The entries after `index`.
+    entries: Vec<LogEntry>,
+    commit: u64,
+    commit_term: u64,
+    /// Index and term of a snapshot.
+    snapshot: Option<(u64, u64)>,
+    request_snapshot: u64,
+    reject: bool,
+    reject_hint: u64,
+    context: Vec<u8>,
+    /// What a client's read asks under, or is answered under.
+    read: Option<Vec<u8>>,
+}
+
+/// The kinds that travel, by their number in the byte form.
+const KINDS: [MessageType; 13] = [
+    MessageType::MsgAppend,
+    MessageType::MsgAppendResponse,
+    MessageType::MsgRequestVote,
+    MessageType::MsgRequestVoteResponse,
+    MessageType::MsgSnapshot,
+    MessageType::MsgHeartbeat,
+    MessageType::MsgHeartbeatResponse,
+    MessageType::MsgReadIndex,
+    MessageType::MsgReadIndexResp,
+    MessageType::MsgRequestPreVote,
+    MessageType::MsgRequestPreVoteResponse,
+    MessageType::MsgTransferLeader,
+    MessageType::MsgTimeoutNow,
+];
+
+impl RaftMessage {
+    /// The byte form of `message`; `None` for kinds that do not travel.
+    pub(super) fn of(message: Message) -> Option<RaftMessage> {
+        let kind = KINDS.iter().position(|kind| *kind == message.get_msg_type())? as u8;
+        let reading = matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgReadIndexResp);
+        let entry = |entry: &Entry| LogEntry { term: entry.term, data: entry.data.to_vec() };
+        let metadata = message.get_snapshot().get_metadata();
+        Some(RaftMessage {
+            kind,
+            term: message.term,
+            log_term: message.log_term,
+            index: message.index,
+            entries: if reading { Vec::new() } else { message.entries.iter().map(entry).collect() },
+            commit: message.commit,
+            commit_term: message.commit_term,
+            snapshot: (metadata.index > 0).then_some((metadata.index, metadata.term)),
+            request_snapshot: message.request_snapshot,
+            reject: message.reject,
+            reject_hint: message.reject_hint,
+            context: message.context.to_vec(),
+            read: message.entries.first().filter(|_| reading).map(|entry| entry.data.to_vec()),
+        })
+    }
+
+    /// The library's form of this message from member `from` to member `to`, in a group of `members`.
+    pub(super) fn into_library(self, from: u64, to: u64, members: &[u64]) -> Message {
+        let mut message = Message::default();
+        message.set_msg_type(KINDS[usize::from(self.kind)]);
+        (message.from, message.to, message.term, message.log_term, message.index) = (from, to, self.term, self.log_term, self.index);
+        let entries = self.entries.into_iter().enumerate().map(|(at, entry)| library_entry(self.index + 1 + at as u64, entry));
+        let read = self.read.map(|read| Entry { data: read.into(), ..Entry::default() });
+        message.set_entries(entries.chain(read).collect::<Vec<_>>().into());
+        (message.commit, message.commit_term) = (self.commit, self.commit_term);
+        if let Some((index, term)) = self.snapshot {
+            message.set_snapshot(snapshot(index, term, members));
+        }
+        (message.request_snapshot, message.reject, message.reject_hint) = (self.request_snapshot, self.reject, self.reject_hint);
+        message.context = self.context.into();
+        message
+    }
+
+    /// The index and term of the snapshot that this message tells of.
+    pub(super) fn snapshot(&self) -> Option<(u64, u64)> {
+        self.snapshot.filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot)
+    }
+
+    /// The last index that this message says is committed, if the receiver takes its word for it.
+    pub(super) fn committed(&self) -> Option<u64> {
+        (KINDS[usize::from(self.kind)] == MessageType::MsgHeartbeat).then_some(self.commit)
+    }
+}
+
+/// The library's form of an entry.
+pub(super) fn library_entry(index: u64, entry: LogEntry) -> Entry {
+    let mut library = Entry { term: entry.term, index, data: entry.data.into(), ..Entry::default() };
+    library.set_entry_type(EntryType::EntryNormal);
+    library
+}
+
+/// A snapshot that stands for the state at `index`; the state itself goes beside it.
+pub(super) fn snapshot(index: u64, term: u64, members: &[u64]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let metadata = snapshot.mut_metadata();
+    (metadata.index, metadata.term) = (index, term);
+    metadata.mut_conf_state().voters = members.to_vec();
+    snapshot
+}
+
+impl Wire for LogEntry {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.term.encode(out);
+        self.data.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(LogEntry { term: Wire::decode(input)?, data: Wire::decode(input)? })
+    }
+}
+
+impl Wire for RaftMessage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.kind);
+        for number in [self.term, self.log_term, self.index, self.commit, self.commit_term, self.request_snapshot, self.reject_hint] {
+            number.encode(out);
+        }
+        self.entries.encode(out);
+        self.snapshot.encode(out);
+        self.reject.encode(out);
+        self.context.encode(out);
+        self.read.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let kind = input.byte()?;
+        if usize::from(kind) >= KINDS.len() {
+            return Err(WireError::Invalid("a kind of Raft message"));
+        }
+        let mut number = || u64::decode(input);
+        let (term, log_term, index, commit, commit_term) = (number()?, number()?, number()?, number()?, number()?);
+        let (request_snapshot, reject_hint) = (number()?, number()?);
+        if index > u64::MAX / 2 {
+            return Err(WireError::Invalid("an index of a log"));
+        }
+        Ok(RaftMessage {
+            kind,
+            term,
+            log_term,
+            index,
+            commit,
+            commit_term,
+            request_snapshot,
+            reject_hint,
+            entries: Wire::decode(input)?,
+            snapshot: Wire::decode(input)?,
+            reject: Wire::decode(input)?,
+            context: Wire::decode(input)?,
+            read: Wire::decode(input)?,
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! Reads: those that wait for what the session has seen (Alg. 4.2 lines 1 to 4), those that ask the leader (ReadIndex), and reads of several partitions.
+
+use super::message::{Command, Message, Reply};
+use super::server::{Replicated, Scope};
+use crate::gather::{TransactionId, by_partition};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, ServerId};
+use rheostat_core::operation::{Change, Level, Quality, Read};
+use rheostat_core::protocol::{Departure, Step};
+use rheostat_core::store::Store;
+use rheostat_core::version::Key;
+use std::collections::BTreeMap;
+
+/// Who waits for a read.
+#[derive(Clone, PartialEq, Eq)]
+enum Asker {
+    /// A client's GET.
+    Client(OpId),
+    /// A transaction's coordinator.
+    Coordinator(ServerId, TransactionId),
+}
+
+/// A read that waits.
+struct Reading {
+    asker: Asker,
+    keys: Vec<Key>,
+    /// Paper: hrv, hwv.
+    need: TimestampVector,
+    level: Level,
+    /// The index that must be applied; `None` while the leader has not said.
+    index: Option<u64>,
+}
+
+/// The reads that wait at a server.
+#[derive(Default)]
+pub(super) struct Reads {
+    waiting: BTreeMap<u64, Reading>,
+    next: u64,
+    /// Reads that the next question to the leader is for.
+    unasked: Vec<u64>,
+    /// The question under way: its number, the reads it is for, when it was asked.
+    asked: Option<(u64, Vec<u64>, u64)>,
+}
+
+impl Reads {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn abandon(&mut self, op: OpId) {
+        self.waiting.retain(|_, reading| reading.asker != Asker::Client(op));
+    }
+}
+
+/// A read of several partitions, at its coordinator.
+pub(super) struct Transaction {
+    keys: Vec<Key>,
+    level: Level,
+    need: BTreeMap<PartitionId, TimestampVector>,
+    asked_us: u64,
+    /// How often other replicas have been asked.
+    attempts: u8,
+}
+
+/// A change that waits for what its session has seen.
+pub(super) struct HeldChange {
+    pub(super) need: TimestampVector,
+    /// Paper: dt.
+    pub(super) after: Timestamp,
+    pub(super) key: Key,
+    pub(super) change: Change,
+}
+
+/// A data center, up to where its writes are needed, and up to where they are here.
+pub(super) type Gap = (DcId, Timestamp, Timestamp);
+
+/// Reads of other servers that may wait at once.
+const MAX_SLICES: usize = 10_000;
+
+impl<W: Scope> Replicated<W> {
+    pub(super) fn on_get<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: Key, level: Level, need: TimestampVector) {
+        if let Some(gap) = self.gap(&need)
+            && !is_linearizable(level)
+        {
+            step.effects.parked(op, waits_for(gap));
+        } else if is_linearizable(level) {
+            step.effects.parked(op, "the group's leader to confirm that nothing newer is committed".into());
+        }
+        self.read(step, Asker::Client(op), vec![key], level, need);
+    }
+
+    fn read<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, asker: Asker, keys: Vec<Key>, level: Level, need: TimestampVector) {
+        let linearizable = is_linearizable(level) && !self.planted.is("read-without-asking-the-leader");
+        let reading = Reading { asker, keys, need, level, index: (!linearizable).then_some(0) };
+        if self.may_serve(&reading) {
+            self.serve(step, reading);
+            return;
+        }
+        self.reads.next += 1;
+        let number = self.reads.next;
+        if linearizable {
+            self.reads.unasked.push(number);
+        }
+        self.reads.waiting.insert(number, reading);
+        self.ask_leader(step);
+        self.pump(step);
+    }
+
+    /// The first data center of which more is needed than is here.
+    pub(super) fn gap(&self, need: &TimestampVector) -> Option<Gap> {
+        let gap = |(dc, needed)| (needed > self.stable.get(dc)).then(|| (dc, needed, self.stable.get(dc)));
+        need.entries().find_map(gap)
+    }
+
+    pub(super) fn hold_change<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, gap: Gap, change: HeldChange) {
+        step.effects.parked(op, waits_for(gap));
+        self.changes.insert(op, change);
+    }
+
+    /// The changes that need wait no longer go into the log.
+    fn release_changes<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let ready: Vec<OpId> = self.changes.iter().filter(|(_, held)| self.gap(&held.need).is_none()).map(|(op, _)| *op).collect();
+        for op in ready {
+            if let Some(HeldChange { after, key, change, .. }) = self.changes.remove(&op) {
+                self.on_write(step, op, after, Command::Change(key, change));
+            }
+        }
+    }
+
+    fn may_serve(&self, reading: &Reading) -> bool {
+        let arrived = self.gap(&reading.need).is_none() || self.planted.is("read-does-not-wait");
+        arrived && reading.index.is_some_and(|index| index == 0 || index <= self.group.applied)
+    }
+
+    /// Serves the reads that need wait no longer.
+    pub(super) fn serve_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let ready: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
+        let changes = self.changes.values().any(|held| self.gap(&held.need).is_none());
+        if ready.is_empty() && !changes {
+            return;
+        }
+        // What this step has written is in the store after it.
+        if !self.reads_due {
+            self.reads_due = true;
+            step.effects.send_member(self.place.server, Message::Persisted(0), Departure::AsReply);
+        }
+    }
+
+    /// As [`Replicated::serve_reads`], in a step that has written nothing.
+    pub(super) fn serve_ready_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        self.reads_due = false;
+        let ready: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
+        for number in ready {
+            if let Some(reading) = self.reads.waiting.remove(&number) {
+                self.serve(step, reading);
+            }
+        }
+        self.release_changes(step);
+    }
+
+    fn serve<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, reading: Reading) {
+        let now_ms = step.now.physical_ms;
+        let mut read = |key: &Key| step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+        let mut reads: Vec<Read> = reading.keys.iter().map(&mut read).collect();
+        match reading.asker {
+            Asker::Client(op) => {
+                let quality = self.quality(step.now, reading.level);
+                let read = reads.pop().unwrap_or_default();
+                step.effects.reply(op, Reply::Get(self.place.server.partition, read, quality));
+            }
+            Asker::Coordinator(from, transaction) => {
+                step.effects.send_member(from, Message::SliceReply { transaction, reads }, Departure::AsReply);
+            }
+        }
+    }
+
+    fn quality(&self, now: Now, level: Level) -> Quality {
+        if level == Level::Strong {
+            return Quality { level, staleness_ms: Some(0) };
+        }
+        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
+        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+    }
+
+    /// Asks the leader up to where reads must wait, once for all that have come since the last question.
+    fn ask_leader<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if self.reads.asked.is_some() || self.reads.unasked.is_empty() || self.group.leader().is_none() {
+            return;
+        }
+        self.reads.next += 1;
+        let number = self.reads.next;
+        self.reads.asked = Some((number, std::mem::take(&mut self.reads.unasked), step.now.monotonic_us));
+        self.group.node.read_index(number.to_le_bytes().to_vec());
+    }
+
+    pub(super) fn on_read_index<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, context: &[u8], index: u64) {
+        let Some((_, reads, _)) = self.reads.asked.take_if(|(number, _, _)| number.to_le_bytes() == *context) else { return };
+        for number in reads {
+            if let Some(reading) = self.reads.waiting.get_mut(&number) {
+                reading.index = Some(index);
+            }
+        }
+        self.ask_leader(step);
+    }
+
+    /// Questions that were lost with a leader or a connection are asked again; so are partitions' replicas that do not answer.
+    pub(super) fn retry_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let (now_us, limit_us) = (step.now.monotonic_us, self.election_us());
+        let mut again = Vec::new();
+        for (transaction, state, waiting) in self.transactions.waiting_mut() {
+            if now_us > state.asked_us + limit_us {
+                state.asked_us = now_us;
+                state.attempts = state.attempts.wrapping_add(1);
+                again.push((transaction, state.attempts, waiting.clone()));
+            }
+        }
+        for (transaction, attempts, waiting) in again {
+            for (partition, places) in waiting {
+                self.ask_slice(step, transaction, partition, &places, attempts);
+            }
+        }
+        if let Some((_, reads, _)) = self.reads.asked.take_if(|(_, _, at)| now_us > *at + limit_us) {
+            self.reads.unasked.extend(reads.into_iter().filter(|number| self.reads.waiting.contains_key(number)));
+        }
+        self.ask_leader(step);
+    }
+
+    pub(super) fn on_read_transaction<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        op: OpId,
+        keys: Vec<Key>,
+        level: Level,
+        need: BTreeMap<PartitionId, TimestampVector>,
+    ) {
+        let places = by_partition(&keys, self.place.partitions);
+        let count = keys.len();
+        let state = Transaction { keys, level, need, asked_us: step.now.monotonic_us, attempts: 0 };
+        let transaction = self.transactions.open(op, count, places.clone(), state);
+        step.effects.parked(op, "replicas of the keys' partitions".into());
+        for (partition, places) in places {
+            self.ask_slice(step, transaction, partition, &places, 0);
+        }
+    }
+
+    fn ask_slice<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, id: TransactionId, partition: PartitionId, places: &[usize], attempts: u8) {
+        let Some(state) = self.transactions.state(id) else { return };
+        let keys: Vec<Key> = places.iter().map(|place| state.keys[*place].clone()).collect();
+        let (need, level) = (state.need.get(&partition).cloned().unwrap_or_default(), state.level);
+        let here = self.place.server;
+        if partition == here.partition {
+            self.read(step, Asker::Coordinator(here, id), keys, level, need);
+            return;
+        }
+        let to = ServerId { partition, replica: (here.replica + attempts) % self.place.replicas, ..here };
+        step.effects.send_member(to, Message::Slice { transaction: id, keys, need, level }, Departure::AsReply);
+    }
+
+    pub(super) fn on_slice<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: ServerId,
+        id: TransactionId,
+        keys: Vec<Key>,
+        level: Level,
+        need: TimestampVector,
+    ) {
+        let asker = Asker::Coordinator(from, id);
+        if self.reads.len() < MAX_SLICES && !self.reads.waiting.values().any(|reading| reading.asker == asker) {
+            self.read(step, asker, keys, level, need);
+        }
+    }
+
+    pub(super) fn on_slice_reply<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, id: TransactionId, reads: Vec<Read>) {
+        if let Some(done) = self.transactions.answer(id, from.partition, reads, |_| {}) {
+            let quality = self.quality(step.now, done.state.level);
+            let partition = |key: &Key| rheostat_core::slots::partition_of(key, self.place.partitions);
+            let reads = done.state.keys.iter().map(partition).zip(done.reads).collect();
+            step.effects.reply(done.op, Reply::Many(reads, quality));
+        }
+    }
+}
+
+fn waits_for((dc, needed, had): Gap) -> String {
+    format!("the writes of data center {dc} up to {needed} that this session has seen (here up to {had})")
+}
+
+/// Whether reads at `level` ask the leader.
+fn is_linearizable(level: Level) -> bool {
+    matches!(level, Level::Local | Level::Strong)
+}

@@ -1,0 +1,436 @@
+//! What a server does (Alg. 4.2).
+
+use super::client::SessionClient;
+use super::group::{Group, Saved, Write, member};
+use super::message::{Command, Message, Reply, Request};
+use super::raft_message::LogEntry;
+use super::reads::{HeldChange, Reads, Transaction};
+use super::ship::Shipper;
+use super::snapshot::Pages;
+use crate::gather::Gather;
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::link::LinkReceiver;
+use rheostat_core::operation::Level;
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
+use rheostat_core::store::{Cut, History, Store};
+use rheostat_core::version::{Update, Version};
+use rheostat_core::wire::Wire;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+/// How far a group reaches, and what follows from it.
+pub trait Scope: Sized + Send + 'static {
+    /// See [`Protocol::NAME`].
+    const NAME: &'static str;
+    /// See [`Protocol::SUMMARY`].
+    const SUMMARY: &'static str;
+    /// See [`Protocol::LEVEL`].
+    const LEVEL: Level;
+    /// See [`Protocol::SPAN`].
+    const SPAN: Span;
+    /// See [`Protocol::CARD`].
+    const CARD: Card;
+    /// See [`Protocol::PLANTED`].
+    const PLANTED: &'static [&'static str];
+    /// The defaults of `heartbeat_ms` and `election_ms`.
+    const TIMING: (u64, u64);
+
+    /// See [`Protocol::serves`].
+    fn serves(asked: Level) -> Option<Level>;
+}
+
+/// A group per partition in each data center.
+pub struct InDataCenter;
+
+impl Scope for InDataCenter {
+    const NAME: &'static str = "session";
+    const SUMMARY: &'static str = "session guarantees per operation, over a Raft group per partition in each data center (NuKV)";
+    const LEVEL: Level = Level::SESSION;
+    const SPAN: Span = Span::DataCenter;
+    const CARD: Card = Card {
+        rounds: "GET one; PUT one, and one from the leader to a majority of the data center's replicas; a read of several keys one, and one between partitions",
+        reads_wait: "what the session has read or written to arrive, if the operation asks for it; at `local` the leader",
+        writes_wait: "a majority of the replicas in the data center",
+        cut_off: "it reads and writes on while a majority of each partition's replicas there lives; afterwards the last writer wins",
+    };
+    const PLANTED: &'static [&'static str] = &[
+        "vote-before-disk",
+        "leader-counts-itself-before-disk",
+        "new-leader-behind-the-log",
+        "dependency-time-ignored",
+        "read-does-not-wait",
+        "reply-before-commit",
+        "new-leader-skips-what-was-shipped",
+        "vote-forgotten-at-restart",
+    ];
+    const TIMING: (u64, u64) = (50, 500);
+
+    fn serves(asked: Level) -> Option<Level> {
+        matches!(asked, Level::Eventual | Level::Session(_) | Level::Local).then_some(asked)
+    }
+}
+
+/// One group per partition over all data centers.
+pub struct Everywhere;
+
+impl Scope for Everywhere {
+    const NAME: &'static str = "strong";
+    const SUMMARY: &'static str = "linearizable everywhere, with conditional writes, over one Raft group per partition across data centers";
+    const LEVEL: Level = Level::Strong;
+    const SPAN: Span = Span::Everywhere;
+    const CARD: Card = Card {
+        rounds: "GET and PUT one to the leader, wherever it is, and one from there to a majority; a read of several keys one per partition",
+        reads_wait: "the leader, and a majority",
+        writes_wait: "the leader, and a majority",
+        cut_off: "the side with a majority reads and writes on; the other serves level eventual, and refuses the rest at the deadline",
+    };
+    const PLANTED: &'static [&'static str] = &[
+        "vote-before-disk",
+        "leader-counts-itself-before-disk",
+        "new-leader-behind-the-log",
+        "read-without-asking-the-leader",
+        "reply-before-commit",
+        "vote-forgotten-at-restart",
+    ];
+    const TIMING: (u64, u64) = (100, 1500);
+
+    fn serves(asked: Level) -> Option<Level> {
+        match asked {
+            Level::Eventual | Level::Session(_) => Some(asked),
+            _ => Some(Level::Strong),
+        }
+    }
+}
+
+/// The options of protocols `session` and `strong`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionOptions {
+    /// Between two heartbeats of a leader, in milliseconds; 0 is the protocol's own (50 in a data center, 100 across). One tick of Raft's clock.
+    pub heartbeat_ms: u64,
+    /// A follower that hears nothing for so many milliseconds, and at most as many more, wants to lead; 0 is the protocol's own (500, 1500).
+    pub election_ms: u64,
+    /// A data center whose writes have stopped says so to the others every so many milliseconds.
+    pub quiet_ms: u64,
+    /// Writes get hybrid timestamps and never wait. Without, a write waits until the leader's physical clock has passed what it must follow
+    /// (the comparison of Table 4.1).
+    pub hlc: bool,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        SessionOptions { heartbeat_ms: 0, election_ms: 0, quiet_ms: 1000, hlc: true }
+    }
+}
+
+const TICK: u8 = 0;
+/// Timer of writes that wait for the physical clock.
+pub(super) const DELAYED: u8 = 1;
+
+/// One replica's state.
+pub struct Replicated<W: Scope> {
+    pub(super) place: Place,
+    pub(super) options: SessionOptions,
+    pub(super) planted: Planted,
+    pub(super) election_ticks: usize,
+    /// This replica's number in its group, and everybody's.
+    pub(super) me: u64,
+    pub(super) members: Vec<u64>,
+    pub(super) group: Group,
+    /// Per data center, up to where its writes are in the store. Paper: sv.
+    pub(super) stable: TimestampVector,
+    /// Per data center, up to where it has this one's writes on disk.
+    pub(super) acknowledged: TimestampVector,
+    /// Own updates up to here were in the store when it was opened.
+    pub(super) own_floor: Timestamp,
+    /// When a leader last put a timestamp into the log, on the monotonic clock.
+    pub(super) stamped_us: u64,
+    /// The newest version that came in a page.
+    pub(super) newest_installed: Timestamp,
+    /// Writes of clients here that are on their way to the log, by number.
+    pub(super) proposals: BTreeMap<u64, OpId>,
+    next_request: u64,
+    /// Changes that wait for what their sessions have seen.
+    pub(super) changes: BTreeMap<OpId, HeldChange>,
+    /// Writes that wait for a leader.
+    pub(super) unsent: Vec<Write>,
+    /// Writes that wait for the physical clock.
+    pub(super) delayed: Vec<Write>,
+    pub(super) reads: Reads,
+    /// Reads are served in a step of their own that is on its way.
+    pub(super) reads_due: bool,
+    pub(super) transactions: Gather<Transaction>,
+    pub(super) shipper: Shipper,
+    /// A leader's ends of the links from other data centers, by index.
+    pub(super) receivers: Vec<Option<LinkReceiver>>,
+    pub(super) pages: Option<Pages>,
+    /// Entries that this version of the software cannot read.
+    pub(super) unreadable: u64,
+    /// Messages of leaders that know more of this member's log than its disk.
+    pub(super) lost_log: u64,
+    scope: PhantomData<W>,
+}
+
+/// The newest version is what every reader gets; a tombstone is done with when everything older has come and has gone everywhere.
+pub struct SessionCut {
+    complete: Timestamp,
+    history: History,
+}
+
+impl Cut<u64> for SessionCut {
+    fn settled(&self, _: &Version<u64>) -> bool {
+        true
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.complete
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        self.history.floor_ms
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.history.expired_before_ms
+    }
+}
+
+impl<W: Scope> Replicated<W> {
+    pub(super) fn on_write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, after: Timestamp, command: Command) {
+        self.next_request += 1;
+        let request = self.next_request;
+        self.proposals.insert(request, op);
+        step.effects.parked(op, "the group to commit the write (a leader, and a majority of its replicas)".into());
+        let came_us = step.now.monotonic_us;
+        self.place_write(step, Write { came_us, from: self.place.server, request, after, command });
+        self.pump(step);
+    }
+}
+
+impl<W: Scope> Protocol for Replicated<W> {
+    const NAME: &'static str = W::NAME;
+    const SUMMARY: &'static str = W::SUMMARY;
+    const LEVEL: Level = W::LEVEL;
+    const SPAN: Span = W::SPAN;
+    const CARD: Card = W::CARD;
+    const PLANTED: &'static [&'static str] = W::PLANTED;
+
+    type Options = SessionOptions;
+    type Meta = u64;
+    type Client = SessionClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = SessionCut;
+
+    fn serves(asked: Level) -> Option<Level> {
+        W::serves(asked)
+    }
+
+    fn new(place: Place, options: &SessionOptions, planted: Planted) -> Result<Self, String> {
+        let mut options = options.clone();
+        options.heartbeat_ms = if options.heartbeat_ms == 0 { W::TIMING.0 } else { options.heartbeat_ms };
+        options.election_ms = if options.election_ms == 0 { W::TIMING.1 } else { options.election_ms };
+        if !(1..=10_000).contains(&options.heartbeat_ms) {
+            return Err(format!("heartbeat_ms = {}: must be 1 to 10000", options.heartbeat_ms));
+        }
+        let election_ticks = options.election_ms.div_ceil(options.heartbeat_ms);
+        if !(3..=1000).contains(&election_ticks) {
+            return Err(format!("election_ms = {}: must be 3 to 1000 times heartbeat_ms = {}", options.election_ms, options.heartbeat_ms));
+        }
+        if !(10..=60_000).contains(&options.quiet_ms) {
+            return Err(format!("quiet_ms = {}: must be 10 to 60000", options.quiet_ms));
+        }
+        if !(1..=9).contains(&place.replicas) {
+            return Err(format!("{} replicas: must be 1 to 9", place.replicas));
+        }
+        let (here, election_ticks) = (place.server, election_ticks as usize);
+        let data_centers = match W::SPAN {
+            Span::Everywhere => (0..place.data_centers).map(DcId).collect(),
+            _ => vec![here.dc],
+        };
+        let members: Vec<u64> = data_centers.iter().flat_map(|dc| (0..place.replicas).map(|replica| member(*dc, replica))).collect();
+        let me = member(here.dc, here.replica);
+        Ok(Replicated {
+            group: Group::new(me, &members, election_ticks, Saved::default(), Vec::new())?,
+            receivers: (0..place.data_centers).map(|_| None).collect(),
+            place,
+            options,
+            planted,
+            election_ticks,
+            me,
+            members,
+            stable: TimestampVector::new(),
+            acknowledged: TimestampVector::new(),
+            own_floor: Timestamp::ZERO,
+            stamped_us: 0,
+            newest_installed: Timestamp::ZERO,
+            proposals: BTreeMap::new(),
+            next_request: 0,
+            changes: BTreeMap::new(),
+            unsent: Vec::new(),
+            delayed: Vec::new(),
+            reads: Reads::default(),
+            reads_due: false,
+            transactions: Gather::default(),
+            shipper: Shipper::default(),
+            pages: None,
+            unreadable: 0,
+            lost_log: 0,
+            scope: PhantomData,
+        })
+    }
+
+    fn on_start<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.own_floor = start.received.get(self.place.dc().index()).copied().unwrap_or_default();
+        // A state of another version of this software has another length; it is refused when the replica is made.
+        let mut saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
+        if self.planted.is("vote-forgotten-at-restart") {
+            saved.vote = 0;
+        }
+        let mut entries = Vec::new();
+        for (index, bytes) in start.entries.into_iter().filter(|(index, _)| *index > saved.base.0) {
+            let Ok(entry) = LogEntry::from_bytes(&bytes) else { break };
+            self.note_timestamps(step, &entry.data);
+            entries.push((index, entry));
+        }
+        self.stable = saved.stable.clone();
+        self.newest_installed = saved.installed;
+        // The requests of before the restart have other clients' numbers; these begin above them in all likelihood, and their clients are gone.
+        self.next_request = step.random.next_u64() >> 16;
+        if let Ok(group) = Group::new(self.me, &self.members, self.election_ticks, saved, entries) {
+            self.group = group;
+        }
+        if self.members.len() == 1 {
+            let _ = self.group.node.campaign();
+        }
+        self.pump(step);
+        step.effects.timer(TICK, self.options.heartbeat_ms * 1000);
+    }
+
+    fn on_request<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        let here = self.place.server.partition;
+        match request {
+            Request::Call(Call::Get { key, level, .. }, seen) => self.on_get(step, op, key, level, seen.need(here, level)),
+            Request::Call(Call::Put { items, level }, seen) => self.on_write(step, op, seen.after(level), Command::Put(items)),
+            Request::Call(Call::ReadTransaction { keys, level, .. }, seen) => {
+                let need = (0..self.place.partitions).map(PartitionId).map(|partition| (partition, seen.need(partition, level))).collect();
+                self.on_read_transaction(step, op, keys, level, need);
+            }
+            Request::Change(key, change, level, seen) => {
+                // It reads: what the session has seen must be before it in the log, hence in the store here.
+                let (need, after) = (seen.need(here, level), seen.after(level));
+                match self.gap(&need) {
+                    Some(gap) => self.hold_change(step, op, gap, HeldChange { need, after, key, change }),
+                    None => self.on_write(step, op, after, Command::Change(key, change)),
+                }
+            }
+        }
+    }
+
+    fn on_message<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, _: PartitionId, message: Message) {
+        self.on_member_message(step, self.place.server, message);
+    }
+
+    fn on_member_message<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, message: Message) {
+        let here = self.place.server;
+        match message {
+            Message::Slice { transaction, keys, need, level } if from.dc == here.dc => self.on_slice(step, from, transaction, keys, level, need),
+            Message::SliceReply { transaction, reads } if from.dc == here.dc => self.on_slice_reply(step, from, transaction, reads),
+            _ if from.partition != here.partition => {}
+            Message::Raft(message) => self.on_raft(step, from, message),
+            Message::Persisted(number) if from == here => self.on_persisted(step, number),
+            Message::Forward { request, after, command } if step.clock.check(step.now.physical_ms, after).is_ok() => {
+                self.place_write(step, Write { came_us: step.now.monotonic_us, from, request, after, command });
+                self.pump(step);
+            }
+            Message::Role(shipper) if from.dc == here.dc => self.on_role(step, shipper),
+            Message::Shipped(acknowledged) => drop(self.acknowledged.join(&acknowledged)),
+            Message::ShipperHere => self.on_shipper(step, from.dc),
+            Message::Link(frame) if from.dc != here.dc => self.on_link(step, from, frame),
+            Message::Fetch { slot, from: place } => self.on_fetch(step, from, slot, place),
+            Message::Page { slot, from: place, next, updates, stable } => self.on_page(step, from, (slot, place), next, updates, stable),
+            _ => {}
+        }
+    }
+
+    /// No links: other data centers' writes come in the group's log.
+    fn on_update<S: Store<u64>>(&mut self, _: &mut Step<'_, Self, S>, _: DcId, _: Update<u64>) {}
+
+    fn on_heartbeat<S: Store<u64>>(&mut self, _: &mut Step<'_, Self, S>, _: DcId, _: Timestamp) {}
+
+    fn on_timer<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
+        match timer {
+            TICK => {
+                self.on_tick(step);
+                step.effects.timer(TICK, self.options.heartbeat_ms * 1000);
+            }
+            _ => self.on_delayed(step),
+        }
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.reads.abandon(op);
+        self.transactions.abandon(op);
+        self.changes.remove(&op);
+        self.forget_write(op);
+    }
+
+    fn hidden(&self, _: &SessionClient, _: &Version<u64>) -> Option<String> {
+        None
+    }
+
+    fn visible(&self, _: &SessionClient, _: &Version<u64>) -> bool {
+        true
+    }
+
+    fn dependencies(&self, version: &Version<u64>) -> String {
+        format!("entry {} of this group's log", version.meta)
+    }
+
+    fn cut(&self, history: History, _: &[Timestamp]) -> SessionCut {
+        let everybody = usize::from(self.place.data_centers);
+        let here = self.stable.min(everybody);
+        let complete = match W::SPAN {
+            // Members that are behind get entries or pages, never this replica's own updates.
+            Span::Everywhere => here,
+            _ => self.place.peers().map(|dc| self.acknowledged.get(dc)).min().map_or(here, |there| there.min(here)),
+        };
+        SessionCut { complete, history }
+    }
+
+    fn replicated(&self, own: Timestamp) -> Option<Vec<Timestamp>> {
+        let here = self.place.dc();
+        let reached = |dc: DcId| match W::SPAN {
+            _ if dc == here => own,
+            _ => self.acknowledged.get(dc),
+        };
+        Some((0..self.place.data_centers).map(DcId).map(reached).collect())
+    }
+
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
+        let (entries, bytes) = self.group.log().size();
+        vec![
+            ("leader", f64::from(u8::from(self.group.is_leader()))),
+            ("leader_known", f64::from(u8::from(self.group.leader().is_some()))),
+            ("term", self.group.node.raft.term as f64),
+            ("applied_index", self.group.applied as f64),
+            ("log_entries", entries as f64),
+            ("log_bytes", bytes as f64),
+            ("ships", f64::from(u8::from(self.is_shipper()))),
+            ("waiting_reads", self.reads.len() as f64),
+            ("installing_snapshot", f64::from(u8::from(self.group.saved.installing))),
+            ("entries_unreadable", self.unreadable as f64),
+            ("lost_log_messages", self.lost_log as f64),
+            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+        ]
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+    }
+}

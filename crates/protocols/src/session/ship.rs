@@ -1,0 +1,241 @@
+//! The way to other data centers: one replica of a group, the shipper, sends what the group has committed to the leaders of the others (Alg. 4.2 lines 25 to 29).
+//! Paper: XC.
+
+use super::group::member;
+use super::message::{Entry, Message};
+use super::server::{Replicated, Scope};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::ServerId;
+use rheostat_core::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Verdict};
+use rheostat_core::protocol::{Departure, Span, Step};
+use rheostat_core::store::Store;
+use rheostat_core::version::Update;
+use rheostat_core::wire::Wire;
+
+/// A shipper's ends of its links.
+#[derive(Default)]
+pub(super) struct Shipper {
+    /// Whether this replica ships.
+    active: bool,
+    /// Per data center (by index): the cursor, and the leader there as far as is known.
+    links: Vec<(LinkSender, u8)>,
+    /// What the group was last told of other data centers' progress.
+    told: TimestampVector,
+}
+
+impl<W: Scope> Replicated<W> {
+    fn replicas_of(&self, dc: DcId) -> impl Iterator<Item = ServerId> + use<W> {
+        let here = self.place.server;
+        (0..self.place.replicas).map(move |replica| ServerId { dc, replica, ..here })
+    }
+
+    pub(super) fn is_shipper(&self) -> bool {
+        self.shipper.active
+    }
+
+    /// Tells the group how far each data center has its writes.
+    pub(super) fn tell_progress<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if W::SPAN == Span::Everywhere && self.group.is_leader() {
+            let (applied, own) = (self.group.applied, self.stable.max());
+            let tracker = self.group.node.raft.prs();
+            let matched =
+                |dc: DcId| self.replicas_of(dc).all(|to| tracker.get(member(to.dc, to.replica)).is_some_and(|progress| progress.matched >= applied));
+            let reached: TimestampVector = self.place.peers().filter(|dc| matched(*dc)).map(|dc| (dc, own)).collect();
+            self.acknowledged.join(&reached);
+        } else if !self.is_shipper() {
+            return;
+        }
+        if self.acknowledged == self.shipper.told {
+            return;
+        }
+        self.shipper.told = self.acknowledged.clone();
+        let members = self.members.clone();
+        for to in members.into_iter().filter(|to| *to != self.me) {
+            step.effects.send_member(self.server_of(to), Message::Shipped(self.acknowledged.clone()), Departure::AsReply);
+        }
+    }
+
+    fn own_group(&self) -> impl Iterator<Item = ServerId> + use<W> {
+        self.replicas_of(self.place.dc())
+    }
+
+    /// The leader names the shipper: the follower with the greatest number that was heard lately; itself if there is none.
+    pub(super) fn appoint<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if W::SPAN == Span::Everywhere || self.place.data_centers == 1 {
+            return;
+        }
+        let (here, now_us) = (self.place.server, step.now.monotonic_us);
+        let lately = |replica: &u8| {
+            let heard = self.group.heard_us.get(&member(here.dc, *replica));
+            *replica != here.replica && heard.is_some_and(|at| now_us < at + self.election_us())
+        };
+        let shipper = (0..self.place.replicas).rev().find(lately).unwrap_or(here.replica);
+        for to in self.own_group() {
+            step.effects.send_member(to, Message::Role(shipper), Departure::AsReply);
+        }
+    }
+
+    pub(super) fn on_role<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, shipper: u8) {
+        let active = shipper == self.place.server.replica;
+        if active && !self.shipper.active {
+            self.shipper.links = (0..self.place.data_centers).map(|_| (LinkSender::default(), 0)).collect();
+            for dc in self.place.peers() {
+                for to in self.replicas_of(dc) {
+                    step.effects.send_member(to, Message::ShipperHere, Departure::AsReply);
+                }
+            }
+        }
+        self.shipper.active = active;
+        self.ship(step);
+    }
+
+    /// Sends what can be sent. Only in a step that has applied nothing: the stable vector is ahead of the store until such a step is over.
+    pub(super) fn ship<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if !self.shipper.active || self.group.saved.installing {
+            return;
+        }
+        for dc in self.place.peers() {
+            while let Some(after) = self.shipper.links.get(dc.index()).and_then(|(sender, _)| sender.cursor()) {
+                let Some((through, updates)) = self.next_batch(step, after) else { break };
+                let frame = LinkFrame::Batch { after, through, updates };
+                let bytes = match &frame {
+                    LinkFrame::Batch { updates, .. } if updates.is_empty() => 0,
+                    _ => frame.to_bytes().len(),
+                };
+                let (sender, leader) = &mut self.shipper.links[dc.index()];
+                sender.sent(through, bytes);
+                let to = ServerId { dc, replica: *leader, ..self.place.server };
+                step.effects.send_member(to, Message::Link(frame), Departure::AsReply);
+            }
+        }
+    }
+
+    /// All own updates after `after` and up to some timestamp, and that timestamp.
+    fn next_batch<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, after: Timestamp) -> Option<(Timestamp, Vec<Update<u64>>)> {
+        let here = self.place.dc();
+        // What came in pages is not in the log of own updates, nor is what every data center had.
+        let floor = step.store.released().max(self.group.saved.installed);
+        let (updates, complete) = if after < floor {
+            let held = step.store.held_updates(here, after, BATCH_BYTES).ok()?;
+            (held.into_iter().filter(|update| update.id.written <= floor).collect::<Vec<_>>(), false)
+        } else {
+            step.store.own_updates(after, BATCH_BYTES).ok()?
+        };
+        let mut through = match updates.last() {
+            Some(update) => update.id.written,
+            None if after < floor => floor,
+            None => after,
+        };
+        if complete {
+            through = through.max(self.stable.get(here));
+        }
+        (through > after).then_some((through, updates))
+    }
+
+    pub(super) fn begin_to_receive(&mut self, received: &TimestampVector) {
+        if W::SPAN == Span::Everywhere {
+            return;
+        }
+        let skips = self.planted.is("new-leader-skips-what-was-shipped");
+        for dc in self.place.peers() {
+            let from = if skips { received.max() } else { received.get(dc) };
+            self.receivers[dc.index()] = Some(LinkReceiver::new(from));
+        }
+    }
+
+    /// A leader asks the other data centers for what it lacks.
+    pub(super) fn ask_other_data_centers<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        for dc in self.place.peers() {
+            self.ask_to_resume(step, dc, false);
+        }
+        self.acknowledge(step);
+    }
+
+    fn ask_to_resume<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, dc: DcId, gap: bool) {
+        let Some(receiver) = &mut self.receivers[dc.index()] else { return };
+        if let Some(received) = receiver.resume_due(step.now.monotonic_us, gap) {
+            // Nobody here knows which replica ships; the others pay no attention.
+            for to in self.replicas_of(dc) {
+                step.effects.send_member(to, Message::Link(LinkFrame::Resume { received }), Departure::AsReply);
+            }
+        }
+    }
+
+    /// A leader tells the shippers what its group has committed.
+    pub(super) fn acknowledge<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let (applied, now_us) = (self.group.applied, step.now.monotonic_us);
+        for dc in self.place.peers() {
+            let Some(receiver) = &mut self.receivers[dc.index()] else { continue };
+            receiver.on_durable(applied);
+            if let Some(durable) = receiver.acknowledge_due(now_us, self.planted) {
+                for to in self.replicas_of(dc) {
+                    step.effects.send_member(to, Message::Link(LinkFrame::Acknowledge { durable }), Departure::AsReply);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_shipper<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, dc: DcId) {
+        if let Some(Some(receiver)) = self.receivers.get_mut(dc.index()) {
+            receiver.reconnected();
+            self.ask_to_resume(step, dc, false);
+        }
+    }
+
+    pub(super) fn on_link<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, frame: LinkFrame<u64>) {
+        match frame {
+            LinkFrame::Resume { received } => {
+                if let Some((sender, leader)) = self.shipper.links.get_mut(from.dc.index())
+                    && self.shipper.active
+                {
+                    sender.on_resume(received, self.planted);
+                    *leader = from.replica;
+                    self.ship(step);
+                }
+            }
+            LinkFrame::Acknowledge { durable } => {
+                self.acknowledged.raise(from.dc, durable);
+                if let Some((sender, _)) = self.shipper.links.get_mut(from.dc.index()) {
+                    sender.on_acknowledge(durable);
+                    self.ship(step);
+                }
+            }
+            LinkFrame::Batch { after, through, updates } => self.on_batch(step, from.dc, after, through, updates),
+        }
+    }
+
+    /// Upon receive ⟨REPLICATE k, v, log_idx⟩ at the leader (lines 28 and 29).
+    fn on_batch<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        origin: DcId,
+        after: Timestamp,
+        through: Timestamp,
+        updates: Vec<Update<u64>>,
+    ) {
+        let in_order = updates.windows(2).all(|pair| pair[0].id < pair[1].id)
+            && updates.iter().all(|update| update.id.origin == origin && after < update.id.written && update.id.written <= through);
+        // Too far ahead: the stream stands still here until the clocks are close enough again.
+        if !in_order || step.clock.check(step.now.physical_ms, through).is_err() {
+            return;
+        }
+        let planted = self.planted;
+        let Some(Some(receiver)) = self.receivers.get_mut(origin.index()) else { return };
+        match receiver.judge(step.now.monotonic_us, after, through, planted) {
+            Verdict::Old => {}
+            Verdict::Gap => self.ask_to_resume(step, origin, true),
+            Verdict::Apply { after } => {
+                let updates: Vec<_> = updates.into_iter().filter(|update| update.id.written > after).collect();
+                step.clock.raise(through);
+                let entry = Entry::Remote { origin, through, updates };
+                if self.group.node.propose(Vec::new(), entry.to_bytes()).is_ok() {
+                    let index = self.group.node.raft.raft_log.last_index();
+                    if let Some(receiver) = &mut self.receivers[origin.index()] {
+                        receiver.applied(through, index);
+                    }
+                }
+                self.pump(step);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The state for a member that is further behind than the leader's log: pages of newest versions, asked for one by one.
+
+use super::group::member;
+use super::message::Message;
+use super::raft_message::RaftMessage;
+use super::server::{Replicated, Scope};
+use rheostat_clock::{Timestamp, TimestampVector};
+use rheostat_core::ids::ServerId;
+use rheostat_core::protocol::{Departure, Step};
+use rheostat_core::slots;
+use rheostat_core::store::Store;
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use smallvec::smallvec;
+use std::collections::BTreeSet;
+
+/// Bytes of versions in one page, about.
+const PAGE_BYTES: usize = 128 << 10;
+/// Keys of one slot that a page asks the store for at once.
+const PAGE_KEYS: usize = 256;
+/// Slots that one page goes through at most.
+const PAGE_SLOTS: u16 = 2048;
+
+/// A snapshot on its way here.
+pub(super) struct Pages {
+    /// The leader that has it.
+    leader: u64,
+    /// The message that told of it; taken in by the library when the pages are complete.
+    message: RaftMessage,
+    /// Where to go on: slot, and place in it.
+    next: (u16, u32),
+    asked_us: u64,
+    /// Keys that came of the slot that is not complete.
+    seen: BTreeSet<Key>,
+    /// Up to where everything is in the pages: as of the first one.
+    stable: Option<TimestampVector>,
+    complete: bool,
+}
+
+/// Deletes what is here of `slot` and was not `seen` in the pages: the leader has collected the tombstone, which nothing older can follow. The new tombstone's
+/// name comes directly after that of the version it hides, so it hides nothing else.
+fn bury_absent<W: Scope, S: Store<u64>>(step: &mut Step<'_, Replicated<W>, S>, slot: u16, seen: &BTreeSet<Key>) {
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let page = step.store.scan(slot, at, PAGE_KEYS);
+        from = page.next;
+        for key in page.keys.into_iter().filter(|key| !seen.contains(key)) {
+            if let Some(Version { id, value: Some(_), meta, .. }) = step.store.latest(&key, |_| true).cloned() {
+                let id = VersionId { written: Timestamp::from_bits(id.written.bits() + 1), ..id };
+                step.effects.install(Update { id, items: smallvec![Item { key, value: None, expires_ms: 0 }], meta });
+            }
+        }
+    }
+}
+
+impl<W: Scope> Replicated<W> {
+    /// The leader has a snapshot for this member.
+    pub(super) fn begin_pages<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, leader: u64, at: (u64, u64), message: RaftMessage) {
+        let known = self.pages.as_ref().is_some_and(|pages| pages.leader == leader && pages.message.snapshot() == Some(at));
+        if known || at.0 <= self.group.applied {
+            return;
+        }
+        if !self.group.saved.installing {
+            self.group.saved.installing = true;
+            self.save(step);
+        }
+        self.pages = Some(Pages { leader, message, next: (0, 0), asked_us: 0, seen: BTreeSet::new(), stable: None, complete: false });
+        self.ask_for_pages(step);
+    }
+
+    /// Asks for the next page, and again for one that does not come; a member whose pages were cut short asks for a snapshot.
+    pub(super) fn ask_for_pages<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let (now_us, limit_us) = (step.now.monotonic_us, self.election_us());
+        let Some(pages) = &mut self.pages else {
+            if self.group.saved.installing && self.group.leader().is_some_and(|leader| leader != self.me) {
+                // Refused while one is asked for already.
+                let _ = self.group.node.request_snapshot();
+                self.pump(step);
+            }
+            return;
+        };
+        if pages.asked_us > 0 && now_us < pages.asked_us + limit_us {
+            return;
+        }
+        if pages.asked_us > 0 && self.group.leader().is_some_and(|leader| leader != pages.leader) {
+            self.pages = None;
+            return;
+        }
+        pages.asked_us = now_us.max(1);
+        let (slot, from) = pages.next;
+        let to = pages.leader;
+        step.effects.send_member(self.server_of(to), Message::Fetch { slot, from }, Departure::AsReply);
+    }
+
+    /// A member asks for a page.
+    pub(super) fn on_fetch<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, slot: u16, place: u32) {
+        let asker = member(from.dc, from.replica);
+        let (mut slot_now, mut place_now) = (slot, place);
+        if let Some(asked) = self.group.snapshots.get_mut(&asker) {
+            *asked = step.now.monotonic_us;
+        }
+        if self.group.saved.installing || slot >= slots::SLOTS {
+            return;
+        }
+        let (mut updates, mut bytes, mut next) = (Vec::new(), 0, None);
+        loop {
+            let page = step.store.scan(slot_now, place_now, PAGE_KEYS);
+            for key in page.keys {
+                if let Some(version) = step.store.latest(&key, |_| true).cloned() {
+                    bytes += key.len() + version.value.as_ref().map_or(0, |value| value.len()) + 32;
+                    updates.push(Self::page_update(key, version));
+                }
+            }
+            (slot_now, place_now) = page.next.map_or((slot_now + 1, 0), |next| (slot_now, next));
+            if slot_now >= slots::SLOTS {
+                break;
+            }
+            if bytes >= PAGE_BYTES || slot_now - slot >= PAGE_SLOTS {
+                next = Some((slot_now, place_now));
+                break;
+            }
+        }
+        let message = Message::Page { slot, from: place, next, updates, stable: self.stable.clone() };
+        step.effects.send_member(from, message, Departure::AsReply);
+    }
+
+    /// A page has come.
+    pub(super) fn on_page<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: ServerId,
+        at: (u16, u32),
+        next: Option<(u16, u32)>,
+        updates: Vec<Update<u64>>,
+        stable: TimestampVector,
+    ) {
+        let Some(pages) = self.pages.as_mut().filter(|pages| pages.leader == member(from.dc, from.replica) && pages.next == at && !pages.complete)
+        else {
+            return;
+        };
+        pages.seen.extend(updates.iter().flat_map(|update| &update.items).map(|item| item.key.clone()));
+        for update in updates {
+            self.newest_installed = self.newest_installed.max(update.id.written);
+            step.clock.raise(update.id.written);
+            step.effects.install(update);
+        }
+        let (complete, rest) = next.unwrap_or((slots::SLOTS, 0));
+        let seen = std::mem::take(&mut pages.seen);
+        for slot in at.0..complete {
+            bury_absent(step, slot, &seen);
+        }
+        pages.seen = if rest == 0 { BTreeSet::new() } else { seen.into_iter().filter(|key| slots::slot(key) == complete).collect() };
+        if at == (0, 0) {
+            pages.stable = Some(stable);
+        }
+        pages.asked_us = 0;
+        match next {
+            Some(next) => {
+                pages.next = next;
+                self.ask_for_pages(step);
+            }
+            None => {
+                pages.complete = true;
+                let message = pages.message.clone().into_library(pages.leader, self.me, &self.members);
+                let _ = self.group.node.step(message);
+                self.pump(step);
+                // A leader that has gone meanwhile: the next one is asked.
+                self.pages = None;
+            }
+        }
+    }
+
+    /// The library has taken in the snapshot: what the pages hold for certain.
+    pub(super) fn end_pages(&mut self) -> TimestampVector {
+        self.pages.take().and_then(|pages| pages.stable).unwrap_or_default()
+    }
+}

@@ -1,0 +1,294 @@
+//! Protocols `session` and `strong`: one test per claim of chapter 4, and of what is added to it.
+
+use crate::common::{Desk, key, server};
+use rheostat_clock::Timestamp;
+use rheostat_core::ids::ServerId;
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guarantees, Level, Operation, Outcome, SetCondition};
+use rheostat_core::replica::{Execution, PartitionServer};
+use rheostat_core::session::Session;
+use rheostat_core::version::{Item, Key, VersionId};
+
+const QUICK: &str = "heartbeat_ms = 5\nelection_ms = 30\nquiet_ms = 50";
+
+fn all(_: ServerId, _: ServerId) -> bool {
+    true
+}
+
+fn replica(dc: u8, partition: u16, replica: u8) -> ServerId {
+    ServerId { replica, ..server(dc, partition) }
+}
+
+fn put(key: &Key, value: &str) -> Operation {
+    let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+    Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() }
+}
+
+fn get(key: &Key, level: Level) -> Operation {
+    Operation::Get { key: key.clone(), dial: Dial::at(level) }
+}
+
+fn set_if(key: &Key, value: &str, condition: SetCondition) -> Operation {
+    let change = Change::Set { value: value.as_bytes().into(), expiry: Expiry::Never, condition };
+    Operation::Change { key: key.clone(), change, dial: Dial::default() }
+}
+
+fn written(outcome: Option<Outcome>) -> VersionId {
+    match outcome {
+        Some(Outcome::Written(version)) => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn value(outcome: Option<Outcome>) -> Option<String> {
+    match outcome {
+        Some(Outcome::Read(read, _)) => crate::common::text(read),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn leader(desk: &Desk, dc: Option<u8>) -> Option<ServerId> {
+    desk.servers().into_iter().filter(|id| dc.is_none_or(|dc| id.dc.0 == dc)).find(|id| desk.gauge(*id, "leader") == 1.0)
+}
+
+fn group(protocol: &str, options: &str, data_centers: u8, replicas: u8) -> Desk {
+    let mut desk = Desk::with_replicas(protocol, &format!("{QUICK}\n{options}"), data_centers, 1, replicas);
+    desk.pass(200, all);
+    desk
+}
+
+/// Alg. 4.2 lines 1 to 4: a read blocks while the replica lacks what the session has read or written, and only if it asks for that.
+#[test]
+fn a_read_waits_for_what_its_level_binds_it_to() {
+    let mut desk = group("session", "", 2, 3);
+    let (k, mut alice) = (key("k", 0, 1), desk.session());
+    written(desk.ask(replica(0, 0, 0), &mut alice, put(&k, "1"), 100, |a, b| a.dc == b.dc));
+    // Alice moves; nothing of the other data center has arrived there.
+    let far = replica(1, 0, 1);
+    assert_eq!(value(desk.ask(far, &mut alice, get(&k, Level::Eventual), 0, |_, _| false)), None);
+    let monotonic = get(&k, Level::Session(Guarantees::MONOTONIC_READS));
+    assert_eq!(value(desk.ask(far, &mut alice.clone(), monotonic, 0, |_, _| false)), None, "she has read nothing there, only written");
+    let own = get(&k, Level::Session(Guarantees::READ_YOUR_WRITES));
+    assert_eq!(desk.ask(far, &mut alice, own.clone(), 20, |a, b| a.dc == b.dc), None, "it waits");
+    assert_eq!(value(desk.ask(far, &mut alice, own, 300, all)).as_deref(), Some("1"));
+}
+
+/// A read that waits says for what, when its deadline passes.
+#[test]
+fn a_read_that_waits_too_long_says_for_what() {
+    let mut desk = group("session", "", 2, 1);
+    let (k, mut alice) = (key("k", 0, 1), desk.session());
+    let version = written(desk.ask(server(0, 0), &mut alice, put(&k, "1"), 100, |a, b| a.dc == b.dc));
+    let outcome = desk.ask(server(1, 0), &mut alice, get(&k, Level::SESSION), 6_000, |a, b| a.dc == b.dc);
+    let Some(Outcome::Failed(Failure::Timeout(why))) = outcome else { panic!("{outcome:?}") };
+    assert!(why.contains("data center 0") && why.contains(&version.written.to_string()), "{why}");
+}
+
+/// Alg. 4.2 lines 5 to 11 and 14 to 21: with hybrid clocks a write is ordered after what the session knows though the leader's clock is behind; it does not wait.
+#[test]
+fn a_write_never_waits_with_hybrid_clocks_and_waits_without() {
+    for (options, waits) in [("hlc = true", false), ("hlc = false", true)] {
+        let mut desk = group("session", options, 2, 1);
+        desk.skew_ms.insert(server(0, 0), 400);
+        desk.pass(5, all);
+        let (k, mut alice) = (key("k", 0, 1), desk.session());
+        let first = written(desk.ask(server(0, 0), &mut alice, put(&k, "fast clock"), 100, all));
+        let began_us = desk.now_us;
+        let second = written(desk.ask(server(1, 0), &mut alice, put(&k, "slow clock"), 1_000, all));
+        assert!(second > first, "monotonic writes: {second} after {first}");
+        let took_ms = (desk.now_us - began_us) / 1000;
+        assert_eq!(took_ms > 300, waits, "{options}: {took_ms} ms");
+        desk.pass(300, all);
+        for dc in [0, 1] {
+            assert_eq!(value(desk.ask(server(dc, 0), &mut desk.session(), get(&k, Level::Eventual), 0, all)).as_deref(), Some("slow clock"));
+        }
+    }
+}
+
+/// A write asked at level eventual is ordered by its leader's clock alone (Alg. 4.1 lines 21 and 22).
+#[test]
+fn an_eventual_write_follows_nothing() {
+    let mut desk = group("session", "", 2, 1);
+    desk.skew_ms.insert(server(0, 0), 400);
+    let (k, mut alice) = (key("k", 0, 1), desk.session());
+    let first = written(desk.ask(server(0, 0), &mut alice, put(&k, "1"), 100, |a, b| a.dc == b.dc));
+    let mut eventual = put(&k, "2");
+    let Operation::Put { dial, .. } = &mut eventual else { unreachable!() };
+    *dial = Dial::at(Level::Eventual);
+    let second = written(desk.ask(server(1, 0), &mut alice, eventual, 100, |a, b| a.dc == b.dc));
+    assert!(second < first, "{second} is before {first}");
+}
+
+/// A dead leader costs an election, and no acknowledged write.
+#[test]
+fn a_new_leader_has_every_acknowledged_write_and_a_clock_above_them() {
+    let mut desk = group("session", "", 1, 3);
+    let old = leader(&desk, None).unwrap();
+    desk.skew_ms.insert(old, 300);
+    let (k, mut alice) = (key("k", 0, 1), desk.session());
+    let first = written(desk.ask(old, &mut alice, put(&k, "before"), 100, all));
+    let alive = move |a: ServerId, b: ServerId| a != old && b != old;
+    desk.pass(300, alive);
+    let others: Vec<ServerId> = desk.servers().into_iter().filter(|id| *id != old).collect();
+    let new = *others.iter().find(|id| desk.gauge(**id, "leader") == 1.0).expect("another leads");
+    let follower = *others.iter().find(|id| **id != new).unwrap();
+    assert_eq!(value(desk.ask(follower, &mut alice, get(&k, Level::Local), 200, alive)).as_deref(), Some("before"));
+    // A session that knows nothing: only the log tells the new leader how far the old one's clock was.
+    let second = written(desk.ask(follower, &mut desk.session(), put(&k, "after"), 200, alive));
+    assert!(second > first, "{second} after {first}");
+    // The old one comes back and knows.
+    desk.pass(300, all);
+    assert_eq!(value(desk.ask(old, &mut desk.session(), get(&k, Level::Local), 200, all)).as_deref(), Some("after"));
+}
+
+/// A leader that is cut off from its followers does not answer linearizable reads with what it has.
+#[test]
+fn a_leader_alone_confirms_nothing() {
+    let mut desk = group("session", "", 1, 3);
+    let old = leader(&desk, None).unwrap();
+    let k = key("k", 0, 1);
+    written(desk.ask(old, &mut desk.session(), put(&k, "1"), 100, all));
+    let alive = move |a: ServerId, b: ServerId| a != old && b != old;
+    desk.pass(200, alive);
+    let other = desk.servers().into_iter().find(|id| *id != old).unwrap();
+    written(desk.ask(other, &mut desk.session(), put(&k, "2"), 200, alive));
+    assert_eq!(desk.ask(old, &mut desk.session(), get(&k, Level::Local), 500, alive), None);
+    assert_eq!(value(desk.ask(old, &mut desk.session(), get(&k, Level::Eventual), 0, alive)).as_deref(), Some("1"), "what it has");
+}
+
+/// Lines 25 to 29: a follower ships, in order; when it is gone another goes on from where the other data center stands, and what comes twice is dropped.
+#[test]
+fn a_follower_ships_and_another_takes_over() {
+    let mut desk = group("session", "", 2, 3);
+    let ships = |desk: &Desk| desk.servers().into_iter().find(|id| id.dc.0 == 0 && desk.gauge(*id, "ships") == 1.0).unwrap();
+    let first = ships(&desk);
+    assert_eq!(desk.gauge(first, "leader"), 0.0, "a follower");
+    let k = key("k", 0, 1);
+    let at = leader(&desk, Some(0)).unwrap();
+    written(desk.ask(at, &mut desk.session(), put(&k, "1"), 100, all));
+    desk.pass(200, all);
+    let alive = move |a: ServerId, b: ServerId| a != first && b != first;
+    let last = written(desk.ask(at, &mut desk.session(), put(&k, "2"), 100, alive));
+    desk.pass(1_500, alive);
+    let there = desk.servers().into_iter().filter(|id| id.dc.0 == 1).collect::<Vec<_>>();
+    for id in &there {
+        assert_eq!(value(desk.ask(*id, &mut desk.session(), get(&k, Level::Eventual), 0, alive)).as_deref(), Some("2"), "{id}");
+    }
+    // Both ship for a while.
+    desk.pass(1_500, all);
+    for id in there {
+        let explained =
+            desk.with(id, |replica, now, out| replica.execute(now, Operation::Explain { key: k.clone() }, &mut replica.new_session(), out));
+        let Execution::Done { outcome: Outcome::Explained(versions), .. } = explained else { panic!() };
+        assert_eq!(versions[0].id, last);
+    }
+}
+
+/// One slow partition does not delay sessions that have nothing to do with it: no stable time over partitions is waited for.
+#[test]
+fn a_slow_partition_delays_nobody_else() {
+    let mut desk = Desk::with_replicas("session", QUICK, 2, 2, 1);
+    desk.pass(200, all);
+    let (slow, quick) = (key("s", 0, 2), key("q", 1, 2));
+    let not_slow = |a: ServerId, b: ServerId| a.dc == b.dc || a.partition.0 != 0;
+    let mut alice = desk.session();
+    written(desk.ask(server(0, 0), &mut alice, put(&slow, "1"), 100, not_slow));
+    written(desk.ask(server(0, 1), &mut alice, put(&quick, "2"), 100, not_slow));
+    desk.pass(100, not_slow);
+    assert_eq!(value(desk.ask(server(1, 1), &mut alice, get(&quick, Level::SESSION), 0, not_slow)).as_deref(), Some("2"));
+    assert_eq!(desk.ask(server(1, 0), &mut alice, get(&slow, Level::SESSION), 100, not_slow), None, "only its own keys wait");
+}
+
+/// In a group over all data centers a condition is decided once for everybody.
+#[test]
+fn a_condition_is_decided_in_one_place() {
+    let mut desk = group("strong", "", 3, 1);
+    let k = key("k", 0, 1);
+    let changed = |outcome: Option<Outcome>| match outcome {
+        Some(Outcome::Changed { before, version }) => (before.value.map(|value| String::from_utf8_lossy(&value).into_owned()), version),
+        other => panic!("{other:?}"),
+    };
+    let ask = |desk: &mut Desk, dc: u8, operation: Operation| changed(desk.ask(server(dc, 0), &mut desk.session(), operation, 300, all));
+    let (before, version) = ask(&mut desk, 0, set_if(&k, "a", SetCondition::IfAbsent));
+    assert_eq!((before, version.is_some()), (None, true));
+    let (before, again) = ask(&mut desk, 1, set_if(&k, "b", SetCondition::IfAbsent));
+    assert_eq!((before.as_deref(), again), (Some("a"), None));
+    let expected = |value: &str| SetCondition::IfValue(value.as_bytes().into());
+    assert_eq!(ask(&mut desk, 2, set_if(&k, "c", expected("b"))).1, None);
+    assert!(ask(&mut desk, 2, set_if(&k, "c", expected("a"))).1.is_some());
+    assert_eq!(ask(&mut desk, 0, set_if(&k, "d", SetCondition::IfVersion(version))).1, None, "that version is gone");
+    assert!(ask(&mut desk, 0, set_if(&k, "d", SetCondition::IfPresent)).1.is_some());
+}
+
+/// Protocols that decide nothing in one place say so.
+#[test]
+fn other_protocols_refuse_conditions() {
+    let mut desk = Desk::new("causal", "", 2, 1);
+    let k = key("k", 0, 1);
+    let outcome = desk.run(0, &mut desk.session(), set_if(&k, "a", SetCondition::IfAbsent));
+    let Outcome::Failed(Failure::Refused(why)) = outcome else { panic!("{outcome:?}") };
+    assert!(why.contains("strong"), "{why}");
+    let outcome = desk.run(0, &mut desk.session(), get(&k, Level::Strong));
+    assert!(matches!(&outcome, Outcome::Failed(Failure::Refused(why)) if why.contains("gives level causal")), "{outcome:?}");
+}
+
+/// The side without a majority refuses what it cannot promise, and serves level eventual.
+#[test]
+fn a_minority_serves_only_what_it_can() {
+    let mut desk = group("strong", "", 3, 1);
+    let k = key("k", 0, 1);
+    written(desk.ask(server(0, 0), &mut desk.session(), put(&k, "1"), 300, all));
+    desk.pass(100, all);
+    let cut = |a: ServerId, b: ServerId| (a.dc.0 == 2) == (b.dc.0 == 2);
+    desk.pass(300, cut);
+    let refused = desk.ask(server(2, 0), &mut desk.session(), get(&k, Level::Strong), 6_000, cut);
+    assert!(matches!(&refused, Some(Outcome::Failed(Failure::Timeout(why))) if why.contains("leader")), "{refused:?}");
+    assert_eq!(value(desk.ask(server(2, 0), &mut desk.session(), get(&k, Level::Eventual), 0, cut)).as_deref(), Some("1"));
+    written(desk.ask(server(0, 0), &mut desk.session(), put(&k, "2"), 300, cut));
+    desk.pass(300, all);
+    assert_eq!(value(desk.ask(server(2, 0), &mut desk.session(), get(&k, Level::Strong), 300, all)).as_deref(), Some("2"));
+}
+
+/// A member that was away for longer than the log gets the state in pages, with deletions, and goes on with the log.
+#[test]
+fn a_member_that_was_away_for_long_gets_the_state() {
+    let mut desk = group("session", "", 1, 3);
+    let at = leader(&desk, None).unwrap();
+    let away = desk.servers().into_iter().find(|id| *id != at).unwrap();
+    let keys: Vec<Key> = (0..40).map(|n| format!("k{n}").into_bytes().into()).collect();
+    let alive = move |a: ServerId, b: ServerId| a != away && b != away;
+    let mut session = desk.session();
+    let big = "x".repeat(64 << 10);
+    for round in 0..16 {
+        for k in &keys {
+            written(desk.ask(at, &mut session, put(k, &format!("{round} {big}")), 100, alive));
+        }
+    }
+    let delete = Operation::Change { key: keys[0].clone(), change: Change::Delete, dial: Dial::default() };
+    assert!(desk.ask(at, &mut session, delete, 100, alive).is_some());
+    desk.pass(100, alive);
+    assert!(desk.gauge(at, "log_bytes") < 20e6, "the log was compacted: {}", desk.gauge(at, "log_bytes"));
+    desk.pass(600, all);
+    assert_eq!(desk.gauge(away, "applied_index"), desk.gauge(at, "applied_index"));
+    assert_eq!(desk.gauge(away, "installing_snapshot"), 0.0);
+    assert_eq!(value(desk.ask(away, &mut session, get(&keys[0], Level::SESSION), 100, all)), None);
+    assert!(value(desk.ask(away, &mut session, get(&keys[1], Level::SESSION), 100, all)).unwrap().starts_with("15 "));
+    written(desk.ask(away, &mut session, put(&keys[1], "new"), 100, all));
+    assert_eq!(value(desk.ask(away, &mut session, get(&keys[1], Level::Local), 100, all)).as_deref(), Some("new"));
+}
+
+/// A session's token comes back as it was, merges, and is refused when it is none.
+#[test]
+fn sessions_travel() {
+    let mut desk = group("session", "", 1, 1);
+    let k = key("k", 0, 1);
+    let mut alice = desk.session();
+    let version = written(desk.ask(server(0, 0), &mut alice, put(&k, "1"), 100, all));
+    let replica: &dyn PartitionServer = desk.replicas[&server(0, 0)].as_ref();
+    let again = replica.decode_session(&alice.to_bytes()).unwrap();
+    assert_eq!((again.to_bytes(), again.newest()), (alice.to_bytes(), version.written));
+    let mut bob: Session = replica.new_session();
+    assert_eq!(bob.newest(), Timestamp::ZERO);
+    assert!(replica.merge_sessions(&mut bob, &alice));
+    assert_eq!(bob.last_write(server(0, 0).dc), version.written);
+    assert!(replica.decode_session(&[9, 9, 9]).is_err());
+}
