@@ -8,6 +8,7 @@
 //! - [`link`]: the stream of a partition server's own updates to its peer in another data center.
 //! - [`replica`]: one partition server, whole: protocol, clock, store and links behind one set of inputs and outputs.
 //!   The simulator and the server both run it.
+//! - [`scatter`]: a read-only transaction that its client takes to the partitions itself.
 //! - [`operation`]: what a user asks for and what comes back; [`session`]: the token that carries a session.
 
 pub mod ids;
@@ -17,6 +18,7 @@ pub mod planted;
 pub mod protocol;
 pub mod random;
 pub mod replica;
+pub mod scatter;
 pub mod session;
 pub mod slots;
 pub mod store;

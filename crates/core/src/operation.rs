@@ -112,7 +112,8 @@ impl fmt::Display for Level {
 }
 
 /// How a read-only transaction finds its snapshot, where the protocol knows several ways.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// The protocol chooses.
     #[default]

@@ -66,6 +66,17 @@ impl Call {
     }
 }
 
+/// What became of a snapshot that a client predicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Every partition read from it.
+    Held,
+    /// Some partition refused it.
+    Refused,
+    /// It is not needed any more.
+    Abandoned,
+}
+
 /// What a client remembers between its operations: the client side of a protocol.
 pub trait Client: Clone + Default + Wire + Send + 'static {
     /// What it sends.
@@ -84,6 +95,19 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
 
     /// Takes in the reply; returns what the application gets.
     fn accept(&mut self, reply: Self::Reply) -> Outcome;
+
+    /// Makes the snapshot of a read-only transaction without asking anybody, if the protocol can, `asked` wants it, and this client has learned enough in
+    /// data center `here`; says whether. It is carried until [`Client::settle`], and requests for parts of the transaction read from it
+    /// ([`crate::scatter`]). `now_ms` is the client's physical clock; `lead` is the partition that counts the transaction.
+    fn predict(&mut self, _here: DcId, _lead: PartitionId, _asked: Strategy, _now_ms: u64) -> bool {
+        false
+    }
+
+    /// Gives up the snapshot that [`Client::predict`] made, after what the partitions answered has been merged. If one refused it for the first
+    /// time, the client makes one that none refuses instead, and returns true.
+    fn settle(&mut self, _verdict: Verdict) -> bool {
+        false
+    }
 
     /// Takes in everything that `other` remembers, as if this client had done what the other did.
     fn merge(&mut self, other: &Self);

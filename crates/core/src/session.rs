@@ -1,7 +1,8 @@
 //! Sessions, and the token that carries one from connection to connection and from data center to data center.
 
-use crate::ids::KeyspaceId;
-use crate::protocol::Client;
+use crate::ids::{KeyspaceId, PartitionId};
+use crate::operation::Strategy;
+use crate::protocol::{Client, Verdict};
 use crate::wire::{Reader, Wire};
 use rheostat_clock::{DcId, Timestamp};
 use std::any::Any;
@@ -17,6 +18,9 @@ trait Erased: Any + Send {
     fn copy(&self) -> Box<dyn Erased>;
     fn newest(&self) -> Timestamp;
     fn last_write(&self, dc: DcId) -> Timestamp;
+    fn predict(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool;
+    fn settle(&mut self, verdict: Verdict) -> bool;
+    fn merge(&mut self, other: &dyn Any) -> bool;
 }
 
 impl<C: Client> Erased for C {
@@ -42,6 +46,18 @@ impl<C: Client> Erased for C {
 
     fn last_write(&self, dc: DcId) -> Timestamp {
         Client::last_write(self, dc)
+    }
+
+    fn predict(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool {
+        Client::predict(self, here, lead, asked, now_ms)
+    }
+
+    fn settle(&mut self, verdict: Verdict) -> bool {
+        Client::settle(self, verdict)
+    }
+
+    fn merge(&mut self, other: &dyn Any) -> bool {
+        other.downcast_ref().map(|other| Client::merge(self, other)).is_some()
     }
 }
 
@@ -76,6 +92,21 @@ impl Session {
     /// An upper bound on the timestamps of this session's writes in data center `dc`.
     pub fn last_write(&self, dc: DcId) -> Timestamp {
         self.0.last_write(dc)
+    }
+
+    /// See [`Client::predict`].
+    pub fn predict(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool {
+        self.0.predict(here, lead, asked, now_ms)
+    }
+
+    /// See [`Client::settle`].
+    pub fn settle(&mut self, verdict: Verdict) -> bool {
+        self.0.settle(verdict)
+    }
+
+    /// Adds what `other` remembers; says whether both are of one protocol.
+    pub fn merge(&mut self, other: &Session) -> bool {
+        self.0.merge(other.0.any())
     }
 }
 
