@@ -1,9 +1,11 @@
 //! What a client remembers (Alg. 5.1, Alg. 5.4 lines 1 to 7).
 
 use super::message::{Reply, Request};
+use super::orion::{Forecast, Prediction, Report};
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp};
-use rheostat_core::operation::Outcome;
-use rheostat_core::protocol::{Call, Client};
+use rheostat_core::ids::PartitionId;
+use rheostat_core::operation::{Outcome, Strategy};
+use rheostat_core::protocol::{Call, Client, Verdict};
 use rheostat_core::wire::{Reader, Wire, WireError};
 
 /// The client side.
@@ -19,13 +21,20 @@ pub struct CausalClient {
     /// A time at home, above those of all snapshots that were read there before this session read, at the same partition, something that
     /// was not yet stable (D1).
     pub arrived: Timestamp,
+    /// How the stable vector moves, to predict it (003).
+    pub forecast: Forecast,
+    /// The predicted snapshot of the transaction that is under way.
+    pub prediction: Option<Box<Prediction>>,
 }
 
 impl CausalClient {
-    fn see(&mut self, here: DcId, stable: StableVector) {
+    fn see(&mut self, here: DcId, stable: StableVector, report: &Report) {
         if self.home == Some(here) {
+            self.forecast.learn(here, &self.stable, &stable, report);
             self.stable.join(&stable);
         } else {
+            self.forecast = Forecast::default();
+            self.forecast.learn(here, &self.stable, &stable, report);
             self.home = Some(here);
             self.stable = stable;
             // It waited until everything that it had read was stable.
@@ -45,26 +54,29 @@ impl Client for CausalClient {
     fn accept(&mut self, reply: Reply) -> Outcome {
         match reply {
             // Alg. 5.1 lines 4 to 6.
-            Reply::Get { here, read, dependencies, stable, arrived, quality, planted } => {
+            Reply::Get { here, read, dependencies, stable, arrived, quality, report } => {
                 let first = self.dependencies == DependencyVector::new();
-                self.see(here, stable);
+                self.see(here, stable, &report);
                 self.arrived = self.arrived.max(arrived);
-                if !(first && planted.is("first-read-dependency-dropped")) {
+                if !(first && report.planted.is("first-read-dependency-dropped")) {
                     self.dependencies.join(&dependencies);
                 }
                 Outcome::Read(read, quality)
             }
             // Alg. 5.1 line 10.
-            Reply::Put { version, stable, planted } => {
-                self.see(version.origin, stable);
-                if !planted.is("own-write-not-remembered") {
+            Reply::Put { version, stable, report } => {
+                self.see(version.origin, stable, &report);
+                if !report.planted.is("own-write-not-remembered") {
                     self.dependencies.raise(version.origin, version.written);
                 }
                 Outcome::Written(version)
             }
-            // Alg. 5.4 lines 5 to 7.
-            Reply::ReadTransaction { here, reads, dependencies, stable, arrived, quality } => {
-                self.see(here, stable);
+            // Alg. 5.4 lines 5 to 7; 003, Alg. 1 lines 14 and 15.
+            Reply::ReadTransaction { here, reads, dependencies, stable, arrived, quality, report } => {
+                self.see(here, stable, &report);
+                if self.prediction.is_none() {
+                    self.forecast.settled();
+                }
                 self.arrived = self.arrived.max(arrived);
                 self.dependencies.join(&dependencies);
                 Outcome::Many(reads, quality)
@@ -74,15 +86,33 @@ impl Client for CausalClient {
         }
     }
 
+    fn predict(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool {
+        self.predict_snapshot(here, lead, asked, now_ms)
+    }
+
+    fn settle(&mut self, verdict: Verdict) -> bool {
+        match (verdict, self.prediction.take()) {
+            (Verdict::Refused, Some(first)) => return self.predict_again(*first),
+            (Verdict::Held, Some(held)) if !held.again => self.forecast.settled(),
+            _ => {}
+        }
+        false
+    }
+
     fn merge(&mut self, other: &CausalClient) {
         let nothing = DependencyVector::new();
         if self.home == other.home {
             self.stable.join(&other.stable);
             self.arrived = self.arrived.max(other.arrived);
+            if other.forecast.at > self.forecast.at {
+                self.forecast = other.forecast.clone();
+            }
         } else if other.dependencies != nothing && self.dependencies == nothing {
             (self.home, self.stable, self.arrived) = (other.home, other.stable.clone(), other.arrived);
+            self.forecast = other.forecast.clone();
         } else if other.dependencies != nothing {
             (self.home, self.stable, self.arrived) = (None, StableVector::new(), Timestamp::ZERO);
+            self.forecast = Forecast::default();
         }
         self.dependencies.join(&other.dependencies);
     }
@@ -102,10 +132,17 @@ impl Wire for CausalClient {
         self.dependencies.encode(out);
         self.stable.encode(out);
         self.arrived.encode(out);
+        self.forecast.encode(out);
+        self.prediction.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (home, dependencies) = (Wire::decode(input)?, Wire::decode(input)?);
-        Ok(CausalClient { home, dependencies, stable: Wire::decode(input)?, arrived: Wire::decode(input)? })
+        let (stable, arrived) = (Wire::decode(input)?, Wire::decode(input)?);
+        if input.rest().is_empty() {
+            // A token of a version that predicted nothing.
+            return Ok(CausalClient { home, dependencies, stable, arrived, ..CausalClient::default() });
+        }
+        Ok(CausalClient { home, dependencies, stable, arrived, forecast: Wire::decode(input)?, prediction: Wire::decode(input)? })
     }
 }

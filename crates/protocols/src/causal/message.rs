@@ -1,11 +1,11 @@
 //! What is sent.
 
 use super::client::CausalClient;
+use super::orion::Report;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::operation::{Quality, Read};
-use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire_enum;
@@ -36,8 +36,8 @@ pub enum Reply {
         arrived: Timestamp,
         /// How good the answer is.
         quality: Quality,
-        /// The server's planted bug: the client's lines break by it too.
-        planted: Planted,
+        /// What the server says of itself; the client's lines break by its planted bug too.
+        report: Report,
     },
     /// Of a read at level eventual: nothing for the client to remember.
     Untracked {
@@ -53,13 +53,13 @@ pub enum Reply {
         /// The stable vector that the client may rely on.
         stable: StableVector,
         /// As above.
-        planted: Planted,
+        report: Report,
     },
-    /// ⟨ROTXREPLY vset, dsv, ds⟩.
+    /// ⟨ROTXREPLY vset, dsv, ds⟩; of a predicted slice, ⟨ROTReply V, DSV, DS⟩ (003, Alg. 2).
     ReadTransaction {
         /// The answering data center.
         here: DcId,
-        /// In the order of the keys. Paper: vset.
+        /// In the order of the keys. Paper: vset. Empty if the partition refuses the predicted snapshot.
         reads: Vec<Read>,
         /// Paper: ds.
         dependencies: DependencyVector,
@@ -69,6 +69,8 @@ pub enum Reply {
         arrived: Timestamp,
         /// How good the answer is.
         quality: Quality,
+        /// As above.
+        report: Report,
     },
     /// Of a transaction at level eventual.
     UntrackedTransaction {

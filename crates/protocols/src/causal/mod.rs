@@ -12,12 +12,14 @@
 mod client;
 mod message;
 mod meta;
+mod orion;
 mod server;
 mod stabilization;
 
 pub use client::CausalClient;
 pub use message::{Message, Reply, Request};
 pub use meta::Meta;
+pub use orion::{Forecast, Prediction, Report};
 pub use server::{Causal, CausalCut, CausalOptions};
 
 /// The bugs that can be planted; each name stands again at the line that it breaks.
@@ -35,4 +37,9 @@ pub const PLANTED: &[&str] = &[
     "tombstone-collected-early",
     "cut-ignores-transactions",
     "stable-vector-forgotten-at-restart",
+    "predicted-ignores-own-writes",
+    "predicted-snapshot-goes-back",
+    "predicted-retry-with-empty-vector",
+    "predicted-validity-not-checked",
+    "predicted-snapshot-not-kept",
 ];

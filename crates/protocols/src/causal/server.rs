@@ -4,12 +4,13 @@ use super::PLANTED;
 use super::client::CausalClient;
 use super::message::{Message, Reply, Request};
 use super::meta::Meta;
+use super::orion::{self, Orion, PATIENCE};
 use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE};
 use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
-use rheostat_core::operation::{Level, Quality, Read};
+use rheostat_core::operation::{Level, Quality, Read, Strategy};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
@@ -29,13 +30,15 @@ pub struct CausalOptions {
     pub stabilization_ms: u64,
     /// Children of a node in the tree over which it is computed.
     pub fan_out: u16,
+    /// How read-only transactions find their snapshot that do not say how: `auto`, `coordinated` or `predicted`.
+    pub transactions: Strategy,
     /// The rule as published, whose snapshots and reads can miss dependencies: for study only (`PAPER.md`, D1).
     pub published: bool,
 }
 
 impl Default for CausalOptions {
     fn default() -> CausalOptions {
-        CausalOptions { heartbeat_ms: 5, stabilization_ms: 5, fan_out: 4, published: false }
+        CausalOptions { heartbeat_ms: 5, stabilization_ms: 5, fan_out: 4, transactions: Strategy::Auto, published: false }
     }
 }
 
@@ -53,8 +56,11 @@ pub struct Causal {
     pub(super) replicated: bool,
     /// Read-only transactions that this server coordinates.
     pub(super) transactions: Gather<Transaction>,
-    /// Requests of sessions that came from another data center and wait for what they depend on (D4).
+    /// Requests of sessions that came from another data center and wait for what they depend on (D4), and predicted slices that wait for the stable
+    /// vector (O5).
     held: BTreeMap<OpId, Request>,
+    /// What concerns predicted transactions.
+    pub(super) orion: Orion,
 }
 
 /// A read-only transaction under way.
@@ -67,15 +73,17 @@ pub(super) struct Transaction {
     stable: StableVector,
     /// As of GET, so far.
     arrived: Timestamp,
+    /// The clock when sv was chosen.
+    at: Timestamp,
 }
 
 /// One partition's part of a transaction.
-struct Slice {
-    reads: Vec<Read>,
+pub(super) struct Slice {
+    pub(super) reads: Vec<Read>,
     /// The versions' dependencies and the versions themselves.
-    dependencies: DependencyVector,
+    pub(super) dependencies: DependencyVector,
     /// As of GET.
-    arrived: Timestamp,
+    pub(super) arrived: Timestamp,
 }
 
 /// What every snapshot covers, present or to come: the greatest version under it is the oldest that anybody can get.
@@ -105,7 +113,7 @@ impl Cut<Meta> for CausalCut {
 }
 
 impl Causal {
-    fn here(&self) -> DcId {
+    pub(super) fn here(&self) -> DcId {
         self.place.dc()
     }
 
@@ -158,7 +166,8 @@ impl Causal {
         }
         // D1: what the session writes next is not in a snapshot that was read here before this arrived.
         let arrived = if unstable { step.tick() } else { Timestamp::ZERO };
-        step.effects.reply(op, Reply::Get { here, read, dependencies, stable: self.stable.clone(), arrived, quality, planted: self.planted });
+        let (stable, report) = (self.stable.clone(), self.report(step.clock.last()));
+        step.effects.reply(op, Reply::Get { here, read, dependencies, stable, arrived, quality, report });
     }
 
     /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 5.2 lines 6 to 19).
@@ -171,7 +180,7 @@ impl Causal {
         self.replicated = true;
         self.tree.stored = true;
         step.effects.write(Update { id, items, meta });
-        step.effects.reply(op, Reply::Put { version: id, stable: self.stable.clone(), planted: self.planted });
+        step.effects.reply(op, Reply::Put { version: id, stable: self.stable.clone(), report: self.report(written) });
     }
 
     /// Upon receive ⟨ROTX kset, dsv, ds⟩ (Alg. 5.4 lines 9 to 18).
@@ -185,11 +194,15 @@ impl Causal {
             }
             snapshot
         });
-        let state =
-            Transaction { snapshot: snapshot.clone(), dependencies: DependencyVector::new(), stable: self.stable.clone(), arrived: Timestamp::ZERO };
         let places = by_partition(keys, self.place.partitions);
-        let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
         let own = self.place.server.partition;
+        let counters = &mut self.orion.counters;
+        counters.coordinated += 1;
+        counters.messages += 2;
+        counters.rounds += if places.keys().any(|partition| *partition != own) { 2 } else { 1 };
+        let (dependencies, stable) = (DependencyVector::new(), self.stable.clone());
+        let state = Transaction { snapshot: snapshot.clone(), dependencies, stable, arrived: Timestamp::ZERO, at: step.clock.last() };
+        let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
         for (partition, places) in places {
             let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
             if partition == own {
@@ -202,7 +215,7 @@ impl Causal {
     }
 
     /// Upon receive ⟨SLICEREQ k, sv⟩ (Alg. 5.4 lines 20 to 24).
-    fn slice<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, keys: &[Key], snapshot: Option<&TimestampVector>) -> Slice {
+    pub(super) fn slice<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, keys: &[Key], snapshot: Option<&TimestampVector>) -> Slice {
         let now_ms = step.now.physical_ms;
         let mut dependencies = DependencyVector::new();
         let (here, mut unstable) = (self.here(), false);
@@ -246,15 +259,18 @@ impl Causal {
             None => Reply::UntrackedTransaction { reads, quality: self.quality(step.now, Level::Eventual) },
             Some(_) => {
                 let quality = self.quality(step.now, Level::Causal);
-                let Transaction { dependencies, stable, arrived, .. } = state;
-                Reply::ReadTransaction { here: self.here(), reads, dependencies, stable, arrived, quality }
+                let Transaction { dependencies, stable, arrived, at, .. } = state;
+                Reply::ReadTransaction { here: self.here(), reads, dependencies, stable, arrived, quality, report: self.report(at) }
             }
         };
         step.effects.reply(op, reply);
     }
 
-    /// Whether the session's past is here: at home always; elsewhere when the stable vector covers it (D4).
+    /// Whether the session's past is here: at home always; elsewhere when the stable vector covers it (D4). A predicted slice may wait for more (O5).
     fn may_serve(&self, request: &Request) -> bool {
+        if let Some(prediction) = orion::predicted(request).filter(|_| request.seen.home == Some(self.here())) {
+            return self.may_slice(&request.seen, prediction);
+        }
         request.seen.home == Some(self.here())
             || self.stable.covers_remote(self.here(), &request.seen.dependencies)
             || self.planted.is("travelling-session-not-held")
@@ -295,10 +311,21 @@ impl Causal {
     fn take_ready(&mut self) -> Vec<(OpId, Request)> {
         let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| self.may_serve(request)).map(|(op, _)| *op).collect();
         let mut requests: Vec<(OpId, Request)> = ready.into_iter().filter_map(|op| Some((op, self.held.remove(&op)?))).collect();
-        requests.iter_mut().for_each(|(_, request)| {
+        requests.iter_mut().for_each(|(op, request)| {
+            self.orion.patience.remove(op);
             self.raise_stable(request);
         });
         requests
+    }
+
+    /// The slices in `due` have waited long enough for the stable vector.
+    pub(super) fn serve_overdue<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, due: Vec<OpId>) {
+        for op in due {
+            self.orion.patience.remove(&op);
+            if let Some(request) = self.held.remove(&op) {
+                self.answer(step, op, request);
+            }
+        }
     }
 
     /// Answers several requests in one step. Reads first: what a step writes is in the store only after it, and a snapshot taken after a
@@ -310,16 +337,23 @@ impl Causal {
         }
     }
 
-    fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, seen }: Request) {
+    fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        let predicted = orion::predicted(&request).is_some();
+        let Request { call, seen } = request;
         match call {
             Call::Get { key, level, .. } => self.on_get(step, op, &key, level),
             Call::Put { items, .. } => self.on_put(step, op, items, seen),
+            Call::ReadTransaction { keys, .. } if predicted && seen.home == Some(self.here()) => self.on_predicted(step, op, &keys, &seen),
             Call::ReadTransaction { keys, level, .. } => self.on_read_transaction(step, op, &keys, level, &seen),
         }
     }
 
     fn quality(&self, now: Now, level: Level) -> Quality {
-        let from = if level == Level::Eventual { &self.received } else { &self.stable.0 };
+        self.quality_of(if level == Level::Eventual { &self.received } else { &self.stable.0 }, now, level)
+    }
+
+    /// How good an answer is that shows everything up to `from`.
+    pub(super) fn quality_of(&self, from: &TimestampVector, now: Now, level: Level) -> Quality {
         let oldest = self.place.peers().map(|dc| from.get(dc).millis()).min();
         Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
     }
@@ -354,8 +388,8 @@ impl Protocol for Causal {
     const SUMMARY: &'static str = "causal+ consistency with non-blocking read-only transactions, whatever the clocks do (CausalSpartanX)";
     const LEVEL: Level = Level::Causal;
     const CARD: Card = Card {
-        rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
-        reads_wait: "nothing at home; elsewhere, until the session's past has arrived",
+        rounds: "GET and PUT one; a read-only transaction one if its client predicts the snapshot (two if a partition refuses it), else one, and one between partitions",
+        reads_wait: "nothing at home, but a predicted snapshot up to 200 ms for the stable vector; elsewhere, until the session's past has arrived",
         writes_wait: "nothing at home; elsewhere, until the session's past has arrived",
         cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden, and snapshots hold what had arrived",
     };
@@ -388,6 +422,7 @@ impl Protocol for Causal {
             replicated: false,
             transactions: Gather::default(),
             held: BTreeMap::new(),
+            orion: Orion::default(),
         })
     }
 
@@ -402,6 +437,7 @@ impl Protocol for Causal {
             self.tree.persisted = saved.0.clone();
             self.stable = saved;
         }
+        self.set_floor(step.clock.last());
         step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
         step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
         step.effects.timer(PERSIST, 0);
@@ -412,7 +448,9 @@ impl Protocol for Causal {
             self.serve(step, op, request);
             return;
         }
-        if let Some((dc, needed, had)) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
+        if orion::predicted(&request).is_some() && request.seen.home == Some(self.here()) {
+            self.wait_for_stable(step, op);
+        } else if let Some((dc, needed, had)) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
             let waits_for = format!("the updates of data center {dc} up to {needed} that this session depends on (here up to {had})");
             step.effects.parked(op, waits_for);
         }
@@ -426,6 +464,7 @@ impl Protocol for Causal {
                 if step.clock.check(step.now.physical_ms, local).is_err() {
                     return;
                 }
+                self.orion.counters.messages += 2;
                 let Slice { reads, dependencies, arrived } = self.slice(step, &keys, snapshot.as_ref());
                 step.effects.send(from, Message::SliceReply { transaction, reads, dependencies, arrived });
             }
@@ -454,12 +493,14 @@ impl Protocol for Causal {
         match timer {
             HEARTBEAT => self.on_heartbeat_timer(step),
             STABILIZE => self.on_stabilize_timer(step),
+            PATIENCE => self.on_patience_timer(step),
             _ => self.on_persist_timer(step),
         }
     }
 
     fn on_abandon(&mut self, op: OpId) {
         self.held.remove(&op);
+        self.orion.patience.remove(&op);
         self.transactions.abandon(op);
     }
 
@@ -497,11 +538,13 @@ impl Protocol for Causal {
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
         let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
-        vec![
+        let mut gauges = vec![
             ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
             ("held_sessions", self.held.len() as f64),
             ("transactions_under_way", self.transactions.states().count() as f64),
-        ]
+        ];
+        gauges.extend(self.orion.gauges());
+        gauges
     }
 
     fn stable(&self) -> Vec<Timestamp> {

@@ -32,7 +32,7 @@ impl Causal {
         // Everything written here up to now is here: the own entry of VV.
         let own = step.tick();
         self.received.raise(self.place.dc(), own);
-        let share = Share { received: self.received.clone(), oldest_snapshot: self.own_oldest_snapshot() };
+        let share = Share { received: self.received.clone(), oldest_snapshot: self.own_oldest_snapshot(step.now.monotonic_us) };
         let share = self.tree.subtree(share, |received, subtree| {
             if self.planted.is("stable-vector-as-maximum") {
                 received.join(subtree);
@@ -51,8 +51,9 @@ impl Causal {
         step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
     }
 
-    /// A lower bound on every snapshot that this server coordinates now or will coordinate, even after a restart.
-    fn own_oldest_snapshot(&self) -> TimestampVector {
+    /// A lower bound on every snapshot that this server coordinates now or will coordinate, even after a restart, and on those that a second round
+    /// reads here.
+    fn own_oldest_snapshot(&mut self, now_us: u64) -> TimestampVector {
         let mut oldest = self.tree.persisted.clone();
         oldest.set(self.place.dc(), self.received.get(self.place.dc()));
         for state in self.transactions.states() {
@@ -60,7 +61,7 @@ impl Causal {
                 oldest.meet(snapshot);
             }
         }
-        oldest
+        self.orion.keep(now_us, oldest)
     }
 
     pub(super) fn on_stable<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, share: Share<TimestampVector>) {
@@ -72,6 +73,7 @@ impl Causal {
         }
         self.tree.oldest_snapshot.join(&share.oldest_snapshot);
         if self.stable.join(&StableVector(share.received)) {
+            self.orion.rose(step.now.monotonic_us);
             self.serve_held(step);
         }
     }

@@ -5,5 +5,6 @@ mod common;
 mod cops;
 mod eventual;
 mod gentlerain;
+mod orion;
 mod replica;
 mod session;
