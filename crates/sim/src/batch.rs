@@ -111,7 +111,8 @@ impl fmt::Display for Summary {
             self.found.len()
         )?;
         writeln!(f, "runs in which")?;
-        for mark in marks::ALL {
+        let predicted = marks::OF_PREDICTION.iter().filter(|mark| self.marks.get(mark.name).is_some_and(|count| *count > 0));
+        for mark in marks::ALL.iter().chain(predicted) {
             writeln!(f, "  {:>8}  {}", self.marks.get(mark.name).copied().unwrap_or(0), mark.name)?;
         }
         Ok(())
@@ -135,7 +136,7 @@ pub fn run_seed(options: &BatchOptions, seed: u64, summary: &mut Summary) -> Res
     summary.virtual_us += report.virtual_us;
     summary.events += report.events;
     summary.operations += report.operations as u64;
-    for mark in marks::ALL {
+    for mark in marks::ALL.iter().chain(marks::OF_PREDICTION) {
         *summary.marks.entry(mark.name).or_default() += u64::from(report.marks.count(*mark) > 0);
     }
     if let Some(failure) = report.failure {

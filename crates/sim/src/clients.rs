@@ -6,9 +6,10 @@ use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
-use rheostat_core::ids::{KeyspaceId, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, Read, SetCondition};
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, Read, SetCondition, Strategy};
 use rheostat_core::random::Random;
+use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session, decode_token, encode_token};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
@@ -23,6 +24,8 @@ const CLUSTER: &str = "simulation";
 #[derive(Clone)]
 pub(crate) struct Reply {
     pub(crate) attempt: Attempt,
+    /// Who answers.
+    pub(crate) server: ServerIndex,
     /// When the server did it; `None` if it waited, and it is only known that it was done in between.
     pub(crate) executed_us: Option<u64>,
     pub(crate) outcome: Outcome,
@@ -41,6 +44,8 @@ struct Current {
     values: Vec<UniqueValue>,
     /// Of a wait for replication: up to where.
     awaited: Timestamp,
+    /// Of a transaction that the client takes to the partitions itself: what has come, and its session.
+    scatter: Option<(Scatter, Session)>,
 }
 
 /// A client.
@@ -65,8 +70,12 @@ impl Client {
     }
 
     /// The attempt that it has under way at `server`.
-    pub(crate) fn attempt_at(&self, client: usize, server: ServerIndex) -> Option<Attempt> {
-        let current = self.current.as_ref().filter(|current| current.server == server)?;
+    pub(crate) fn attempt_at(&self, client: usize, server: ServerIndex, id: ServerId) -> Option<Attempt> {
+        let asked = |current: &&Current| match &current.scatter {
+            None => current.server == server,
+            Some((scatter, _)) => self.dc == id.dc && scatter.waiting().any(|partition| partition == id.partition),
+        };
+        let current = self.current.as_ref().filter(asked)?;
         Some(Attempt { client, number: current.number })
     }
 }
@@ -218,7 +227,7 @@ impl World<'_> {
                 Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: Dial::default() }
             }
             Action::ReadTransaction { keys, level } => {
-                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial: Dial::at(self.served(*level)) }
+                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial: self.transaction_dial(*level) }
             }
             Action::Swap { key } => {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
@@ -256,13 +265,62 @@ impl World<'_> {
         let state = &mut self.clients[client];
         state.attempts += 1;
         let attempt = Attempt { client, number: state.attempts };
-        let (session, awaited) = (Box::new(state.session.clone()), state.session.last_write(dc));
-        state.current = Some(Current { number: attempt.number, server, action: action.clone(), invoked_us: self.now_us, event, values, awaited });
-        let delay_us = self.local_delay(client, server);
-        let incarnation = self.servers[server].incarnation;
-        self.requests_under_way += 1;
-        self.schedule(self.now_us + delay_us, Event::Request { server, incarnation, attempt, operation: Box::new(operation), session });
+        let (mut session, awaited) = (state.session.clone(), state.session.last_write(dc));
+        let scatter = self.scatter(dc, &mut session, &operation);
+        let requests = scatter.as_ref().map_or_else(|| vec![(self.servers[server].id.partition, operation)], Scatter::requests);
+        let scatter = scatter.map(|scatter| (scatter, session.clone()));
+        let (number, action, invoked_us) = (attempt.number, action.clone(), self.now_us);
+        self.clients[client].current = Some(Current { number, server, action, invoked_us, event, values, awaited, scatter });
+        self.request(attempt, dc, requests, &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
+    }
+
+    /// Sends `requests` of `attempt` to their partitions in `dc`.
+    fn request(&mut self, attempt: Attempt, dc: DcId, requests: Vec<(PartitionId, Operation)>, session: &Session) {
+        for (partition, operation) in requests {
+            let server = self.index(ServerId::new(dc, partition));
+            let delay_us = self.local_delay(attempt.client, server);
+            let incarnation = self.servers[server].incarnation;
+            let (operation, session) = (Box::new(operation), Box::new(session.clone()));
+            self.requests_under_way += 1;
+            self.schedule(self.now_us + delay_us, Event::Request { server, incarnation, attempt, operation, session });
+        }
+    }
+
+    /// What a transaction asks for: its strategy is the keyspace's where the plan sets one.
+    fn transaction_dial(&self, level: Level) -> Dial {
+        let strategy = if self.plan.options.contains_key("transactions") { Strategy::Auto } else { Strategy::Coordinated };
+        Dial { strategy, ..Dial::at(self.served(level)) }
+    }
+
+    /// The transaction that `operation` is, if the client takes it to the partitions itself. Its clock is a perfect one.
+    fn scatter(&mut self, dc: DcId, session: &mut Session, operation: &Operation) -> Option<Scatter> {
+        let Operation::ReadTransaction { keys, dial } = operation else { return None };
+        let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
+        let scatter = Scatter::begin(dc, self.plan.partitions, now_ms, session, keys, *dial)?;
+        self.marks.see(marks::SNAPSHOT_PREDICTED);
+        Some(scatter)
+    }
+
+    /// Takes in one partition's part of a transaction; the reply, if it was the last or there is only one.
+    fn gather(&mut self, reply: Reply) -> Option<Reply> {
+        let id = self.servers[reply.server].id;
+        let current = self.clients[reply.attempt.client].current.as_mut().filter(|current| current.number == reply.attempt.number);
+        let Some((scatter, session)) = current.and_then(|current| current.scatter.as_mut()) else { return Some(reply) };
+        match scatter.answer(id.partition, reply.outcome, &reply.session, session) {
+            Progress::Waiting => None,
+            Progress::Again => {
+                let (requests, session) = (scatter.requests(), session.clone());
+                self.marks.see(marks::SNAPSHOT_REFUSED);
+                self.tell(reply.attempt.client, || format!("predicts again: {:?}", session.to_bytes()));
+                self.request(reply.attempt, id.dc, requests, &session);
+                None
+            }
+            Progress::Done(outcome) => {
+                let session = session.clone();
+                Some(Reply { outcome, session, executed_us: None, ..reply })
+            }
+        }
     }
 
     fn tell(&mut self, client: usize, what: impl FnOnce() -> String) {
@@ -292,10 +350,14 @@ impl World<'_> {
     pub(crate) fn on_deadline(&mut self, attempt: Attempt) {
         let Some(current) = &self.clients[attempt.client].current else { return };
         if current.number == attempt.number {
-            let server = current.server;
-            let incarnation = self.servers[server].incarnation;
-            let delay_us = self.local_delay(attempt.client, server);
-            self.schedule(self.now_us + delay_us, Event::Abandon { server, incarnation, attempt });
+            let dc = self.servers[current.server].id.dc;
+            let waiting = current.scatter.as_ref().map(|(scatter, _)| scatter.waiting().collect::<Vec<_>>());
+            for partition in waiting.unwrap_or_else(|| vec![self.servers[current.server].id.partition]) {
+                let server = self.index(ServerId::new(dc, partition));
+                let incarnation = self.servers[server].incarnation;
+                let delay_us = self.local_delay(attempt.client, server);
+                self.schedule(self.now_us + delay_us, Event::Abandon { server, incarnation, attempt });
+            }
             self.give_up(attempt);
         }
     }
@@ -349,6 +411,7 @@ impl World<'_> {
     }
 
     pub(crate) fn on_reply(&mut self, reply: Reply) {
+        let Some(reply) = self.gather(reply) else { return };
         let Some(current) = self.take_current(reply.attempt) else { return };
         let client = reply.attempt.client;
         self.trace.bytes(&reply.session.to_bytes());

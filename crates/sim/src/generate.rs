@@ -23,6 +23,10 @@ pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: 
     plan.seed = seed;
     plan.planted = planted.map(str::to_owned);
     plan.options = drawn_options(protocol, options, &mut random.fork());
+    // The generator leaves the strategy of transactions to whoever asks, so that what a seed draws stays as it was.
+    if planted.is_some_and(|bug| bug.starts_with("predicted-")) {
+        plan.options.entry("transactions").or_insert("predicted".into());
+    }
     cluster(&mut plan, &mut random.fork());
     if crate::node::replicates(protocol) {
         groups(&mut plan, seed);

@@ -20,6 +20,14 @@ macro_rules! marks {
     };
 }
 
+/// A client took a transaction to the partitions itself, with a snapshot that it predicted.
+pub(crate) const SNAPSHOT_PREDICTED: Mark = Mark { name: "a snapshot was predicted", causal: true };
+/// A partition refused a predicted snapshot, and there was a second round.
+pub(crate) const SNAPSHOT_REFUSED: Mark = Mark { name: "a predicted snapshot was refused", causal: true };
+
+/// Marks of runs whose plan sets a strategy for transactions.
+pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
+
 marks! {
     /// A client read what was written in another data center.
     REMOTE_READ = "a remote version was read", false;

@@ -99,7 +99,7 @@ impl World<'_> {
                 });
                 match node.replica().execute(now, *operation, &mut session, out) {
                     Execution::Done { outcome, after } => {
-                        answered.push((after, Reply { attempt, executed_us: Some(self.now_us), outcome, session: *session }));
+                        answered.push((after, Reply { attempt, server, executed_us: Some(self.now_us), outcome, session: *session }));
                     }
                     Execution::Waiting(op) => {
                         self.servers[server].waiting.insert(op, attempt);
@@ -131,7 +131,7 @@ impl World<'_> {
     pub(crate) fn after_round(&mut self, server: ServerIndex, mut out: Outbox, answered: Answered) {
         for Done { op, outcome, session } in out.done.drain(..) {
             if let Some(attempt) = self.servers[server].waiting.remove(&op) {
-                self.reply(server, Reply { attempt, executed_us: None, outcome, session });
+                self.reply(server, Reply { attempt, server, executed_us: None, outcome, session });
             }
         }
         // Duty 5: a reply that names a position waits for it. Replies of one server leave in order.
@@ -241,8 +241,9 @@ impl World<'_> {
         self.break_connections(server);
         if how == Halt::Kill {
             // The operating system tells the peers; a machine without power cannot.
+            let id = self.servers[server].id;
             for client in 0..self.clients.len() {
-                if let Some(attempt) = self.clients[client].attempt_at(client, server) {
+                if let Some(attempt) = self.clients[client].attempt_at(client, server, id) {
                     self.schedule(self.now_us + RESET_US, Event::Reset { attempt });
                 }
             }

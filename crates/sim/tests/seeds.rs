@@ -61,6 +61,23 @@ fn causal_keeps_its_promises_and_is_put_to_the_test() {
     every_seed_passes("causal", 250, true);
 }
 
+/// Orion: the same promises where clients predict the snapshots of their transactions.
+#[test]
+fn causal_keeps_its_promises_where_snapshots_are_predicted() {
+    for (strategy, seeds) in [("predicted", 1..=150), ("auto", 1_001..=1_100)] {
+        let options = toml::Table::from_iter([("transactions".to_owned(), strategy.into())]);
+        let mut seen = vec![0; marks::OF_PREDICTION.len()];
+        for seed in seeds {
+            let report = run_plan(&generate::plan("causal", &options, None, seed), TraceLevel::Off).unwrap();
+            if let Some(failure) = report.failure {
+                panic!("{strategy}, seed {seed}: {}", failure.text);
+            }
+            marks::OF_PREDICTION.iter().zip(&mut seen).for_each(|(mark, seen)| *seen += report.marks.count(*mark));
+        }
+        assert!(seen.iter().all(|seen| *seen > 0), "{strategy}: {seen:?}");
+    }
+}
+
 #[test]
 fn gentlerain_keeps_its_promises_and_is_put_to_the_test() {
     every_seed_passes("gentlerain", 200, true);
@@ -96,7 +113,9 @@ fn every_planted_bug_is_caught() {
     }
     for line in lines {
         let (protocol, bug, seed) = (line[0], line[1], line[2].parse().unwrap());
-        assert!(run(protocol, Some(bug), seed, TraceLevel::Off).failure.is_some(), "{protocol}: {bug} is not caught at seed {seed}");
-        assert_eq!(run(protocol, None, seed, TraceLevel::Off).failure, None, "{protocol}: seed {seed} fails without {bug}");
+        let mut plan = generate::plan(protocol, &toml::Table::new(), Some(bug), seed);
+        assert!(run_plan(&plan, TraceLevel::Off).unwrap().failure.is_some(), "{protocol}: {bug} is not caught at seed {seed}");
+        plan.planted = None;
+        assert_eq!(run_plan(&plan, TraceLevel::Off).unwrap().failure, None, "{protocol}: seed {seed} fails without {bug}");
     }
 }
