@@ -4,6 +4,7 @@ use rheostat_core::DcId;
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
+use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
@@ -105,6 +106,29 @@ pub(crate) async fn execute_all(
         }
     }
     outcomes
+}
+
+/// Brings a transaction to its end that `session` has taken apart; the partitions in `started` have yet to answer in this round. None: the round has yet
+/// to begin.
+pub(crate) async fn gather(
+    access: &impl Access,
+    keyspace: KeyspaceId,
+    session: &mut Session,
+    scatter: &mut Scatter,
+    mut started: Vec<(PartitionId, Started)>,
+) -> Outcome {
+    loop {
+        if started.is_empty() {
+            let start = |(partition, operation)| (partition, access.start(keyspace, partition, session.clone(), operation));
+            started = scatter.requests().into_iter().map(start).collect();
+        }
+        for (partition, one) in started.drain(..) {
+            let (outcome, seen) = one.finish().await;
+            if let Progress::Done(outcome) = scatter.answer(partition, outcome, &seen, session) {
+                return outcome;
+            }
+        }
+    }
 }
 
 /// Every partition, with its operation.

@@ -10,6 +10,7 @@ use crate::topology::Topology;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
+use rheostat_core::scatter::Scatter;
 use rheostat_core::session::{Session, encode_token};
 use rheostat_core::slots;
 use rheostat_core::version::Key;
@@ -92,7 +93,16 @@ impl Router {
 
     /// Runs `operation` at `partition` of this data center, wherever its owner is. The session comes back up to date; after a failure it is at
     /// least what it was.
-    pub async fn execute(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> (Outcome, Session) {
+    ///
+    /// A read-only transaction whose session predicts the snapshot goes to all its partitions at once.
+    pub async fn execute(&self, keyspace: KeyspaceId, partition: PartitionId, mut session: Session, operation: Operation) -> (Outcome, Session) {
+        if let Operation::ReadTransaction { keys, dial } = &operation {
+            let (topology, now_ms) = (&self.shared.topology, self.shared.clocks.physical_ms());
+            if let Some(mut scatter) = Scatter::begin(topology.here, topology.partitions, now_ms, &mut session, keys, *dial) {
+                let outcome = access::gather(self, keyspace, &mut session, &mut scatter, Vec::new()).await;
+                return (outcome, session);
+            }
+        }
         self.start(keyspace, partition, session, operation).finish().await
     }
 

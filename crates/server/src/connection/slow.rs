@@ -12,6 +12,7 @@ use crate::shared::Shared;
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Change, Dial, Failure, Operation, Outcome};
+use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
 use rheostat_core::version::Key;
 use std::cell::RefCell;
@@ -114,6 +115,20 @@ pub(super) fn send_away(context: Context, shard: &mut Shard, away: Away, session
     })
 }
 
+/// MGET that this connection takes to the partitions itself: those in `started` have yet to answer.
+pub(super) fn gather(
+    context: Context,
+    access: ShardAccess,
+    mut session: Session,
+    mut scatter: Scatter,
+    started: Vec<(PartitionId, Started)>,
+) -> Slow {
+    Box::pin(async move {
+        let outcome = access::gather(&access, context.keyspace, &mut session, &mut scatter, started).await;
+        context.done_with(session, access.waits(), Render::Many, &outcome)
+    })
+}
+
 /// Runs operations from a shard's thread: at its own partitions directly.
 pub(super) struct ShardAccess {
     shard: Rc<RefCell<Shard>>,
@@ -124,7 +139,12 @@ pub(super) struct ShardAccess {
 
 impl ShardAccess {
     pub(super) fn new(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>) -> ShardAccess {
-        ShardAccess { shard: shard.clone(), shared: shared.clone(), waits: RefCell::default() }
+        ShardAccess::with(shard, shared, Waits::new())
+    }
+
+    /// What was done before must be durable up to `waits`.
+    pub(super) fn with(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, waits: Waits) -> ShardAccess {
+        ShardAccess { shard: shard.clone(), shared: shared.clone(), waits: RefCell::new(waits) }
     }
 
     fn waits(&self) -> Waits {

@@ -4,14 +4,16 @@ use super::answer::Render;
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use super::{cluster, info};
+use crate::access::Started;
 use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewExpiry, RheoCommand, SessionCommand, Set};
 use crate::resp::table::{self, Flags};
 use crate::resp::{Arguments, Command, CommandError, ReplyWriter, RespVersion, resolve};
-use crate::shard::mailbox::{Answer, operation_bytes};
+use crate::shard::mailbox::{Answer, Waits, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition};
+use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition, Strategy};
+use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{Session, encode_token};
 use rheostat_core::slots;
 use rheostat_core::store::Position;
@@ -186,7 +188,15 @@ impl State {
             Command::Persist(key) => self.change(key, Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always }, Render::Changed),
             Command::Delete(keys) if keys.len() == 1 => self.change(keys.at(0), Change::Delete, Render::Changed),
             Command::Exists(keys) if keys.len() == 1 => self.read(keys.at(0), Render::Exists),
-            Command::MultiGet(keys) => self.multi_get(shard, keys),
+            // What waits to be sent comes first: the snapshot is to cover it.
+            Command::MultiGet(_) if self.away.is_some() && self.dial.strategy != Strategy::Coordinated => return Flow::Later,
+            Command::MultiGet(keys) => {
+                let keys: Vec<Key> = keys.iter().map(Key::from).collect();
+                match self.scatter(now, &keys) {
+                    Some(scatter) => return self.scattered(shard, handle, now, scatter, out),
+                    None => self.multi_get(shard, keys),
+                }
+            }
             Command::MultiSet(pairs) => match self.multi_set(&pairs.last_of_each_key()) {
                 Ok(single) => single,
                 Err(_) if self.away.is_some() => return Flow::Later,
@@ -238,12 +248,53 @@ impl State {
     }
 
     /// Any partition can run the transaction; one that is here and has one of the keys saves a way.
-    fn multi_get(&self, shard: &Shard, keys: Arguments<'_>) -> Single {
-        let partition_of = |key: &[u8]| self.shared.topology.partition_of(key);
+    fn multi_get(&self, shard: &Shard, keys: Vec<Key>) -> Single {
+        let partition_of = |key: &Key| self.shared.topology.partition_of(key);
         let local = keys.iter().map(partition_of).find(|partition| shard.find(self.keyspace, *partition).is_some());
-        let partition = local.unwrap_or_else(|| partition_of(keys.at(0)));
-        let keys: Vec<Key> = keys.iter().map(Key::from).collect();
+        let partition = local.unwrap_or_else(|| keys.first().map_or(PartitionId(0), partition_of));
         Single { partition, operation: Operation::ReadTransaction { keys, dial: self.dial }, render: Render::Many }
+    }
+
+    /// The transaction, if the session predicts its snapshot, so that this connection takes it to the partitions itself.
+    fn scatter(&mut self, now: Now, keys: &[Key]) -> Option<Scatter> {
+        let (here, partitions, dial) = (self.shared.topology.here, self.shared.topology.partitions, self.dial);
+        Scatter::begin(here, partitions, now.physical_ms, session_of(&mut self.sessions, &self.shared, self.keyspace), keys, dial)
+    }
+
+    /// Asks every partition of a transaction at once: those that are elsewhere first, those that are here directly.
+    fn scattered(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, mut scatter: Scatter, out: &mut Output) -> Flow {
+        let keyspace = self.keyspace;
+        let mut session = self.take_session(keyspace);
+        let mut requests = scatter.requests();
+        requests.sort_by_key(|(partition, _)| shard.find(keyspace, *partition).is_some());
+        let (mut started, mut waits) = (Vec::new(), Waits::new());
+        for (partition, operation) in requests {
+            let mut copy = session.clone();
+            let Some(replica) = shard.find(keyspace, partition) else {
+                started.push((partition, shard.shared.start(keyspace, partition, copy, operation)));
+                continue;
+            };
+            match shard.execute(now, replica, operation, &mut copy) {
+                Executed::Done(outcome, after) => {
+                    if after > Position(0) && after > shard.durable(replica) {
+                        waits.push((replica, after));
+                    }
+                    if let Progress::Done(outcome) = scatter.answer(partition, outcome, &copy, &mut session) {
+                        self.sessions[usize::from(keyspace.0)] = Some(session);
+                        waits.into_iter().for_each(|(replica, after)| out.wait_for(replica, after));
+                        let ok = Render::Many.write(&outcome, now.physical_ms, &mut self.last, &mut out.writer(self.version));
+                        shard.counters.errors += u64::from(!ok);
+                        return Flow::Done;
+                    }
+                }
+                Executed::Waiting(op) => {
+                    let (sender, answer) = oneshot::channel();
+                    shard.expect(keyspace, replica, op, Answer::Task(sender));
+                    started.push((partition, Started::Waiting { answer, partition, fallback: copy }));
+                }
+            }
+        }
+        Flow::Slow(slow::gather(self.context(now), ShardAccess::with(handle, &self.shared, waits), session, scatter, started))
     }
 
     fn multi_set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Single, &'static str> {
@@ -541,6 +592,11 @@ impl State {
                     return self.error(shard, out, &format!("ERR {}", info.does_not_serve(asked)));
                 }
                 self.dial.level = level;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Strategy(None) => out.writer(self.version).bulk(self.dial.strategy.name().as_bytes()),
+            RheoCommand::Strategy(Some(strategy)) => {
+                self.dial.strategy = strategy;
                 out.writer(self.version).ok();
             }
             RheoCommand::Session(SessionCommand::Get) => {

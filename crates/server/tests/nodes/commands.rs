@@ -101,8 +101,14 @@ async fn strings_and_keys() {
              RHEO LEVEL read-your-writes => OK
              RHEO LEVEL strong => -ERR
              RHEO LEVEL eventual => OK
+             RHEO STRATEGY => auto
+             RHEO STRATEGY Predicted => OK
+             RHEO STRATEGY => predicted
+             RHEO STRATEGY guessed => -ERR
+             RHEO STRATEGY auto now => -ERR
              RESET => RESET
              RHEO LEVEL => causal
+             RHEO STRATEGY => auto
              GET k => (nil)
              CLUSTER KEYSLOT foo => 12182",
         )

@@ -2,6 +2,9 @@
 
 use crate::client::{Reply, eventually};
 use crate::cluster::Plan;
+use rheostat_core::ids::KeyspaceId;
+use rheostat_core::operation::{Dial, Operation, Outcome, Strategy};
+use rheostat_core::version::{Item, Key};
 
 fn plan() -> Plan {
     Plan { data_centers: vec!["a", "b"], partitions: 4, owners: vec![vec![0, 2], vec![1, 3]], one_way_ms: 0.0, change: |_| {} }
@@ -46,6 +49,59 @@ async fn any_node_serves_any_key() {
     let mut elsewhere = cluster.client(2).await;
     first.ask("SET last 1").await;
     elsewhere.ask_until("GET last", Reply::bulk("1")).await;
+    cluster.stop_all().await;
+}
+
+/// Of all partition servers of the data center's two nodes, the sum of a number of theirs.
+async fn gauge(cluster: &crate::cluster::Cluster, name: &str) -> f64 {
+    let mut sum = 0.0;
+    for node in 0..2 {
+        let status = cluster.node(node).router().status().await;
+        let gauges = status.replicas.iter().flat_map(|replica| &replica.status.gauges);
+        sum += gauges.filter(|(other, _)| *other == name).map(|(_, value)| value).sum::<f64>();
+    }
+    sum
+}
+
+#[tokio::test]
+async fn a_transaction_goes_to_all_its_partitions_at_once_where_the_connection_predicts() {
+    let cluster = plan().start(None).await;
+    let mut client = cluster.client(0).await;
+    for strategy in ["coordinated", "predicted", "auto"] {
+        assert_eq!(client.ask(&format!("RHEO STRATEGY {strategy}")).await, Reply::ok());
+        let before = (gauge(&cluster, "transactions_coordinated").await, gauge(&cluster, "transactions_predicted").await);
+        for round in 0..25 {
+            for key in 0..8 {
+                assert_eq!(client.ask(&format!("SET k{key} {strategy}{round}.{key}")).await, Reply::ok());
+            }
+            // Its own writes, on both nodes, whichever way the snapshot is found.
+            let many = client.ask("MGET k0 k1 k2 k3 k4 k5 k6 k7 none").await;
+            let expected: Vec<Reply> = (0..8).map(|key| Reply::bulk(&format!("{strategy}{round}.{key}"))).chain([Reply::Null]).collect();
+            assert_eq!(many, Reply::Array(expected));
+        }
+        let coordinated = gauge(&cluster, "transactions_coordinated").await - before.0;
+        let predicted = gauge(&cluster, "transactions_predicted").await - before.1;
+        assert_eq!(coordinated + predicted, 25.0, "{strategy}");
+        match strategy {
+            "coordinated" => assert_eq!(predicted, 0.0),
+            "predicted" => assert_eq!(coordinated, 0.0),
+            _ => assert!(predicted > 0.0),
+        }
+    }
+    // As gRPC does it.
+    let (router, space) = (cluster.node(1).router(), KeyspaceId(0));
+    let key = |name: &str| -> Key { name.as_bytes().into() };
+    let item = Item { key: key("k0"), value: Some(b"new"[..].into()), expires_ms: 0 };
+    let put = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
+    let (written, session) = router.execute(space, router.partition_of(b"k0"), router.new_session(space).unwrap(), put).await;
+    assert!(matches!(written, Outcome::Written(_)), "{written:?}");
+    let before = gauge(&cluster, "transactions_predicted").await;
+    let read =
+        Operation::ReadTransaction { keys: vec![key("k0"), key("k1"), key("k2")], dial: Dial { strategy: Strategy::Predicted, ..Dial::default() } };
+    let (read, _) = router.execute(space, router.partition_of(b"k0"), session, read).await;
+    assert!(matches!(&read, Outcome::Many(reads, _) if reads.len() == 3 && reads[0].value.as_deref() == Some(b"new")), "{read:?}");
+    assert_eq!(gauge(&cluster, "transactions_predicted").await, before + 1.0);
+    assert!(gauge(&cluster, "transaction_messages").await >= 75.0 * 8.0);
     cluster.stop_all().await;
 }
 

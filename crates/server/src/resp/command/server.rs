@@ -5,7 +5,7 @@ use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable
 use crate::resp::number::parse_i64;
 use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Level, Strategy};
 use rheostat_core::slots::SLOTS;
 
 /// WAIT: waits until data centers have this session's writes on disk; answers how many have.
@@ -43,6 +43,8 @@ pub enum RheoCommand<'a> {
     Session(SessionCommand<'a>),
     /// The level of this connection's operations from now on, `Some(None)` the keyspace's own; `None` asks for it.
     Level(Option<Option<Level>>),
+    /// How this connection's read-only transactions find their snapshot from now on; `None` asks for it.
+    Strategy(Option<Strategy>),
     /// The version chain of a key, and why each version is visible or not.
     Explain(&'a [u8]),
     /// Nodes, links and lags.
@@ -225,6 +227,19 @@ pub(in crate::resp) fn rheo_level<'a>(entry: &'static Entry, arguments: Argument
         })?)),
     };
     Ok(Command::Rheo(RheoCommand::Level(level)))
+}
+
+pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    if arguments.len() > 3 {
+        return Err(CommandError::WrongArity(entry.name));
+    }
+    let named = |name: &[u8]| {
+        std::str::from_utf8(name).ok().and_then(Strategy::from_name).ok_or_else(|| {
+            let names = Strategy::ALL.map(Strategy::name).join(", ");
+            CommandError::Other(format!("ERR there is no strategy '{}', the strategies are {names}", printable(name, REPEATED)).into())
+        })
+    };
+    Ok(Command::Rheo(RheoCommand::Strategy(arguments.get(2).map(named).transpose()?)))
 }
 
 pub(in crate::resp) fn rheo_explain<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

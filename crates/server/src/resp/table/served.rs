@@ -392,5 +392,8 @@ pub static COMMANDS: &[Entry] = &[
                 ],
             )]),
         Entry::own("rheo|status", 2, SLOW, parse::rheo_status).does("Returns nodes, links and lags").hints(VARYING),
+        Entry::own("rheo|strategy", -2, FAST, parse::rheo_strategy)
+            .does("Sets, or returns, how this connection's MGETs find their snapshot: AUTO, COORDINATED or PREDICTED")
+            .takes(&[Argument::new("strategy", Kind::String).optional()]),
     ]),
 ];
