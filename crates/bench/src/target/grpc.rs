@@ -6,7 +6,7 @@
 
 use super::{Completion, Connection, Outcome, Request, Ticket};
 use crate::error::Error;
-use rheostat_client::{Client, Level, Options, Session};
+use rheostat_client::{Client, Dial, Level, Options, Session, Strategy};
 use std::fmt;
 use tokio::task::{JoinError, JoinSet};
 
@@ -23,6 +23,8 @@ pub struct GrpcTarget {
     pub keyspace: String,
     /// The level that reads ask for; `None` is the keyspace's own.
     pub level: Option<Level>,
+    /// How read-only transactions find their snapshot.
+    pub strategy: Strategy,
 }
 
 impl fmt::Debug for GrpcTarget {
@@ -34,6 +36,7 @@ impl fmt::Debug for GrpcTarget {
             .field("password", &self.password.as_ref().map(|_| "(hidden)"))
             .field("keyspace", &self.keyspace)
             .field("level", &self.level)
+            .field("strategy", &self.strategy)
             .finish()
     }
 }
@@ -41,7 +44,14 @@ impl fmt::Debug for GrpcTarget {
 impl GrpcTarget {
     /// The keyspace with number 0 at one address, at the keyspace's own level.
     pub fn new(name: impl Into<String>, address: impl Into<String>) -> GrpcTarget {
-        GrpcTarget { name: name.into(), addresses: vec![address.into()], password: None, keyspace: "0".to_owned(), level: None }
+        GrpcTarget {
+            name: name.into(),
+            addresses: vec![address.into()],
+            password: None,
+            keyspace: "0".to_owned(),
+            level: None,
+            strategy: Strategy::Auto,
+        }
     }
 
     /// Refuses a target that cannot be connected to.
@@ -73,7 +83,7 @@ impl GrpcTarget {
             return Err(Error::Refused { address: address.clone(), detail });
         }
         let mut session = client.session(self.keyspace.as_str());
-        session.set_level(self.level);
+        session.set_dial(Dial { level: self.level, strategy: self.strategy, ..Dial::default() });
         Ok(GrpcConnection { address: address.clone(), new: session, idle: Vec::new(), under_way: JoinSet::new() })
     }
 }

@@ -3,6 +3,7 @@
 use super::codec::{Reply, encode_command, error_word, parse_reply};
 use super::{Completion, Connection, Outcome, Request, Ticket};
 use crate::error::Error;
+use rheostat_client::Strategy;
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
@@ -36,6 +37,8 @@ pub struct RespTarget {
     pub password: Option<String>,
     /// What to `SELECT` after connecting: a number, or for Rheostat a keyspace's name.
     pub keyspace: Option<String>,
+    /// How `MGET` finds its snapshot (`RHEO STRATEGY`); `None` leaves it to the server. Rheostat only.
+    pub strategy: Option<Strategy>,
 }
 
 impl fmt::Debug for RespTarget {
@@ -55,7 +58,7 @@ impl fmt::Debug for RespTarget {
 impl RespTarget {
     /// A target with one address and nothing to log in to.
     pub fn new(name: impl Into<String>, address: impl Into<String>) -> RespTarget {
-        RespTarget { name: name.into(), addresses: vec![address.into()], user: None, password: None, keyspace: None }
+        RespTarget { name: name.into(), addresses: vec![address.into()], user: None, password: None, keyspace: None, strategy: None }
     }
 
     /// Refuses a target that cannot be connected to.
@@ -89,6 +92,9 @@ impl RespTarget {
             }
             if let Some(keyspace) = &self.keyspace {
                 stream.expect_ok(&[b"SELECT", keyspace.as_bytes()]).await?;
+            }
+            if let Some(strategy) = self.strategy {
+                stream.expect_ok(&[b"RHEO", b"STRATEGY", strategy.name().as_bytes()]).await?;
             }
             Ok(stream)
         };

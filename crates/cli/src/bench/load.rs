@@ -8,7 +8,7 @@ use rheostat_bench::target::Target;
 use rheostat_bench::target::grpc::GrpcTarget;
 use rheostat_bench::target::resp::RespTarget;
 use rheostat_bench::workload::{CoreWorkload, RequestDistribution, Workload};
-use rheostat_client::Level;
+use rheostat_client::{Level, Strategy};
 use std::time::Duration;
 
 /// What is asked, and how fast.
@@ -23,6 +23,9 @@ pub struct Load {
     /// Bytes of a field [YCSB: fieldlength]
     #[arg(long, value_name = "BYTES", default_value = "100")]
     field_length: u32,
+    /// A scan, which is one read-only transaction, reads from 1 to so many records, every length alike [YCSB: maxscanlength]
+    #[arg(long, value_name = "N", default_value = "100")]
+    scan_length: u32,
     /// Which records are asked for: zipfian, uniform or latest [default: the workload's own]
     #[arg(long, value_name = "NAME")]
     distribution: Option<RequestDistribution>,
@@ -68,6 +71,7 @@ impl Load {
         workload.record_count = self.records;
         workload.field_count = self.fields;
         workload.field_length_bytes = self.field_length;
+        workload.max_scan_length = self.scan_length;
         if let Some(distribution) = self.distribution {
             workload.request_distribution = distribution;
         }
@@ -123,6 +127,9 @@ pub struct Server {
     /// Over gRPC, the level that reads ask for: eventual or causal [default: the keyspace's own]
     #[arg(long, value_parser = level)]
     level: Option<Level>,
+    /// How read-only transactions find their snapshot: auto, coordinated or predicted [default: the keyspace's own]
+    #[arg(long, value_parser = strategy)]
+    strategy: Option<Strategy>,
     /// Partitions of the node that is started
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "address", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub partitions: u16,
@@ -130,6 +137,10 @@ pub struct Server {
 
 fn level(name: &str) -> Result<Level, String> {
     Level::from_name(name).ok_or_else(|| format!("the levels are: {}", Level::names()))
+}
+
+fn strategy(name: &str) -> Result<Strategy, String> {
+    Strategy::from_name(name).ok_or_else(|| format!("the strategies are: {}", Strategy::ALL.map(Strategy::name).join(", ")))
 }
 
 impl Server {
@@ -160,11 +171,12 @@ impl Server {
     fn at(&self, name: &str, addresses: Vec<String>) -> Target {
         let (password, keyspace) = (self.password.clone(), self.keyspace.clone());
         match self.target {
-            Kind::Resp => Target::Resp(RespTarget { addresses, password, keyspace, ..RespTarget::new(name, "") }),
+            Kind::Resp => Target::Resp(RespTarget { addresses, password, keyspace, strategy: self.strategy, ..RespTarget::new(name, "") }),
             Kind::Grpc => {
                 let default = GrpcTarget::new(name, "");
                 let keyspace = keyspace.unwrap_or(default.keyspace);
-                Target::Grpc(GrpcTarget { addresses, password, keyspace, level: self.level, name: default.name })
+                let strategy = self.strategy.unwrap_or_default();
+                Target::Grpc(GrpcTarget { addresses, password, keyspace, level: self.level, strategy, name: default.name })
             }
         }
     }
