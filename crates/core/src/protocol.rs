@@ -194,6 +194,12 @@ pub trait Protocol: Sized + Send + 'static {
         }
     }
 
+    /// The data centers that hold the data of the server at `place`, in order (Paper: H). Elsewhere its operations are refused, and no link leads there.
+    /// The same at every server of a partition.
+    fn holders(place: &Place, _options: &Self::Options) -> Vec<DcId> {
+        (0..place.data_centers).map(DcId).collect()
+    }
+
     /// The state of a server that has never run. Errors: options out of range, in words for the user.
     fn new(place: Place, options: &Self::Options, planted: Planted) -> Result<Self, String>;
 

@@ -4,6 +4,7 @@
 //! [`registry`] is the one list of them; nothing else in the tree names a protocol.
 
 mod ask;
+pub mod adaptive;
 pub mod causal;
 pub mod cops;
 pub mod eventual;

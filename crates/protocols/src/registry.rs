@@ -85,6 +85,7 @@ macro_rules! protocols {
 }
 
 protocols![
+    crate::adaptive::Adaptive,
     crate::causal::Causal,
     crate::cops::Cops,
     crate::eventual::Eventual,

@@ -7,7 +7,7 @@ use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, Read, SetCondition, Strategy};
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Quality, Read, SetCondition, Strategy};
 use rheostat_core::random::Random;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session, decode_token, encode_token};
@@ -51,6 +51,8 @@ struct Current {
 /// A client.
 pub(crate) struct Client {
     dc: DcId,
+    /// Where its operation under way is served: elsewhere only if `dc` does not hold the key.
+    at: DcId,
     session: Session,
     name: SessionId,
     /// Steps done.
@@ -66,7 +68,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(dc: DcId, (name, session): (SessionId, Session), random: Random) -> Client {
-        Client { dc, session, name, step: 0, turn: 0, trying_since_us: None, current: None, attempts: 0, random }
+        Client { dc, at: dc, session, name, step: 0, turn: 0, trying_since_us: None, current: None, attempts: 0, random }
     }
 
     /// The attempt that it has under way at `server`.
@@ -180,6 +182,10 @@ impl World<'_> {
         }
     }
 
+    fn dial(&self, level: Level, groups: Groups) -> Dial {
+        Dial { groups, ..Dial::at(self.served(level)) }
+    }
+
     fn key(&self, key: usize) -> Key {
         Key::from(self.plan.keys[key].as_bytes())
     }
@@ -199,8 +205,10 @@ impl World<'_> {
     /// Asks a server, or tries again later if it is down.
     fn ask(&mut self, client: usize, action: &Action) {
         let first = action.keys().first().copied().unwrap_or(0);
-        let dc = self.clients[client].dc;
-        let server = self.choose(client, ServerId::new(dc, self.plan.partition(first)));
+        let partition = self.plan.partition(first);
+        let dc = self.serving(self.clients[client].dc, partition);
+        self.clients[client].at = dc;
+        let server = self.choose(client, ServerId::new(dc, partition));
         if self.servers[server].node.is_none() {
             let since_us = *self.clients[client].trying_since_us.get_or_insert(self.now_us);
             if self.now_us - since_us > self.plan.client_timeout_us {
@@ -220,14 +228,15 @@ impl World<'_> {
             Value::from(value.0.to_string().as_bytes())
         };
         let operation = match action {
-            Action::Get { key, level } => Operation::Get { key: self.key(*key), dial: Dial::at(self.served(*level)) },
+            Action::Get { key, level, groups } => Operation::Get { key: self.key(*key), dial: self.dial(*level, *groups) },
             Action::Put { items } => {
                 let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
                 let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
                 Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: Dial::default() }
             }
-            Action::ReadTransaction { keys, level } => {
-                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial: self.transaction_dial(*level) }
+            Action::ReadTransaction { keys, level, groups } => {
+                let dial = Dial { strategy: self.transaction_dial(*level).strategy, ..self.dial(*level, *groups) };
+                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial }
             }
             Action::Swap { key } => {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
@@ -395,7 +404,7 @@ impl World<'_> {
         let event = match (current.event, record_of_write(&current, self.level)) {
             (Some(event), _) => Some(event),
             (None, Some(write)) => {
-                let (name, dc) = (self.clients[client].name, self.clients[client].dc);
+                let (name, dc) = (self.clients[client].name, self.clients[client].at);
                 let begun = self.history.begin(name, dc, current.invoked_us, write);
                 self.recorded(begun)
             }
@@ -501,7 +510,7 @@ impl World<'_> {
         action: checkers::Action,
         outcome: checkers::Outcome,
     ) -> Option<EventId> {
-        let (name, dc) = (self.clients[client].name, self.clients[client].dc);
+        let (name, dc) = (self.clients[client].name, self.clients[client].at);
         let begun = self.history.begin(name, dc, invoked_us, action);
         let event = self.recorded(begun)?;
         let ended = self.history.end(event, ended_us, outcome);
@@ -570,13 +579,13 @@ fn describe(read: &Read) -> String {
 /// stand there at the level that the protocol has, at most; writes at its `own`.
 fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl Fn(Level) -> Level) -> Option<checkers::Action> {
     match action {
-        Action::Get { key, level } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(*level) }),
+        Action::Get { key, level, .. } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(*level) }),
         Action::Put { items } => {
             let mut values = values.iter().copied();
             let item = |item: &crate::plan::PutItem| WriteItem { key: KeyId(item.key as u32), value: if item.delete { None } else { values.next() } };
             Some(checkers::Action::Put { items: items.iter().map(item).collect(), level: own })
         }
-        Action::ReadTransaction { keys, level } => {
+        Action::ReadTransaction { keys, level, .. } => {
             let keys = keys.iter().map(|key| KeyId(*key as u32)).collect();
             Some(checkers::Action::ReadTransaction { keys, level: served(*level) })
         }

@@ -5,6 +5,7 @@ use crate::plan::Action;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, World};
 use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check_all};
+use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::replica::Execution;
 use rheostat_core::version::{Key, VersionId};
@@ -153,10 +154,10 @@ impl World<'_> {
         })
     }
 
-    /// Reads every key in every data center, each by a session that has seen nothing.
+    /// Reads every key in every data center, each by a session that has seen nothing; from where it is held if not there.
     fn read_finals(&mut self) {
-        for server in 0..self.servers.len() {
-            let id = self.servers[server].id;
+        for id in self.plan.servers() {
+            let server = self.index(ServerId { dc: self.serving(id.dc, id.partition), ..id });
             for key in 0..self.plan.keys.len() {
                 if self.failure.is_some() || self.plan.partition(key) != id.partition {
                     continue;

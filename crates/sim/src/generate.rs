@@ -7,7 +7,7 @@
 use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, KeyIndex, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Guarantees, Level};
+use rheostat_core::operation::{Groups, Guarantees, Level};
 use rheostat_core::random::Random;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
@@ -39,6 +39,7 @@ pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: 
     if crate::node::replicates(protocol) {
         spread_over_replicas(&mut plan, seed);
     }
+    checking(&mut plan, &mut random.fork());
     plan
 }
 
@@ -122,6 +123,42 @@ fn drawn_options(protocol: &str, fixed: &toml::Table, random: &mut Random) -> to
         }
     }
     options
+}
+
+/// Where the protocol has checking groups: which there are, who tracks and holds what, and which reads name some.
+fn checking(plan: &mut Plan, random: &mut Random) {
+    let words = |values: &[&str], random: &mut Random| toml::Value::from(values[random.below(values.len() as u64) as usize]);
+    let (tracking, choose) = (words(&["data-center", "server", "partition"], random), words(&["auto", "auto", "all", "alone"], random));
+    if registry::check_options(&plan.protocol, &toml::Table::from_iter([("tracking".to_owned(), tracking.clone())])).is_err() {
+        return;
+    }
+    let (partitions, data_centers) = (u64::from(plan.partitions), u64::from(plan.data_centers));
+    let subset = |of: u64, random: &mut Random| {
+        let sure = random.below(of);
+        toml::Value::from((0..of).filter(|one| *one == sure || random.chance(1, 2)).map(|one| one as i64).collect::<Vec<_>>())
+    };
+    let groups: Vec<toml::Value> = (0..random.below(4)).map(|_| subset(partitions, random)).collect();
+    let whole = random.chance(2, 3);
+    let placement: Vec<toml::Value> = if whole { Vec::new() } else { (0..partitions).map(|_| subset(data_centers, random)).collect() };
+    let drawn = [
+        ("tracking", tracking),
+        ("choose", choose),
+        ("groups", groups.into()),
+        ("placement", placement.into()),
+        ("max_groups", (random.below(4) as i64).into()),
+        ("propose_after", (random.between(1, 6) as i64).into()),
+        ("remove_after_ms", (spread(random, 100, 3_000) as i64).into()),
+    ];
+    for (name, value) in drawn {
+        plan.options.entry(name).or_insert(value);
+    }
+    for step in plan.clients.iter_mut().flat_map(|client| &mut client.steps) {
+        if let Action::Get { groups, .. } | Action::ReadTransaction { groups, .. } = &mut step.action
+            && random.chance(1, 4)
+        {
+            *groups = Groups(random.between(1, 31) & random.between(1, 31));
+        }
+    }
 }
 
 /// One of `choices`, each as likely as its weight.
@@ -306,8 +343,12 @@ fn transaction_keys(plan: &Plan, first: KeyIndex, random: &mut Random) -> Vec<Ke
     several(plan, first, 6, random, |keys, next| !wide || keys.iter().all(|key| plan.partition(*key) != plan.partition(next)))
 }
 
+fn transaction(plan: &Plan, first: KeyIndex, level: Level, random: &mut Random) -> Action {
+    Action::ReadTransaction { keys: transaction_keys(plan, first, random), level, groups: Groups::default() }
+}
+
 fn get(key: KeyIndex) -> Action {
-    Action::Get { key, level: Level::Causal }
+    Action::Get { key, level: Level::Causal, groups: Groups::default() }
 }
 
 fn put(key: KeyIndex) -> Action {
@@ -328,7 +369,7 @@ fn actions(plan: &Plan, load: &Load, clients: u64, random: &mut Random) -> Vec<A
 fn action(plan: &Plan, kind: Kind, key: KeyIndex, clients: u64, random: &mut Random) -> Action {
     match kind {
         Kind::Get | Kind::LookAround => get(key),
-        Kind::GetEventual => Action::Get { key, level: Level::Eventual },
+        Kind::GetEventual => Action::Get { key, level: Level::Eventual, groups: Groups::default() },
         Kind::Put | Kind::Chain => put(key),
         Kind::Delete => Action::Put { items: vec![PutItem { key, delete: true }] },
         Kind::PutSeveral => {
@@ -336,8 +377,8 @@ fn action(plan: &Plan, kind: Kind, key: KeyIndex, clients: u64, random: &mut Ran
             let items = keys.into_iter().map(|key| PutItem { key, delete: random.chance(1, 10) }).collect();
             Action::Put { items }
         }
-        Kind::Transaction => Action::ReadTransaction { keys: transaction_keys(plan, key, random), level: Level::Causal },
-        Kind::TransactionEventual => Action::ReadTransaction { keys: transaction_keys(plan, key, random), level: Level::Eventual },
+        Kind::Transaction => transaction(plan, key, Level::Causal, random),
+        Kind::TransactionEventual => transaction(plan, key, Level::Eventual, random),
         Kind::Swap => Action::Swap { key },
         Kind::Take => Action::Take { key },
         Kind::Await => Action::Await { key, data_centers: random.between(1, u64::from(plan.data_centers.max(2)) - 1) as u8 },

@@ -166,6 +166,21 @@ pub(crate) fn open(protocol: &str, options: &toml::Table, config: ReplicaConfig)
     registry::visit(protocol, Open { options, config }).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
 }
 
+struct Holders<'o>(&'o toml::Table, Place);
+
+impl Visitor for Holders<'_> {
+    type Output = Result<Vec<DcId>, String>;
+
+    fn visit<P: Protocol>(self) -> Self::Output {
+        Ok(P::holders(&self.1, &registry::parse_options::<P>(self.0)?))
+    }
+}
+
+/// The data centers that hold the data of the server at `place`. Errors: as [`open`].
+pub(crate) fn holders(protocol: &str, options: &toml::Table, place: Place) -> Result<Vec<DcId>, String> {
+    registry::visit(protocol, Holders(options, place)).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
+}
+
 /// The level that the reads of `protocol` have; eventual if there is no such protocol.
 pub(crate) fn level(protocol: &str) -> Level {
     registry::list().into_iter().find(|info| info.name == protocol).map_or(Level::Eventual, |info| info.level)

@@ -2,7 +2,7 @@
 
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Groups, Level};
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
 
@@ -223,6 +223,8 @@ pub enum Action {
         key: KeyIndex,
         /// The level.
         level: Level,
+        /// The checking groups.
+        groups: Groups,
     },
     /// Writes or deletes keys of one partition, together.
     Put {
@@ -235,6 +237,8 @@ pub enum Action {
         keys: Vec<KeyIndex>,
         /// The level.
         level: Level,
+        /// The checking groups.
+        groups: Groups,
     },
     /// Writes a key and reads what it was (SET … GET).
     Swap {

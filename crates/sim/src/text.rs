@@ -20,12 +20,12 @@
 //! ```
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
-//! up to 43 milliseconds. Lines that begin with `#` are comments.
+//! up to 43 milliseconds; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
 
 use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Groups, Level};
 use rheostat_core::store::Durability;
 use std::fmt;
 
@@ -93,6 +93,17 @@ impl fmt::Display for FaultKind {
     }
 }
 
+/// The level of a read, and its checking groups if it names some.
+struct Asked(Level, Groups);
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Asked(level, Groups(groups)) = self;
+        write!(f, "{level}")?;
+        if *groups == 0 { Ok(()) } else { write!(f, ":{groups}") }
+    }
+}
+
 /// An action, with the plan's names of keys.
 pub(crate) struct ActionText<'p>(pub(crate) &'p Plan, pub(crate) &'p Action);
 
@@ -101,13 +112,13 @@ impl fmt::Display for ActionText<'_> {
         let ActionText(plan, action) = self;
         let name = |key: &usize| plan.keys.get(*key).map_or("?", String::as_str);
         match action {
-            Action::Get { key, level } => write!(f, "get {level} {}", name(key)),
+            Action::Get { key, level, groups } => write!(f, "get {} {}", Asked(*level, *groups), name(key)),
             Action::Put { items } => {
                 f.write_str("put")?;
                 items.iter().try_for_each(|item| write!(f, " {}{}", if item.delete { "!" } else { "" }, name(&item.key)))
             }
-            Action::ReadTransaction { keys, level } => {
-                write!(f, "rotx {level}")?;
+            Action::ReadTransaction { keys, level, groups } => {
+                write!(f, "rotx {}", Asked(*level, *groups))?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
             Action::Swap { key } => write!(f, "swap {}", name(key)),
@@ -224,9 +235,11 @@ impl<'l> Words<'l> {
         })
     }
 
-    fn level(&mut self) -> Parsed<Level> {
+    fn asked(&mut self) -> Parsed<(Level, Groups)> {
         let word = self.next("a level")?;
-        Level::from_name(word).ok_or_else(|| format!("there is no level `{word}`"))
+        let (name, groups) = word.split_once(':').unwrap_or((word, "0"));
+        let level = Level::from_name(name).ok_or_else(|| format!("there is no level `{name}`"))?;
+        Ok((level, Groups(parse_number(groups, "checking groups")?)))
     }
 
     /// Whether `word` is the last word; no other may stand there.
@@ -389,7 +402,10 @@ impl Plan {
         let think_us = words.time("a time")?;
         let key = |word: &str| self.keys.iter().position(|key| key == word).ok_or_else(|| format!("there is no key `{word}`"));
         let action = match words.next("an action")? {
-            "get" => Action::Get { level: words.level()?, key: key(words.next("a key")?)? },
+            "get" => {
+                let (level, groups) = words.asked()?;
+                Action::Get { key: key(words.next("a key")?)?, level, groups }
+            }
             "put" => {
                 let item = |word: &str| {
                     let name = word.strip_prefix('!');
@@ -397,7 +413,10 @@ impl Plan {
                 };
                 Action::Put { items: words.0.by_ref().map(item).collect::<Parsed<_>>()? }
             }
-            "rotx" => Action::ReadTransaction { level: words.level()?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? },
+            "rotx" => {
+                let (level, groups) = words.asked()?;
+                Action::ReadTransaction { keys: words.0.by_ref().map(key).collect::<Parsed<_>>()?, level, groups }
+            }
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
             "claim" => Action::Claim { key: key(words.next("a key")?)? },

@@ -10,7 +10,7 @@ use crate::node::{self, Node, Restart};
 use crate::plan::{Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
-use rheostat_core::ids::{KeyspaceId, OpId, Place, ServerId};
+use rheostat_core::ids::{KeyspaceId, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Level, Operation};
 use rheostat_core::planted::Planted;
 use rheostat_core::random::Random;
@@ -166,6 +166,8 @@ pub(crate) struct World<'p> {
     pub(crate) serves: fn(Level) -> Option<Level>,
     /// Whether the protocol decides changes in one place, so that nothing comes between their reading and their writing.
     pub(crate) decides: bool,
+    /// Per partition, the data centers that hold it.
+    pub(crate) holders: Vec<Vec<DcId>>,
     pub(crate) now_us: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
@@ -208,6 +210,9 @@ impl<'p> World<'p> {
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),
             decides: node::replicates(&plan.protocol),
+            holders: (0..plan.partitions)
+                .map(|partition| node::holders(&plan.protocol, &plan.options, place_of(plan, ServerId::new(DcId(0), PartitionId(partition)))))
+                .collect::<Result<_, _>>()?,
             now_us: 0,
             queue: BinaryHeap::new(),
             scheduled: 0,
@@ -281,6 +286,12 @@ impl<'p> World<'p> {
     pub(crate) fn index(&self, id: ServerId) -> ServerIndex {
         let partition = id.dc.index() * usize::from(self.plan.partitions) + usize::from(id.partition.0);
         partition * usize::from(self.plan.replicas) + usize::from(id.replica)
+    }
+
+    /// Where what a client in data center `dc` asks of `partition` is served: there, or in the first data center that holds it.
+    pub(crate) fn serving(&self, dc: DcId, partition: PartitionId) -> DcId {
+        let holders = &self.holders[usize::from(partition.0)];
+        if holders.contains(&dc) { dc } else { holders[0] }
     }
 
     pub(crate) fn route(&mut self, from: DcId, to: DcId) -> &mut Route {
@@ -361,8 +372,12 @@ impl<'p> World<'p> {
     }
 }
 
+fn place_of(plan: &Plan, server: ServerId) -> Place {
+    Place { server, data_centers: plan.data_centers, partitions: plan.partitions, replicas: plan.replicas }
+}
+
 fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> ReplicaConfig {
-    let place = Place { server: id, data_centers: plan.data_centers, partitions: plan.partitions, replicas: plan.replicas };
+    let place = place_of(plan, id);
     ReplicaConfig {
         durability: plan.durability,
         max_ahead_ms: plan.max_ahead_ms,

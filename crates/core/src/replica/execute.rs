@@ -1,7 +1,7 @@
 //! Operations: compound ones are taken apart into the protocol's calls, and put together again.
 
 use super::{Done, Execution, Outbox, Replica};
-use crate::ids::{Now, OpId};
+use crate::ids::{Now, OpId, Place};
 use crate::operation::{Change, Dial, Explained, Failure, Level, Operation, Outcome, Read};
 use crate::protocol::{Call, Client, Protocol, Span};
 use crate::session::Session;
@@ -61,6 +61,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if let Err(error) = self.clock.check(now.physical_ms, client.newest()) {
             self.counters.sessions_too_far_ahead += 1;
             return failed(Failure::Refused(format!("session refused: {error}")));
+        }
+        if operation.key().is_some() && !self.holders.contains(&self.config.place.dc()) {
+            return failed(Failure::Refused(self.lives_elsewhere()));
         }
         let (call, stage) = match operation {
             Operation::Get { key, dial } => match served::<P>(dial) {
@@ -249,10 +252,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     fn replicated_enough(&self, upto: Timestamp, data_centers: u8) -> bool {
-        let here = self.config.place.dc().index();
-        let progress = self.replication_progress();
-        let reached = progress.iter().enumerate().filter(|(index, at)| *index != here && **at >= upto).count();
-        reached >= usize::from(data_centers.min(self.config.place.data_centers - 1))
+        let (reached, others) = self.peers.reached(upto);
+        reached >= usize::from(data_centers).min(others)
+    }
+
+    fn lives_elsewhere(&self) -> String {
+        let Place { server, .. } = self.config.place;
+        let holders = self.holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        format!("data center {} does not hold partition {}: its keys are in data center {holders}", server.dc, server.partition)
     }
 
     fn is_live(&mut self, now: Now, session: &Session, key: &[u8]) -> bool {

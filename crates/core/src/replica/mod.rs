@@ -164,6 +164,8 @@ pub struct Status {
     pub server: ServerId,
     /// The highest timestamp of its clock.
     pub clock: Timestamp,
+    /// The data centers that hold its data; its own is among them unless it serves nothing.
+    pub holders: Vec<DcId>,
     /// Its links.
     pub links: Vec<LinkStatus>,
     /// Per data center (by index), up to where its updates are visible here; empty if the protocol does not track it.
@@ -279,6 +281,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     effects: Effects<P>,
     spare: Vec<Effect<P>>,
     peers: Peers,
+    /// The data centers that hold this partition. Paper: H.
+    holders: Vec<DcId>,
     heartbeat: Timestamp,
     protocol_state: Option<Vec<u8>>,
     timers: Vec<(u64, u8)>,
@@ -323,7 +327,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let own = received[config.place.dc().index()];
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own.max(saved.clock_ceiling) };
-        let peers = Peers::new(&config.place, &received, P::SPAN == Span::Server);
+        let holders = P::holders(&config.place, options);
+        let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] });
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
@@ -334,6 +339,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             effects: Effects::default(),
             spare: Vec::new(),
             peers,
+            holders,
             heartbeat: Timestamp::ZERO,
             protocol_state: saved.protocol,
             timers: Vec::new(),

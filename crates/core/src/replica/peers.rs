@@ -16,10 +16,10 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// `linked`: whether links carry the updates.
-    pub(super) fn new(place: &Place, received: &[Timestamp], linked: bool) -> Peers {
-        let link =
-            |(index, at): (usize, &Timestamp)| (linked && index != place.dc().index()).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
+    /// Links between the data centers in `linked`, of which this one is not always one.
+    pub(super) fn new(place: &Place, received: &[Timestamp], linked: &[DcId]) -> Peers {
+        let linked = |index: usize| index != place.dc().index() && linked.contains(&DcId(index as u8)) && linked.contains(&place.dc());
+        let link = |(index, at): (usize, &Timestamp)| linked(index).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
         Peers { links: received.iter().enumerate().map(link).collect(), released: Timestamp::ZERO }
     }
 
@@ -55,12 +55,17 @@ impl Peers {
             .collect()
     }
 
-    /// Per data center, up to where it has this server's updates on disk; `own` for this one.
+    /// Per data center, up to where it has this server's updates on disk; `own` for this one and for those that hold none of them.
     pub(super) fn acknowledged(&self, own: Timestamp) -> Vec<Timestamp> {
         self.links.iter().map(|link| link.as_ref().map_or(own, |(sender, _)| sender.acknowledged())).collect()
     }
 
-    /// Per data center, up to where its updates are on disk here; `own` for this one, which writes nothing older any more.
+    /// How many other data centers have this server's updates up to `upto` on disk, and how many ever will.
+    pub(super) fn reached(&self, upto: Timestamp) -> (usize, usize) {
+        (self.each().filter(|(_, sender, _)| sender.acknowledged() >= upto).count(), self.each().count())
+    }
+
+    /// Per data center, up to where its updates are on disk here; `own` for this one, which writes nothing older any more, and for those that write none.
     pub(super) fn received_durable(&self, own: Timestamp) -> Vec<Timestamp> {
         self.links.iter().map(|link| link.as_ref().map_or(own, |(_, receiver)| receiver.durable())).collect()
     }

@@ -367,6 +367,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             protocol: P::NAME,
             server: self.config.place.server,
             clock: self.clock.last(),
+            holders: self.holders.clone(),
             links: self.peers.status(),
             stable: self.protocol.stable(),
             waiting: self.pending.len(),

@@ -1,0 +1,488 @@
+//! What a server does (Alg. 7.2), and read-only transactions. Version vectors on their way are in `stabilization.rs`, checking groups in `groups.rs`.
+
+use super::PLANTED;
+use super::client::AdaptiveClient;
+use super::groups::{Checking, GROUPS, GROUPS_US, Table};
+use super::message::{Message, Meta, Reply, Request};
+use super::options::AdaptiveOptions;
+use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE};
+use super::vector::{Track, TrackVector};
+use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::tree::{Aggregate, Tree};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::operation::{Groups, Level, Quality, Read};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::store::{Cut, History, Store};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Slices that wait at once; more are dropped, and their coordinators answer at their deadlines.
+const MAX_HELD_SLICES: usize = 4096;
+
+/// One partition server's state. Paper: server i.
+pub struct Adaptive {
+    pub(super) place: Place,
+    pub(super) options: AdaptiveOptions,
+    planted: Planted,
+    /// The other data centers that hold this partition. Paper: H(k).
+    pub(super) peers: Vec<DcId>,
+    /// Per data center, up to where its updates have arrived at this server. [`Adaptive::version_vector`] makes VV_i of it.
+    received: TimestampVector,
+    /// The entry-wise minimum of the version vectors of all partitions here: the SVV of checking group 0.
+    pub(super) stable: TrackVector,
+    pub(super) tree: Tree<TrackVector>,
+    pub(super) checking: Checking,
+    /// The tracking groups of which every version that can arrive here is written here.
+    pub(super) local_tracks: Vec<Track>,
+    /// A time of this server's clock that is not long past.
+    pub(super) own_time: Timestamp,
+    /// Whether a replicate message has left since the last heartbeat was due.
+    pub(super) replicated: bool,
+    /// Read-only transactions that this server coordinates.
+    pub(super) transactions: Gather<Transaction>,
+    /// Reads whose sessions depend on what has not arrived (Alg. 7.2 line 3).
+    held: BTreeMap<OpId, Request>,
+    /// Slices whose snapshots have not arrived.
+    held_slices: VecDeque<(PartitionId, TransactionId, Vec<Key>, TrackVector)>,
+    /// Reads and slices that have waited, since the start.
+    waits: u64,
+}
+
+/// A read-only transaction under way.
+pub(super) struct Transaction {
+    /// `None` at level eventual.
+    pub(super) snapshot: Option<TrackVector>,
+    dependencies: TrackVector,
+    quality: Quality,
+    partitions: Vec<PartitionId>,
+}
+
+/// What every read here covers, present or to come.
+pub struct AdaptiveCut {
+    oldest_snapshot: TrackVector,
+    complete: Timestamp,
+    history: History,
+}
+
+impl Cut<Meta> for AdaptiveCut {
+    fn settled(&self, version: &Version<Meta>) -> bool {
+        self.oldest_snapshot.covers(&version.meta.dependencies)
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.complete
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        self.history.floor_ms
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.history.expired_before_ms
+    }
+}
+
+impl Adaptive {
+    pub(super) fn own(&self) -> PartitionId {
+        self.place.server.partition
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.place.partitions == 1
+    }
+
+    fn track(&self, dc: DcId) -> Track {
+        self.options.track(&self.place, ServerId { dc, ..self.place.server })
+    }
+
+    /// Per tracking group, up to where its updates that belong here have arrived; infinity where nothing is shared. Paper: VV_i.
+    ///
+    /// What is written at this server is here, so it has no part in it (D1).
+    pub(super) fn version_vector(&self) -> TrackVector {
+        let mut vector = TrackVector::infinite();
+        let mut met = SmallVec::<[Track; 4]>::new();
+        for dc in &self.peers {
+            let (track, at) = (self.track(*dc), self.received.get(*dc));
+            let greatest = self.planted.is("version-vector-as-maximum") && met.contains(&track);
+            vector.set(track, if greatest { at.max(vector.get(track)) } else { at.min(vector.get(track)) });
+            met.push(track);
+        }
+        vector
+    }
+
+    /// What a version may depend on to be returned (D2): what the checking group `members` has, at least what the whole data center has, and what the
+    /// session has seen. Paper: SVV_i^cg.
+    fn bound(&self, seen: &TrackVector, members: Option<&BTreeSet<PartitionId>>) -> TrackVector {
+        let mut bound = self.stable.clone();
+        if let Some(svv) = members.and_then(|members| self.svv(members.iter())) {
+            bound.join(&svv);
+        }
+        if !self.planted.is("bound-without-session") {
+            bound.join(seen);
+        }
+        bound
+    }
+
+    /// Upon receive ⟨GETREQ k, cg, ds⟩ (Alg. 7.2 lines 4 to 8); lines 2 and 3 are in `on_request`.
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, groups: Groups, seen: &AdaptiveClient) {
+        let partition = self.own();
+        let members = self.check_with(step, groups, &seen.recent, &[partition]);
+        let bound = self.bound(&seen.dependencies, members.as_ref());
+        let (mut read, mut dependencies) = (Read::default(), TrackVector::default());
+        if let Some(version) = step.store.latest(key, |version| bound.covers(&version.meta.dependencies)) {
+            dependencies = version.meta.dependencies.clone();
+            read = crate::read_of(version, step.now.physical_ms);
+        }
+        let quality = quality(step.now, Level::Causal, &bound);
+        step.effects.reply(op, Reply::Get { read, dependencies, partition, quality, planted: self.planted });
+    }
+
+    /// A GET at level eventual.
+    fn on_get_newest<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key) {
+        let now_ms = step.now.physical_ms;
+        let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+        step.effects.reply(op, Reply::Untracked { read, quality: quality(step.now, Level::Eventual, &self.version_vector()) });
+    }
+
+    /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 7.2 lines 9 to 18).
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, items: SmallVec<[Item; 1]>, mut dependencies: TrackVector) {
+        let (here, track) = (self.place.dc(), self.track(self.place.dc()));
+        let after = if self.planted.is("timestamp-ignores-dependencies") { Timestamp::ZERO } else { dependencies.max() };
+        let written = step.tick_after(after);
+        dependencies.set(track, written);
+        self.replicated = true;
+        self.tree.stored = true;
+        let id = VersionId { written, origin: here };
+        step.effects.write(Update { id, items, meta: Meta { dependencies } });
+        step.effects.reply(op, Reply::Put { version: id, track, planted: self.planted });
+    }
+
+    /// A read-only transaction (D4): one snapshot for all keys, read in one round.
+    fn on_read_transaction<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        op: OpId,
+        keys: &[Key],
+        level: Level,
+        groups: Groups,
+        seen: &AdaptiveClient,
+    ) {
+        let places = by_partition(keys, self.place.partitions);
+        let partitions: Vec<PartitionId> = places.keys().copied().collect();
+        if let Some(elsewhere) = partitions.iter().find(|partition| !self.holders(**partition).contains(&self.place.dc())) {
+            let holders = self.holders(*elsewhere).iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let why = format!("data center {} does not hold partition {elsewhere}: its keys are in data center {holders}", self.place.dc());
+            step.effects.reply(op, Reply::Refused(why));
+            return;
+        }
+        let (snapshot, quality) = if level == Level::Eventual {
+            (None, quality(step.now, level, &self.version_vector()))
+        } else {
+            let members = self.check_with(step, groups, &seen.recent, &partitions);
+            let nothing = TrackVector::default();
+            let past = if self.planted.is("snapshot-below-session") { &nothing } else { &seen.dependencies };
+            let mut snapshot = self.bound(past, members.as_ref());
+            let quality = quality(step.now, level, &snapshot);
+            // What is written in this data center: as fresh as its clock.
+            let local = step.tick_after(self.local_tracks.iter().map(|track| past.get(*track)).max().unwrap_or_default());
+            for track in &self.local_tracks {
+                snapshot.set(*track, local);
+            }
+            (Some(snapshot), quality)
+        };
+        let state = Transaction { snapshot: snapshot.clone(), dependencies: TrackVector::default(), quality, partitions };
+        let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
+        for (partition, places) in places {
+            let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
+            if partition == self.own() {
+                self.on_slice(step, partition, transaction, keys, snapshot.clone());
+            } else {
+                step.effects.send(partition, Message::Slice { transaction, keys, snapshot: snapshot.clone() });
+            }
+        }
+    }
+
+    /// Part of a transaction: waits until what belongs to the snapshot is here, and nothing can be added to it any more.
+    fn on_slice<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: PartitionId,
+        transaction: TransactionId,
+        keys: Vec<Key>,
+        snapshot: Option<TrackVector>,
+    ) {
+        let Some(snapshot) = snapshot else { return self.read_slice(step, from, transaction, &keys, None) };
+        let own = snapshot.get(self.track(self.place.dc()));
+        if own != Timestamp::MAX && !self.planted.is("slice-without-raising-clock") {
+            if step.clock.check(step.now.physical_ms, own).is_err() {
+                return;
+            }
+            step.clock.raise(own);
+        }
+        if self.has(&snapshot) || self.planted.is("slice-without-waiting") {
+            self.read_slice(step, from, transaction, &keys, Some(&snapshot));
+        } else if self.held_slices.len() < MAX_HELD_SLICES {
+            self.waits += 1;
+            self.held_slices.push_back((from, transaction, keys, snapshot));
+        }
+    }
+
+    /// Whether everything that belongs here and is within `snapshot` has arrived.
+    fn has(&self, snapshot: &TrackVector) -> bool {
+        self.version_vector().entries().all(|(track, at)| snapshot.get(track) <= at)
+    }
+
+    fn read_slice<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: PartitionId,
+        transaction: TransactionId,
+        keys: &[Key],
+        snapshot: Option<&TrackVector>,
+    ) {
+        let now_ms = step.now.physical_ms;
+        let mut dependencies = TrackVector::default();
+        let everything = self.planted.is("snapshot-ignores-dependencies");
+        let within = |version: &Version<Meta>| everything || snapshot.is_none_or(|snapshot| snapshot.covers(&version.meta.dependencies));
+        let read = |key: &Key| match step.store.latest(key, within) {
+            None => Read::default(),
+            Some(version) => {
+                dependencies.join(&version.meta.dependencies);
+                crate::read_of(version, now_ms)
+            }
+        };
+        let reads: Vec<Read> = keys.iter().map(read).collect();
+        if from == self.own() {
+            self.on_slice_reply(step, from, transaction, reads, &dependencies);
+        } else {
+            step.effects.send(from, Message::SliceReply { transaction, reads, dependencies });
+        }
+    }
+
+    fn on_slice_reply<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: PartitionId,
+        transaction: TransactionId,
+        reads: Vec<Read>,
+        dependencies: &TrackVector,
+    ) {
+        let gathered = self.transactions.answer(transaction, from, reads, |state| {
+            state.dependencies.join(dependencies);
+        });
+        let Some(Open { op, reads, state, .. }) = gathered else { return };
+        let Transaction { snapshot, dependencies, quality, partitions } = state;
+        step.effects.reply(
+            op,
+            match snapshot {
+                None => Reply::UntrackedTransaction { reads, quality },
+                Some(_) => Reply::ReadTransaction { reads, dependencies, partitions, quality },
+            },
+        );
+    }
+
+    /// Serves the reads and slices that need wait no longer.
+    fn serve_held<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let here = self.version_vector();
+        let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| here.covers(&request.seen.dependencies)).map(|(op, _)| *op).collect();
+        for op in ready {
+            if let Some(request) = self.held.remove(&op) {
+                self.answer(step, op, request);
+            }
+        }
+        for (from, transaction, keys, snapshot) in std::mem::take(&mut self.held_slices) {
+            if self.has(&snapshot) {
+                self.read_slice(step, from, transaction, &keys, Some(&snapshot));
+            } else {
+                self.held_slices.push_back((from, transaction, keys, snapshot));
+            }
+        }
+    }
+
+    fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, seen }: Request) {
+        match call {
+            Call::Get { key, level: Level::Eventual, .. } => self.on_get_newest(step, op, &key),
+            Call::Get { key, groups, .. } => self.on_get(step, op, &key, groups, &seen),
+            Call::Put { items, .. } => self.on_put(step, op, items, seen.dependencies),
+            Call::ReadTransaction { keys, level, groups, .. } => self.on_read_transaction(step, op, &keys, level, groups, &seen),
+        }
+    }
+
+    fn holders(&self, partition: PartitionId) -> Vec<DcId> {
+        self.options.holders(partition, self.place.data_centers)
+    }
+
+    /// What a read by `client` that names no group would be bounded by.
+    fn bound_for(&self, client: &AdaptiveClient) -> TrackVector {
+        let chosen = self.members(Groups::default(), &client.recent, &[self.own()]);
+        self.bound(&client.dependencies, chosen.map(|(members, _)| members).as_ref())
+    }
+}
+
+/// An answer reflects every write of other data centers up to the least entry of `bound`: what it depends on is older than itself.
+fn quality(now: Now, level: Level, bound: &TrackVector) -> Quality {
+    Quality { level, staleness_ms: Some(now.physical_ms.saturating_sub(bound.min().millis())) }
+}
+
+impl Protocol for Adaptive {
+    const NAME: &'static str = "adaptive";
+    const SUMMARY: &'static str = "causal+ consistency whose checking groups follow the clients, with partial replication (ACCF)";
+    const LEVEL: Level = Level::Causal;
+    const PLANTED: &'static [&'static str] = PLANTED;
+
+    type Options = AdaptiveOptions;
+    type Meta = Meta;
+    type Client = AdaptiveClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = AdaptiveCut;
+
+    fn holders(place: &Place, options: &AdaptiveOptions) -> Vec<DcId> {
+        options.holders(place.server.partition, place.data_centers)
+    }
+
+    fn new(place: Place, options: &AdaptiveOptions, planted: Planted) -> Result<Adaptive, String> {
+        options.check(&place)?;
+        let holders = options.holders(place.server.partition, place.data_centers);
+        let peers = if holders.contains(&place.dc()) { holders.into_iter().filter(|dc| *dc != place.dc()).collect() } else { Vec::new() };
+        Ok(Adaptive {
+            tree: Tree::new(&place, options.fan_out),
+            local_tracks: options.local_tracks(&place),
+            place,
+            options: options.clone(),
+            planted,
+            peers,
+            received: TimestampVector::new(),
+            stable: TrackVector::default(),
+            checking: Checking::default(),
+            own_time: Timestamp::ZERO,
+            replicated: false,
+            transactions: Gather::default(),
+            held: BTreeMap::new(),
+            held_slices: VecDeque::new(),
+            waits: 0,
+        })
+    }
+
+    fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        for (index, at) in start.received.iter().enumerate() {
+            self.received.raise(DcId(index as u8), *at);
+        }
+        let saved = start.state.as_deref().and_then(|state| <(TrackVector, Table)>::from_bytes(state).ok());
+        if let Some((stable, _)) = &saved {
+            self.tree.persisted = stable.clone();
+            self.stable = stable.clone();
+        }
+        self.start_groups(saved.map(|(_, table)| table));
+        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
+        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
+        step.effects.timer(PERSIST, 0);
+        step.effects.timer(GROUPS, GROUPS_US);
+    }
+
+    /// Alg. 7.2 lines 2 and 3: a read waits while the session depends on what belongs here and has not arrived. Nothing else waits.
+    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        if let Call::Get { level, .. } = &request.call
+            && *level != Level::Eventual
+            && let Some((track, needed, had)) = self.version_vector().first_gap(&request.seen.dependencies)
+            && !self.planted.is("read-without-waiting")
+        {
+            let waits_for = format!("the updates of tracking group {track} up to {needed} that this session depends on (here up to {had})");
+            step.effects.parked(op, waits_for);
+            self.waits += 1;
+            self.held.insert(op, request);
+            return;
+        }
+        self.answer(step, op, request);
+    }
+
+    fn on_message<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
+        match message {
+            Message::Slice { transaction, keys, snapshot } => self.on_slice(step, from, transaction, keys, snapshot),
+            Message::SliceReply { transaction, reads, dependencies } => self.on_slice_reply(step, from, transaction, reads, &dependencies),
+            Message::Subtree(share) => self.tree.on_subtree(from, share),
+            Message::Stable(share) => self.on_stable(step, from, share),
+            Message::Have(received) => self.on_have(from, &received),
+            Message::Watch => self.on_watch(step.now.monotonic_us, from),
+            Message::Propose(members) => self.on_propose(step, members),
+            Message::Used { groups, epoch } => self.on_used(step, from, groups, epoch),
+            Message::Groups(table) => self.on_groups(from, table),
+        }
+    }
+
+    /// Upon receive ⟨REPLICATE k, d⟩ (Alg. 7.2 lines 19 to 21).
+    fn on_update<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Meta>) {
+        self.received.raise(from, update.id.written);
+        self.tree.stored = true;
+        step.effects.write(update);
+    }
+
+    /// §7.2.2: heartbeats. What has arrived is in the store by now, so those who waited for it are served.
+    fn on_heartbeat<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
+        self.received.raise(from, at);
+        self.serve_held(step);
+    }
+
+    fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
+        match timer {
+            HEARTBEAT => self.on_heartbeat_timer(step),
+            STABILIZE => self.on_stabilize_timer(step),
+            GROUPS => self.on_groups_timer(step),
+            _ => self.on_persist_timer(step),
+        }
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.held.remove(&op);
+        self.transactions.abandon(op);
+    }
+
+    fn hidden(&self, client: &AdaptiveClient, version: &Version<Meta>) -> Option<String> {
+        let bound = self.bound_for(client);
+        let (track, needed, had) = bound.first_gap(&version.meta.dependencies)?;
+        Some(format!("waits for everything from tracking group {track} up to {needed}; in the checking group up to {had}"))
+    }
+
+    fn visible(&self, client: &AdaptiveClient, version: &Version<Meta>) -> bool {
+        self.bound_for(client).covers(&version.meta.dependencies)
+    }
+
+    fn dependencies(&self, version: &Version<Meta>) -> String {
+        version.meta.dependencies.to_string()
+    }
+
+    fn cut(&self, history: History, received: &[Timestamp]) -> AdaptiveCut {
+        if self.planted.is("tombstone-collected-early") {
+            return AdaptiveCut { oldest_snapshot: TrackVector::infinite(), complete: Timestamp::MAX, history };
+        }
+        let oldest_snapshot = if self.planted.is("cut-ignores-transactions") { self.version_vector() } else { self.tree.oldest_snapshot.clone() };
+        let complete = received.iter().copied().min().unwrap_or_default();
+        AdaptiveCut { oldest_snapshot, complete, history }
+    }
+
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        let lag_ms = |vector: &TrackVector| now.physical_ms.saturating_sub(vector.min().millis()) as f64;
+        vec![
+            ("stable_lag_ms", lag_ms(&self.stable)),
+            ("own_lag_ms", lag_ms(&self.version_vector())),
+            ("checking_groups", self.checking.table.groups.len() as f64),
+            ("held_reads", (self.held.len() + self.held_slices.len()) as f64),
+            ("waits", self.waits as f64),
+            ("transactions_under_way", self.transactions.states().count() as f64),
+        ]
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        let upto = |dc: DcId| {
+            let partitions = (0..self.place.partitions).map(PartitionId).filter(|partition| self.holders(*partition).contains(&dc));
+            let tracks = partitions.map(|partition| self.options.track(&self.place, ServerId { dc, partition }));
+            tracks.map(|track| self.stable.get(track)).fold(self.own_time, Timestamp::min)
+        };
+        (0..self.place.data_centers).map(DcId).map(upto).collect()
+    }
+}
