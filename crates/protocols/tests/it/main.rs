@@ -1,5 +1,6 @@
 //! The protocols on replicas whose messages the tests deliver.
 
+mod adaptive;
 mod causal;
 mod common;
 mod cops;
