@@ -1,6 +1,7 @@
 //! The protocols on replicas whose messages the tests deliver.
 
 mod adaptive;
+mod adaptive_apps;
 mod causal;
 mod common;
 mod cops;
