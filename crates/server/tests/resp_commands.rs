@@ -1,6 +1,6 @@
 //! Every command: what its requests mean, and the errors that answer what is wrong with them.
 
-use rheostat_core::operation::{ExpiryCondition, Level};
+use rheostat_core::operation::{ExpiryCondition, Groups, Level};
 use rheostat_server::resp::command::*;
 use rheostat_server::resp::table::{COMMANDS, Reason, UNSERVED};
 use rheostat_server::resp::{Arguments, Command, CommandError, Limits, Parser, RespVersion, encode_request};
@@ -415,6 +415,11 @@ fn rheo() {
     is("rheo level", rheo(RheoCommand::Level(None)));
     is("rheo level Eventual", rheo(RheoCommand::Level(Some(Some(Level::Eventual)))));
     is("rheo level causal", rheo(RheoCommand::Level(Some(Some(Level::Causal)))));
+    is("rheo groups", rheo(RheoCommand::Groups(None)));
+    is("rheo groups Auto", rheo(RheoCommand::Groups(Some(Groups(0)))));
+    is("rheo groups 0 63 2", rheo(RheoCommand::Groups(Some(Groups(1 << 63 | 5)))));
+    fails("rheo groups 64", "ERR '64' is no checking group: they have numbers from 0 to 63, or are AUTO");
+    fails("rheo groups 1 auto", "ERR 'auto' is no checking group: they have numbers from 0 to 63, or are AUTO");
     is("rheo explain k", rheo(RheoCommand::Explain(b"k")));
     is("rheo status", rheo(RheoCommand::Status));
     is("rheo quality", rheo(RheoCommand::Quality));

@@ -599,6 +599,15 @@ impl State {
                 self.dial.strategy = strategy;
                 out.writer(self.version).ok();
             }
+            RheoCommand::Groups(None) => {
+                let numbers = (0..64).filter(|number| self.dial.groups.0 & 1 << number != 0).map(|number| number.to_string());
+                let named = numbers.collect::<Vec<_>>().join(" ");
+                out.writer(self.version).bulk(if named.is_empty() { b"auto" } else { named.as_bytes() });
+            }
+            RheoCommand::Groups(Some(groups)) => {
+                self.dial.groups = groups;
+                out.writer(self.version).ok();
+            }
             RheoCommand::Session(SessionCommand::Get) => {
                 let token = encode_token(cluster, keyspace, session_of(&mut self.sessions, &self.shared, keyspace));
                 out.writer(self.version).bulk(token.as_bytes());

@@ -90,6 +90,10 @@ async fn strings_and_keys() {
              GET k => eventual
              SELECT 7 => -ERR
              SELECT nowhere => -ERR
+             RHEO GROUPS => auto
+             RHEO GROUPS 2 0 => OK
+             RHEO GROUPS => 0 2
+             RHEO GROUPS AUTO => OK
              RHEO LEVEL => eventual
              RHEO LEVEL causal => -ERR
              SELECT default => OK

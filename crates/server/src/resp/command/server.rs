@@ -2,10 +2,10 @@
 
 use super::keys::pattern;
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
-use crate::resp::number::parse_i64;
+use crate::resp::number::{parse_i64, parse_u64};
 use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
-use rheostat_core::operation::{Level, Strategy};
+use rheostat_core::operation::{Groups, Level, Strategy};
 use rheostat_core::slots::SLOTS;
 
 /// WAIT: waits until data centers have this session's writes on disk; answers how many have.
@@ -45,6 +45,8 @@ pub enum RheoCommand<'a> {
     Level(Option<Option<Level>>),
     /// How this connection's read-only transactions find their snapshot from now on; `None` asks for it.
     Strategy(Option<Strategy>),
+    /// The checking groups of this connection's reads from now on, the empty set if the protocol chooses; `None` asks for them.
+    Groups(Option<Groups>),
     /// The version chain of a key, and why each version is visible or not.
     Explain(&'a [u8]),
     /// Nodes, links and lags.
@@ -240,6 +242,26 @@ pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Argum
         })
     };
     Ok(Command::Rheo(RheoCommand::Strategy(arguments.get(2).map(named).transpose()?)))
+}
+
+pub(in crate::resp) fn rheo_groups<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let groups = match (arguments.get(2), arguments.len()) {
+        (None, _) => None,
+        (Some(word), 3) if word.eq_ignore_ascii_case(b"auto") => Some(Groups::default()),
+        _ => {
+            let mut set = 0;
+            for number in arguments.from(2).iter() {
+                set |= 1
+                    << parse_u64(number).filter(|number| *number < 64).ok_or_else(|| {
+                        let message =
+                            format!("ERR '{}' is no checking group: they have numbers from 0 to 63, or are AUTO", printable(number, REPEATED));
+                        CommandError::Other(message.into())
+                    })?;
+            }
+            Some(Groups(set))
+        }
+    };
+    Ok(Command::Rheo(RheoCommand::Groups(groups)))
 }
 
 pub(in crate::resp) fn rheo_explain<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

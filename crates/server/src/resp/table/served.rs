@@ -372,6 +372,9 @@ pub static COMMANDS: &[Entry] = &[
         .costs("O(N) where N is the number of versions")
         .takes(&[KEY])
         .hints(VARYING),
+        Entry::own("rheo|groups", -2, FAST, parse::rheo_groups)
+            .does("Sets, or returns, the checking groups of this connection's reads in keyspaces of protocol adaptive; AUTO lets it choose")
+            .takes(&[Argument::one_of("groups", &[Argument::token("auto", "AUTO"), Argument::new("number", Kind::Integer).multiple()]).optional()]),
         Entry::own("rheo|help", 2, SLOW, parse::help).does(HELP),
         Entry::own("rheo|level", -2, FAST, parse::rheo_level)
             .does("Sets, or returns, the level of this connection's operations; DEFAULT is the keyspace's own")
