@@ -28,6 +28,8 @@ fn a_plan_survives_its_text_form() {
     for seed in 1..=300 {
         let plan = generate::plan("causal", &toml::Table::new(), Some("stable-vector-as-maximum"), seed);
         assert_eq!(Plan::parse(&plan.to_string()), Ok(plan), "{seed}");
+        let plan = generate::plan("adaptive", &toml::Table::new(), None, seed);
+        assert_eq!(Plan::parse(&plan.to_string()), Ok(plan), "{seed}");
     }
 }
 
@@ -86,6 +88,11 @@ fn gentlerain_keeps_its_promises_and_is_put_to_the_test() {
 #[test]
 fn cops_keeps_its_promises_and_is_put_to_the_test() {
     every_seed_passes("cops", 200, true);
+}
+
+#[test]
+fn adaptive_keeps_its_promises_and_is_put_to_the_test() {
+    every_seed_passes("adaptive", 310, true);
 }
 
 #[test]

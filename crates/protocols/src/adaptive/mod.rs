@@ -35,7 +35,6 @@ pub const PLANTED: &[&str] = &[
     "snapshot-below-session",
     "snapshot-ignores-dependencies",
     "slice-without-waiting",
-    "slice-without-raising-clock",
     "tombstone-collected-early",
     "cut-ignores-transactions",
 ];

@@ -132,7 +132,7 @@ impl AdaptiveOptions {
             let holders = self.holders(partition, place.data_centers);
             if holders.contains(&place.dc()) {
                 for dc in holders {
-                    let track = self.track(place, ServerId { dc, partition });
+                    let track = self.track(place, ServerId::new(dc, partition));
                     if dc == place.dc() {
                         own.insert(track)
                     } else {

@@ -13,7 +13,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -217,7 +217,7 @@ impl Adaptive {
     ) {
         let Some(snapshot) = snapshot else { return self.read_slice(step, from, transaction, &keys, None) };
         let own = snapshot.get(self.track(self.place.dc()));
-        if own != Timestamp::MAX && !self.planted.is("slice-without-raising-clock") {
+        if own != Timestamp::MAX {
             if step.clock.check(step.now.physical_ms, own).is_err() {
                 return;
             }
@@ -332,6 +332,12 @@ impl Protocol for Adaptive {
     const NAME: &'static str = "adaptive";
     const SUMMARY: &'static str = "causal+ consistency whose checking groups follow the clients, with partial replication (ACCF)";
     const LEVEL: Level = Level::Causal;
+    const CARD: Card = Card {
+        rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
+        reads_wait: "nothing within the session's checking group; outside it, until the session's past has arrived",
+        writes_wait: "nothing",
+        cut_off: "it reads and writes on; what depends on what has not arrived stays hidden from its checking group, and snapshots hold what had arrived",
+    };
     const PLANTED: &'static [&'static str] = PLANTED;
 
     type Options = AdaptiveOptions;
@@ -480,7 +486,7 @@ impl Protocol for Adaptive {
     fn stable(&self) -> Vec<Timestamp> {
         let upto = |dc: DcId| {
             let partitions = (0..self.place.partitions).map(PartitionId).filter(|partition| self.holders(*partition).contains(&dc));
-            let tracks = partitions.map(|partition| self.options.track(&self.place, ServerId { dc, partition }));
+            let tracks = partitions.map(|partition| self.options.track(&self.place, ServerId::new(dc, partition)));
             tracks.map(|track| self.stable.get(track)).fold(self.own_time, Timestamp::min)
         };
         (0..self.place.data_centers).map(DcId).map(upto).collect()

@@ -349,7 +349,7 @@ fn options_out_of_range_are_refused() {
     use rheostat_core::planted::Planted;
     use rheostat_core::protocol::Protocol;
     use rheostat_protocols::adaptive::{Adaptive, AdaptiveOptions};
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 2 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 2, replicas: 1 };
     for (options, word) in [
         ("groups = [[2]]", "groups"),
         ("groups = [[]]", "groups"),

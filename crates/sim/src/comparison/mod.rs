@@ -53,12 +53,13 @@ impl Visitor for DefaultOptions {
     }
 }
 
-/// A default value as a configuration spells it: names of choices in quotes and small letters.
+/// A default value as a configuration spells it: names of choices in quotes and small letters, with `-` between their words.
 fn in_toml(debug: &str) -> String {
     match debug {
         "None" => "-".into(),
         name if name.starts_with(|first: char| first.is_ascii_uppercase()) && name.chars().all(char::is_alphanumeric) => {
-            format!("\"{}\"", name.to_lowercase())
+            let word = |letter: char| if letter.is_ascii_uppercase() { format!("-{}", letter.to_ascii_lowercase()) } else { letter.to_string() };
+            format!("\"{}\"", name.chars().map(word).collect::<String>().trim_start_matches('-'))
         }
         other => other.into(),
     }
