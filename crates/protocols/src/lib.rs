@@ -10,6 +10,7 @@ pub mod cops;
 pub mod eventual;
 mod gather;
 pub mod gentlerain;
+pub mod hybrid;
 pub mod registry;
 pub mod session;
 mod tree;

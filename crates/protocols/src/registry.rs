@@ -90,6 +90,7 @@ protocols![
     crate::cops::Cops,
     crate::eventual::Eventual,
     crate::gentlerain::GentleRain,
+    crate::hybrid::Hybrid,
     crate::session::Session,
     crate::session::Strong,
 ];

@@ -1,0 +1,472 @@
+//! What a server does. Explicit checks are in `checks.rs`, the stable vector in `stabilization.rs`.
+
+use super::PLANTED;
+use super::checks::Checks;
+use super::client::HybridClient;
+use super::message::{Dependency, Message, Meta, Reply, Request};
+use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE};
+use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::tree::Tree;
+use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place};
+use rheostat_core::operation::{Level, Quality, Read};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
+use rheostat_core::store::{Cut, History, Store};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use serde::Deserialize;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// The options of protocol `hybrid`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HybridOptions {
+    /// A server that has sent no update for so many milliseconds sends a heartbeat.
+    pub heartbeat_ms: u64,
+    /// The stable vector is computed every so many milliseconds.
+    pub stabilization_ms: u64,
+    /// Children of a node in the tree over which it is computed.
+    pub fan_out: u16,
+}
+
+impl Default for HybridOptions {
+    fn default() -> HybridOptions {
+        HybridOptions { heartbeat_ms: 5, stabilization_ms: 5, fan_out: 4 }
+    }
+}
+
+/// One partition server's state.
+pub struct Hybrid {
+    pub(super) place: Place,
+    pub(super) options: HybridOptions,
+    pub(super) planted: Planted,
+    /// Per data center, up to where its updates have arrived at this server.
+    pub(super) received: TimestampVector,
+    /// Per data center, up to where its updates have arrived at every partition here.
+    pub(super) stable: StableVector,
+    /// What each other data center has, as its updates have told.
+    told: BTreeMap<DcId, StableVector>,
+    pub(super) tree: Tree<TimestampVector>,
+    pub(super) checks: Checks,
+    /// What was here when the server last started again: of that, something may have been confirmed before.
+    restarted_with: TimestampVector,
+    pub(super) replicated: bool,
+    /// Read-only transactions that this server coordinates.
+    pub(super) transactions: Gather<Transaction>,
+    /// Requests that wait for what their sessions depend on.
+    held: BTreeMap<OpId, Request>,
+}
+
+/// A read-only transaction under way.
+pub(super) struct Transaction {
+    /// `None` at level eventual.
+    pub(super) snapshot: Option<TimestampVector>,
+    keys: Vec<Key>,
+    dependencies: DependencyVector,
+    stable: StableVector,
+}
+
+/// What every snapshot covers, present or to come.
+pub struct HybridCut {
+    oldest_snapshot: TimestampVector,
+    complete: Timestamp,
+    history: History,
+}
+
+impl Cut<Meta> for HybridCut {
+    fn settled(&self, version: &Version<Meta>) -> bool {
+        in_snapshot(version, &self.oldest_snapshot)
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.complete
+    }
+
+    fn history_floor_ms(&self) -> u64 {
+        self.history.floor_ms
+    }
+
+    fn expired_before_ms(&self) -> u64 {
+        self.history.expired_before_ms
+    }
+}
+
+/// Whether `version` and all it depends on are within `snapshot`.
+fn in_snapshot(version: &Version<Meta>, snapshot: &TimestampVector) -> bool {
+    snapshot.covers(&version.meta.dependencies.0) && version.id.written <= snapshot.get(version.id.origin)
+}
+
+/// A version's dependencies and the version itself.
+fn dependencies_of(version: &Version<Meta>) -> DependencyVector {
+    let mut dependencies = version.meta.dependencies.clone();
+    dependencies.raise(version.id.origin, version.id.written);
+    dependencies
+}
+
+impl Hybrid {
+    fn here(&self) -> DcId {
+        self.place.dc()
+    }
+
+    /// Whether a GET may return `version` where the data center has `stable`: written here, or stable, or all it depends on was found visible.
+    pub(super) fn is_visible(&self, version: &Version<Meta>, stable: &StableVector) -> bool {
+        version.id.origin == self.here()
+            || stable.covers_remote(self.here(), &version.meta.dependencies)
+            || self.checks.confirmed.contains_key(&version.id)
+    }
+
+    /// What every data center has, as far as it is known here.
+    fn everywhere(&self) -> StableVector {
+        let mut everywhere = self.stable.0.clone();
+        for dc in self.place.peers() {
+            everywhere.meet(&self.told.get(&dc).cloned().unwrap_or_default().0);
+        }
+        StableVector(everywhere)
+    }
+
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        let Call::Get { key, level, .. } = &request.call else { return };
+        let (here, now_ms, quality) = (self.here(), step.now.physical_ms, self.quality(step.now, *level));
+        if *level == Level::Eventual {
+            let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+            step.effects.reply(op, Reply::Untracked { read, quality });
+            return;
+        }
+        // Lazily: greater versions than the greatest that is visible are checked now, for this read if that can be known at once, else for later ones.
+        let (_, hidden) = self.look(step, key, None);
+        if hidden.into_iter().fold(false, |at_once, (version, meta)| self.check(step, version, meta) || at_once) {
+            self.settle(step);
+        }
+        let (found, hidden) = self.look(step, key, None);
+        // After a restart confirmations are forgotten. The session may have seen what they were of.
+        let seen = &request.seen.dependencies;
+        let forgotten = |id: &VersionId| id.written <= self.restarted_with.get(id.origin) && id.written <= seen.get(id.origin);
+        if let Some((id, _)) = hidden.iter().find(|(id, _)| forgotten(id))
+            && !self.planted.is("confirmations-forgotten-at-restart")
+        {
+            step.effects.parked(op, format!("what version {id} depends on, after a restart of this server"));
+            self.held.insert(op, request);
+            return;
+        }
+        let (mut read, mut nearest, mut dependencies) = (Read::default(), None, DependencyVector::new());
+        if let Some(version) = found {
+            read = crate::read_of(version, now_ms);
+            nearest = Some(Dependency { key: key.clone(), version: version.id });
+            dependencies = dependencies_of(version);
+            if version.id.origin == here {
+                // Whoever wrote it knew of this; after a restart this server may not.
+                self.stable.join(&version.meta.stable);
+            }
+        }
+        step.effects.reply(op, Reply::Get { here, read, nearest, dependencies, stable: self.stable.clone(), quality, planted: self.planted });
+    }
+
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, items: SmallVec<[Item; 1]>, seen: HybridClient) {
+        let after = seen.dependencies.0.max().max(self.stable.get(self.here()));
+        let written = if self.planted.is("timestamp-ignores-dependencies") { step.tick() } else { step.tick_after(after) };
+        let id = VersionId { written, origin: self.here() };
+        let everywhere = self.everywhere();
+        // A timestamp is above those of all that its version depends on.
+        let stable_everywhere = everywhere.0.min(usize::from(self.place.data_centers));
+        let pruned = seen.nearest.into_iter().filter(|dependency| dependency.version.written > stable_everywhere).collect();
+        let nearest = (!seen.more).then_some(pruned);
+        let Some(key) = items.first().map(|item| item.key.clone()) else { return };
+        self.replicated = true;
+        self.tree.stored = true;
+        step.effects.write(Update { id, items, meta: Meta { dependencies: seen.dependencies, nearest, stable: self.stable.clone(), everywhere } });
+        step.effects.reply(op, Reply::Put { version: id, key, stable: self.stable.clone(), planted: self.planted });
+    }
+
+    /// The snapshot is the stable vector, with this data center's clock as its own entry; the session's past is within it.
+    fn on_read_transaction<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, keys: Vec<Key>, level: Level, seen: &HybridClient) {
+        let snapshot = (level != Level::Eventual).then(|| {
+            let mut snapshot = self.stable.0.clone();
+            snapshot.raise(self.here(), step.tick_after(seen.dependencies.get(self.here())));
+            snapshot
+        });
+        let places = by_partition(&keys, self.place.partitions);
+        let own = self.place.server.partition;
+        let (dependencies, stable) = (DependencyVector::new(), self.stable.clone());
+        let state = Transaction { snapshot: snapshot.clone(), keys: keys.clone(), dependencies, stable };
+        let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
+        for (partition, places) in places {
+            let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
+            if partition == own {
+                let (reads, dependencies) = self.slice(step, &keys, snapshot.as_ref());
+                self.on_slice_reply(step, own, transaction, reads, &dependencies);
+            } else {
+                step.effects.send(partition, Message::Slice { transaction, keys, snapshot: snapshot.clone() });
+            }
+        }
+    }
+
+    fn slice<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        keys: &[Key],
+        snapshot: Option<&TimestampVector>,
+    ) -> (Vec<Read>, DependencyVector) {
+        let now_ms = step.now.physical_ms;
+        if let Some(snapshot) = snapshot {
+            // What is written here from now on is not in this snapshot.
+            step.clock.raise(snapshot.get(self.here()));
+            self.received.raise(self.here(), snapshot.get(self.here()));
+        }
+        let mut dependencies = DependencyVector::new();
+        let read = |key: &Key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| in_snapshot(version, snapshot))) {
+            None => Read::default(),
+            Some(version) => {
+                dependencies.join(&dependencies_of(version));
+                crate::read_of(version, now_ms)
+            }
+        };
+        (keys.iter().map(read).collect(), dependencies)
+    }
+
+    fn on_slice_reply<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: PartitionId,
+        transaction: TransactionId,
+        reads: Vec<Read>,
+        dependencies: &DependencyVector,
+    ) {
+        let gathered = self.transactions.answer(transaction, from, reads, |state| {
+            state.dependencies.join(dependencies);
+        });
+        let Some(Open { op, reads, state, .. }) = gathered else { return };
+        let Transaction { snapshot, keys, dependencies, stable } = state;
+        let reply = if snapshot.is_none() {
+            Reply::UntrackedTransaction { reads, quality: self.quality(step.now, Level::Eventual) }
+        } else {
+            let named = keys.into_iter().zip(&reads).filter_map(|(key, read)| Some(Dependency { key, version: read.version? }));
+            let nearest = named.collect();
+            Reply::ReadTransaction { here: self.here(), nearest, reads, dependencies, stable, quality: self.quality(step.now, Level::Causal) }
+        };
+        step.effects.reply(op, reply);
+    }
+
+    /// At home everything in the session's past is visible; elsewhere, and in a snapshot, when the stable vector covers it.
+    fn may_serve(&self, Request { call, seen }: &Request) -> bool {
+        let transaction = matches!(call, Call::ReadTransaction { .. });
+        let (home, level) = (seen.home == Some(self.here()), if matches!(call, Call::Put { .. }) { Level::Causal } else { call.level() });
+        level == Level::Eventual
+            || home && (!transaction || self.planted.is("transaction-not-held"))
+            || !home && self.planted.is("travelling-session-not-held")
+            || self.stable.covers_remote(self.here(), &seen.dependencies)
+    }
+
+    /// What the session knows of this data center, this server knows too.
+    fn learn(&mut self, seen: &HybridClient) {
+        if seen.home == Some(self.here()) {
+            self.stable.join(&seen.stable);
+        }
+    }
+
+    /// Serves the requests that need wait no longer. Reads first: what a step writes is in the store only after it.
+    pub(super) fn serve_held<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| self.may_serve(request)).map(|(op, _)| *op).collect();
+        let mut requests: Vec<(OpId, Request)> = ready.into_iter().filter_map(|op| Some((op, self.held.remove(&op)?))).collect();
+        requests.sort_by_key(|(_, request)| matches!(request.call, Call::Put { .. }));
+        for (op, request) in requests {
+            self.answer(step, op, request);
+        }
+    }
+
+    fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, seen }: Request) {
+        match call {
+            Call::Get { .. } => self.on_get(step, op, Request { call, seen }),
+            Call::Put { items, .. } => self.on_put(step, op, items, seen),
+            Call::ReadTransaction { keys, level, .. } => self.on_read_transaction(step, op, keys, level, &seen),
+        }
+    }
+
+    fn quality(&self, now: Now, level: Level) -> Quality {
+        let from = if level == Level::Eventual { &self.received } else { &self.stable.0 };
+        let oldest = self.place.peers().map(|dc| from.get(dc).millis()).min();
+        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+    }
+}
+
+impl Protocol for Hybrid {
+    const NAME: &'static str = "hybrid";
+    const SUMMARY: &'static str = "causal+ consistency with stable vectors, and explicit dependencies checked lazily where these lag";
+    const LEVEL: Level = Level::Causal;
+    const CARD: Card = Card {
+        rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
+        reads_wait: "nothing at home, except transactions of a session ahead of the stable vector and reads after a restart; elsewhere, until the session's past has arrived",
+        writes_wait: "nothing at home; elsewhere, until the session's past has arrived",
+        cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden, and snapshots hold what had arrived",
+    };
+    const PLANTED: &'static [&'static str] = PLANTED;
+
+    type Options = HybridOptions;
+    type Meta = Meta;
+    type Client = HybridClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = HybridCut;
+
+    fn new(place: Place, options: &HybridOptions, planted: Planted) -> Result<Hybrid, String> {
+        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
+            if !(1..=60_000).contains(&value) {
+                return Err(format!("{name} = {value}: must be 1 to 60000"));
+            }
+        }
+        if options.fan_out == 0 {
+            return Err("fan_out = 0: must be at least 1".into());
+        }
+        Ok(Hybrid {
+            tree: Tree::new(&place, options.fan_out),
+            place,
+            options: options.clone(),
+            planted,
+            received: TimestampVector::new(),
+            stable: StableVector::new(),
+            told: BTreeMap::new(),
+            checks: Checks::default(),
+            restarted_with: TimestampVector::new(),
+            replicated: false,
+            transactions: Gather::default(),
+            held: BTreeMap::new(),
+        })
+    }
+
+    fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        for (index, at) in start.received.iter().enumerate() {
+            self.received.raise(DcId(index as u8), *at);
+        }
+        self.restarted_with = self.received.clone();
+        if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {
+            self.tree.persisted = saved.0.clone();
+            self.stable = saved;
+        }
+        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
+        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
+        step.effects.timer(PERSIST, 0);
+    }
+
+    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        // Those who are held are served when the stable vector next rises: what this step writes is in the store only after it.
+        self.learn(&request.seen);
+        if self.may_serve(&request) {
+            self.answer(step, op, request);
+        } else {
+            if let Some((dc, needed, had)) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
+                let waits_for = format!("the updates of data center {dc} up to {needed} that this session depends on (here up to {had})");
+                step.effects.parked(op, waits_for);
+            }
+            self.held.insert(op, request);
+        }
+    }
+
+    fn on_message<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
+        match message {
+            Message::Slice { transaction, keys, snapshot } => {
+                let local = snapshot.as_ref().map_or(Timestamp::ZERO, |snapshot| snapshot.get(self.here()));
+                if step.clock.check(step.now.physical_ms, local).is_err() {
+                    return;
+                }
+                let (reads, dependencies) = self.slice(step, &keys, snapshot.as_ref());
+                step.effects.send(from, Message::SliceReply { transaction, reads, dependencies });
+            }
+            Message::SliceReply { transaction, reads, dependencies } => self.on_slice_reply(step, from, transaction, reads, &dependencies),
+            Message::Subtree(share) => self.tree.on_subtree(from, share),
+            Message::Stable(share) => self.on_stable(step, from, share),
+            Message::Check(dependencies) => self.on_check(step, from, dependencies),
+            Message::Visible { dependencies, stable } => self.on_visible(step, &dependencies, &stable),
+        }
+    }
+
+    fn on_update<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Meta>) {
+        self.received.raise(from, update.id.written);
+        self.told.entry(from).or_default().join(&update.meta.stable);
+        // This data center has said itself that it has this.
+        self.stable.join(&update.meta.everywhere);
+        self.checks.eager += self.elsewhere(&update.meta);
+        self.tree.stored = true;
+        step.effects.write(update);
+    }
+
+    fn on_heartbeat<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
+        self.received.raise(from, at);
+        self.settle(step);
+        self.serve_held(step);
+    }
+
+    fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
+        match timer {
+            HEARTBEAT => self.on_heartbeat_timer(step),
+            STABILIZE => self.on_stabilize_timer(step),
+            _ => self.on_persist_timer(step),
+        }
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.held.remove(&op);
+        self.transactions.abandon(op);
+    }
+
+    fn hidden(&self, client: &HybridClient, version: &Version<Meta>) -> Option<String> {
+        if self.visible(client, version) {
+            return None;
+        }
+        let gap = self.stable.0.first_gap(self.here(), &version.meta.dependencies.0);
+        let asked = version.meta.nearest.as_ref().map_or(0, Vec::len);
+        gap.map(|(dc, needed, had)| {
+            format!("waits for everything from data center {dc} up to {needed}; here up to {had}; or for {asked} versions that it depends on")
+        })
+    }
+
+    fn visible(&self, client: &HybridClient, version: &Version<Meta>) -> bool {
+        let mut stable = self.stable.clone();
+        if client.home == Some(self.here()) {
+            stable.join(&client.stable);
+        }
+        self.is_visible(version, &stable)
+    }
+
+    fn dependencies(&self, version: &Version<Meta>) -> String {
+        let name = |dependency: &Dependency| format!("{} {}", String::from_utf8_lossy(&dependency.key), dependency.version);
+        let listed = version.meta.nearest.as_ref().map(|nearest| nearest.iter().map(name).collect::<Vec<_>>().join(", "));
+        format!("{}; nearest: {}", version.meta.dependencies, listed.unwrap_or_else(|| "too many to list".into()))
+    }
+
+    fn cut(&self, history: History, _: &[Timestamp]) -> HybridCut {
+        if self.planted.is("tombstone-collected-early") {
+            let all = (0..self.place.data_centers).map(|index| (DcId(index), Timestamp::MAX)).collect();
+            return HybridCut { oldest_snapshot: all, complete: Timestamp::MAX, history };
+        }
+        let oldest_snapshot = self.tree.oldest_snapshot.clone();
+        let complete = oldest_snapshot.min(usize::from(self.place.data_centers));
+        HybridCut { oldest_snapshot, complete, history }
+    }
+
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
+        vec![
+            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+            ("held_sessions", self.held.len() as f64),
+            ("transactions_under_way", self.transactions.states().count() as f64),
+            ("dependencies_checked", self.checks.asked as f64),
+            ("dependencies_arrived", self.checks.eager as f64),
+            ("checks_open", self.open_checks() as f64),
+        ]
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+    }
+}
+
+impl Hybrid {
+    /// How many of the listed dependencies live at other servers.
+    fn elsewhere(&self, meta: &Meta) -> u64 {
+        let (own, partitions) = (self.place.server.partition, self.place.partitions);
+        let elsewhere = |dependency: &&Dependency| rheostat_core::slots::partition_of(&dependency.key, partitions) != own;
+        meta.nearest.iter().flatten().filter(elsewhere).count() as u64
+    }
+}
