@@ -2,64 +2,15 @@
 //!
 //! `cargo test -p rheostat-protocols --test it adaptive_apps -- --nocapture` prints the tables of `adaptive/PAPER.md`.
 
-use crate::common::{Desk, Frame, key, server, text};
+use crate::common::{Lab, key, server, text};
 use rheostat_core::ids::{OpId, ServerId};
 use rheostat_core::operation::{Dial, Operation, Outcome};
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
-use rheostat_core::version::{Item, Key};
-use std::collections::BTreeMap;
+use rheostat_core::version::Key;
 
-/// One way between data centers, in milliseconds.
-const FAR_MS: u64 = 10;
 /// How long an application runs, in milliseconds.
 const RUN_MS: u64 = 4_000;
-
-/// The desk, with a network whose messages take time: in order on each way, an update after the one before it.
-struct Lab {
-    desk: Desk,
-    under_way: BTreeMap<(u64, u64), Frame>,
-    arrived_ms: BTreeMap<(ServerId, ServerId), u64>,
-    sent: u64,
-    /// What this server sends takes so much longer.
-    slow: (ServerId, u64),
-    ms: u64,
-}
-
-impl Lab {
-    fn new(options: &str, partitions: u16, slow: (ServerId, u64)) -> Lab {
-        let desk = Desk::new("adaptive", options, 2, partitions);
-        let mut lab = Lab { desk, under_way: BTreeMap::new(), arrived_ms: BTreeMap::new(), sent: 0, slow, ms: 0 };
-        (0..1_000).for_each(|_| lab.pass());
-        lab.ms = 0;
-        lab
-    }
-
-    /// One millisecond passes.
-    fn pass(&mut self) {
-        self.desk.pass(1, |_, _| false);
-        self.ms += 1;
-        loop {
-            for (from, to, frame) in std::mem::take(&mut self.desk.under_way) {
-                let far_ms = if from.dc == to.dc { 0 } else { FAR_MS };
-                let slow_ms = if from == self.slow.0 { self.slow.1 } else { 0 };
-                let last_ms = self.arrived_ms.entry((from, to)).or_default();
-                *last_ms = (self.desk.now_us / 1000 + far_ms + slow_ms).max(*last_ms);
-                self.sent += 1;
-                self.under_way.insert((*last_ms, self.sent), (from, to, frame));
-            }
-            let Some(next) = self.under_way.first_entry().filter(|next| next.key().0 <= self.desk.now_us / 1000) else { break };
-            let (from, to, frame) = next.remove();
-            self.desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
-        }
-    }
-
-    fn put(&mut self, dc: u8, session: &mut Session, key: &Key, value: u64) {
-        let item = Item { key: key.clone(), value: Some(value.to_string().as_bytes().into()), expires_ms: 0 };
-        let put = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
-        let (_, Execution::Done { outcome: Outcome::Written(_), .. }) = self.desk.start(dc, session, put) else { panic!("a put waits") };
-    }
-}
 
 /// A client that reads one key after another, one at a time.
 struct Reader {
@@ -96,7 +47,7 @@ impl Reader {
 
 /// App1: C1 and C2 answer each other through A, in different data centers; what B sends from C1's takes `slow_ms` longer. Answers in a run.
 fn app1(options: &str, slow_ms: u64) -> u64 {
-    let mut lab = Lab::new(options, 2, (server(0, 1), slow_ms));
+    let mut lab = Lab::new("adaptive", options, 2, (server(0, 1), slow_ms));
     let a = key("a", 0, 2);
     let mut clients = [Reader::new(&lab, 0), Reader::new(&lab, 1)];
     let mut turn = 0;
@@ -115,7 +66,7 @@ fn app1(options: &str, slow_ms: u64) -> u64 {
 /// App2: C3 reads A and B in turns; in the other data center somebody writes both all the time; what `slow` sends takes `slow_ms` longer.
 /// Reads in a run, and the mean age of what was read in its second half, in milliseconds.
 fn app2(options: &str, partitions: u16, slow: u16, slow_ms: u64) -> (u64, u64) {
-    let mut lab = Lab::new(options, partitions, (server(1, slow), slow_ms));
+    let mut lab = Lab::new("adaptive", options, partitions, (server(1, slow), slow_ms));
     let keys = [key("a", 0, partitions), key("b", 1, partitions)];
     let (mut writer, mut c3) = (lab.desk.session(), Reader::new(&lab, 0));
     let (mut reads, mut aged, mut age_ms) = (0, 0, 0);

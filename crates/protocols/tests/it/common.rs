@@ -201,6 +201,55 @@ impl Desk {
     }
 }
 
+/// One way between data centers in a [`Lab`], in milliseconds.
+const FAR_MS: u64 = 10;
+
+/// The desk, with a network whose messages take time: in order on each way, an update after the one before it.
+pub struct Lab {
+    pub desk: Desk,
+    under_way: BTreeMap<(u64, u64), Frame>,
+    arrived_ms: BTreeMap<(ServerId, ServerId), u64>,
+    sent: u64,
+    /// What this server sends takes so much longer.
+    slow: (ServerId, u64),
+    pub ms: u64,
+}
+
+impl Lab {
+    pub fn new(protocol: &str, options: &str, partitions: u16, slow: (ServerId, u64)) -> Lab {
+        let desk = Desk::new(protocol, options, 2, partitions);
+        let mut lab = Lab { desk, under_way: BTreeMap::new(), arrived_ms: BTreeMap::new(), sent: 0, slow, ms: 0 };
+        (0..1_000).for_each(|_| lab.pass());
+        lab.ms = 0;
+        lab
+    }
+
+    /// One millisecond passes.
+    pub fn pass(&mut self) {
+        self.desk.pass(1, |_, _| false);
+        self.ms += 1;
+        loop {
+            for (from, to, frame) in std::mem::take(&mut self.desk.under_way) {
+                let far_ms = if from.dc == to.dc { 0 } else { FAR_MS };
+                let slow_ms = if from == self.slow.0 { self.slow.1 } else { 0 };
+                let last_ms = self.arrived_ms.entry((from, to)).or_default();
+                *last_ms = (self.desk.now_us / 1000 + far_ms + slow_ms).max(*last_ms);
+                self.sent += 1;
+                self.under_way.insert((*last_ms, self.sent), (from, to, frame));
+            }
+            let Some(next) = self.under_way.first_entry().filter(|next| next.key().0 <= self.desk.now_us / 1000) else { break };
+            let (from, to, frame) = next.remove();
+            self.desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+        }
+    }
+
+    pub fn put(&mut self, dc: u8, session: &mut Session, key: &Key, value: u64) {
+        let item = Item { key: key.clone(), value: Some(value.to_string().as_bytes().into()), expires_ms: 0 };
+        let put = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
+        let (_, Execution::Done { outcome: Outcome::Written(_), .. }) = self.desk.start(dc, session, put) else { panic!("a put waits") };
+    }
+}
+
 pub fn text(read: Read) -> Option<String> {
     read.value.map(|value| String::from_utf8(value.to_vec()).unwrap())
 }

@@ -7,6 +7,7 @@ mod common;
 mod cops;
 mod eventual;
 mod gentlerain;
+mod hybrid;
 mod orion;
 mod replica;
 mod session;
