@@ -96,6 +96,11 @@ fn adaptive_keeps_its_promises_and_is_put_to_the_test() {
 }
 
 #[test]
+fn hybrid_keeps_its_promises_and_is_put_to_the_test() {
+    every_seed_passes("hybrid", 250, true);
+}
+
+#[test]
 fn eventual_keeps_its_promises_and_is_put_to_the_test() {
     every_seed_passes("eventual", 200, false);
 }

@@ -39,18 +39,17 @@ struct Open {
 }
 
 impl Hybrid {
-    /// The greatest version of `key` from `least` on that is visible, and those greater ones that are not and can be checked.
+    /// The greatest visible version of `key` among those that are `wanted`, and the greater ones among them that are not visible.
     pub(super) fn look<'s, S: Store<Meta>>(
         &self,
         step: &'s mut Step<'_, Self, S>,
         key: &[u8],
-        least: Option<VersionId>,
+        wanted: impl Fn(VersionId) -> bool,
     ) -> (Option<&'s Version<Meta>>, Vec<(VersionId, Meta)>) {
         let hidden = RefCell::new(Vec::new());
         let accept = |version: &Version<Meta>| {
-            let wanted = least.is_none_or(|least| version.id >= least);
-            let visible = wanted && self.is_visible(version, &self.stable);
-            if wanted && !visible {
+            let visible = wanted(version.id) && self.is_visible(version, &self.stable);
+            if wanted(version.id) && !visible {
                 hidden.borrow_mut().push((version.id, version.meta.clone()));
             }
             visible
@@ -112,10 +111,16 @@ impl Hybrid {
         self.checks.confirmed.len() > before
     }
 
-    /// Whether `dependency`, or a greater version of its key, is visible here; what hides it is checked. Second: whether that may go on at once.
+    /// Whether `dependency` is visible here; what hides it is checked. Second: whether that may go on at once.
+    ///
+    /// That very version: a greater one of its key says nothing of what this one depends on.
     fn evaluate<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, dependency: &Dependency) -> (bool, bool) {
-        let (found, hidden) = self.look(step, &dependency.key, Some(dependency.version));
-        let present = found.is_some() || self.planted.is("presence-taken-for-visibility") && !hidden.is_empty();
+        let greater = self.planted.is("greater-version-answers");
+        let wanted = |id| id == dependency.version || greater && id > dependency.version;
+        // It may have come and been collected. All it depends on is older than itself.
+        let stable = self.place.peers().all(|dc| dependency.version.written <= self.stable.get(dc));
+        let (found, hidden) = self.look(step, &dependency.key, wanted);
+        let present = stable || found.is_some() || self.planted.is("presence-taken-for-visibility") && !hidden.is_empty();
         if let Some(version) = found.filter(|version| version.id.origin == self.place.dc()) {
             // Whoever relies on it must know what its writer knew.
             self.stable.join(&version.meta.stable);

@@ -129,7 +129,7 @@ pub enum Message {
     Subtree(Share<TimestampVector>),
     /// Down the tree: what the data center has.
     Stable(Share<TimestampVector>),
-    /// Say when these versions, or greater ones of their keys, are visible at the receiver.
+    /// Say when these versions are visible at the receiver.
     Check(Vec<Dependency>),
     /// They are.
     Visible {

@@ -23,6 +23,7 @@ pub const PLANTED: &[&str] = &[
     "timestamp-ignores-dependencies",
     "dependency-not-checked",
     "presence-taken-for-visibility",
+    "greater-version-answers",
     "travelling-session-not-held",
     "transaction-not-held",
     "confirmations-forgotten-at-restart",

@@ -135,11 +135,11 @@ impl Hybrid {
             return;
         }
         // Lazily: greater versions than the greatest that is visible are checked now, for this read if that can be known at once, else for later ones.
-        let (_, hidden) = self.look(step, key, None);
+        let (_, hidden) = self.look(step, key, |_| true);
         if hidden.into_iter().fold(false, |at_once, (version, meta)| self.check(step, version, meta) || at_once) {
             self.settle(step);
         }
-        let (found, hidden) = self.look(step, key, None);
+        let (found, hidden) = self.look(step, key, |_| true);
         // After a restart confirmations are forgotten. The session may have seen what they were of.
         let seen = &request.seen.dependencies;
         let forgotten = |id: &VersionId| id.written <= self.restarted_with.get(id.origin) && id.written <= seen.get(id.origin);

@@ -70,6 +70,25 @@ fn an_effect_waits_for_its_cause_over_any_number_of_steps() {
     assert_eq!(reads(&mut desk, &first, 1, everything), [Some("new".into())]);
 }
 
+/// A greater version of a dependency's key is visible here, and says nothing of what the dependency itself depends on.
+#[test]
+fn a_greater_version_does_not_answer_for_another_ones_causes() {
+    let mut desk = Desk::new("hybrid", "", 2, 3);
+    let (cause, between, effect) = (key("c", 2, 3), key("b", 0, 3), key("e", 1, 3));
+    desk.pass(SLOW, everything);
+    let mut writer = desk.session();
+    for key in [&cause, &between, &effect] {
+        desk.put(1, &mut writer, key, "far");
+    }
+    desk.pass(SLOW, without(2));
+    let mut near = desk.session();
+    desk.put(0, &mut near, &between, "near");
+    assert_eq!(reads(&mut desk, &effect, 4, without(2)), vec![None; 4]);
+    assert_eq!(reads(&mut desk, &between, 1, without(2)), [Some("near".into())]);
+    desk.pass(SLOW, everything);
+    assert_eq!(reads(&mut desk, &effect, 1, everything), [Some("far".into())]);
+}
+
 /// Nothing is asked while the stable vector answers, nor of what nobody reads; what was found out is remembered.
 #[test]
 fn dependencies_are_checked_lazily_and_once() {
