@@ -3,8 +3,8 @@
 //!
 //! [`registry`] is the one list of them; nothing else in the tree names a protocol.
 
-mod ask;
 pub mod adaptive;
+mod ask;
 pub mod causal;
 pub mod cops;
 pub mod eventual;
