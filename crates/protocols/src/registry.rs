@@ -29,6 +29,8 @@ pub struct ProtocolInfo {
     pub card: Card,
     /// How long its code is.
     pub lines: Lines,
+    /// Which servers keep the same data together; unless it is [`Span::Server`], a keyspace can have several replicas.
+    pub span: Span,
     /// The bugs that can be planted in it.
     pub planted: &'static [&'static str],
 }
@@ -78,6 +80,7 @@ macro_rules! protocols {
                 span: <$protocol>::SPAN,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),
+                span: <$protocol>::SPAN,
                 planted: <$protocol>::PLANTED,
             }),*]
         }
@@ -98,6 +101,11 @@ protocols![
 /// The names of every protocol.
 pub fn names() -> Vec<&'static str> {
     list().into_iter().map(|protocol| protocol.name).collect()
+}
+
+/// What is known of the protocol called `name`.
+pub fn info(name: &str) -> Option<ProtocolInfo> {
+    list().into_iter().find(|protocol| protocol.name == name)
 }
 
 /// Whether `options` are options of the protocol called `name`. Errors: no such protocol, an unknown option or a value of the wrong

@@ -43,11 +43,11 @@ impl Started {
 
 /// A place from which operations can be run.
 pub(crate) trait Access {
-    /// Hands `operation` to `partition` of this data center, wherever its owner is.
+    /// Hands `operation` to `partition` of this data center, wherever it is served.
     fn start(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started;
 
-    /// Whether `partition` is served on this very thread.
-    fn is_here(&self, partition: PartitionId) -> bool;
+    /// Whether `partition` is served in `keyspace` on this very thread.
+    fn is_here(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool;
 
     /// The cluster.
     fn topology(&self) -> &Topology;
@@ -176,8 +176,9 @@ pub(crate) async fn scan(access: &impl Access, keyspace: KeyspaceId, session: &m
         // Slots that are elsewhere are asked for several at once; what exceeds the limit is asked for again.
         let partition = slots::partition_of_slot(slot, access.topology().partitions);
         let (_, end) = slots::slots_of(partition, access.topology().partitions);
-        let last = if access.is_here(partition) { slot } else { end.min(slot + (SCAN_AT_ONCE - 1)) };
-        spent += if access.is_here(partition) { 1 } else { SCAN_ELSEWHERE };
+        let here = access.is_here(keyspace, partition);
+        let last = if here { slot } else { end.min(slot + (SCAN_AT_ONCE - 1)) };
+        spent += if here { 1 } else { SCAN_ELSEWHERE };
         let limit_left = limit - page.keys.len() as u32;
         let operations =
             (slot..=last).map(|at| (partition, Operation::Scan { slot: at, from: if at == slot { from } else { 0 }, limit: limit_left }));

@@ -130,7 +130,7 @@ async fn answer(router: &Router, request: &Request<Incoming>) -> Response<Full<B
 
 /// Why this node cannot serve all that it owns; empty when it can.
 fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
-    let owned = router.topology().this().partitions.len() * router.keyspaces().len();
+    let owned: usize = router.keyspaces().iter().map(|keyspace| router.shared().placement.all(keyspace.id).count()).sum();
     let mut reasons = Vec::new();
     if status.replicas.len() < owned {
         reasons.push(format!("{} of {owned} partition servers answer", status.replicas.len()));
@@ -138,7 +138,7 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     for replica in &status.replicas {
         if let Some(why) = &replica.status.failed {
             let keyspace = router.keyspace(replica.keyspace).map_or("?", |keyspace| &keyspace.name);
-            reasons.push(format!("keyspace {keyspace}, partition {}: {why}", replica.status.server.partition));
+            reasons.push(format!("keyspace {keyspace}, partition server {}: {why}", replica.status.server));
         }
     }
     reasons

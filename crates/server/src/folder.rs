@@ -1,6 +1,10 @@
 //! The data directory as a whole: whose it is.
 
+use crate::keyspace::KeyspaceInfo;
+use crate::placement::Placement;
 use crate::topology::Topology;
+use rheostat_core::ids::ServerId;
+use rheostat_core::protocol::Span;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +20,17 @@ const FILE: &str = "cluster";
 pub enum FolderError {
     /// The disk's error.
     Io(PathBuf, io::Error),
+    /// A keyspace's servers keep their data together, and they are not those that the data was written by.
+    Regrouped {
+        /// The file that says so.
+        path: PathBuf,
+        /// Which of its entries.
+        entry: &'static str,
+        /// What stands there.
+        found: String,
+        /// What the configuration says.
+        expected: String,
+    },
     /// It belongs to something else: where, what stands there, what was expected.
     Foreign {
         /// The file.
@@ -42,6 +57,12 @@ impl fmt::Display for FolderError {
                     path.display()
                 )
             }
+            FolderError::Regrouped { path, entry, found, expected } => write!(
+                f,
+                "{}: the {entry} of this keyspace was {found:?} when its data was written, and is {expected:?} in the configuration: servers that agree by \
+                 majority cannot be exchanged under their data",
+                path.display()
+            ),
             FolderError::NotEmpty(path) => write!(f, "{}: the directory is not empty and not a Rheostat data directory", path.display()),
         }
     }
@@ -75,13 +96,12 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
             if std::fs::read_dir(dir).map_err(io(dir))?.next().is_some() {
                 return Err(FolderError::NotEmpty(dir.to_owned()));
             }
-            return write(dir, &path, topology).map_err(io(&path));
+            return write(dir, &path, &entries(topology)).map_err(io(&path));
         }
         Err(error) => return Err(FolderError::Io(path, error)),
     };
     for (entry, expected) in entries(topology) {
-        let line = text.lines().find_map(|line| line.split_once(": ").filter(|(name, _)| *name == entry));
-        let found = line.map_or("", |(_, value)| value);
+        let found = entry_of(&text, entry);
         if found != expected {
             return Err(FolderError::Foreign { path, entry, found: found.to_owned(), expected });
         }
@@ -89,10 +109,78 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
     Ok(())
 }
 
+/// The folder of `server`'s store. Replica 0 has the name that a partition's only server has.
+pub(crate) fn of_server(dir: &Path, keyspace: &str, server: ServerId) -> PathBuf {
+    let name = match server.replica {
+        0 => format!("p{}", server.partition),
+        replica => format!("p{}.{replica}", server.partition),
+    };
+    dir.join(keyspace).join(name)
+}
+
+/// The file in a keyspace's folder that says which servers keep their data together.
+const GROUP_FILE: &str = "group";
+
+/// Notes in `dir` which servers of `keyspace` keep their data together, if its data is new; else checks that they are the same. A majority of other
+/// servers would not have what the first ones agreed on.
+pub(crate) fn claim_group(dir: &Path, topology: &Topology, placement: &Placement, keyspace: &KeyspaceInfo) -> Result<(), FolderError> {
+    let folder = dir.join(&keyspace.name);
+    let path = folder.join(GROUP_FILE);
+    let io = |error| FolderError::Io(path.clone(), error);
+    let found = match std::fs::read_to_string(&path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io(error)),
+    };
+    let grouped = keyspace.span != Span::Server;
+    let servers: Vec<String> = placement.all(keyspace.id).map(|(partition, hosted)| format!("{partition}.{}", hosted.replica)).collect();
+    let nodes: Vec<&str> = topology.nodes_in(topology.here).map(|node| node.name.as_str()).collect();
+    let expected = [
+        ("protocol", keyspace.protocol.to_owned()),
+        ("replicas", keyspace.replicas.to_string()),
+        ("nodes", nodes.join(" ")),
+        ("servers", servers.join(" ")),
+    ];
+    let text = match found {
+        Some(text) => text,
+        None if !grouped => return Ok(()),
+        None if has_stores(&folder).map_err(io)? => String::new(),
+        None => {
+            std::fs::create_dir_all(&folder).map_err(io)?;
+            return write(&folder, &path, &expected).map_err(io);
+        }
+    };
+    for (entry, expected) in expected {
+        let found = entry_of(&text, entry);
+        if found != expected {
+            return Err(FolderError::Regrouped { path, entry, found: found.to_owned(), expected });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the folder of a keyspace is there and has the folder of a partition's server.
+fn has_stores(folder: &Path) -> io::Result<bool> {
+    if !folder.exists() {
+        return Ok(false);
+    }
+    for entry in std::fs::read_dir(folder)? {
+        if entry?.file_type()?.is_dir() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What `text` says of `entry`; empty if nothing.
+fn entry_of<'a>(text: &'a str, entry: &str) -> &'a str {
+    text.lines().find_map(|line| line.split_once(": ").filter(|(name, _)| *name == entry)).map_or("", |(_, value)| value)
+}
+
 /// The file is whole or not there, also after a crash.
-fn write(dir: &Path, path: &Path, topology: &Topology) -> io::Result<()> {
-    let text: String = entries(topology).iter().map(|(entry, value)| format!("{entry}: {value}\n")).collect();
-    let temporary = dir.join(".cluster.new");
+fn write(dir: &Path, path: &Path, entries: &[(&'static str, String)]) -> io::Result<()> {
+    let text: String = entries.iter().map(|(entry, value)| format!("{entry}: {value}\n")).collect();
+    let temporary = dir.join(".new");
     std::fs::write(&temporary, text)?;
     std::fs::File::open(&temporary)?.sync_all()?;
     std::fs::rename(&temporary, path)?;
@@ -117,6 +205,65 @@ mod tests {
         let error = claim(&dir, &topology("c", "other")).unwrap_err().to_string();
         assert!(error.contains("node") && error.contains("other"), "{error}");
         assert!(matches!(claim(&dir, &topology("d", "n")), Err(FolderError::Foreign { entry: "cluster", .. })));
+    }
+
+    /// Data center `here` with three nodes, seen from the first, and a keyspace of `replicas` as protocol `span` would have them.
+    fn grouped(replicas: u8, span: Span) -> (Topology, Placement, KeyspaceInfo) {
+        use crate::config::{KeyspaceConfig, Member};
+        let mut config = NodeConfig::new("c", "n0", "here");
+        config.partitions = 3;
+        let member = |index: u16| Member {
+            name: format!("n{index}"),
+            data_center: "here".into(),
+            peer: None,
+            resp: None,
+            grpc: None,
+            admin: None,
+            partitions: Some(vec![index]),
+        };
+        config.members = (0..3).map(member).collect();
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        config.keyspaces = vec![KeyspaceConfig { replicas, ..keyspace }];
+        let topology = Topology::new(&config);
+        let mut info = KeyspaceInfo::new(rheostat_core::ids::KeyspaceId(0), &config.keyspaces[0], true).unwrap();
+        info.span = span;
+        (topology.clone(), Placement::new(&topology, 2), info)
+    }
+
+    #[test]
+    fn the_servers_of_a_group_stay_the_same_under_their_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let claim = |replicas, span| {
+            let (topology, placement, keyspace) = grouped(replicas, span);
+            claim_group(folder.path(), &topology, &placement, &keyspace).map_err(|error| error.to_string())
+        };
+        assert_eq!(claim(1, Span::Server), Ok(()));
+        assert!(!folder.path().join("k").exists(), "nothing is kept together, so nothing is noted");
+        assert_eq!(claim(3, Span::DataCenter), Ok(()));
+        assert_eq!(claim(3, Span::DataCenter), Ok(()));
+        let refused = claim(2, Span::DataCenter).unwrap_err();
+        assert!(refused.contains("replicas") && refused.contains("\"3\"") && refused.contains("\"2\""), "{refused}");
+        assert!(claim(1, Span::Server).is_err());
+    }
+
+    #[test]
+    fn data_of_single_servers_does_not_become_that_of_a_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let (topology, placement, keyspace) = grouped(3, Span::Everywhere);
+        // A folder that a crash left empty is new.
+        std::fs::create_dir(folder.path().join("k")).unwrap();
+        claim_group(folder.path(), &topology, &placement, &keyspace).unwrap();
+        std::fs::remove_file(folder.path().join("k").join(GROUP_FILE)).unwrap();
+        std::fs::create_dir(of_server(folder.path(), "k", ServerId::default())).unwrap();
+        let refused = claim_group(folder.path(), &topology, &placement, &keyspace);
+        assert!(matches!(refused, Err(FolderError::Regrouped { entry: "protocol", .. })));
+    }
+
+    #[test]
+    fn replica_0_has_the_folder_that_a_single_server_has() {
+        let server = |replica| ServerId { partition: rheostat_core::ids::PartitionId(4), replica, ..ServerId::default() };
+        assert!(of_server(Path::new("data"), "k", server(0)).ends_with("data/k/p4"));
+        assert!(of_server(Path::new("data"), "k", server(2)).ends_with("data/k/p4.2"));
     }
 
     #[test]

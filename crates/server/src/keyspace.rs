@@ -3,7 +3,7 @@
 use crate::config::KeyspaceConfig;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Level;
-use rheostat_core::protocol::{Client, Protocol};
+use rheostat_core::protocol::{Client, Protocol, Span};
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::{ClusterId, Session, TokenError, decode_token};
 use rheostat_core::store::{Durability, Recovered, Store};
@@ -23,6 +23,10 @@ pub struct KeyspaceInfo {
     pub protocol: &'static str,
     /// Its own level: what operations get that ask for none.
     pub level: Level,
+    /// Which of its servers keep the same data together.
+    pub span: Span,
+    /// How many servers each of its partitions has in each data center.
+    pub replicas: u8,
     /// How durable its writes are before they are spoken of.
     pub durability: Durability,
     /// Versions written in the last so many milliseconds are kept, superseded or not.
@@ -72,7 +76,18 @@ impl KeyspaceInfo {
         let (protocol, level, serves, sessions) =
             registry::visit(&config.protocol, Describe).ok_or_else(|| format!("there is no protocol {:?}", config.protocol))?;
         let durability = if on_disk { config.durability.into() } else { Durability::Memory };
-        Ok(KeyspaceInfo { id, name: config.name.clone(), protocol, level, durability, history_ms: config.history_ms, serves, sessions })
+        Ok(KeyspaceInfo {
+            id,
+            name: config.name.clone(),
+            protocol,
+            level,
+            span: span(config),
+            replicas: config.replicas,
+            durability,
+            history_ms: config.history_ms,
+            serves,
+            sessions,
+        })
     }
 
     /// Whether it can give `level`.
@@ -108,12 +123,29 @@ impl KeyspaceInfo {
     }
 }
 
-/// Whether there is such a protocol with such options. Errors: the wrong key of the keyspace's table, and the reason.
-pub(crate) fn check(protocol: &str, options: &toml::Table) -> Result<(), (&'static str, String)> {
-    if !registry::names().contains(&protocol) {
+/// The most replicas that a partition can have in a data center.
+const MAX_REPLICAS: u8 = 9;
+
+/// Whether there is such a protocol with such options and replicas. Errors: the wrong key of the keyspace's table, and the reason.
+pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, String)> {
+    let (protocol, replicas) = (&keyspace.protocol, keyspace.replicas);
+    let Some(info) = registry::info(protocol) else {
         return Err(("protocol", format!("there is no protocol {protocol:?}; there are: {}", registry::names().join(", "))));
+    };
+    if !(1..=MAX_REPLICAS).contains(&replicas) {
+        return Err(("replicas", format!("{replicas} is not from 1 to {MAX_REPLICAS}")));
     }
-    registry::check_options(protocol, options).map_err(|reason| ("options", reason))
+    if replicas > 1 && info.span == Span::Server {
+        let able: Vec<&str> = registry::list().iter().filter(|protocol| protocol.span != Span::Server).map(|protocol| protocol.name).collect();
+        let able = if able.is_empty() { "no protocol of this release has several".into() } else { format!("those that can: {}", able.join(", ")) };
+        return Err(("replicas", format!("protocol {protocol} has one server of a partition in each data center, so it must be 1; {able}")));
+    }
+    registry::check_options(protocol, &keyspace.options).map_err(|reason| ("options", reason))
+}
+
+/// Which servers of `keyspace` keep the same data together.
+pub(crate) fn span(keyspace: &KeyspaceConfig) -> Span {
+    registry::info(&keyspace.protocol).map_or(Span::Server, |protocol| protocol.span)
 }
 
 /// What a partition server is built from.
@@ -145,9 +177,9 @@ impl Visitor for Build<'_> {
         match folder {
             None => boxed::<P, _>(replica, &options, MemoryStore::<P::Meta>::new(), Recovered::default()),
             Some(folder) => {
-                let partition = replica.place.server.partition;
+                let server = replica.place.server;
                 let opened = DiskStore::<P::Meta>::open(&folder, disk);
-                let (store, recovered) = opened.map_err(|error| format!("keyspace {}, partition {partition}: {error}", keyspace.name))?;
+                let (store, recovered) = opened.map_err(|error| format!("keyspace {}, partition server {server}: {error}", keyspace.name))?;
                 boxed::<P, _>(replica, &options, store, recovered)
             }
         }

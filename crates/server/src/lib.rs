@@ -16,6 +16,7 @@ pub mod keyspace;
 pub mod metrics;
 pub mod node;
 mod peer;
+mod placement;
 pub mod resp;
 pub mod router;
 mod shard;

@@ -4,6 +4,7 @@ use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
 use crate::peer::Peer;
+use crate::placement::Placement;
 use crate::router::Router;
 use crate::shard::flush::Flusher;
 use crate::shard::mailbox::{Control, mailbox};
@@ -12,7 +13,9 @@ use crate::shared::{Clocks, Shared};
 use crate::tls::{self, TlsError};
 use crate::topology::Topology;
 use crate::{admin, grpc, socket};
-use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::ids::KeyspaceId;
+use rheostat_core::protocol::Span;
+use rheostat_core::store::Durability;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -111,25 +114,23 @@ impl Node {
         let keyspaces: Result<Vec<KeyspaceInfo>, String> =
             config.keyspaces.iter().enumerate().map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, on_disk)).collect();
         let keyspaces = keyspaces.map_err(StartError::Partition)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let placement = Placement::new(&topology, if config.shards == 0 { cores } else { config.shards });
+        let shards = placement.shards();
         if let Some(dir) = &config.data_dir {
             folder::claim(dir, &topology).map_err(StartError::Folder)?;
+            for keyspace in keyspaces.iter().filter(|keyspace| keyspace.durability != Durability::Memory) {
+                folder::claim_group(dir, &topology, &placement, keyspace).map_err(StartError::Folder)?;
+            }
         }
+        warn_of_thin_groups(&topology, &keyspaces);
 
-        let owned = topology.this().partitions.clone();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shards = if config.shards == 0 { cores } else { config.shards }.clamp(1, owned.len().max(1));
         let (handles, mailboxes): (Vec<_>, Vec<_>) =
             (0..shards).map(|_| mailbox(config.limits.mailbox_messages, config.limits.mailbox_bytes)).unzip();
-        let mut shard_of = vec![None; usize::from(config.partitions)];
-        let mut partitions: Vec<Vec<PartitionId>> = vec![Vec::new(); shards];
-        for (index, partition) in owned.iter().enumerate() {
-            shard_of[usize::from(partition.0)] = Some((index % shards) as u16);
-            partitions[index % shards].push(*partition);
-        }
         let peers: Vec<Option<Arc<Peer>>> =
             topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
         let clocks = Clocks::new(config.emulation.clock_offset_ms);
-        let shared = Arc::new(Shared::new(config, topology, keyspaces, clocks, handles, shard_of, peers));
+        let shared = Arc::new(Shared::new(config, topology, keyspaces, clocks, handles, placement, peers));
         let router = Router::new(shared.clone());
 
         let Listeners { resp, grpc, admin, peer } = listeners;
@@ -138,7 +139,7 @@ impl Node {
         let (flusher, flush_thread) = Flusher::start(&name).map_err(StartError::Thread)?;
         let mut node = Node { router: router.clone(), addresses, threads: vec![flush_thread], front: None, stop_front: watch::Sender::new(false) };
         let mut started = Vec::new();
-        for (index, (mailbox, partitions)) in mailboxes.into_iter().zip(partitions).enumerate() {
+        for (index, mailbox) in mailboxes.into_iter().enumerate() {
             let peers =
                 shared.peers.iter().flatten().enumerate().filter(|(number, _)| number % shards == index).map(|(_, peer)| peer.clone()).collect();
             let starting = Starting {
@@ -146,7 +147,6 @@ impl Node {
                 index,
                 mailbox,
                 flusher: flusher.clone(),
-                partitions,
                 acceptors: acceptors.take(),
                 peers,
                 to_peer: certificates.to_peer.clone(),
@@ -258,6 +258,20 @@ impl Shared {
             for shard in &self.shards {
                 shard.control(Control::Stop);
             }
+        }
+    }
+}
+
+/// Tells the operator where replicas do not buy what they are for.
+fn warn_of_thin_groups(topology: &Topology, keyspaces: &[KeyspaceInfo]) {
+    let nodes = topology.nodes_in(topology.here).count();
+    for keyspace in keyspaces.iter().filter(|keyspace| keyspace.span != Span::Server) {
+        let (name, replicas) = (&keyspace.name, keyspace.replicas);
+        if nodes < usize::from(replicas) {
+            tracing::warn!(keyspace = %name, replicas, nodes, "fewer nodes than replicas in this data center: a node's death takes several of a partition");
+        }
+        if keyspace.durability == Durability::Memory {
+            tracing::warn!(keyspace = %name, "its servers remember nothing over a restart, and what a majority has agreed on can be lost with them");
         }
     }
 }

@@ -34,6 +34,11 @@ impl Router {
         &self.shared
     }
 
+    /// Whether `partition` is served in `keyspace` by this node itself.
+    pub fn serves(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        self.shared.placement.serving(keyspace, partition).is_some()
+    }
+
     /// The cluster.
     pub fn topology(&self) -> &Topology {
         &self.shared.topology
@@ -91,7 +96,7 @@ impl Router {
         self.keyspace(keyspace).is_some_and(|info| info.merge_sessions(session, other))
     }
 
-    /// Runs `operation` at `partition` of this data center, wherever its owner is. The session comes back up to date; after a failure it is at
+    /// Runs `operation` at `partition` of this data center, wherever it is served: on this node if it can be, else on one that is connected. The session comes back up to date; after a failure it is at
     /// least what it was.
     ///
     /// A read-only transaction whose session predicts the snapshot goes to all its partitions at once.
@@ -160,7 +165,7 @@ impl Router {
                 replicas.extend(of_shard);
             }
         }
-        replicas.sort_by_key(|replica| (replica.keyspace, replica.status.server.partition));
+        replicas.sort_by_key(|replica| (replica.keyspace, replica.status.server));
         NodeStatus {
             node: shared.topology.node,
             uptime_ms: shared.clocks.monotonic_us() / 1000,
@@ -208,7 +213,7 @@ impl Access for Router {
         self.shared.start(keyspace, partition, session, operation)
     }
 
-    fn is_here(&self, _: PartitionId) -> bool {
+    fn is_here(&self, _: KeyspaceId, _: PartitionId) -> bool {
         false
     }
 

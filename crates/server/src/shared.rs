@@ -4,10 +4,11 @@ use crate::access::Started;
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;
 use crate::peer::Peer;
+use crate::placement::Placement;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::topology::{NodeId, Topology};
 use rheostat_core::DcId;
-use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
+use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
 use std::collections::BTreeSet;
@@ -54,8 +55,7 @@ pub(crate) struct Shared {
     pub(crate) keyspaces: Vec<KeyspaceInfo>,
     pub(crate) clocks: Clocks,
     pub(crate) shards: Vec<ShardHandle>,
-    /// By partition: the shard that serves it, if this node owns it.
-    pub(crate) shard_of: Vec<Option<u16>>,
+    pub(crate) placement: Placement,
     /// By node: the connections to it, if this node talks to it.
     pub(crate) peers: Vec<Option<Arc<Peer>>>,
     paused: Mutex<BTreeSet<(DcId, DcId)>>,
@@ -85,7 +85,7 @@ impl Shared {
         keyspaces: Vec<KeyspaceInfo>,
         clocks: Clocks,
         shards: Vec<ShardHandle>,
-        shard_of: Vec<Option<u16>>,
+        placement: Placement,
         peers: Vec<Option<Arc<Peer>>>,
     ) -> Shared {
         let memory = shards.iter().map(|_| AtomicU64::new(0)).collect();
@@ -95,7 +95,7 @@ impl Shared {
             keyspaces,
             clocks,
             shards,
-            shard_of,
+            placement,
             peers,
             paused: Mutex::new(BTreeSet::new()),
             paused_changes: watch::Sender::new(0),
@@ -106,10 +106,23 @@ impl Shared {
         }
     }
 
-    /// The shard that serves `partition`, if it is one of this node's.
-    pub(crate) fn local_shard(&self, partition: PartitionId) -> Option<&ShardHandle> {
-        let shard = (*self.shard_of.get(usize::from(partition.0))?)?;
+    /// The shard that runs operations on `partition` in `keyspace`, if one of this node's does.
+    pub(crate) fn serving_shard(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<(usize, &ShardHandle)> {
+        let shard = usize::from(self.placement.serving(keyspace, partition)?);
+        Some((shard, self.shards.get(shard)?))
+    }
+
+    /// The shard of `server`, if it is one of this node's.
+    pub(crate) fn shard_of(&self, keyspace: KeyspaceId, server: ServerId) -> Option<&ShardHandle> {
+        let shard = self.placement.shard_of(keyspace, server.partition, server.replica).filter(|_| server.dc == self.topology.here)?;
         self.shards.get(usize::from(shard))
+    }
+
+    /// The nodes of this data center that host `partition` in `keyspace`, in the order of the replicas, without this one.
+    fn hosts(&self, keyspace: KeyspaceId, partition: PartitionId) -> impl Iterator<Item = NodeId> {
+        let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+        let all = (0..replicas).map(move |replica| self.topology.host(self.topology.here, partition, replica));
+        all.filter(|node| *node != self.topology.node)
     }
 
     /// The connections to `node`, if this node talks to it.
@@ -126,7 +139,7 @@ impl Shared {
         let fallback = session.clone();
         let (sender, answer) = oneshot::channel();
         let sender = Answer::Task(sender);
-        if let Some(shard) = self.local_shard(partition) {
+        if let Some((_, shard)) = self.serving_shard(keyspace, partition) {
             let message = Message::Execute(Box::new((Sequence::one(keyspace, partition, operation, sender), session)));
             if shard.send(message).is_err() {
                 let failure = match *self.stopping.borrow() {
@@ -136,14 +149,24 @@ impl Shared {
                 return failed(failure, fallback);
             }
         } else {
-            let Some(peer) = self.peer(self.topology.owner(self.topology.here, partition)) else {
-                return failed(Failure::Unreachable(partition), fallback);
+            // The first that is connected; if none is, the failure is that of the first.
+            let peers = || self.hosts(keyspace, partition).filter_map(|node| self.peer(node));
+            let Some(peer) = peers().find(|peer| peer.is_connected()).or_else(|| peers().next()) else {
+                return failed(self.unserved(keyspace, partition), fallback);
             };
             if let Err(failure) = peer.forward(self.clocks.monotonic_us(), keyspace, partition, session, &operation, sender) {
                 return failed(failure, fallback);
             }
         }
         Started::Waiting { answer, partition, fallback }
+    }
+
+    /// Why nobody serves `partition` in `keyspace`: its only servers are here and have failed, or the configuration of this data center has none.
+    fn unserved(&self, keyspace: KeyspaceId, partition: PartitionId) -> Failure {
+        match self.placement.hosted(keyspace, partition) {
+            [] => Failure::Unreachable(partition),
+            _ => Failure::Storage(format!("the stores of partition {partition} here have failed")),
+        }
     }
 
     /// Whether nothing may pass between this data center and `dc`.

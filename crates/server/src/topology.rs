@@ -1,8 +1,10 @@
 //! The cluster as one node knows it: data centers, nodes, who owns which partition.
 
 use crate::config::NodeConfig;
+use crate::keyspace;
 use rheostat_core::DcId;
 use rheostat_core::ids::PartitionId;
+use rheostat_core::protocol::Span;
 use rheostat_core::session::ClusterId;
 use rheostat_core::slots;
 
@@ -55,8 +57,14 @@ pub struct Topology {
     pub node: NodeId,
     /// This node's data center.
     pub here: DcId,
+    /// By keyspace: the number of servers that each partition has in each data center.
+    pub replicas: Vec<u8>,
     /// By data center, by partition.
     owners: Vec<Vec<NodeId>>,
+    /// By data center: its nodes, in the order of the members.
+    members: Vec<Vec<NodeId>>,
+    /// The most replicas in a keyspace whose servers keep their data together by messages of their own; 0 if there is none.
+    grouped: u8,
 }
 
 impl Topology {
@@ -65,11 +73,13 @@ impl Topology {
         let data_centers = config.data_center_names();
         let dc_of = |name: &str| DcId(data_centers.iter().position(|other| other == name).unwrap_or_default() as u8);
         let mut owners = vec![vec![NodeId(0); usize::from(config.partitions)]; data_centers.len()];
+        let mut members = vec![Vec::new(); data_centers.len()];
         let mut nodes = Vec::new();
         let mut node = NodeId(0);
         for (index, member) in config.all_members().into_iter().enumerate() {
             let id = NodeId(index as u16);
             let dc = dc_of(&member.data_center);
+            members[dc.index()].push(id);
             let mut partitions = member.owned(config.partitions);
             partitions.sort_unstable();
             for partition in &partitions {
@@ -89,6 +99,7 @@ impl Topology {
                 partitions,
             });
         }
+        let grouped = config.keyspaces.iter().filter(|keyspace| keyspace::span(keyspace) != Span::Server).map(|keyspace| keyspace.replicas);
         Topology {
             cluster: config.cluster.clone(),
             cluster_id: ClusterId::from_name(&config.cluster),
@@ -97,7 +108,10 @@ impl Topology {
             partitions: config.partitions,
             nodes,
             node,
+            replicas: config.keyspaces.iter().map(|keyspace| keyspace.replicas).collect(),
             owners,
+            members,
+            grouped: grouped.max().unwrap_or(0),
         }
     }
 
@@ -109,6 +123,35 @@ impl Topology {
     /// The node that owns `partition` in data center `dc`; both must exist.
     pub fn owner(&self, dc: DcId, partition: PartitionId) -> NodeId {
         self.owners[dc.index()][usize::from(partition.0)]
+    }
+
+    /// The node of replica `replica` of `partition` in data center `dc`, which must exist: the owner for replica 0, for the others the nodes of the
+    /// data center that follow it, in the order of the members and around.
+    pub fn host(&self, dc: DcId, partition: PartitionId, replica: u8) -> NodeId {
+        let owner = self.owner(dc, partition);
+        if replica == 0 {
+            return owner;
+        }
+        let members = &self.members[dc.index()];
+        let index = members.iter().position(|node| *node == owner).unwrap_or_default();
+        members[(index + usize::from(replica)) % members.len()]
+    }
+
+    /// Whether `node` hosts a server of `partition` in a keyspace whose servers keep their data together by messages of their own.
+    fn is_grouped_at(&self, node: &NodeInfo, partition: PartitionId) -> bool {
+        (0..self.grouped).any(|replica| self.host(node.dc, partition, replica) == node.id)
+    }
+
+    /// What placement follows from, for nodes to compare: the nodes of each data center in the order of the members, and a digest of what each owns.
+    pub(crate) fn placement_words(&self) -> String {
+        let name = |id: &NodeId| self.nodes[id.index()].name.as_str();
+        let nodes: Vec<String> = self.members.iter().map(|members| members.iter().map(name).collect::<Vec<_>>().join(" ")).collect();
+        format!("{}, ownership {:016x}", nodes.join(" / "), ClusterId::from_name(&format!("{:?}", self.owners)).0)
+    }
+
+    /// Whether there is a keyspace whose servers keep their data together by messages of their own.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.grouped > 0
     }
 
     /// The partition of `key`.
@@ -136,8 +179,12 @@ impl Topology {
         self.nodes.iter().filter(move |node| node.dc == dc)
     }
 
-    /// Whether this node exchanges anything with `other`: they share a data center or a partition.
+    /// Whether this node exchanges anything with `other`: they share a data center, or own the same partition, or host servers of one that keep their data together.
     pub fn talks_to(&self, other: &NodeInfo) -> bool {
-        other.id != self.node && (other.dc == self.here || other.partitions.iter().any(|partition| self.this().partitions.contains(partition)))
+        let own_the_same = || other.partitions.iter().any(|partition| self.this().partitions.contains(partition));
+        let in_one_group = || {
+            (0..self.partitions).map(PartitionId).any(|partition| self.is_grouped_at(self.this(), partition) && self.is_grouped_at(other, partition))
+        };
+        other.id != self.node && (other.dc == self.here || own_the_same() || in_one_group())
     }
 }

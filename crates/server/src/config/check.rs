@@ -197,7 +197,8 @@ fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigErr
 
 fn owned(config: &NodeConfig, member: &Member, key: impl Fn(&str) -> String) -> Result<(), ConfigError> {
     let Some(partitions) = &member.partitions else { return Ok(()) };
-    check(!partitions.is_empty(), key("partitions"), || format!("{} owns none", member.name))?;
+    let only_replicas = config.keyspaces.iter().any(|keyspace| keyspace.replicas > 1);
+    check(!partitions.is_empty() || only_replicas, key("partitions"), || format!("{} owns none", member.name))?;
     let mut seen = BTreeSet::new();
     for partition in partitions {
         check(*partition < config.partitions, key("partitions"), || format!("{partition} is not below partitions, {}", config.partitions))?;
@@ -220,7 +221,7 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
         check(!all_digits, key("name"), || format!("{:?} is a number, and SELECT takes numbers for positions", keyspace.name))?;
         let twice = config.keyspaces[..index].iter().any(|other| other.name == keyspace.name);
         check(!twice, key("name"), || format!("{} is there twice", keyspace.name))?;
-        crate::keyspace::check(&keyspace.protocol, &keyspace.options).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;
+        crate::keyspace::check(keyspace).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;
         for (field, value) in [("flush_interval_ms", keyspace.flush_interval_ms), ("link_flush_interval_ms", keyspace.link_flush_interval_ms)] {
             check(value <= 60_000, key(field), || format!("{value} is more than 60000"))?;
         }

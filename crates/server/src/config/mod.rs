@@ -111,6 +111,9 @@ pub struct KeyspaceConfig {
     pub name: String,
     /// Its protocol, one of `rheostat protocols`.
     pub protocol: String,
+    /// How many servers each of its partitions has in each data center; more than 1 needs a protocol that replicates a partition itself.
+    #[serde(default = "one_replica")]
+    pub replicas: u8,
     /// How durable writes are before they are spoken of.
     #[serde(default)]
     pub durability: DurabilityConfig,
@@ -126,6 +129,10 @@ pub struct KeyspaceConfig {
     /// The protocol's own options.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub options: toml::Table,
+}
+
+fn one_replica() -> u8 {
+    1
 }
 
 fn flush_interval_ms() -> u64 {

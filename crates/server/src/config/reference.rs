@@ -45,6 +45,11 @@ pub const KEYS: &[Key] = &[
     key("keyspace[].name", "string", "A keyspace; the first one is number 0, where clients begin."),
     key("keyspace[].protocol", "string", "Its protocol: `rheostat protocols` lists them."),
     key(
+        "keyspace[].replicas",
+        "integer",
+        "Servers of each partition in each data center, 1 to 9; more than 1 needs a protocol that replicates a partition itself. Replica 0 is on the partition's owner, the others on the nodes that follow it in the order of the members; fixed once there is data.",
+    ),
+    key(
         "keyspace[].durability",
         "string",
         "`always`: a reply waits for the disk. `interval`: the operating system has the write before the reply, the disk within the interval. `memory`: never on disk.",

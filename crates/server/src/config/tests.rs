@@ -13,8 +13,12 @@ name = "default"
 protocol = "PROTOCOL"
 "#;
 
+fn small_of(protocol: &str) -> String {
+    SMALL.replace("PROTOCOL", protocol)
+}
+
 fn small() -> String {
-    SMALL.replace("PROTOCOL", rheostat_protocols::registry::names()[0])
+    small_of(rheostat_protocols::registry::names()[0])
 }
 
 /// The error of the small configuration with `from` replaced by `to`.
@@ -69,6 +73,24 @@ fn a_wrong_protocol_is_told_with_those_there_are() {
     assert!(text.contains("casual") && text.contains(name), "{text}");
     let (_, text) = error("[[keyspace]]", "[[member]]");
     assert!(text.contains("protocol"), "{text}");
+}
+
+#[test]
+fn replicas_need_a_protocol_that_has_several() {
+    let replicas = |protocol: &str, number: u8| small_of(protocol).replace("protocol =", &format!("replicas = {number}\nprotocol ="));
+    for protocol in rheostat_protocols::registry::list() {
+        let able = protocol.span != rheostat_core::protocol::Span::Server;
+        assert_eq!(NodeConfig::from_toml(&small_of(protocol.name)).unwrap().keyspaces[0].replicas, 1);
+        assert!(NodeConfig::from_toml(&replicas(protocol.name, 1)).is_ok());
+        let three = NodeConfig::from_toml(&replicas(protocol.name, 3));
+        assert_eq!(three.is_ok(), able, "{}: {three:?}", protocol.name);
+        for number in [0, 10] {
+            let error = NodeConfig::from_toml(&replicas(protocol.name, number)).expect_err("out of range");
+            assert!(error.to_string().contains("1 to 9") && error.key() == Some("keyspace[0].replicas"), "{error}");
+        }
+    }
+    let error = NodeConfig::from_toml(&replicas("causal", 2)).unwrap_err().to_string();
+    assert!(error.contains("causal") && error.contains("one server of a partition"), "{error}");
 }
 
 #[test]

@@ -175,8 +175,8 @@ impl Access for ShardAccess {
         }
     }
 
-    fn is_here(&self, partition: PartitionId) -> bool {
-        self.shard.borrow().find(KeyspaceId(0), partition).is_some()
+    fn is_here(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        self.shard.borrow().find(keyspace, partition).is_some()
     }
 
     fn topology(&self) -> &Topology {

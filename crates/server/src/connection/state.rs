@@ -335,7 +335,7 @@ impl State {
                 }
             };
         }
-        if let Some(to) = self.shared.shard_of[usize::from(partition.0)] {
+        if let Some(to) = self.shared.placement.serving(keyspace, partition) {
             let away = Away { shard: to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now };
             self.away = Some(away);
             return self.join_away(partition, operation, render);
@@ -349,7 +349,7 @@ impl State {
     fn join_away(&mut self, partition: PartitionId, operation: Operation, render: Render) -> Flow {
         let Some(away) = &mut self.away else { return Flow::Later };
         let room = away.operations.len() < AWAY_REQUESTS && away.bytes < AWAY_BYTES;
-        if !room || self.shared.shard_of[usize::from(partition.0)] != Some(away.shard) {
+        if !room || self.shared.placement.serving(away.keyspace, partition) != Some(away.shard) {
             return Flow::Later;
         }
         away.bytes += operation_bytes(&operation);

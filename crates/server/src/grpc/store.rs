@@ -158,8 +158,8 @@ impl Store for Service {
         let topology = self.router.topology();
         let first = keys.first().ok_or_else(|| Status::invalid_argument("a transaction of no keys"))?;
         // Any partition can lead it; one of this node saves a hop.
-        let owned = |partition: &PartitionId| topology.this().partitions.contains(partition);
-        let partition = keys.iter().map(|key| topology.partition_of(key)).find(owned).unwrap_or_else(|| topology.partition_of(first));
+        let here = |partition: &PartitionId| self.router.serves(asked.keyspace.id, *partition);
+        let partition = keys.iter().map(|key| topology.partition_of(key)).find(here).unwrap_or_else(|| topology.partition_of(first));
         match asked.run(partition, Operation::ReadTransaction { keys, dial }).await? {
             (Outcome::Many(reads, quality), session) => Ok(Response::new(v1::ReadTransactionResponse {
                 reads: reads.into_iter().map(|read| convert::read(topology, read)).collect(),

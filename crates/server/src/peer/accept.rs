@@ -6,7 +6,6 @@ use super::frame::{self, Frame, Hello, Welcome};
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::socket;
-use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Failure, Outcome};
 use rheostat_core::wire::Wire;
 use std::cell::RefCell;
@@ -73,7 +72,9 @@ fn check(shared: &Shared, hello: &Hello) -> Result<Arc<Peer>, String> {
         .iter()
         .find(|node| node.name == hello.from)
         .ok_or_else(|| format!("there is no member {:?} in the configuration here", hello.from))?;
-    let peer = shared.peer(node.id).ok_or_else(|| format!("this node and {:?} share neither data center nor partition", hello.from))?;
+    let peer = shared
+        .peer(node.id)
+        .ok_or_else(|| format!("this node and {:?} have nothing to say to each other: no data center and no partition in common", hello.from))?;
     if hello.agreement != peer.agreement {
         return Err(format!("the configurations differ: {:?} there, {:?} here", hello.agreement, peer.agreement));
     }
@@ -124,7 +125,7 @@ async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>
 
 fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, frame: Frame<'_>) {
     match frame {
-        Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, ServerId::new(peer.dc, from), to, bytes),
+        Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, from.at(peer.dc), to.at(shared.topology.here), bytes),
         Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
         Frame::Request { request, keyspace, partition, session, operation } => {
             let session = shared.keyspaces.get(usize::from(keyspace.0)).and_then(|info| info.decode_session(session).ok());

@@ -92,7 +92,7 @@ impl Shared {
             return;
         }
         let owned = &self.topology.nodes[peer.node.index()].partitions;
-        let partitions: Arc<[PartitionId]> = owned.iter().copied().filter(|partition| self.local_shard(*partition).is_some()).collect();
+        let partitions: Arc<[PartitionId]> = owned.iter().copied().filter(|partition| self.topology.this().partitions.contains(partition)).collect();
         for shard in &self.shards {
             shard.control(Control::Connected { dc: peer.dc, partitions: partitions.clone() });
         }

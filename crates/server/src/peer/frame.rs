@@ -1,6 +1,7 @@
 //! What nodes say to each other, as bytes: a greeting each way, then frames, each behind its length.
 
-use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::DcId;
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::wire::{Reader, Wire, WireError};
 
@@ -8,7 +9,7 @@ use rheostat_core::wire::{Reader, Wire, WireError};
 const MAGIC: [u8; 4] = *b"RHEO";
 
 /// The format that this version speaks; others are refused.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// Bytes of a frame's length.
 pub(super) const LENGTH_BYTES: usize = 4;
@@ -82,12 +83,40 @@ impl Wire for Welcome {
 /// One frame, as it arrives.
 #[derive(Debug, PartialEq)]
 pub(super) enum Frame<'a> {
-    /// From a partition server to a partition server.
-    Replica { keyspace: KeyspaceId, from: PartitionId, to: PartitionId, bytes: &'a [u8] },
+    /// From a partition server of the sender to one of the receiver.
+    Replica { keyspace: KeyspaceId, from: Member, to: Member, bytes: &'a [u8] },
     /// An operation for a partition of the receiver.
     Request { request: u64, keyspace: KeyspaceId, partition: PartitionId, session: &'a [u8], operation: Operation },
     /// The outcome of an operation that the receiver sent.
     Response { request: u64, session: &'a [u8], outcome: Outcome },
+}
+
+/// A partition server, in a data center that is known from the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Member {
+    pub(super) partition: PartitionId,
+    pub(super) replica: u8,
+}
+
+impl Member {
+    pub(super) fn of(server: ServerId) -> Member {
+        Member { partition: server.partition, replica: server.replica }
+    }
+
+    pub(super) fn at(self, dc: DcId) -> ServerId {
+        ServerId { dc, partition: self.partition, replica: self.replica }
+    }
+}
+
+impl Wire for Member {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+        out.push(self.replica);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Member { partition: Wire::decode(input)?, replica: input.byte()? })
+    }
 }
 
 const REPLICA: u8 = 0;
@@ -110,7 +139,7 @@ fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-pub(super) fn replica(keyspace: KeyspaceId, from: PartitionId, to: PartitionId, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn replica(keyspace: KeyspaceId, from: Member, to: Member, bytes: &[u8]) -> Vec<u8> {
     framed(REPLICA, bytes.len(), |out| {
         keyspace.0.encode(out);
         from.encode(out);
@@ -185,15 +214,16 @@ mod tests {
 
     #[test]
     fn frames_come_back_as_they_were() {
-        let (keyspace, from, to) = (KeyspaceId(3), PartitionId(1), PartitionId(700));
+        let (keyspace, partition) = (KeyspaceId(3), PartitionId(700));
+        let (from, to) = (Member { partition: PartitionId(1), replica: 0 }, Member { partition, replica: 8 });
         let operation = Operation::Get { key: b"k".as_slice().into(), dial: Dial::default() };
         let outcome = Outcome::Failed(Failure::Busy("x".into()));
         let mut stream = replica(keyspace, from, to, b"abc");
-        stream.extend(request(300, keyspace, to, b"session", &operation));
+        stream.extend(request(300, keyspace, partition, b"session", &operation));
         stream.extend(response(300, b"", &outcome));
         let expected = [
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
-            Frame::Request { request: 300, keyspace, partition: to, session: b"session", operation },
+            Frame::Request { request: 300, keyspace, partition, session: b"session", operation },
             Frame::Response { request: 300, session: b"", outcome },
         ];
         let mut rest = stream.as_slice();

@@ -17,9 +17,10 @@ use crate::shard::mailbox::Answer;
 use crate::shared::lock;
 use crate::status::PeerStatus;
 use crate::topology::{NodeId, NodeInfo, Topology};
+use frame::Member;
 use hashbrown::HashMap;
 use rheostat_core::DcId;
-use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
 use std::collections::VecDeque;
@@ -90,9 +91,15 @@ fn agreement(config: &NodeConfig, topology: &Topology) -> String {
     for keyspace in &config.keyspaces {
         // Writing to a string cannot fail.
         let _ = write!(text, " {}={}", keyspace.name, keyspace.protocol);
+        if keyspace.replicas > 1 {
+            let _ = write!(text, "*{}", keyspace.replicas);
+        }
         if !keyspace.options.is_empty() {
             let _ = write!(text, "({})", keyspace.options.to_string().trim().replace('\n', ", "));
         }
+    }
+    if topology.has_groups() {
+        let _ = write!(text, "; nodes {}", topology.placement_words());
     }
     text
 }
@@ -130,9 +137,14 @@ impl Peer {
         }
     }
 
+    /// Whether there is a connection to send by.
+    pub(crate) fn is_connected(&self) -> bool {
+        lock(&self.queue).connected
+    }
+
     /// Queues a frame between partition servers; says whether there was a connection and room for it.
-    pub(crate) fn send_frame(&self, now_us: u64, keyspace: KeyspaceId, from: PartitionId, to: PartitionId, bytes: &[u8]) -> bool {
-        let sent = self.push(now_us, || frame::replica(keyspace, from, to, bytes)).is_ok();
+    pub(crate) fn send_frame(&self, now_us: u64, keyspace: KeyspaceId, from: ServerId, to: ServerId, bytes: &[u8]) -> bool {
+        let sent = self.push(now_us, || frame::replica(keyspace, Member::of(from), Member::of(to), bytes)).is_ok();
         if !sent {
             self.frames_dropped.fetch_add(1, Ordering::Relaxed);
         }

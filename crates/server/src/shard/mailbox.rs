@@ -95,7 +95,7 @@ impl Sequence {
 pub(crate) struct Frame {
     pub(crate) keyspace: KeyspaceId,
     pub(crate) from: ServerId,
-    pub(crate) to: PartitionId,
+    pub(crate) to: ServerId,
     pub(crate) frame: Vec<u8>,
 }
 

@@ -24,6 +24,7 @@ use rheostat_core::replica::{Execution, Outbox, PartitionServer};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_storage::MAX_KEY_BYTES;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub(crate) struct ReplicaIndex(pub(crate) u32);
 /// A partition server and what the shard remembers of it.
 struct Slot {
     keyspace: KeyspaceId,
-    partition: PartitionId,
+    place: ServerId,
     server: Box<dyn PartitionServer>,
     next_tick_us: u64,
     /// Something was done with it in this round: it is to be written through, and its next tick may have changed.
@@ -63,13 +64,15 @@ pub(crate) struct Shard {
     pub(crate) shared: Arc<Shared>,
     index: usize,
     replicas: Vec<Slot>,
-    /// By keyspace and partition: the replica's index, if it is here.
+    /// By keyspace and partition: the server here that runs operations, if there is one.
     lookup: Vec<Option<ReplicaIndex>>,
+    /// By keyspace and partition: this data center's servers of it that are here, with their replica's number.
+    members: Vec<SmallVec<[(u8, ReplicaIndex); 1]>>,
     outbox: Outbox,
     /// Frames between this shard's own replicas.
     local: VecDeque<(ReplicaIndex, ServerId, Vec<u8>)>,
     /// Frames that leave in the next turn: keyspace, sender, receiver.
-    leaving: Vec<(KeyspaceId, PartitionId, ServerId, Vec<u8>)>,
+    leaving: Vec<(KeyspaceId, ServerId, ServerId, Vec<u8>)>,
     /// Sequences that are done; the answer leaves in the next turn, or when the replicas are durable enough.
     held: Vec<(Sequence, Session)>,
     /// Sequences whose present operation waits.
@@ -112,11 +115,35 @@ impl Shard {
         self.stopping
     }
 
-    /// The replica of `partition` in `keyspace`, if it is here.
+    /// The server here that runs operations on `partition` in `keyspace`, if there is one.
     #[inline]
     pub(crate) fn find(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<ReplicaIndex> {
-        let at = usize::from(keyspace.0) * usize::from(self.shared.topology.partitions) + usize::from(partition.0);
-        *self.lookup.get(at)?
+        *self.lookup.get(self.row(keyspace, partition))?
+    }
+
+    /// The server at `place` in `keyspace`, if it is here.
+    fn find_member(&self, keyspace: KeyspaceId, place: ServerId) -> Option<ReplicaIndex> {
+        let members = self.members.get(self.row(keyspace, place.partition)).filter(|_| place.dc == self.shared.topology.here)?;
+        members.iter().find(|(replica, _)| *replica == place.replica).map(|(_, index)| *index)
+    }
+
+    #[inline]
+    fn row(&self, keyspace: KeyspaceId, partition: PartitionId) -> usize {
+        usize::from(keyspace.0) * usize::from(self.shared.topology.partitions) + usize::from(partition.0)
+    }
+
+    /// The store of `failed` has failed: what other servers of its partition there are run its operations from now on.
+    fn give_up(&mut self, failed: ReplicaIndex) {
+        let (keyspace, place) = {
+            let slot = &self.replicas[failed.0 as usize];
+            (slot.keyspace, slot.place)
+        };
+        if self.shared.topology.replicas[usize::from(keyspace.0)] > 1 {
+            self.shared.placement.set_failed(keyspace, place.partition, place.replica);
+            let row = self.row(keyspace, place.partition);
+            let well = self.members[row].iter().find(|(_, index)| !self.replicas[index.0 as usize].failed);
+            self.lookup[row] = well.map(|(_, index)| *index);
+        }
     }
 
     /// The replica is durable below this.
@@ -257,9 +284,9 @@ impl Shard {
         request: u64,
     ) {
         let sequence = Sequence::one(keyspace, partition, operation, Answer::Peer { node, request });
-        match self.shared.shard_of.get(usize::from(partition.0)).copied().flatten() {
-            Some(shard) if usize::from(shard) == self.index => self.take_sequence(self.now(), sequence, session),
-            Some(shard) => self.hand_over(shard, sequence, session),
+        match self.shared.serving_shard(keyspace, partition) {
+            Some((shard, _)) if shard == self.index => self.take_sequence(self.now(), sequence, session),
+            Some((shard, _)) => self.hand_over(shard as u16, sequence, session),
             None => {
                 let failure = Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name));
                 self.refuse_sequence(sequence, session, &failure);
@@ -267,17 +294,19 @@ impl Shard {
         }
     }
 
-    /// Takes a frame from the server `from` for partition `to`, here or in another shard of this node.
-    pub(crate) fn take_frame(&mut self, keyspace: KeyspaceId, from: ServerId, to: PartitionId, bytes: &[u8]) {
-        if let Some(replica) = self.find(keyspace, to) {
+    /// Takes a frame from the server `from` for the server `to`, here or in another shard of this node.
+    pub(crate) fn take_frame(&mut self, keyspace: KeyspaceId, from: ServerId, to: ServerId, bytes: &[u8]) {
+        if let Some(replica) = self.find_member(keyspace, to) {
             let now = self.now();
             self.receive(now, replica, from, bytes);
             self.deliver_local(now);
             self.want_turn();
             return;
         }
-        let sent =
-            self.shared.local_shard(to).is_some_and(|shard| shard.send(Message::Frame(Frame { keyspace, from, to, frame: bytes.to_vec() })).is_ok());
+        let sent = self
+            .shared
+            .shard_of(keyspace, to)
+            .is_some_and(|shard| shard.send(Message::Frame(Frame { keyspace, from, to, frame: bytes.to_vec() })).is_ok());
         if !sent {
             self.counters.frames_dropped += 1;
         }
@@ -292,18 +321,19 @@ impl Shard {
 
     /// Sorts what `replica` wants sent and answered by where it goes.
     fn sort_outbox(&mut self, replica: ReplicaIndex) {
-        let (keyspace, partition) = {
+        let (keyspace, place) = {
             let slot = &self.replicas[replica.0 as usize];
-            (slot.keyspace, slot.partition)
+            (slot.keyspace, slot.place)
         };
-        let here = self.shared.topology.here;
-        for (to, frame) in self.outbox.frames.drain(..) {
-            let at = usize::from(keyspace.0) * usize::from(self.shared.topology.partitions) + usize::from(to.partition.0);
-            match self.lookup.get(at).copied().flatten().filter(|_| to.dc == here) {
-                Some(local) => self.local.push_back((local, ServerId::new(here, partition), frame)),
-                None => self.leaving.push((keyspace, partition, to, frame)),
+        let mut frames = std::mem::take(&mut self.outbox.frames);
+        for (to, frame) in frames.drain(..) {
+            match self.find_member(keyspace, to) {
+                Some(local) => self.local.push_back((local, place, frame)),
+                None => self.leaving.push((keyspace, place, to, frame)),
             }
         }
+        // Its allocation is used again.
+        self.outbox.frames = frames;
         for done in std::mem::take(&mut self.outbox.done) {
             let outcome = self.count(done.outcome);
             if let Some(mut sequence) = self.expected.remove(&(replica, done.op)) {

@@ -5,15 +5,18 @@ use super::mailbox::{Control, Mailbox};
 use super::{ReplicaIndex, Shard, Slot, turn};
 use crate::config::KeyspaceConfig;
 use crate::connection;
+use crate::folder;
 use crate::keyspace::Build;
 use crate::peer;
 use crate::shared::Shared;
 use crate::status::ShardCounters;
 use hashbrown::HashMap;
-use rheostat_core::ids::{KeyspaceId, PartitionId, Place, ServerId};
+use rheostat_core::ids::{KeyspaceId, Place, ServerId};
+use rheostat_core::protocol::Span;
 use rheostat_core::replica::{Outbox, ReplicaConfig};
 use rheostat_core::session::ClusterId;
 use rheostat_storage::DiskOptions;
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
@@ -32,8 +35,6 @@ pub(crate) struct Starting {
     pub(crate) index: usize,
     pub(crate) mailbox: Mailbox,
     pub(crate) flusher: Flusher,
-    /// The partitions that it serves, in every keyspace.
-    pub(crate) partitions: Vec<PartitionId>,
     /// What the first shard does for all.
     pub(crate) acceptors: Option<Acceptors>,
     /// The nodes that this shard keeps the connections to.
@@ -61,8 +62,8 @@ pub(crate) fn run(starting: Starting, started: oneshot::Sender<Result<(), String
     };
     let local = LocalSet::new();
     runtime.block_on(local.run_until(async move {
-        let Starting { shared, index, mailbox, flusher, partitions, acceptors, peers, to_peer } = starting;
-        let shard = match open(&shared, index, flusher, &partitions) {
+        let Starting { shared, index, mailbox, flusher, acceptors, peers, to_peer } = starting;
+        let shard = match open(&shared, index, flusher) {
             Ok(shard) => Rc::new(RefCell::new(shard)),
             Err(why) => {
                 let _ = started.send(Err(why));
@@ -85,15 +86,19 @@ pub(crate) fn run(starting: Starting, started: oneshot::Sender<Result<(), String
     }));
 }
 
-fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher, partitions: &[PartitionId]) -> Result<Shard, String> {
+fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, String> {
+    let topology = &shared.topology;
     let mut replicas = Vec::new();
-    let mut lookup = vec![None; shared.keyspaces.len() * usize::from(shared.topology.partitions)];
+    let rows = shared.keyspaces.len() * usize::from(topology.partitions);
+    let (mut lookup, mut members) = (vec![None; rows], vec![SmallVec::new(); rows]);
     for (number, keyspace) in shared.config.keyspaces.iter().enumerate() {
-        for partition in partitions {
-            let id = KeyspaceId(number as u16);
-            let at = number * usize::from(shared.topology.partitions) + usize::from(partition.0);
-            lookup[at] = Some(ReplicaIndex(replicas.len() as u32));
-            replicas.push(open_replica(shared, id, keyspace, *partition)?);
+        let id = KeyspaceId(number as u16);
+        for (partition, hosted) in shared.placement.all(id).filter(|(_, hosted)| usize::from(hosted.shard) == index) {
+            let row = number * usize::from(topology.partitions) + usize::from(partition.0);
+            let at = ReplicaIndex(replicas.len() as u32);
+            lookup[row].get_or_insert(at);
+            members[row].push((hosted.replica, at));
+            replicas.push(open_replica(shared, id, keyspace, ServerId { dc: topology.here, partition, replica: hosted.replica })?);
         }
     }
     Ok(Shard {
@@ -101,6 +106,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher, partitions: &[Part
         index,
         replicas,
         lookup,
+        members,
         outbox: Outbox::default(),
         local: VecDeque::new(),
         leaving: Vec::new(),
@@ -122,15 +128,10 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher, partitions: &[Part
     })
 }
 
-fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, partition: PartitionId) -> Result<Slot, String> {
+fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, server: ServerId) -> Result<Slot, String> {
     let topology = &shared.topology;
     let limits = &shared.config.limits;
-    let place = Place {
-        server: ServerId::new(topology.here, partition),
-        data_centers: topology.data_centers.len() as u8,
-        partitions: topology.partitions,
-        replicas: 1,
-    };
+    let place = Place { server, data_centers: topology.data_centers.len() as u8, partitions: topology.partitions, replicas: keyspace.replicas };
     let info = &shared.keyspaces[usize::from(id.0)];
     let replica = ReplicaConfig {
         durability: info.durability,
@@ -141,24 +142,24 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, part
         max_waiting: limits.max_waiting,
         history_ms: keyspace.history_ms,
         // Different at each server and each start: what the protocol draws must not repeat.
-        seed: ClusterId::from_name(&format!("{} {} {}", topology.this().name, keyspace.name, partition)).0 ^ shared.clocks.physical_ms(),
+        seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),
         ..ReplicaConfig::new(place, id)
     };
     let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != rheostat_core::store::Durability::Memory);
-    let folder = on_disk.map(|dir| dir.join(&keyspace.name).join(format!("p{partition}")));
+    let folder = on_disk.map(|dir| folder::of_server(dir, &keyspace.name, server));
     let mut disk = DiskOptions::default();
-    if place.data_centers == 1 {
+    if place.data_centers == 1 || info.span != Span::Server {
         // No link ever asks for them.
         disk.own_cache_bytes = 0;
     }
-    let (server, recovered) = Build { keyspace, replica, folder, disk }.run()?;
+    let (built, recovered) = Build { keyspace, replica, folder, disk }.run()?;
     for note in &recovered.notes {
-        tracing::warn!(keyspace = %keyspace.name, %partition, "{note}");
+        tracing::warn!(keyspace = %keyspace.name, %server, "{note}");
     }
     if recovered.replayed > 0 {
-        tracing::info!(keyspace = %keyspace.name, %partition, updates = recovered.replayed, "replayed the log");
+        tracing::info!(keyspace = %keyspace.name, %server, updates = recovered.replayed, "replayed the log");
     }
-    Ok(Slot { keyspace: id, partition, server, next_tick_us: 0, touched: true, flushing: false, failed: false })
+    Ok(Slot { keyspace: id, place: server, server: built, next_tick_us: 0, touched: true, flushing: false, failed: false })
 }
 
 impl Shard {

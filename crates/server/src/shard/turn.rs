@@ -4,7 +4,7 @@ use super::mailbox::{Control, Mailbox, Message};
 use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard};
 use crate::connection::Connection;
 use crate::status::FailureKind;
-use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
+use rheostat_core::ids::{KeyspaceId, Now, ServerId};
 use rheostat_core::operation::{Failure, Outcome};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -84,7 +84,7 @@ fn turn(
             }
             Message::Frame(frame) => {
                 taken += 1;
-                match this.find(frame.keyspace, frame.to) {
+                match this.find_member(frame.keyspace, frame.to) {
                     Some(replica) => this.receive(now, replica, frame.from, &frame.frame),
                     None => this.counters.frames_dropped += 1,
                 }
@@ -129,7 +129,7 @@ impl Shard {
             Control::Connected { dc, partitions } => {
                 for index in 0..self.replicas.len() {
                     let slot = &mut self.replicas[index];
-                    if partitions.contains(&slot.partition) {
+                    if partitions.contains(&slot.place.partition) {
                         slot.server.connected(now, dc, &mut self.outbox);
                         slot.touched = true;
                         self.sort_outbox(ReplicaIndex(index as u32));
@@ -141,7 +141,7 @@ impl Shard {
                 self.counters.flush_us.record(took_us, 1);
                 let slot = &mut self.replicas[replica.0 as usize];
                 if let Err(error) = &flushed {
-                    tracing::error!(partition = %slot.partition, keyspace = slot.keyspace.0, %error, "a flush to disk failed");
+                    tracing::error!(server = %slot.place, keyspace = slot.keyspace.0, %error, "a flush to disk failed");
                 }
                 slot.flushing = false;
                 slot.server.end_flush(now, flushed, &mut self.outbox);
@@ -170,19 +170,24 @@ impl Shard {
     /// What may leave: the logs to the operating system first, then frames, answers, replies; and the flushes that are due.
     fn leave(&mut self, now: Now) {
         let mut failed = false;
-        for slot in self.replicas.iter_mut().filter(|slot| slot.touched) {
+        let mut given_up = Vec::new();
+        for (index, slot) in self.replicas.iter_mut().enumerate().filter(|(_, slot)| slot.touched) {
             slot.touched = false;
             slot.server.write_through();
             slot.next_tick_us = slot.server.next_tick_us();
             if slot.server.failed() && !slot.failed {
                 slot.failed = true;
                 failed = true;
-                tracing::error!(partition = %slot.partition, keyspace = slot.keyspace.0, "the store has failed: the partition is not served any more");
+                given_up.push(ReplicaIndex(index as u32));
+                tracing::error!(server = %slot.place, keyspace = slot.keyspace.0, "the store has failed: this server serves nothing any more");
             }
+        }
+        for replica in given_up {
+            self.give_up(replica);
         }
         for (keyspace, from, to, frame) in std::mem::take(&mut self.leaving) {
             // What a failed server would say may rest on what its log has lost.
-            if failed && self.find(keyspace, from).is_some_and(|replica| self.replicas[replica.0 as usize].failed) {
+            if failed && self.find_member(keyspace, from).is_some_and(|replica| self.replicas[replica.0 as usize].failed) {
                 self.counters.frames_dropped += 1;
                 continue;
             }
@@ -200,19 +205,17 @@ impl Shard {
         }
     }
 
-    fn send_frame(&mut self, now: Now, keyspace: KeyspaceId, from: PartitionId, to: ServerId, frame: Vec<u8>) {
+    fn send_frame(&mut self, now: Now, keyspace: KeyspaceId, from: ServerId, to: ServerId, frame: Vec<u8>) {
         let topology = &self.shared.topology;
-        if to.dc.index() >= topology.data_centers.len() || to.partition.0 >= topology.partitions {
+        let replicas = topology.replicas[usize::from(keyspace.0)];
+        if to.dc.index() >= topology.data_centers.len() || to.partition.0 >= topology.partitions || to.replica >= replicas {
             self.counters.frames_dropped += 1;
             return;
         }
-        let sent = match self.shared.local_shard(to.partition).filter(|_| to.dc == topology.here) {
-            Some(shard) => {
-                let from = ServerId::new(topology.here, from);
-                shard.send(Message::Frame(Frame { keyspace, from, to: to.partition, frame })).is_ok()
-            }
-            None => match self.shared.peer(topology.owner(to.dc, to.partition)) {
-                Some(peer) => peer.send_frame(now.monotonic_us, keyspace, from, to.partition, &frame),
+        let sent = match self.shared.shard_of(keyspace, to) {
+            Some(shard) => shard.send(Message::Frame(Frame { keyspace, from, to, frame })).is_ok(),
+            None => match self.shared.peer(topology.host(to.dc, to.partition, to.replica)) {
+                Some(peer) => peer.send_frame(now.monotonic_us, keyspace, from, to, &frame),
                 None => false,
             },
         };

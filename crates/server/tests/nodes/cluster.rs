@@ -14,6 +14,7 @@ pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
     KeyspaceConfig {
         name: name.into(),
         protocol: protocol.into(),
+        replicas: 1,
         durability: DurabilityConfig::Interval,
         flush_interval_ms: 100,
         link_flush_interval_ms: 2,

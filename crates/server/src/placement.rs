@@ -1,0 +1,194 @@
+//! Where this node's partition servers are: which of them it hosts, and on which of its shards.
+
+use crate::topology::Topology;
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One of this node's partition servers.
+#[derive(Debug)]
+pub(crate) struct Hosted {
+    /// Which replica of its partition.
+    pub(crate) replica: u8,
+    /// The shard that it is on.
+    pub(crate) shard: u16,
+    /// Its store has failed: operations go to another replica, if there is one.
+    failed: AtomicBool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    partitions: usize,
+    shards: usize,
+    /// By keyspace, then by partition: the servers here, in the order of the replicas.
+    hosted: Vec<Vec<Hosted>>,
+}
+
+impl Placement {
+    /// The servers of this node on at most `shards` shards, fewer if there are not so many servers to spread. Replica 0 of the partitions that the node owns
+    /// are dealt out to the shards in turn; several replicas of one partition follow each other.
+    pub(crate) fn new(topology: &Topology, shards: usize) -> Placement {
+        let partitions = usize::from(topology.partitions);
+        let here: Vec<Vec<(PartitionId, Vec<u8>)>> = topology.replicas.iter().map(|replicas| hosted_by_this(topology, *replicas)).collect();
+        let most = here.iter().map(|keyspace| keyspace.iter().map(|(_, replicas)| replicas.len()).sum()).max().unwrap_or(0);
+        let shards = shards.clamp(1, most.max(1));
+        let mut hosted = Vec::new();
+        for keyspace in here {
+            let first = hosted.len();
+            hosted.resize_with(first + partitions, Vec::new);
+            for (index, (partition, replicas)) in keyspace.into_iter().enumerate() {
+                let server = |(number, replica)| Hosted { replica, shard: ((index + number) % shards) as u16, failed: AtomicBool::new(false) };
+                hosted[first + usize::from(partition.0)] = replicas.into_iter().enumerate().map(server).collect();
+            }
+        }
+        Placement { partitions, shards, hosted }
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards
+    }
+
+    /// The servers of `partition` in `keyspace` here, in the order of the replicas; none if there is no such keyspace or partition.
+    #[inline]
+    pub(crate) fn hosted(&self, keyspace: KeyspaceId, partition: PartitionId) -> &[Hosted] {
+        if usize::from(partition.0) >= self.partitions {
+            return &[];
+        }
+        self.hosted.get(usize::from(keyspace.0) * self.partitions + usize::from(partition.0)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The shard of one server, if it is here.
+    pub(crate) fn shard_of(&self, keyspace: KeyspaceId, partition: PartitionId, replica: u8) -> Option<u16> {
+        self.hosted(keyspace, partition).iter().find(|hosted| hosted.replica == replica).map(|hosted| hosted.shard)
+    }
+
+    /// The shard that runs operations on `partition`: that of its first server here whose store has not failed.
+    pub(crate) fn serving(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<u16> {
+        self.hosted(keyspace, partition).iter().find(|hosted| !hosted.failed.load(Ordering::Relaxed)).map(|hosted| hosted.shard)
+    }
+
+    /// The store of a server here has failed.
+    pub(crate) fn set_failed(&self, keyspace: KeyspaceId, partition: PartitionId, replica: u8) {
+        if let Some(hosted) = self.hosted(keyspace, partition).iter().find(|hosted| hosted.replica == replica) {
+            hosted.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Every server of `keyspace` that is here: partition, replica, shard; in the order of the partitions.
+    pub(crate) fn all(&self, keyspace: KeyspaceId) -> impl Iterator<Item = (PartitionId, &Hosted)> {
+        let partitions = 0..self.partitions as u16;
+        partitions.map(PartitionId).flat_map(move |partition| self.hosted(keyspace, partition).iter().map(move |hosted| (partition, hosted)))
+    }
+}
+
+/// The partitions of which this node hosts replicas, with their numbers: those that it owns first.
+fn hosted_by_this(topology: &Topology, replicas: u8) -> Vec<(PartitionId, Vec<u8>)> {
+    let mut list: Vec<(PartitionId, Vec<u8>)> = (0..topology.partitions)
+        .map(PartitionId)
+        .map(|partition| {
+            let here = |replica: &u8| topology.host(topology.here, partition, *replica) == topology.node;
+            (partition, (0..replicas).filter(here).collect())
+        })
+        .filter(|(_, here): &(_, Vec<u8>)| !here.is_empty())
+        .collect();
+    // Stable, so each half stays in the order of the partitions.
+    list.sort_by_key(|(_, here)| here[0] != 0);
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{KeyspaceConfig, Member, NodeConfig};
+    use rheostat_core::DcId;
+
+    /// Node `node` of a data center in which each of `owned` is a node's partitions, with a keyspace of one server for each partition and one of `replicas`.
+    fn topology(owned: &[&[u16]], node: usize, replicas: u8) -> Topology {
+        let mut config = NodeConfig::new("test", &format!("n{node}"), "here");
+        config.partitions = owned.iter().map(|owned| owned.len() as u16).sum();
+        let member = |(index, owned): (usize, &&[u16])| Member {
+            name: format!("n{index}"),
+            data_center: "here".into(),
+            peer: None,
+            resp: None,
+            grpc: None,
+            admin: None,
+            partitions: Some(owned.to_vec()),
+        };
+        config.members = owned.iter().enumerate().map(member).collect();
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        config.keyspaces = vec![keyspace.clone(), KeyspaceConfig { replicas, ..keyspace }];
+        Topology::new(&config)
+    }
+
+    /// (partition, replica, shard) of every server of the keyspace.
+    fn servers(placement: &Placement, keyspace: u16) -> Vec<(u16, u8, u16)> {
+        placement.all(KeyspaceId(keyspace)).map(|(partition, hosted)| (partition.0, hosted.replica, hosted.shard)).collect()
+    }
+
+    #[test]
+    fn replicas_follow_their_owner_around_the_data_center() {
+        let owned: [&[u16]; 3] = [&[0, 3], &[1], &[2]];
+        let topology = topology(&owned, 0, 3);
+        let hosts = |partition| (0..3).map(|replica| topology.host(DcId(0), PartitionId(partition), replica).0).collect::<Vec<_>>();
+        assert_eq!([hosts(0), hosts(1), hosts(2), hosts(3)], [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+        for partition in 0..4 {
+            assert_eq!(topology.host(DcId(0), PartitionId(partition), 0), topology.owner(DcId(0), PartitionId(partition)));
+        }
+    }
+
+    #[test]
+    fn every_server_is_on_one_node_and_one_shard() {
+        let layouts: [&[&[u16]]; 4] = [&[&[0, 1, 2, 3]], &[&[0, 2], &[1, 3]], &[&[2], &[0], &[1]], &[&[], &[0, 1], &[]]];
+        for owned in layouts {
+            for replicas in 1..=5 {
+                let mut seen = Vec::new();
+                for node in 0..owned.len() {
+                    let placement = Placement::new(&topology(owned, node, replicas), 3);
+                    assert!((1..=3).contains(&placement.shards()));
+                    for (partition, replica, shard) in servers(&placement, 1) {
+                        assert!(usize::from(shard) < placement.shards());
+                        assert_eq!(placement.shard_of(KeyspaceId(1), PartitionId(partition), replica), Some(shard));
+                        seen.push((partition, replica));
+                    }
+                }
+                let partitions = owned.iter().map(|owned| owned.len() as u16).sum::<u16>();
+                let all: Vec<(u16, u8)> = (0..partitions).flat_map(|partition| (0..replicas).map(move |replica| (partition, replica))).collect();
+                seen.sort_unstable();
+                assert_eq!(seen, all);
+            }
+        }
+    }
+
+    #[test]
+    fn a_keyspace_without_replicas_is_placed_as_if_there_were_none_elsewhere() {
+        let owned: [&[u16]; 2] = [&[1, 3, 4], &[0, 2]];
+        let placement = Placement::new(&topology(&owned, 0, 3), 2);
+        assert_eq!(servers(&placement, 0), [(1, 0, 0), (3, 0, 1), (4, 0, 0)]);
+    }
+
+    #[test]
+    fn replicas_of_one_partition_are_on_different_shards_while_there_are_some() {
+        let placement = Placement::new(&topology(&[&[0, 1]], 0, 3), 3);
+        assert_eq!(servers(&placement, 1), [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]);
+        // One server of each of three partitions: also spread.
+        let placement = Placement::new(&topology(&[&[0], &[1], &[2]], 0, 3), 3);
+        assert_eq!(servers(&placement, 1), [(0, 0, 0), (1, 2, 1), (2, 1, 2)]);
+        assert_eq!(Placement::new(&topology(&[&[0], &[1], &[2]], 0, 3), 64).shards(), 3);
+    }
+
+    #[test]
+    fn operations_leave_a_server_whose_store_has_failed() {
+        let placement = Placement::new(&topology(&[&[0]], 0, 3), 3);
+        let (keyspace, partition) = (KeyspaceId(1), PartitionId(0));
+        assert_eq!(placement.serving(keyspace, partition), Some(0));
+        placement.set_failed(keyspace, partition, 0);
+        assert_eq!(placement.serving(keyspace, partition), Some(1));
+        placement.set_failed(keyspace, partition, 1);
+        placement.set_failed(keyspace, partition, 2);
+        assert_eq!(placement.serving(keyspace, partition), None);
+        assert_eq!(placement.serving(keyspace, PartitionId(9)), None);
+        assert_eq!(placement.serving(KeyspaceId(9), partition), None);
+    }
+}
