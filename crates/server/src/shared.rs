@@ -48,6 +48,13 @@ impl Clocks {
     }
 }
 
+/// Where an operation runs.
+enum Route<'a> {
+    Here(&'a ShardHandle),
+    There(&'a Arc<Peer>),
+    Nowhere(Failure),
+}
+
 /// See the module.
 pub(crate) struct Shared {
     pub(crate) config: NodeConfig,
@@ -118,11 +125,19 @@ impl Shared {
         self.shards.get(usize::from(shard))
     }
 
-    /// The nodes of this data center that host `partition` in `keyspace`, in the order of the replicas, without this one.
-    fn hosts(&self, keyspace: KeyspaceId, partition: PartitionId) -> impl Iterator<Item = NodeId> {
+    /// Where an operation on `partition` in `keyspace` runs: at a server of this node; else at the first node of this data center, in the order of the
+    /// replicas, that hosts one and is connected. If none is, at the first, whose failure it is then.
+    fn route(&self, keyspace: KeyspaceId, partition: PartitionId) -> Route<'_> {
+        if let Some((_, shard)) = self.serving_shard(keyspace, partition) {
+            return Route::Here(shard);
+        }
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
-        let all = (0..replicas).map(move |replica| self.topology.host(self.topology.here, partition, replica));
-        all.filter(|node| *node != self.topology.node)
+        let host = |replica| self.peer(self.topology.host(self.topology.here, partition, replica));
+        let hosts = || (0..replicas).filter_map(host);
+        match hosts().find(|peer| peer.is_connected()).or_else(|| hosts().next()) {
+            Some(peer) => Route::There(peer),
+            None => Route::Nowhere(self.unserved(keyspace, partition)),
+        }
     }
 
     /// The connections to `node`, if this node talks to it.
@@ -139,30 +154,29 @@ impl Shared {
         let fallback = session.clone();
         let (sender, answer) = oneshot::channel();
         let sender = Answer::Task(sender);
-        if let Some((_, shard)) = self.serving_shard(keyspace, partition) {
-            let message = Message::Execute(Box::new((Sequence::one(keyspace, partition, operation, sender), session)));
-            if shard.send(message).is_err() {
-                let failure = match *self.stopping.borrow() {
-                    true => Failure::Unreachable(partition),
-                    false => Failure::Busy(format!("too much waits for partition {partition}")),
-                };
-                return failed(failure, fallback);
+        match self.route(keyspace, partition) {
+            Route::Here(shard) => {
+                let message = Message::Execute(Box::new((Sequence::one(keyspace, partition, operation, sender), session)));
+                if shard.send(message).is_err() {
+                    let failure = match *self.stopping.borrow() {
+                        true => Failure::Unreachable(partition),
+                        false => Failure::Busy(format!("too much waits for partition {partition}")),
+                    };
+                    return failed(failure, fallback);
+                }
             }
-        } else {
-            // The first that is connected; if none is, the failure is that of the first.
-            let peers = || self.hosts(keyspace, partition).filter_map(|node| self.peer(node));
-            let Some(peer) = peers().find(|peer| peer.is_connected()).or_else(|| peers().next()) else {
-                return failed(self.unserved(keyspace, partition), fallback);
-            };
-            if let Err(failure) = peer.forward(self.clocks.monotonic_us(), keyspace, partition, session, &operation, sender) {
-                return failed(failure, fallback);
+            Route::There(peer) => {
+                if let Err(failure) = peer.forward(self.clocks.monotonic_us(), keyspace, partition, session, &operation, sender) {
+                    return failed(failure, fallback);
+                }
             }
+            Route::Nowhere(failure) => return failed(failure, fallback),
         }
         Started::Waiting { answer, partition, fallback }
     }
 
-    /// Why nobody serves `partition` in `keyspace`: its only servers are here and have failed, or the configuration of this data center has none.
-    fn unserved(&self, keyspace: KeyspaceId, partition: PartitionId) -> Failure {
+    /// Why nobody serves `partition` in `keyspace` here: there is no server of it, or all have failed.
+    pub(crate) fn unserved(&self, keyspace: KeyspaceId, partition: PartitionId) -> Failure {
         match self.placement.hosted(keyspace, partition) {
             [] => Failure::Unreachable(partition),
             _ => Failure::Storage(format!("the stores of partition {partition} here have failed")),
@@ -189,5 +203,85 @@ impl Shared {
             self.paused_changes.send_modify(|version| *version += 1);
         }
         changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{KeyspaceConfig, Member};
+    use crate::shard::mailbox::mailbox;
+
+    /// Node `a0` of four in data center `a`, one partition each, two keyspaces: one server for each partition, and three.
+    fn shared() -> Shared {
+        let mut config = NodeConfig::new("test", "a0", "a");
+        config.partitions = 4;
+        let member = |index: u16| Member {
+            name: format!("a{index}"),
+            data_center: "a".into(),
+            peer: Some("127.0.0.1:1".into()),
+            resp: None,
+            grpc: None,
+            admin: None,
+            partitions: Some(vec![index]),
+        };
+        config.members = (0..4).map(member).collect();
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        config.keyspaces = vec![keyspace.clone(), KeyspaceConfig { replicas: 3, ..keyspace }];
+        let topology = Topology::new(&config);
+        let keyspaces = config.keyspaces.iter().enumerate();
+        let keyspaces = keyspaces.map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, false).unwrap()).collect();
+        let placement = Placement::new(&topology, 2);
+        let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
+        let peers = topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
+        Shared::new(config, topology, keyspaces, Clocks::new(0), shards, placement, peers)
+    }
+
+    /// Where an operation goes: a shard of this node as `Ok`, another node as `Err`.
+    fn target(shared: &Shared, keyspace: u16, partition: u16) -> Result<usize, u16> {
+        let (keyspace, partition) = (KeyspaceId(keyspace), PartitionId(partition));
+        match shared.route(keyspace, partition) {
+            Route::Here(_) => Ok(shared.serving_shard(keyspace, partition).unwrap().0),
+            Route::There(peer) => Err((0..4).find(|node| shared.peer(NodeId(*node)).is_some_and(|other| Arc::ptr_eq(other, peer))).unwrap()),
+            Route::Nowhere(failure) => panic!("{failure}"),
+        }
+    }
+
+    #[test]
+    fn an_operation_runs_here_if_it_can() {
+        let shared = shared();
+        assert_eq!(target(&shared, 0, 0), Ok(0));
+        assert_eq!([0, 1, 2, 3].map(|partition| target(&shared, 0, partition).is_ok()), [true, false, false, false]);
+        // Replicas of partitions 2 and 3 are here too.
+        assert_eq!([0, 1, 2, 3].map(|partition| target(&shared, 1, partition).is_ok()), [true, false, true, true]);
+    }
+
+    #[test]
+    fn else_at_the_first_connected_node_that_has_a_replica() {
+        let shared = shared();
+        let set = |node: u16, connected: bool| {
+            let peer = shared.peer(NodeId(node)).unwrap();
+            if connected { peer.set_connected() } else { peer.set_disconnected("test".into()) }
+        };
+        assert_eq!(target(&shared, 1, 1), Err(1), "none is connected: the owner's failure is told");
+        set(3, true);
+        assert_eq!(target(&shared, 1, 1), Err(3));
+        set(2, true);
+        assert_eq!(target(&shared, 1, 1), Err(2));
+        set(1, true);
+        assert_eq!(target(&shared, 1, 1), Err(1));
+        set(1, false);
+        set(2, false);
+        assert_eq!(target(&shared, 1, 1), Err(3));
+        assert_eq!(target(&shared, 0, 1), Err(1), "without replicas there is the owner only");
+    }
+
+    #[test]
+    fn operations_leave_failed_stores_for_other_nodes() {
+        let shared = shared();
+        shared.peer(NodeId(3)).unwrap().set_connected();
+        shared.placement.set_failed(KeyspaceId(1), PartitionId(3), 1);
+        assert_eq!(target(&shared, 1, 3), Err(3));
+        assert_eq!(target(&shared, 1, 2), Ok(usize::from(shared.placement.shard_of(KeyspaceId(1), PartitionId(2), 2).unwrap())));
     }
 }

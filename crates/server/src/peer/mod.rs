@@ -224,14 +224,14 @@ impl Peer {
         Ok(())
     }
 
-    fn set_connected(&self) {
+    pub(crate) fn set_connected(&self) {
         self.connects.fetch_add(1, Ordering::Relaxed);
         *lock(&self.last_error) = None;
         lock(&self.queue).connected = true;
     }
 
     /// What was queued is lost, and what waited for an answer is told so.
-    fn set_disconnected(&self, why: String) {
+    pub(crate) fn set_disconnected(&self, why: String) {
         {
             let mut queue = lock(&self.queue);
             queue.connected = false;

@@ -288,7 +288,12 @@ impl Shard {
             Some((shard, _)) if shard == self.index => self.take_sequence(self.now(), sequence, session),
             Some((shard, _)) => self.hand_over(shard as u16, sequence, session),
             None => {
-                let failure = Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name));
+                let failure = match self.shared.unserved(keyspace, partition) {
+                    Failure::Unreachable(_) => {
+                        Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name))
+                    }
+                    failed => failed,
+                };
                 self.refuse_sequence(sequence, session, &failure);
             }
         }
