@@ -78,6 +78,11 @@ async fn status_of_all(nodes: &[Node]) -> Vec<Result<v1::StatusResponse, Error>>
     answers
 }
 
+/// Whether the servers of `keyspace`'s partitions keep their data together by messages of their own, without links.
+fn is_group(keyspace: &v1::Keyspace) -> bool {
+    matches!(keyspace.span(), v1::Span::DataCenter | v1::Span::Everywhere)
+}
+
 /// A timestamp as the integer that orders it.
 fn bits(at: Option<&v1::Timestamp>) -> u64 {
     at.map_or(0, |at| at.millis << 16 | u64::from(at.counter))

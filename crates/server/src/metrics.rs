@@ -74,6 +74,14 @@ impl Samples<'_> {
         self.line("", labels, None, value);
     }
 
+    /// A sample of one replica, whose labels come before `labels`.
+    fn of(&mut self, view: &View<'_>, replica: &ReplicaStatus, labels: &[&str], value: f64) {
+        let server = replica.status.server;
+        let (partition, number) = (server.partition.to_string(), server.replica.to_string());
+        let all: Vec<&str> = [view.keyspace(replica), &partition, &number].into_iter().chain(labels.iter().copied()).collect();
+        self.add(&all, value);
+    }
+
     /// `divisor` of the histogram's units make one of the metric's.
     fn histogram(&mut self, labels: &[&str], histogram: &Histogram, divisor: f64) {
         let mut count = 0;
@@ -132,7 +140,7 @@ pub fn reference() -> String {
         "# Metrics\n\n\
          Generated from the table in `crates/server/src/metrics.rs`; a test compares (`RHEOSTAT_BLESS=1` rewrites this page).\n\n\
          `GET /metrics` on the admin port, in Prometheus' text format. With a password set, the scraper sends `Authorization: Bearer <password>`. \
-         A `data_center` label is the other data center; lags are measured with this node's clock against timestamps of the other's.\n\n\
+         `replica` numbers the servers of a partition in this data center, from 0. A `data_center` label is the other data center; lags are measured with this node's clock against timestamps of the other's.\n\n\
          | metric | kind | labels | what it says |\n|---|---|---|---|\n",
     );
     for metric in METRICS {
@@ -142,10 +150,10 @@ pub fn reference() -> String {
     page
 }
 
-/// One sample for each replica, with its keyspace, its partition and `labels` that follow.
+/// One sample for each replica.
 fn replicas(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&ReplicaStatus) -> f64) {
     for replica in &view.status.replicas {
-        samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string()], value(replica));
+        samples.of(view, replica, &[], value(replica));
     }
 }
 
@@ -153,7 +161,7 @@ fn links(view: &View<'_>, samples: &mut Samples<'_>, value: impl Fn(&ReplicaStat
     for replica in &view.status.replicas {
         for link in &replica.status.links {
             if let Some(value) = value(replica, link) {
-                samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string(), view.topology.dc_name(link.dc)], value);
+                samples.of(view, replica, &[view.topology.dc_name(link.dc)], value);
             }
         }
     }
@@ -182,8 +190,8 @@ fn by_level(view: &View<'_>, samples: &mut Samples<'_>, divisor: f64, of: fn(&Sh
     }
 }
 
-const REPLICA: &[&str] = &["keyspace", "partition"];
-const LINK: &[&str] = &["keyspace", "partition", "data_center"];
+const REPLICA: &[&str] = &["keyspace", "partition", "replica"];
+const LINK: &[&str] = &["keyspace", "partition", "replica", "data_center"];
 const SHARD: &[&str] = &["shard"];
 const PEER: &[&str] = &["peer", "data_center"];
 
@@ -295,7 +303,7 @@ pub const METRICS: &[Metric] = &[
     metric!("clock_ahead_seconds", Gauge, REPLICA, "How far the hybrid logical clock is ahead of the physical one.", |view, samples| {
         for replica in &view.status.replicas {
             let ahead = replica.status.clock.millis().saturating_sub(view.status.physical_ms) as f64 / 1e3;
-            samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string()], ahead);
+            samples.of(view, replica, &[], ahead);
         }
     }),
     metric!("keys", Gauge, REPLICA, "Keys with at least one version, tombstones included.", |view, samples| {
@@ -325,9 +333,9 @@ pub const METRICS: &[Metric] = &[
     metric!("versions_collected_total", Counter, REPLICA, "Versions that nobody could ask for any more, removed.", |view, samples| {
         replicas(view, samples, |replica| replica.status.counters.versions_collected as f64);
     }),
-    metric!("refusals_total", Counter, &["keyspace", "partition", "reason"], "What a replica refused, by reason.", |view, samples| {
+    metric!("refusals_total", Counter, &["keyspace", "partition", "replica", "reason"], "What a replica refused, by reason.", |view, samples| {
         for replica in &view.status.replicas {
-            let (partition, counters) = (replica.status.server.partition.to_string(), &replica.status.counters);
+            let counters = &replica.status.counters;
             for (reason, count) in [
                 ("batch_too_far_ahead", counters.batches_too_far_ahead),
                 ("session_too_far_ahead", counters.sessions_too_far_ahead),
@@ -335,14 +343,14 @@ pub const METRICS: &[Metric] = &[
                 ("busy", counters.busy),
                 ("timeout", counters.timeouts),
             ] {
-                samples.add(&[view.keyspace(replica), &partition, reason], count as f64);
+                samples.of(view, replica, &[reason], count as f64);
             }
         }
     }),
-    metric!("protocol_gauge", Gauge, &["keyspace", "partition", "name"], "The protocol's own numbers, by name.", |view, samples| {
+    metric!("protocol_gauge", Gauge, &["keyspace", "partition", "replica", "name"], "The protocol's own numbers, by name.", |view, samples| {
         for replica in &view.status.replicas {
             for (name, value) in &replica.status.gauges {
-                samples.add(&[view.keyspace(replica), &replica.status.server.partition.to_string(), name], *value);
+                samples.of(view, replica, &[name], *value);
             }
         }
     }),
@@ -441,6 +449,7 @@ mod tests {
             clock: Timestamp::new(10_250, 1),
             links: vec![link],
             stable: vec![Timestamp::ZERO, Timestamp::new(9_400, 0)],
+            replicated: Vec::new(),
             waiting: 1,
             store: StoreStats { keys: 5, ..StoreStats::default() },
             end: Position(10),
@@ -475,12 +484,12 @@ mod tests {
             r#"rheostat_latency_seconds_bucket{level="causal",le="+Inf"} 2"#,
             r#"rheostat_latency_seconds_sum{level="causal"} 0.0002"#,
             r#"rheostat_latency_seconds_count{level="causal"} 2"#,
-            r#"rheostat_clock_ahead_seconds{keyspace="default",partition="0"} 0.25"#,
-            r#"rheostat_log_unflushed{keyspace="default",partition="0"} 6"#,
-            r#"rheostat_link_received_lag_seconds{keyspace="default",partition="0",data_center="b"} 0.5"#,
-            r#"rheostat_link_acknowledged_lag_seconds{keyspace="default",partition="0",data_center="b"} 1"#,
-            r#"rheostat_visibility_lag_seconds{keyspace="default",partition="0",data_center="b"} 0.6"#,
-            r#"rheostat_protocol_gauge{keyspace="default",partition="0",name="parked"} 2"#,
+            r#"rheostat_clock_ahead_seconds{keyspace="default",partition="0",replica="0"} 0.25"#,
+            r#"rheostat_log_unflushed{keyspace="default",partition="0",replica="0"} 6"#,
+            r#"rheostat_link_received_lag_seconds{keyspace="default",partition="0",replica="0",data_center="b"} 0.5"#,
+            r#"rheostat_link_acknowledged_lag_seconds{keyspace="default",partition="0",replica="0",data_center="b"} 1"#,
+            r#"rheostat_visibility_lag_seconds{keyspace="default",partition="0",replica="0",data_center="b"} 0.6"#,
+            r#"rheostat_protocol_gauge{keyspace="default",partition="0",replica="0",name="parked"} 2"#,
             r#"rheostat_link_paused{data_center="a",other="b"} 1"#,
         ] {
             assert!(text.lines().any(|rendered| rendered == line), "{line}\nis not in\n{text}");

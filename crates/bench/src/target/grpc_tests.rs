@@ -82,7 +82,7 @@ impl Store for Server {
     }
 
     async fn topology(&self, _: Wanted<v1::TopologyRequest>) -> Result<Response<v1::TopologyResponse>, Status> {
-        let keyspaces = vec![v1::Keyspace { number: 0, name: "default".into(), protocol: "causal".into() }];
+        let keyspaces = vec![v1::Keyspace { number: 0, name: "default".into(), protocol: "causal".into(), ..Default::default() }];
         Ok(Response::new(v1::TopologyResponse { partitions: 1, keyspaces, ..Default::default() }))
     }
 

@@ -3,7 +3,7 @@
 //! The claim is: everything written before the question is in every data center. It is checked by noting every partition server's clock first, and
 //! then waiting until each of its peers has received its updates up to there.
 
-use super::{behind, bits, one_of_each, status_of_all};
+use super::{behind, bits, is_group, one_of_each, status_of_all};
 use crate::Failure;
 use crate::connection::Node;
 use crate::output::{self, say};
@@ -43,9 +43,10 @@ struct Lag {
 pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let asked_at = Instant::now();
     let ends = asked_at + Duration::from_secs(arguments.wait);
+    let grouped: Vec<String> = topology.keyspaces.iter().filter(|keyspace| is_group(keyspace)).map(|keyspace| keyspace.name.clone()).collect();
     let mut targets = BTreeMap::new();
     for status in statuses(nodes).await? {
-        for replica in &status.replicas {
+        for replica in status.replicas.iter().filter(|replica| !grouped.contains(&replica.keyspace)) {
             let place = (data_center(&status), replica.keyspace.clone(), replica.partition);
             targets.insert(place, bits(replica.clock.as_ref()));
         }

@@ -1,6 +1,6 @@
 //! `rheostat ctl status`.
 
-use super::{behind, status_of_all};
+use super::{behind, is_group, status_of_all};
 use crate::Failure;
 use crate::connection::Node;
 use crate::output::{self, say};
@@ -40,6 +40,7 @@ pub(super) async fn run(topology: &v1::TopologyResponse, nodes: &[Node]) -> Resu
         table.row(row);
     }
     output::text(&table.text(2));
+    groups(topology, &answers);
     links(topology, &answers);
     let all_well = answers.iter().all(|answer| answer.as_ref().is_ok_and(|status| status.replicas.iter().all(|replica| replica.failed.is_empty())));
     Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -53,7 +54,7 @@ fn dash(text: &str) -> String {
 fn state(status: &v1::StatusResponse) -> String {
     let mut notes = Vec::new();
     for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty()) {
-        notes.push(format!("keyspace {} partition {} FAILED: {}", replica.keyspace, replica.partition, replica.failed));
+        notes.push(format!("keyspace {} {} FAILED: {}", replica.keyspace, server(replica), replica.failed));
     }
     for pair in &status.paused {
         notes.push(format!("paused: {} - {}", pair.data_center, pair.other));
@@ -69,6 +70,37 @@ fn state(status: &v1::StatusResponse) -> String {
         notes.push(format!("{waiting} operations wait"));
     }
     if notes.is_empty() { "well".to_string() } else { notes.join("; ") }
+}
+
+/// A partition server's name within its data center: its partition, and its number unless it is the first.
+fn server(replica: &v1::Replica) -> String {
+    match replica.replica {
+        0 => format!("partition {}", replica.partition),
+        number => format!("partition {} replica {number}", replica.partition),
+    }
+}
+
+/// The servers that keep their data together, and the numbers of their protocols.
+fn groups(topology: &v1::TopologyResponse, answers: &[Result<v1::StatusResponse, rheostat_client::Error>]) {
+    let grouped = |replica: &&v1::Replica| topology.keyspaces.iter().any(|keyspace| keyspace.name == replica.keyspace && is_group(keyspace));
+    let mut rows = Vec::new();
+    for status in answers.iter().flatten() {
+        let (node, here) = status.topology.as_ref().map_or(("?", "?"), |topology| (&topology.node, &topology.data_center));
+        for replica in status.replicas.iter().filter(grouped) {
+            let numbers: Vec<String> = replica.gauges.iter().map(|gauge| format!("{} {}", gauge.name, gauge.value)).collect();
+            let place = (replica.keyspace.clone(), replica.partition, here.to_string(), replica.replica);
+            rows.push((place, [node.to_string(), replica.keys.to_string(), numbers.join(", ")]));
+        }
+    }
+    rows.sort();
+    let mut table = Table::new(["keyspace", "partition", "data center", "replica", "node", "keys", "protocol"]);
+    for ((keyspace, partition, data_center, number), [node, keys, numbers]) in rows {
+        table.row([keyspace, partition.to_string(), data_center, number.to_string(), node, keys, numbers]);
+    }
+    if !table.is_empty() {
+        say!("\nServers that keep a partition's data together");
+        output::text(&table.text(2));
+    }
 }
 
 fn links(topology: &v1::TopologyResponse, answers: &[Result<v1::StatusResponse, rheostat_client::Error>]) {

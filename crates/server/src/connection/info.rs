@@ -9,12 +9,13 @@ use crate::shard::Shard;
 use crate::shard::mailbox::Control;
 use crate::shard::mailbox::Waits;
 use crate::shared::Shared;
-use crate::status::NodeStatus;
+use crate::status::{NodeStatus, ReplicaStatus};
 use crate::topology::Topology;
+use rheostat_core::protocol::Span;
 use rheostat_core::store::Durability;
 use rheostat_core::version::VersionId;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -150,7 +151,10 @@ fn section_lines(shared: &Shared, status: &NodeStatus, section: &str) -> Vec<(St
         }
         _ => {
             for keyspace in &shared.keyspaces {
-                let replicas = status.replicas.iter().filter(|replica| replica.keyspace == keyspace.id);
+                // Of a partition's servers here one counts, since they have the same keys.
+                let mut counted = BTreeSet::new();
+                let first = |replica: &&ReplicaStatus| replica.keyspace == keyspace.id && counted.insert(replica.status.server.partition);
+                let replicas = status.replicas.iter().filter(first);
                 let keys: u64 = replicas.map(|replica| replica.status.store.keys).sum();
                 let text = format!("keys={keys},expires=0,avg_ttl=0,name={},protocol={}", keyspace.name, keyspace.protocol);
                 line(&format!("db{}", keyspace.id.0), &text);
@@ -243,10 +247,19 @@ fn status_text(shared: &Shared, status: &NodeStatus) -> String {
         text.push('\n');
     }
     for replica in &status.replicas {
-        let keyspace = &shared.keyspaces[usize::from(replica.keyspace.0)].name;
+        let info = &shared.keyspaces[usize::from(replica.keyspace.0)];
         let of = &replica.status;
-        let _ =
-            write!(text, "keyspace {keyspace} ({}) partition {}: {} keys, {} waiting", of.protocol, of.server.partition, of.store.keys, of.waiting);
+        let replica = if info.replicas > 1 { format!(" replica {}", of.server.replica) } else { String::new() };
+        let _ = write!(
+            text,
+            "keyspace {} ({}) partition {}{replica}: {} keys, {} waiting",
+            info.name, of.protocol, of.server.partition, of.store.keys, of.waiting
+        );
+        if info.span != Span::Server {
+            for (name, value) in &of.gauges {
+                let _ = write!(text, "; {name} {value}");
+            }
+        }
         for link in &of.links {
             let behind_ms = status.physical_ms.saturating_sub(link.received.millis());
             let _ = write!(text, "; {} ms behind {}", behind_ms, topology.dc_name(link.dc));

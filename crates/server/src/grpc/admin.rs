@@ -58,6 +58,9 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
         updates_written: status.counters.updates_written,
         updates_received: status.counters.updates_received,
         failed: status.failed.clone().unwrap_or_default(),
+        replica: status.server.replica.into(),
+        gauges: status.gauges.iter().map(|(name, value)| v1::Gauge { name: name.to_string(), value: *value }).collect(),
+        replicated: status.replicated.iter().map(|at| convert::timestamp(*at)).collect(),
     }
 }
 

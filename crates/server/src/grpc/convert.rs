@@ -6,6 +6,7 @@ use crate::topology::Topology;
 use bytes::Bytes;
 use rheostat_core::Timestamp;
 use rheostat_core::operation::{Dial, Failure, Quality, Read};
+use rheostat_core::protocol::Span;
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_proto::dial::{dial_in, level_out};
@@ -102,6 +103,13 @@ pub(super) fn topology(router: &Router) -> v1::TopologyResponse {
         number: keyspace.id.0.into(),
         name: keyspace.name.clone(),
         protocol: keyspace.protocol.to_string(),
+        replicas: keyspace.replicas.into(),
+        span: match keyspace.span {
+            Span::Server => v1::Span::Server,
+            Span::DataCenter => v1::Span::DataCenter,
+            Span::Everywhere => v1::Span::Everywhere,
+        }
+        .into(),
     });
     v1::TopologyResponse {
         cluster: topology.cluster.clone(),
