@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::output::say;
 use crate::table::printable;
 use clap::{Args, Subcommand};
-use rheostat_client::{Error, Level, Put, Read, Session};
+use rheostat_client::{Condition, Error, Level, Put, PutIf, Read, Session, Version};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,10 +16,11 @@ Examples:
   rheostat kv get greeting
   rheostat kv -a 127.0.0.1:7411 get greeting            the same key in the demo's second data center
   rheostat kv --level eventual mget greeting farewell   whatever has arrived
+  rheostat kv -k strong put lock me --if-absent         only if it has no value; in a keyspace that decides such writes
   rheostat kv --show-session put a 1                    prints the session's token to standard error;
   rheostat kv -a 127.0.0.1:7411 --session TOKEN get a   with it, a read elsewhere never misses that write
 
-The exit code is 0, or 1 when a key that was asked for is absent or the operation failed.";
+The exit code is 0, or 1 when a key that was asked for is absent, a condition does not hold or the operation failed.";
 
 /// Arguments of `kv`.
 #[derive(Args, Debug)]
@@ -62,6 +63,8 @@ enum Operation {
         /// The value expires after so many milliseconds
         #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
         expires_after_ms: Option<u64>,
+        #[command(flatten)]
+        condition: Conditions,
     },
     /// Delete keys
     Del {
@@ -75,6 +78,52 @@ enum Operation {
         #[arg(required = true)]
         keys: Vec<String>,
     },
+}
+
+/// When a write happens; at most one.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+struct Conditions {
+    /// Only if the key has no value
+    #[arg(long)]
+    if_absent: bool,
+    /// Only if the key has a value
+    #[arg(long)]
+    if_present: bool,
+    /// Only if the key has this value
+    #[arg(long, value_name = "VALUE")]
+    if_value: Option<String>,
+    /// Only if the key is at this version, as put and --verbose print it; `none`: if it has never been written
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    if_version: Option<Expected>,
+}
+
+/// A version that may be none.
+#[derive(Clone, Debug)]
+struct Expected(Option<Version>);
+
+impl Conditions {
+    fn condition(&self) -> Option<Condition> {
+        match self {
+            Conditions { if_absent: true, .. } => Some(Condition::Absent),
+            Conditions { if_present: true, .. } => Some(Condition::Present),
+            Conditions { if_value: Some(value), .. } => Some(Condition::Value(value.clone().into())),
+            Conditions { if_version: Some(Expected(version)), .. } => Some(Condition::Version(version.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// `millis.counter@origin`, or `none`.
+fn version(text: &str) -> Result<Expected, String> {
+    if text == "none" {
+        return Ok(Expected(None));
+    }
+    let parts = text.split_once('@').and_then(|(written, origin)| Some((written.split_once('.')?, origin)));
+    let version = parts.and_then(|((millis, counter), origin)| {
+        Some(Version { millis: millis.parse().ok()?, counter: counter.parse().ok()?, origin: origin.to_string() })
+    });
+    version.map(|version| Expected(Some(version))).ok_or_else(|| "a version is millis.counter@data-center, or `none`".to_string())
 }
 
 fn level(name: &str) -> Result<Level, String> {
@@ -107,11 +156,22 @@ async fn operate(arguments: &Arguments, session: &mut Session) -> Result<bool, E
             }
             Ok(read.value.is_some())
         }
-        Operation::Put { key, value, expires_after_ms } => {
+        Operation::Put { key, value, expires_after_ms, condition } => {
             let put = Put { expires_after: expires_after_ms.map(Duration::from_millis), ..Put::new(key.clone(), value.clone()) };
-            let version = session.put_item(put).await?;
-            say!("{version}");
-            Ok(true)
+            let Some(condition) = condition.condition() else {
+                say!("{}", session.put_item(put).await?);
+                return Ok(true);
+            };
+            let PutIf { version, before } = session.put_if(put, condition).await?;
+            match &version {
+                Some(version) => say!("{version}"),
+                None => say!(
+                    "not written: {key} is {} at {}",
+                    before.value.as_deref().map_or("(absent)".to_string(), printable),
+                    before.version.map_or("no version".to_string(), |version| version.to_string())
+                ),
+            }
+            Ok(version.is_some())
         }
         Operation::Del { keys } => {
             let mut all = true;

@@ -1,6 +1,6 @@
 //! Rheostat's Rust client.
 //!
-//! A [`Client`] knows one data center's nodes and sends each operation to the node that owns the key's partition. What a user has seen and written is
+//! A [`Client`] knows one data center's nodes and sends each operation to the node that owns the key's partition, or to another while that one is away. What a user has seen and written is
 //! a [`Session`]: it carries its token by itself, and the token can be taken out ([`Session::token`]) and handed to a session in another process
 //! or another data center ([`Client::resume`], [`Session::merge`]), which then sees at least as much.
 //!
@@ -31,7 +31,7 @@ pub use error::Error;
 pub use options::{Options, Tls};
 pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
 pub use rheostat_proto::v1;
-pub use session::{Deleted, Many, Put, Read, Session, Version};
+pub use session::{Before, Condition, Deleted, Many, Put, PutIf, Read, Session, Version};
 
 use route::Routes;
 use std::sync::Arc;
@@ -131,10 +131,20 @@ impl Client {
         &self.shared.options
     }
 
-    /// A connection for `key` at the given attempt.
-    fn store(&self, key: &[u8], attempt: u32) -> Result<StoreClient<Channel>, Error> {
+    /// The nodes to ask for `key`, the best first.
+    fn nodes(&self, key: &[u8]) -> Vec<usize> {
+        self.shared.routes.nodes(key)
+    }
+
+    /// No connection to `node` can be made: others are asked first for a while.
+    fn avoid(&self, node: usize) {
+        self.shared.routes.avoid(node);
+    }
+
+    /// A connection to `node`.
+    fn store(&self, node: usize) -> Result<StoreClient<Channel>, Error> {
         let limit = self.shared.options.max_message_bytes;
-        let channel = self.shared.routes.channel(&self.shared.options, key, attempt)?;
+        let channel = self.shared.routes.to(&self.shared.options, node)?;
         Ok(StoreClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit))
     }
 }

@@ -6,11 +6,14 @@ use rheostat_core::slots;
 use rheostat_proto::v1;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// How often an idle connection is probed, so that a node that went away silently is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// For how long a node that could not be reached is asked after the others.
+const AVOIDED: Duration = Duration::from_secs(2);
 
 /// The home data center's nodes and the connections to them. A connection is made when it is first used, and made anew by itself.
 pub(crate) struct Routes {
@@ -20,6 +23,8 @@ pub(crate) struct Routes {
     owners: Vec<Vec<usize>>,
     partitions: u16,
     channels: Mutex<BTreeMap<usize, Channel>>,
+    /// When a node could not be reached.
+    away: Mutex<BTreeMap<usize, Instant>>,
 }
 
 impl Routes {
@@ -42,19 +47,28 @@ impl Routes {
                 }
             }
         }
-        Ok(Routes { addresses, owners, partitions, channels: Mutex::new(BTreeMap::from([(0, channel)])) })
+        Ok(Routes { addresses, owners, partitions, channels: Mutex::new(BTreeMap::from([(0, channel)])), away: Mutex::default() })
     }
 
-    /// A connection for `key`: to an owner of its partition at first; at a later `attempt`, to another node, since any node serves any key.
-    pub(crate) fn channel(&self, options: &Options, key: &[u8], attempt: u32) -> Result<Channel, Error> {
+    /// The nodes to ask for `key`, at least one: the owners of its partition first, then the others, since any node serves any key; those that could
+    /// not be reached lately at the end.
+    pub(crate) fn nodes(&self, key: &[u8]) -> Vec<usize> {
         let partition = slots::partition_of(key, self.partitions);
         let owners = &self.owners[usize::from(partition.0)];
         let others = (0..self.addresses.len()).filter(|index| !owners.contains(index));
-        let order: Vec<usize> = owners.iter().copied().chain(others).collect();
-        self.to(options, order[attempt as usize % order.len()])
+        let mut order: Vec<usize> = owners.iter().copied().chain(others).collect();
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        order.sort_by_key(|node| away.get(node).is_some_and(|since| since.elapsed() < AVOIDED));
+        order
     }
 
-    fn to(&self, options: &Options, node: usize) -> Result<Channel, Error> {
+    /// `node` could not be reached.
+    pub(crate) fn avoid(&self, node: usize) {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(node, Instant::now());
+    }
+
+    /// A connection to `node`.
+    pub(crate) fn to(&self, options: &Options, node: usize) -> Result<Channel, Error> {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(channel) = channels.get(&node) {
             return Ok(channel.clone());
@@ -122,6 +136,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_node_that_is_away_comes_last_for_a_while() {
+        let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
+        let key = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 0).unwrap();
+        assert_eq!(routes.nodes(&[key]), [1, 0]);
+        routes.avoid(1);
+        assert_eq!(routes.nodes(&[key]), [0, 1]);
+        routes.avoid(0);
+        assert_eq!(routes.nodes(&[key]), [1, 0], "all are away: as before");
+    }
+
+    #[tokio::test]
     async fn a_topology_without_partitions_is_an_error() {
         for partitions in [0, 1 << 16] {
             assert!(matches!(Routes::new(&topology(partitions), "a:1", channel()), Err(Error::Server(_))));
@@ -133,8 +158,8 @@ mod tests {
         let mut topology = topology(3);
         topology.nodes.truncate(1);
         let routes = Routes::new(&topology, "a:1", channel()).unwrap();
-        for attempt in 0..5 {
-            assert!(routes.channel(&Options::default(), b"any", attempt).is_ok());
+        for key in 0..5u8 {
+            assert_eq!(routes.nodes(&[key]).len(), 2);
         }
     }
 }

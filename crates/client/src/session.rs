@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
+/// A connection to a node's store.
+type Store = StoreClient<Channel>;
+
 /// A version's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
@@ -94,6 +97,55 @@ impl Put {
     }
 }
 
+/// What a key must be for [`Session::put_if`] to write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Without a value: never written, deleted or expired.
+    Absent,
+    /// With a value.
+    Present,
+    /// With this value.
+    Value(Bytes),
+    /// At this version, as a read returned it; `None`: never written.
+    Version(Option<Version>),
+}
+
+impl Condition {
+    fn into_message(self) -> v1::Condition {
+        use v1::condition::Is;
+        let is = match self {
+            Condition::Absent => Is::Absent(true),
+            Condition::Present => Is::Present(true),
+            Condition::Value(expected) => Is::Value(expected),
+            Condition::Version(None) => Is::Version(v1::Version::default()),
+            Condition::Version(Some(Version { millis, counter, origin })) => {
+                Is::Version(v1::Version { written: Some(v1::Timestamp { millis, counter }), origin })
+            }
+        };
+        v1::Condition { is: Some(is) }
+    }
+}
+
+/// What came of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutIf {
+    /// The version that was written; `None` if the condition did not hold.
+    pub version: Option<Version>,
+    /// What the key was before.
+    pub before: Before,
+}
+
+/// What a key was before a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// The value; `None` when the key was absent, deleted or expired.
+    pub value: Option<Bytes>,
+    /// The version, if it had one.
+    pub version: Option<Version>,
+    /// When it would have expired, in milliseconds since the Unix epoch; 0 is never.
+    pub expires_ms: u64,
+}
+
 /// What one user has seen and written in one keyspace, and the operations on it. One operation at a time; sessions are cheap.
 ///
 /// An operation whose future is dropped leaves the token as it was: what it may have written is then not part of the session.
@@ -138,9 +190,12 @@ impl Session {
         let key = key.into();
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
-            let (mut store, context) = self.prepare(&key, &tries)?;
-            let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: Some(dial_out(self.dial)) };
-            match within(tries.left(), store.get(self.client.request_within(message, tries.left()))).await {
+            let get = |mut store: Store, context| {
+                let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: Some(dial_out(self.dial)) };
+                let request = self.client.request_within(message, tries.left());
+                async move { store.get(request).await }
+            };
+            match self.send(&key, &tries, get).await {
                 Err(error) if tries.again(&error).await => {}
                 result => break result?,
             }
@@ -159,9 +214,12 @@ impl Session {
         let first = keys.first().cloned().ok_or_else(|| Error::Refused("a transaction of no keys".into()))?;
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
-            let (mut store, context) = self.prepare(&first, &tries)?;
-            let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.clone(), dial: Some(dial_out(self.dial)) };
-            match within(tries.left(), store.read_transaction(self.client.request_within(message, tries.left()))).await {
+            let read = |mut store: Store, context| {
+                let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.clone(), dial: Some(dial_out(self.dial)) };
+                let request = self.client.request_within(message, tries.left());
+                async move { store.read_transaction(request).await }
+            };
+            match self.send(&first, &tries, read).await {
                 Err(error) if tries.again(&error).await => {}
                 result => break result?,
             }
@@ -187,12 +245,22 @@ impl Session {
     /// # Errors
     /// See [`Error`]; not retried.
     pub async fn put_item(&mut self, put: Put) -> Result<Version, Error> {
-        let tries = Tries::new(self.client.options());
-        let (mut store, context) = self.prepare(&put.key, &tries)?;
-        let message = v1::PutRequest { context: Some(context), item: Some(put.into_item()), dial: Some(dial_out(self.dial)) };
-        let reply = within(tries.left(), store.put(self.client.request(message))).await?;
+        let reply = self.send_put(put, None).await?;
         self.token = reply.session;
         written(reply.version)
+    }
+
+    /// Writes one key if it is as `condition` says, in a keyspace whose protocol decides such writes (`strong`); says what the key was before.
+    ///
+    /// # Errors
+    /// See [`Error`]; not retried. Refused by keyspaces that cannot decide it, and when `put` deletes. That the condition does not hold is no error.
+    pub async fn put_if(&mut self, put: Put, condition: Condition) -> Result<PutIf, Error> {
+        let reply = self.send_put(put, Some(condition.into_message())).await?;
+        self.token = reply.session;
+        let before = reply.before.ok_or_else(|| Error::Server("the answer does not say what the key was".into()))?;
+        let before = Before { value: before.value, version: before.version.map(Version::from), expires_ms: before.expires_at_ms };
+        let version = if reply.applied { Some(written(reply.version)?) } else { None };
+        Ok(PutIf { version, before })
     }
 
     /// Writes several keys of one partition, which appear together in every data center.
@@ -203,9 +271,12 @@ impl Session {
         let items: Vec<v1::Item> = puts.into_iter().map(Put::into_item).collect();
         let first = items.first().map(|item| item.key.clone()).ok_or_else(|| Error::Refused("nothing to write".into()))?;
         let tries = Tries::new(self.client.options());
-        let (mut store, context) = self.prepare(&first, &tries)?;
-        let message = v1::PutManyRequest { context: Some(context), items, dial: Some(dial_out(self.dial)) };
-        let reply = within(tries.left(), store.put_many(self.client.request(message))).await?;
+        let put = |mut store: Store, context| {
+            let message = v1::PutManyRequest { context: Some(context), items: items.clone(), dial: Some(dial_out(self.dial)) };
+            let request = self.client.request(message);
+            async move { store.put_many(request).await }
+        };
+        let reply = self.send(&first, &tries, put).await?;
         self.token = reply.session;
         written(reply.version)
     }
@@ -217,9 +288,12 @@ impl Session {
     pub async fn delete(&mut self, key: impl Into<Bytes>) -> Result<Deleted, Error> {
         let key = key.into();
         let tries = Tries::new(self.client.options());
-        let (mut store, context) = self.prepare(&key, &tries)?;
-        let message = v1::DeleteRequest { context: Some(context), key, dial: Some(dial_out(self.dial)) };
-        let reply = within(tries.left(), store.delete(self.client.request(message))).await?;
+        let delete = |mut store: Store, context| {
+            let message = v1::DeleteRequest { context: Some(context), key: key.clone(), dial: Some(dial_out(self.dial)) };
+            let request = self.client.request(message);
+            async move { store.delete(request).await }
+        };
+        let reply = self.send(&key, &tries, delete).await?;
         self.token = reply.session;
         Ok(Deleted { existed: reply.existed, version: reply.version.map(Version::from) })
     }
@@ -234,19 +308,64 @@ impl Session {
             return Ok(());
         }
         let tries = Tries::new(self.client.options());
-        let (mut store, _) = self.prepare(b"", &tries)?;
-        let message = v1::MergeSessionsRequest { keyspace: self.keyspace.clone(), sessions };
-        let reply = within(tries.left(), store.merge_sessions(self.client.request(message))).await?;
+        let merge = |mut store: Store, _| {
+            let message = v1::MergeSessionsRequest { keyspace: self.keyspace.clone(), sessions: sessions.clone() };
+            let request = self.client.request(message);
+            async move { store.merge_sessions(request).await }
+        };
+        let reply = self.send(b"", &tries, merge).await?;
         self.token = reply.session;
         Ok(())
     }
 
-    /// Where a request for `key` goes, and what it says of the session.
-    fn prepare(&self, key: &[u8], tries: &Tries) -> Result<(StoreClient<Channel>, v1::Context), Error> {
-        let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
-        let context = v1::Context { keyspace: self.keyspace.clone(), session: self.token.clone(), deadline_ms };
-        Ok((self.client.store(key, tries.failed)?, context))
+    async fn send_put(&self, put: Put, condition: Option<v1::Condition>) -> Result<v1::PutResponse, Error> {
+        let (key, item, tries) = (put.key.clone(), put.into_item(), Tries::new(self.client.options()));
+        let put = |mut store: Store, context| {
+            let (item, dial, condition) = (Some(item.clone()), Some(dial_out(self.dial)), condition.clone());
+            let request = self.client.request(v1::PutRequest { context: Some(context), item, dial, condition });
+            async move { store.put(request).await }
+        };
+        self.send(&key, &tries, put).await
     }
+
+    /// Makes one call for `key`, with what is to be said of the session: at its partition's owner, at a later try at another node. A node to which no
+    /// connection can be made is passed over, since it has been sent nothing.
+    async fn send<R, F: Future<Output = Result<Response<R>, Status>>>(
+        &self,
+        key: &[u8],
+        tries: &Tries,
+        call: impl Fn(Store, v1::Context) -> F,
+    ) -> Result<R, Error> {
+        let nodes = self.client.nodes(key);
+        let mut failure = Error::Unreachable("no node is known".into());
+        for index in 0..nodes.len() {
+            let node = nodes[(tries.failed as usize + index) % nodes.len()];
+            let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
+            let context = v1::Context { keyspace: self.keyspace.clone(), session: self.token.clone(), deadline_ms };
+            match tokio::time::timeout(tries.left() + GRACE, call(self.client.store(node)?, context)).await {
+                Ok(Ok(reply)) => return Ok(reply.into_inner()),
+                Ok(Err(status)) if is_unsent(&status) => {
+                    self.client.avoid(node);
+                    failure = status.into();
+                }
+                Ok(Err(status)) => return Err(status.into()),
+                Err(_) => return Err(Error::Timeout("the server did not answer in time".into())),
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// Whether the call failed because no connection could be made.
+fn is_unsent(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The tries of one operation.
@@ -276,15 +395,6 @@ impl Tries {
         self.failed += 1;
         self.pause *= 2;
         true
-    }
-}
-
-/// The reply, or a timeout when neither the server nor the connection says anything in time.
-async fn within<R>(left: Duration, call: impl Future<Output = Result<Response<R>, Status>>) -> Result<R, Error> {
-    match tokio::time::timeout(left + GRACE, call).await {
-        Ok(Ok(reply)) => Ok(reply.into_inner()),
-        Ok(Err(status)) => Err(status.into()),
-        Err(_) => Err(Error::Timeout("the server did not answer in time".into())),
     }
 }
 

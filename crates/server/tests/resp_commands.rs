@@ -111,7 +111,7 @@ fn what_is_not_served_says_why() {
     }
     let refused = |request: &str| with(&split(request), |command, _| command.expect_err("not served"));
     for (request, reason) in [
-        ("setnx k v", Reason::ConditionalWrite),
+        ("msetnx k v", Reason::SeveralConditions),
         ("incr k", Reason::ReadModifyWrite),
         ("multi", Reason::Transaction),
         ("eval x 0", Reason::Scripts),
@@ -124,11 +124,6 @@ fn what_is_not_served_says_why() {
     }
     fails("KEYS *", "ERR KEYS is not served: use SCAN, which does not hold up other requests");
     fails("hset k f v", "ERR HSET is not served: values are byte strings, there are no hashes");
-    let nx = CommandError::UnservedOption { what: "SET with NX", reason: Reason::ConditionalWrite };
-    assert_eq!(refused("set k v nx"), nx);
-    assert_eq!(refused("set k v NX GET PX 5"), nx);
-    assert!(nx.to_string().starts_with("ERR SET with NX is not served: it writes only under a condition"), "{nx}");
-    assert_eq!(refused("set k v ex 10 xx"), CommandError::UnservedOption { what: "SET with XX", reason: Reason::ConditionalWrite });
 }
 
 #[test]
@@ -144,7 +139,8 @@ fn get_and_set() {
         assert_eq!(pairs.iter().collect::<Vec<_>>(), expected);
     });
 
-    let set = |expiry, get| Command::Set(Set { key: b"k", value: b"v", expiry, get });
+    let reply = |get| if get { SetReply::Before } else { SetReply::Ok };
+    let set = |expiry, get| Command::Set(Set { key: b"k", value: b"v", expiry, condition: SetIf::Always, reply: reply(get) });
     let after = |milliseconds| NewExpiry::Set(When::After(milliseconds));
     let at = |milliseconds| NewExpiry::Set(When::At(milliseconds));
     is("set k v", set(NewExpiry::Never, false));
@@ -183,6 +179,29 @@ fn get_and_set() {
     fails("setex k 0 v", "ERR invalid expire time in 'setex' command");
     fails("psetex k -1 v", "ERR invalid expire time in 'psetex' command");
     fails("setex k x v", NOT_AN_INTEGER);
+}
+
+#[test]
+fn conditional_writes() {
+    let set = |condition, expiry, reply| Command::Set(Set { key: b"k", value: b"v", expiry, condition, reply });
+    let life = NewExpiry::Set(When::After(5));
+    is("set k v nx", set(SetIf::Absent, NewExpiry::Never, SetReply::Ok));
+    is("set k v NX nx", set(SetIf::Absent, NewExpiry::Never, SetReply::Ok));
+    is("set k v XX", set(SetIf::Present, NewExpiry::Never, SetReply::Ok));
+    is("set k v nx get px 5", set(SetIf::Absent, life, SetReply::Before));
+    is("set k v px 5 get xx", set(SetIf::Present, life, SetReply::Before));
+    is("set k v xx keepttl", set(SetIf::Present, NewExpiry::Keep, SetReply::Ok));
+    is("setnx k v", set(SetIf::Absent, NewExpiry::Never, SetReply::Number));
+    is("rheo cas k old v", set(SetIf::Value(b"old"), NewExpiry::Never, SetReply::Number));
+    is("rheo cas k '' v px 5", set(SetIf::Value(b""), life, SetReply::Number));
+    is("rheo cas k old v KEEPTTL", set(SetIf::Value(b"old"), NewExpiry::Keep, SetReply::Number));
+    for request in ["rheo cas k old v nx", "rheo cas k old v xx", "rheo cas k old v get", "rheo cas k old v ex", "rheo cas k old v foo 1"] {
+        fails(request, SYNTAX);
+    }
+    fails("rheo cas k old v px 0", "ERR invalid expire time in 'rheo|cas' command");
+    for (request, name) in [("rheo cas k old", "rheo|cas"), ("setnx k", "setnx"), ("setnx k v nx", "setnx")] {
+        fails(request, &format!("ERR wrong number of arguments for '{name}' command"));
+    }
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn info_has_the_ten_elements_of_redis_7() {
         let flags = Reply::Set(vec![simple("RO"), simple("access")]);
         Reply::Set(vec![Reply::Map(vec![pair("flags", flags), pair("begin_search", search), pair("find_keys", keys)])])
     };
-    let info = ask("COMMAND INFO get nosuch setnx MGET", RespVersion::Three).expect("an answer");
+    let info = ask("COMMAND INFO get nosuch msetnx MGET", RespVersion::Three).expect("an answer");
     let [get, unknown, unserved, mget] = elements(&info) else { panic!("four answers: {info:?}") };
     assert_eq!((unknown, unserved), (&Reply::Null, &Reply::Null));
     let expected = vec![
@@ -202,7 +202,10 @@ fn help_names_every_subcommand() {
 #[test]
 fn syntax_lines() {
     let syntax = |name: &str| table::find_served(name.as_bytes()).expect("served").syntax();
-    assert_eq!(syntax("set"), "SET key value [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]");
+    assert_eq!(
+        syntax("set"),
+        "SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]"
+    );
     assert_eq!(syntax("mset"), "MSET key value [key value ...]");
     assert_eq!(syntax("del"), "DEL key [key ...]");
     assert_eq!(syntax("scan"), "SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]");

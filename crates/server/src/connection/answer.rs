@@ -8,7 +8,7 @@ use rheostat_core::operation::{Explained, Failure, Outcome, Read};
 /// How the outcome of a request's one operation is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Render {
-    /// OK.
+    /// OK, or null if a condition did not hold.
     Ok,
     /// The value.
     Get,
@@ -49,7 +49,10 @@ impl Render {
             }
             (Render::Ok, Outcome::Changed { version, .. }) => {
                 *last = LastAnswer { quality: None, version: *version };
-                writer.ok();
+                match version {
+                    Some(_) => writer.ok(),
+                    None => writer.null(),
+                }
             }
             (_, Outcome::Read(read, quality)) => {
                 *last = LastAnswer { quality: Some(*quality), version: read.version };

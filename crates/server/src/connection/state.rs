@@ -5,7 +5,9 @@ use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use super::{cluster, info};
 use crate::access::Started;
-use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewExpiry, RheoCommand, SessionCommand, Set};
+use crate::resp::command::{
+    ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewExpiry, RheoCommand, SessionCommand, Set, SetIf, SetReply,
+};
 use crate::resp::table::{self, Flags};
 use crate::resp::{Arguments, Command, CommandError, ReplyWriter, RespVersion, resolve};
 use crate::shard::mailbox::{Answer, Waits, operation_bytes};
@@ -228,9 +230,19 @@ impl State {
 
     #[inline]
     fn set(&self, now: Now, set: Set<'_>) -> Single {
-        if set.get || set.expiry == NewExpiry::Keep {
-            let change = Change::Set { value: set.value.into(), expiry: set.expiry.resolve(now.physical_ms), condition: SetCondition::Always };
-            return self.change(set.key, change, if set.get { Render::Before } else { Render::Ok });
+        let condition = match set.condition {
+            SetIf::Always => SetCondition::Always,
+            SetIf::Absent => SetCondition::IfAbsent,
+            SetIf::Present => SetCondition::IfPresent,
+            SetIf::Value(expected) => SetCondition::IfValue(expected.into()),
+        };
+        if set.reply == SetReply::Before || set.expiry == NewExpiry::Keep || condition != SetCondition::Always {
+            let render = match set.reply {
+                SetReply::Ok => Render::Ok,
+                SetReply::Before => Render::Before,
+                SetReply::Number => Render::Changed,
+            };
+            return self.change(set.key, Change::Set { value: set.value.into(), expiry: set.expiry.resolve(now.physical_ms), condition }, render);
         }
         let expires_ms = match set.expiry.resolve(now.physical_ms) {
             Expiry::At(at) => at,

@@ -5,7 +5,7 @@ use crate::router::Router;
 use crate::topology::Topology;
 use bytes::Bytes;
 use rheostat_core::Timestamp;
-use rheostat_core::operation::{Dial, Failure, Quality, Read};
+use rheostat_core::operation::{Dial, Failure, Quality, Read, SetCondition};
 use rheostat_core::protocol::Span;
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key, Value, VersionId};
@@ -67,6 +67,31 @@ pub(super) fn item(item: v1::Item, now_ms: u64) -> Result<Item, Status> {
         Some(v1::item::Expiry::ExpiresAfterMs(after)) => now_ms.saturating_add(after),
     };
     Ok(Item { key: shared(&item.key), value: item.value.as_ref().map(shared), expires_ms })
+}
+
+/// The condition of a write. Errors: none is said, or a version that cannot be one, in words for the user.
+pub(super) fn condition(topology: &Topology, condition: v1::Condition) -> Result<SetCondition, Status> {
+    use v1::condition::Is;
+    match condition.is {
+        Some(Is::Absent(true)) => Ok(SetCondition::IfAbsent),
+        Some(Is::Present(true)) => Ok(SetCondition::IfPresent),
+        Some(Is::Value(expected)) => Ok(SetCondition::IfValue(shared(&expected))),
+        Some(Is::Version(expected)) => Ok(SetCondition::IfVersion(version_in(topology, expected)?)),
+        Some(Is::Absent(false) | Is::Present(false)) => Err(Status::invalid_argument("a condition that is set to false; use the other one")),
+        None => Err(Status::invalid_argument("a condition that says nothing; leave it out for a write that always happens")),
+    }
+}
+
+/// A version that a client names; `None` if it has no timestamp. Errors: no such data center, or a counter out of range.
+fn version_in(topology: &Topology, version: v1::Version) -> Result<Option<VersionId>, Status> {
+    let Some(written) = version.written else { return Ok(None) };
+    let counter = u16::try_from(written.counter).map_err(|_| Status::invalid_argument(format!("a version with counter {}", written.counter)))?;
+    if written.millis >> 48 != 0 {
+        return Err(Status::invalid_argument(format!("a version written at {} ms", written.millis)));
+    }
+    let origin = topology.dc_named(&version.origin);
+    let origin = origin.ok_or_else(|| Status::invalid_argument(format!("a version of data center {:?}, which there is not", version.origin)))?;
+    Ok(Some(VersionId { written: Timestamp::new(written.millis, counter), origin }))
 }
 
 fn value(value: Value) -> Bytes {

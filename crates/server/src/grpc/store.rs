@@ -4,7 +4,7 @@ use super::convert;
 use crate::keyspace::KeyspaceInfo;
 use crate::router::Router;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
-use rheostat_core::operation::{Change, Failure, Operation, Outcome};
+use rheostat_core::operation::{Change, Expiry, Failure, Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::version::Item;
 use rheostat_proto::v1;
@@ -44,8 +44,37 @@ impl Service {
         }
         match asked.run(partition, Operation::Put { items, dial }).await? {
             (Outcome::Written(id), session) => {
-                Ok(Response::new(v1::PutResponse { version: Some(convert::version(self.router.topology(), id)), session }))
+                let version = Some(convert::version(self.router.topology(), id));
+                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None }))
             }
+            (other, _) => Err(strange(&other)),
+        }
+    }
+}
+
+impl Service {
+    /// A write that happens if `condition` holds.
+    async fn write_if(
+        &self,
+        asked: Asked<'_>,
+        item: Item,
+        dial: Option<v1::Dial>,
+        condition: v1::Condition,
+    ) -> Result<Response<v1::PutResponse>, Status> {
+        let dial = convert::dial(asked.keyspace, dial)?;
+        let topology = self.router.topology();
+        let condition = convert::condition(topology, condition)?;
+        let value = item.value.ok_or_else(|| Status::invalid_argument("a conditional write writes a value; this one deletes"))?;
+        let expiry = if item.expires_ms == 0 { Expiry::Never } else { Expiry::At(item.expires_ms) };
+        let partition = self.router.partition_of(&item.key);
+        let change = Change::Set { value, expiry, condition };
+        match asked.run(partition, Operation::Change { key: item.key, change, dial }).await? {
+            (Outcome::Changed { before, version }, session) => Ok(Response::new(v1::PutResponse {
+                version: version.map(|id| convert::version(topology, id)),
+                session,
+                applied: version.is_some(),
+                before: Some(convert::read(topology, before)),
+            })),
             (other, _) => Err(strange(&other)),
         }
     }
@@ -120,7 +149,11 @@ impl Store for Service {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
         let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
-        self.write(asked, SmallVec::from_elem(convert::item(item, physical_ms())?, 1), request.dial).await
+        let item = convert::item(item, physical_ms())?;
+        match request.condition {
+            None => self.write(asked, SmallVec::from_elem(item, 1), request.dial).await,
+            Some(condition) => self.write_if(asked, item, request.dial, condition).await,
+        }
     }
 
     async fn put_many(&self, request: Request<v1::PutManyRequest>) -> Result<Response<v1::PutResponse>, Status> {

@@ -17,7 +17,7 @@ pub(super) mod parse {
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
 pub use keys::{Expire, Scan, TimeOf};
 pub use server::{ClusterCommand, RheoCommand, SessionCommand, Wait};
-pub use strings::{GetEx, Set};
+pub use strings::{GetEx, Set, SetIf, SetReply};
 pub use time::{ExpiryForm, MAX_EXPIRY_MS, NewExpiry, TimeUnit, When};
 
 use super::arguments::{Arguments, Pairs};
@@ -71,7 +71,7 @@ pub enum Command<'a> {
 
     /// GET.
     Get(&'a [u8]),
-    /// SET, SETEX, PSETEX, GETSET.
+    /// SET, SETEX, PSETEX, GETSET, SETNX, RHEO CAS.
     Set(Set<'a>),
     /// GETDEL.
     GetDel(&'a [u8]),
@@ -126,7 +126,7 @@ pub enum CommandError {
     },
     /// Redis has this option of a command that is served; we refuse it.
     UnservedOption {
-        /// The command and the option: `SET with NX`.
+        /// The command and the option: `XX together with LT`.
         what: &'static str,
         /// Why.
         reason: Reason,

@@ -135,13 +135,26 @@ async fn a_malformed_request_is_refused_with_the_reason() {
     refused(raw.get(get("eventual", "", causal)).await.unwrap_err(), Code::FailedPrecondition, "protocol eventual");
     assert!(raw.get(get("default", "", causal)).await.is_ok());
 
-    let put = |item| v1::PutRequest { context: None, item, dial: None };
+    let put = |item| v1::PutRequest { context: None, item, dial: None, condition: None };
     refused(raw.put(put(None)).await.unwrap_err(), Code::InvalidArgument, "`item` is missing");
     let expiring = |value: Option<&'static str>, at| v1::Item { value: value.map(Into::into), expiry: Some(at), ..item("k") };
     let never = v1::item::Expiry::ExpiresAtMs(0);
     refused(raw.put(put(Some(expiring(Some("v"), never)))).await.unwrap_err(), Code::InvalidArgument, "expiry of 0");
     let soon = v1::item::Expiry::ExpiresAfterMs(5);
     refused(raw.put(put(Some(expiring(None, soon)))).await.unwrap_err(), Code::InvalidArgument, "a deletion does not expire");
+
+    use v1::condition::Is;
+    let put_if = |is| v1::PutRequest { condition: Some(v1::Condition { is }), ..put(Some(item("k"))) };
+    refused(raw.put(put_if(None)).await.unwrap_err(), Code::InvalidArgument, "says nothing");
+    refused(raw.put(put_if(Some(Is::Absent(false)))).await.unwrap_err(), Code::InvalidArgument, "false");
+    let at = |counter, origin: &str| v1::Version { written: Some(v1::Timestamp { millis: 1, counter }), origin: origin.into() };
+    refused(raw.put(put_if(Some(Is::Version(at(1, "mars"))))).await.unwrap_err(), Code::InvalidArgument, "mars");
+    refused(raw.put(put_if(Some(Is::Version(at(1 << 16, "here"))))).await.unwrap_err(), Code::InvalidArgument, "counter 65536");
+    let delete_if = v1::PutRequest { item: Some(v1::Item { value: None, ..item("k") }), ..put_if(Some(Is::Present(true))) };
+    refused(raw.put(delete_if).await.unwrap_err(), Code::InvalidArgument, "this one deletes");
+    for is in [Is::Absent(true), Is::Present(true), Is::Value("v".into()), Is::Version(v1::Version::default())] {
+        refused(raw.put(put_if(Some(is))).await.unwrap_err(), Code::FailedPrecondition, "use a keyspace of protocol `strong`");
+    }
 
     let many = |keys: &[&str]| v1::PutManyRequest { context: None, items: keys.iter().map(|key| item(key)).collect(), dial: None };
     refused(raw.put_many(many(&[])).await.unwrap_err(), Code::InvalidArgument, "nothing to write");

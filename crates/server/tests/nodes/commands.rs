@@ -219,3 +219,22 @@ async fn the_server_tells_about_itself() {
     assert_eq!(client.receive().await, None);
     node.shutdown().await;
 }
+
+#[tokio::test]
+async fn conditional_writes_are_refused_where_nobody_can_decide_them() {
+    let (node, mut client) = start_single(single(2)).await;
+    for keyspace in ["default", "plain"] {
+        assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
+        assert_eq!(client.ask("SET k v").await, Reply::ok());
+        for request in ["SET k w NX", "SET k w XX GET", "SET k w XX PX 5", "SETNX k w", "RHEO CAS k v w", "RHEO CAS k v w KEEPTTL"] {
+            match client.ask(request).await {
+                Reply::Error(text) => {
+                    assert!(text.contains("cannot decide conditional writes") && text.contains("protocol `strong`"), "{request}: {text}")
+                }
+                other => panic!("{request}: {other:?}"),
+            }
+        }
+        assert_eq!(client.ask("GET k").await, Reply::bulk("v"), "nothing was written");
+    }
+    node.shutdown().await;
+}

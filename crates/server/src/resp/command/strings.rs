@@ -1,7 +1,31 @@
 //! Commands on values.
 
 use super::time::{ExpiryForm, NewExpiry, TimeUnit, When};
-use super::{Arguments, Command, CommandError, Entry, Pairs, Parsed, Reason};
+use super::{Arguments, Command, CommandError, Entry, Pairs, Parsed};
+
+/// What a key must be for SET to write it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetIf<'a> {
+    /// Anything.
+    Always,
+    /// Without a value (NX).
+    Absent,
+    /// With a value (XX).
+    Present,
+    /// With this value (RHEO CAS).
+    Value(&'a [u8]),
+}
+
+/// How SET and its relatives are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetReply {
+    /// OK, or null if nothing was written.
+    Ok,
+    /// The value before, or null.
+    Before,
+    /// 1 if it was written, else 0.
+    Number,
+}
 
 /// SET and its relatives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,8 +36,10 @@ pub struct Set<'a> {
     pub value: &'a [u8],
     /// When it expires.
     pub expiry: NewExpiry,
-    /// Whether the reply is the value before (or null) instead of OK.
-    pub get: bool,
+    /// When it is written.
+    pub condition: SetIf<'a>,
+    /// The reply.
+    pub reply: SetReply,
 }
 
 /// GETEX: answers the value and changes its expiry.
@@ -46,12 +72,24 @@ pub(in crate::resp) fn multi_set<'a>(entry: &'static Entry, arguments: Arguments
 }
 
 pub(in crate::resp) fn get_set<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Set(Set { key: arguments.at(1), value: arguments.at(2), expiry: NewExpiry::Never, get: true }))
+    Ok(Command::Set(Set {
+        key: arguments.at(1),
+        value: arguments.at(2),
+        expiry: NewExpiry::Never,
+        condition: SetIf::Always,
+        reply: SetReply::Before,
+    }))
 }
 
 fn set_with_life<'a>(entry: &'static Entry, arguments: Arguments<'a>, unit: TimeUnit) -> Parsed<'a> {
     let when = When::parse_positive(arguments.at(2), unit, ExpiryForm::Remaining, entry.name)?;
-    Ok(Command::Set(Set { key: arguments.at(1), value: arguments.at(3), expiry: NewExpiry::Set(when), get: false }))
+    Ok(Command::Set(Set {
+        key: arguments.at(1),
+        value: arguments.at(3),
+        expiry: NewExpiry::Set(when),
+        condition: SetIf::Always,
+        reply: SetReply::Ok,
+    }))
 }
 
 pub(in crate::resp) fn set_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
@@ -73,29 +111,37 @@ fn time_option(option: &[u8]) -> Option<(TimeUnit, ExpiryForm)> {
     })
 }
 
-/// The condition under which SET writes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Condition {
-    Absent,
-    Present,
-}
-
 pub(in crate::resp) fn set<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let mut set = Set { key: arguments.at(1), value: arguments.at(2), expiry: NewExpiry::Never, get: false };
+    let set = Set { key: arguments.at(1), value: arguments.at(2), expiry: NewExpiry::Never, condition: SetIf::Always, reply: SetReply::Ok };
     if arguments.len() == 3 {
         return Ok(Command::Set(set));
     }
+    with_options(set, entry, arguments.from(3))
+}
+
+pub(in crate::resp) fn set_nx<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let (key, value) = (arguments.at(1), arguments.at(2));
+    Ok(Command::Set(Set { key, value, expiry: NewExpiry::Never, condition: SetIf::Absent, reply: SetReply::Number }))
+}
+
+pub(in crate::resp) fn rheo_cas<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let (key, condition, value) = (arguments.at(2), SetIf::Value(arguments.at(3)), arguments.at(4));
+    with_options(Set { key, value, expiry: NewExpiry::Never, condition, reply: SetReply::Number }, entry, arguments.from(5))
+}
+
+/// `set` with what `options` say. Those of the condition and of the reply are SET's only.
+fn with_options<'a>(mut set: Set<'a>, entry: &'static Entry, options: Arguments<'a>) -> Parsed<'a> {
+    let is_set = set.reply != SetReply::Number;
     // As in Redis, the form of all options is checked before the time itself is.
-    let mut condition = None;
     let mut expiry = None;
-    let mut options = arguments.from(3).iter();
+    let mut options = options.iter();
     while let Some(option) = options.next() {
-        if option.eq_ignore_ascii_case(b"get") {
-            set.get = true;
-        } else if option.eq_ignore_ascii_case(b"nx") && condition != Some(Condition::Present) {
-            condition = Some(Condition::Absent);
-        } else if option.eq_ignore_ascii_case(b"xx") && condition != Some(Condition::Absent) {
-            condition = Some(Condition::Present);
+        if is_set && option.eq_ignore_ascii_case(b"get") {
+            set.reply = SetReply::Before;
+        } else if is_set && option.eq_ignore_ascii_case(b"nx") && set.condition != SetIf::Present {
+            set.condition = SetIf::Absent;
+        } else if is_set && option.eq_ignore_ascii_case(b"xx") && set.condition != SetIf::Absent {
+            set.condition = SetIf::Present;
         } else if option.eq_ignore_ascii_case(b"keepttl") && matches!(expiry, None | Some(None)) {
             expiry = Some(None);
         } else {
@@ -110,12 +156,7 @@ pub(in crate::resp) fn set<'a>(entry: &'static Entry, arguments: Arguments<'a>) 
         Some(None) => NewExpiry::Keep,
         Some(Some((unit, form, text))) => NewExpiry::Set(When::parse_positive(text, unit, form, entry.name)?),
     };
-    let what = match condition {
-        None => return Ok(Command::Set(set)),
-        Some(Condition::Absent) => "SET with NX",
-        Some(Condition::Present) => "SET with XX",
-    };
-    Err(CommandError::UnservedOption { what, reason: Reason::ConditionalWrite })
+    Ok(Command::Set(set))
 }
 
 pub(in crate::resp) fn get_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

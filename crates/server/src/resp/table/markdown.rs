@@ -13,14 +13,15 @@ is not served answers with an error that gives the reason, never with something 
 - Reads and writes belong to the connection's session and have the level that `RHEO LEVEL` says.
 - `MGET` is one read-only transaction: its values are of one snapshot, whatever partitions the keys are on.
 - `MSET` writes all its keys together if they are of one partition, and else fails with `CROSSSLOT`.
+- `SET` with `NX` or `XX`, `SETNX` and `RHEO CAS` need a keyspace whose protocol decides such a write in one place (`strong`); other keyspaces answer
+  with an error. `SET` with `GET` alone is served everywhere: it is one step in this data center.
 - An expiry is a point in time that is stored with the value, so that all data centers agree on it.
 - `SELECT` takes a keyspace's number or its name.
 - `WAIT` counts data centers that have this session's writes on disk.
 ";
 
 /// Options of commands that are served, which are not served.
-const OPTIONS: &[(&str, Reason)] =
-    &[("SET … NX", Reason::ConditionalWrite), ("SET … XX", Reason::ConditionalWrite), ("EXPIRE … XX LT", Reason::Instead("one of them"))];
+const OPTIONS: &[(&str, Reason)] = &[("EXPIRE … XX LT", Reason::Instead("one of them"))];
 
 fn heading(group: Group) -> &'static str {
     match group {

@@ -80,6 +80,18 @@ const EXPIRE_CONDITION: Argument = Argument::one_of(
 )
 .optional();
 
+const LIFE: Argument = Argument::one_of(
+    "expiration",
+    &[
+        SECONDS.after("EX"),
+        MILLISECONDS.after("PX"),
+        UNIX_SECONDS.after("EXAT"),
+        UNIX_MILLISECONDS.after("PXAT"),
+        Argument::token("keepttl", "KEEPTTL"),
+    ],
+)
+.optional();
+
 const READ: Flags = Flags::READONLY.and(Flags::FAST);
 const WRITE: Flags = Flags::WRITE.and(Flags::FAST);
 const FAST: Flags = Flags::FAST;
@@ -142,23 +154,18 @@ pub static COMMANDS: &[Entry] = &[
     Entry::string("set", -3, Flags::WRITE, "1.0.0", parse::set).does("Sets the value of a key").on_key(READS_AND_WRITES).takes(&[
         KEY,
         VALUE,
+        Argument::one_of("condition", &[Argument::token("nx", "NX"), Argument::token("xx", "XX")]).optional(),
         Argument::token("get", "GET").optional(),
-        Argument::one_of(
-            "expiration",
-            &[
-                SECONDS.after("EX"),
-                MILLISECONDS.after("PX"),
-                UNIX_SECONDS.after("EXAT"),
-                UNIX_MILLISECONDS.after("PXAT"),
-                Argument::token("keepttl", "KEEPTTL"),
-            ],
-        )
-        .optional(),
+        LIFE,
     ]),
     Entry::string("setex", 4, Flags::WRITE, "2.0.0", parse::set_ex)
         .does("Sets the value of a key that expires after so many seconds")
         .on_key(OVERWRITES)
         .takes(&[KEY, SECONDS, VALUE]),
+    Entry::string("setnx", 3, WRITE, "1.0.0", parse::set_nx)
+        .does("Sets the value of a key that has none; 1 if it did, else 0")
+        .on_key(OVERWRITES)
+        .takes(&[KEY, VALUE]),
     Entry::string("strlen", 2, READ, "2.2.0", parse::str_len).does("Returns the length of a value in bytes, 0 without a key").on_key(LOOKS),
     Entry::generic("del", -2, Flags::WRITE, "1.0.0", parse::delete)
         .does("Deletes keys and returns how many were there")
@@ -364,6 +371,12 @@ pub static COMMANDS: &[Entry] = &[
     Entry::cluster("readonly", 1, FAST, "3.0.0", parse::read_only).does("Has no effect: every node serves reads"),
     Entry::cluster("readwrite", 1, FAST, "3.0.0", parse::read_write).does("Has no effect: every node serves reads and writes"),
     Entry::own("rheo", -2, SLOW, parse::container).does("Is what only Rheostat has").contains(&[
+        Entry {
+            keys: Some(Keys { first: 2, last: 2, step: 1, access: READS_AND_WRITES }),
+            ..Entry::own("rheo|cas", -5, Flags::WRITE, parse::rheo_cas)
+        }
+        .does("Compares and sets: sets the value of a key that has the expected one; 1 if it did, else 0")
+        .takes(&[KEY, Argument::new("expected", Kind::String), VALUE, LIFE]),
         Entry {
             keys: Some(Keys { first: 2, last: 2, step: 1, access: READS }),
             ..Entry::own("rheo|explain", 3, Flags::READONLY, parse::rheo_explain)

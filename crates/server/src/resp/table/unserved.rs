@@ -5,8 +5,8 @@ use std::fmt;
 /// Why a command is not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// It writes only if the key has, or has not, a certain value.
-    ConditionalWrite,
+    /// It writes several keys, under a condition on each.
+    SeveralConditions,
     /// Its new value is computed from the old one.
     ReadModifyWrite,
     /// It reads one key and writes another as one step.
@@ -35,9 +35,8 @@ impl fmt::Display for Reason {
     /// A clause that follows "is not served: ".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::ConditionalWrite => {
-                "it writes only under a condition on the key's value, and data centers would have to agree on that value first; \
-                 keyspaces do not have this coordination"
+            Reason::SeveralConditions => {
+                "it writes several keys under a condition on each, and what a keyspace of protocol `strong` decides is one key; use SET with NX, key by key"
             }
             Reason::ReadModifyWrite => {
                 "it computes the new value from the old one, and data centers that did so at the same time would lose each other's changes; \
@@ -81,7 +80,7 @@ const fn because(reason: Reason, names: &'static [&'static str]) -> Unserved {
 
 /// What is not served.
 pub const UNSERVED: &[Unserved] = &[
-    because(Reason::ConditionalWrite, &["setnx", "msetnx"]),
+    because(Reason::SeveralConditions, &["msetnx"]),
     because(Reason::ReadModifyWrite, &["append", "bitfield", "decr", "decrby", "incr", "incrby", "incrbyfloat", "setbit", "setrange"]),
     because(Reason::SeveralKeys, &["bitop", "copy", "migrate", "move", "rename", "renamenx"]),
     because(Reason::Transaction, &["discard", "exec", "multi", "unwatch", "watch"]),
