@@ -1,7 +1,8 @@
 //! `rheostat ctl convergence`.
 //!
 //! The claim is: everything written before the question is in every data center. It is checked by noting every partition server's clock first, and
-//! then waiting until each of its peers has received its updates up to there.
+//! then waiting until each of its peers has received its updates up to there. Where several servers of a partition keep their data together, what their stores
+//! have takes the place of clocks and links.
 
 use super::{behind, bits, is_group, one_of_each, status_of_all};
 use crate::Failure;
@@ -43,16 +44,9 @@ struct Lag {
 pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let asked_at = Instant::now();
     let ends = asked_at + Duration::from_secs(arguments.wait);
-    let grouped: Vec<String> = topology.keyspaces.iter().filter(|keyspace| is_group(keyspace)).map(|keyspace| keyspace.name.clone()).collect();
-    let mut targets = BTreeMap::new();
-    for status in statuses(nodes).await? {
-        for replica in status.replicas.iter().filter(|replica| !grouped.contains(&replica.keyspace)) {
-            let place = (data_center(&status), replica.keyspace.clone(), replica.partition);
-            targets.insert(place, bits(replica.clock.as_ref()));
-        }
-    }
+    let targets = targets(topology, &statuses(nodes).await?);
     let (lags, converged) = loop {
-        let lags = look(&targets, &statuses(nodes).await?);
+        let lags = look(topology, &targets, &statuses(nodes).await?);
         let expected = targets.len() * (topology.data_centers.len() - 1);
         if lags.len() != expected {
             return Err(format!("{} links should be there, {} are: partition servers do not answer", expected, lags.len()));
@@ -88,17 +82,50 @@ fn data_center(status: &v1::StatusResponse) -> String {
     status.topology.as_ref().map_or_else(String::new, |topology| topology.data_center.clone())
 }
 
-fn look(targets: &BTreeMap<(String, String, u32), u64>, statuses: &[v1::StatusResponse]) -> BTreeMap<Link, Lag> {
-    let mut lags = BTreeMap::new();
+/// What a writer has: data center, keyspace, partition.
+type Writer = (String, String, u32);
+
+/// Whether servers of this keyspace keep their data together, without links.
+fn is_grouped(topology: &v1::TopologyResponse, keyspace: &str) -> bool {
+    topology.keyspaces.iter().any(|other| other.name == keyspace && is_group(other))
+}
+
+/// Up to where each data center has written: a single server's clock; of a group, the furthest that a server anywhere has in its store.
+fn targets(topology: &v1::TopologyResponse, statuses: &[v1::StatusResponse]) -> BTreeMap<Writer, u64> {
+    let mut targets = BTreeMap::new();
+    for status in statuses {
+        for replica in &status.replicas {
+            if !is_grouped(topology, &replica.keyspace) {
+                targets.insert((data_center(status), replica.keyspace.clone(), replica.partition), bits(replica.clock.as_ref()));
+                continue;
+            }
+            for (writer, stable) in topology.data_centers.iter().zip(&replica.stable) {
+                let target = targets.entry((writer.clone(), replica.keyspace.clone(), replica.partition)).or_default();
+                *target = (*target).max(bits(Some(stable)));
+            }
+        }
+    }
+    targets
+}
+
+/// What each data center has of what the others have written. Of a group, what one of its servers there has is there: the others follow.
+fn look(topology: &v1::TopologyResponse, targets: &BTreeMap<Writer, u64>, statuses: &[v1::StatusResponse]) -> BTreeMap<Link, Lag> {
+    let mut lags: BTreeMap<Link, Lag> = BTreeMap::new();
     for status in statuses {
         let here = data_center(status);
         for replica in &status.replicas {
-            for link in &replica.links {
-                let writer = (link.data_center.clone(), replica.keyspace.clone(), replica.partition);
+            let received: Vec<(&String, Option<&v1::Timestamp>)> = match is_grouped(topology, &replica.keyspace) {
+                false => replica.links.iter().map(|link| (&link.data_center, link.received.as_ref())).collect(),
+                true => topology.data_centers.iter().zip(replica.stable.iter().map(Some)).filter(|(writer, _)| **writer != here).collect(),
+            };
+            for (from, at) in received {
+                let writer = (from.clone(), replica.keyspace.clone(), replica.partition);
                 let Some(target) = targets.get(&writer) else { continue };
-                let lag =
-                    Lag { target: *target, received: bits(link.received.as_ref()), behind_ms: behind(status.physical_ms, link.received.as_ref()) };
-                lags.insert((link.data_center.clone(), here.clone(), replica.keyspace.clone(), replica.partition), lag);
+                let lag = Lag { target: *target, received: bits(at), behind_ms: behind(status.physical_ms, at) };
+                let link = (from.clone(), here.clone(), replica.keyspace.clone(), replica.partition);
+                if lags.get(&link).is_none_or(|other| other.received < lag.received) {
+                    lags.insert(link, lag);
+                }
             }
         }
     }
