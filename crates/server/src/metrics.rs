@@ -449,7 +449,6 @@ mod tests {
             clock: Timestamp::new(10_250, 1),
             links: vec![link],
             stable: vec![Timestamp::ZERO, Timestamp::new(9_400, 0)],
-            replicated: Vec::new(),
             waiting: 1,
             store: StoreStats { keys: 5, ..StoreStats::default() },
             end: Position(10),

@@ -170,8 +170,6 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// Per data center (by index), up to where its updates are visible here; empty if the protocol does not track it.
     pub stable: Vec<Timestamp>,
-    /// Per data center (by index), up to where it has this partition's writes of this data center on disk.
-    pub replicated: Vec<Timestamp>,
     /// Operations that wait.
     pub waiting: usize,
     /// The store's sizes.

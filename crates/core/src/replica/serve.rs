@@ -370,7 +370,6 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             holders: self.holders.clone(),
             links: self.peers.status(),
             stable: self.protocol.stable(),
-            replicated: self.replication_progress(),
             waiting: self.pending.len(),
             store: self.store.stats(),
             end: self.store.end(),

@@ -60,7 +60,6 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
         failed: status.failed.clone().unwrap_or_default(),
         replica: status.server.replica.into(),
         gauges: status.gauges.iter().map(|(name, value)| v1::Gauge { name: name.to_string(), value: *value }).collect(),
-        replicated: status.replicated.iter().map(|at| convert::timestamp(*at)).collect(),
     }
 }
 
