@@ -29,8 +29,6 @@ pub struct ProtocolInfo {
     pub card: Card,
     /// How long its code is.
     pub lines: Lines,
-    /// Which servers keep the same data together; unless it is [`Span::Server`], a keyspace can have several replicas.
-    pub span: Span,
     /// The bugs that can be planted in it.
     pub planted: &'static [&'static str],
 }
@@ -80,7 +78,6 @@ macro_rules! protocols {
                 span: <$protocol>::SPAN,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),
-                span: <$protocol>::SPAN,
                 planted: <$protocol>::PLANTED,
             }),*]
         }
