@@ -4,7 +4,7 @@ use super::mailbox::{Control, Mailbox, Message};
 use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard};
 use crate::connection::Connection;
 use crate::status::FailureKind;
-use rheostat_core::ids::{KeyspaceId, Now, ServerId};
+use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Outcome};
 use std::cell::RefCell;
 use std::future::poll_fn;

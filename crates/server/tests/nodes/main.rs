@@ -8,5 +8,6 @@ mod hostile;
 mod lifecycle;
 mod limits;
 mod pipelines;
+mod replicas;
 mod replication;
 mod routing;

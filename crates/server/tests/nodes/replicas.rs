@@ -1,0 +1,166 @@
+//! Partitions with several servers: where they are, how operations find them, what a node's death takes.
+
+use crate::client::{Client, Reply, eventually};
+use crate::cluster::{Cluster, Plan, keyspace};
+use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
+use rheostat_server::{FolderError, Node, NodeConfig, StartError};
+use std::collections::BTreeSet;
+
+fn replicated(name: &str, protocol: &str) -> KeyspaceConfig {
+    KeyspaceConfig { replicas: 3, durability: DurabilityConfig::Always, ..keyspace(name, protocol) }
+}
+
+/// Three nodes in one data center, of which the third owns no partition.
+fn plan() -> Plan {
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("default", "causal"), replicated("group", "session")];
+    Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1], vec![]], one_way_ms: 0.0, change }
+}
+
+/// Waits until the group answers at `client`; selects it.
+async fn ready(client: &mut Client) {
+    assert_eq!(client.ask("SELECT group").await, Reply::ok());
+    for key in ["a", "b", "c", "d"] {
+        client.ask_until(&format!("SET {key} 0"), Reply::ok()).await;
+    }
+}
+
+/// The value of `name` at every server of the keyspace: node, partition, replica, value.
+async fn gauges(cluster: &Cluster, name: &str) -> Vec<(usize, u16, u8, f64)> {
+    let mut found = Vec::new();
+    for (index, node) in cluster.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.as_ref()?))) {
+        for replica in node.router().status().await.replicas.iter().filter(|replica| replica.keyspace.0 == 1) {
+            let server = replica.status.server;
+            let value = replica.status.gauges.iter().find(|(gauge, _)| *gauge == name).expect("the protocol tells it").1;
+            found.push((index, server.partition.0, server.replica, value));
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_node_has_a_server_of_every_partition_and_answers_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = plan().start(Some(folder.path())).await;
+    let mut clients = [cluster.client(0).await, cluster.client(1).await, cluster.client(2).await];
+    for client in &mut clients {
+        ready(client).await;
+    }
+    let servers: Vec<_> = gauges(&cluster, "leader").await.into_iter().map(|(node, partition, replica, _)| (node, partition, replica)).collect();
+    assert_eq!(servers, [(0, 0, 0), (0, 1, 2), (1, 0, 1), (1, 1, 0), (2, 0, 2), (2, 1, 1)]);
+    for path in ["a0/group/p0", "a0/group/p1.2", "a1/group/p0.1", "a1/group/p1", "a2/group/p0.2", "a2/group/p1.1", "a2/group/group", "a0/default/p0"]
+    {
+        assert!(folder.path().join(path).exists(), "{path}");
+    }
+    assert!(!folder.path().join("a2/default/p0").exists(), "a keyspace without replicas stays with the owners");
+
+    // Any node takes any operation, in one session as in many.
+    for index in 0..30 {
+        assert_eq!(clients[index % 3].ask(&format!("SET k{index} {index}")).await, Reply::ok());
+    }
+    for client in &mut clients {
+        assert_eq!(client.ask("RHEO LEVEL local").await, Reply::ok());
+        for index in 0..30 {
+            assert_eq!(client.ask(&format!("GET k{index}")).await, Reply::bulk(&index.to_string()));
+        }
+    }
+    let status = clients[0].ask("RHEO STATUS").await.text();
+    assert!(status.contains("partition 1 replica 2:") && status.contains("term "), "{status}");
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn conditional_writes_are_decided_by_the_group() {
+    let cluster = plan().start(Some(tempfile::tempdir().unwrap().path())).await;
+    let mut client = cluster.client(2).await;
+    ready(&mut client).await;
+    for (request, reply) in [
+        ("SET k 1 NX", Reply::ok()),
+        ("SET k 2 NX", Reply::Null),
+        ("SET k 2 XX", Reply::ok()),
+        ("SET none 2 XX", Reply::Null),
+        ("SET k 3 XX GET", Reply::bulk("2")),
+        ("SET k 4 NX GET", Reply::bulk("3")),
+        ("SET new 1 NX GET", Reply::Null),
+        ("GET new", Reply::bulk("1")),
+        ("SETNX k 5", Reply::Integer(0)),
+        ("SETNX other 5", Reply::Integer(1)),
+        ("RHEO CAS k 4 6", Reply::Integer(0)),
+        ("RHEO CAS k 3 6 PX 100000", Reply::Integer(1)),
+        ("GET k", Reply::bulk("6")),
+        ("RHEO CAS k 6 7 KEEPTTL", Reply::Integer(1)),
+        ("TTL k", Reply::Integer(100)),
+        ("SET k 8 XX KEEPTTL GET", Reply::bulk("7")),
+        ("TTL k", Reply::Integer(100)),
+        ("SET k 9 XX", Reply::ok()),
+        ("TTL k", Reply::Integer(-1)),
+    ] {
+        assert_eq!(client.ask(request).await, reply, "{request}");
+    }
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_dead_node_takes_no_partition_with_it_and_catches_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = plan().start(Some(folder.path())).await;
+    let mut first = cluster.client(0).await;
+    ready(&mut first).await;
+    assert_eq!(first.ask("RHEO LEVEL local").await, Reply::ok());
+    // The node that is stopped leads at least one of the partitions, if it can be had without asking for it.
+    let leaders: BTreeSet<usize> = gauges(&cluster, "leader").await.into_iter().filter(|server| server.3 == 1.0).map(|server| server.0).collect();
+    let dead = leaders.iter().copied().find(|node| *node != 0).unwrap_or(1);
+    cluster.stop(dead).await;
+    for index in 0..20 {
+        first.ask_until(&format!("SET k{index} {index}"), Reply::ok()).await;
+        first.ask_until(&format!("GET k{index}"), Reply::bulk(&index.to_string())).await;
+    }
+    cluster.start(dead).await;
+    cluster.connected().await;
+    let mut back = cluster.client(dead).await;
+    ready(&mut back).await;
+    for index in 0..20 {
+        back.ask_until(&format!("GET k{index}"), Reply::bulk(&index.to_string())).await;
+    }
+    eventually("the servers of each partition have applied the same", async || {
+        let applied = gauges(&cluster, "applied_index").await;
+        (0..2)
+            .all(|partition| applied.iter().filter(|server| server.1 == partition).map(|server| server.3 as u64).collect::<BTreeSet<_>>().len() == 1)
+    })
+    .await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn servers_are_not_exchanged_under_their_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = plan().start(Some(folder.path())).await;
+    let configs = cluster.configs.clone();
+    cluster.stop_all().await;
+    for change in [|config: &mut NodeConfig| config.keyspaces[1].replicas = 2, |config: &mut NodeConfig| config.members.swap(1, 2)] {
+        let mut config = configs[0].clone();
+        change(&mut config);
+        let error = Node::start(config).await.map(|_| ()).expect_err("other servers than the data is of");
+        assert!(matches!(error, StartError::Folder(FolderError::Regrouped { .. })), "{error}");
+    }
+    Node::start(configs[0].clone()).await.unwrap().shutdown().await;
+}
+
+#[tokio::test]
+async fn nodes_that_place_replicas_differently_say_why() {
+    for change in [|config: &mut NodeConfig| config.keyspaces[1].replicas = 2, |config: &mut NodeConfig| config.members.swap(0, 1)] {
+        let mut built = plan().build(None);
+        change(&mut built[2].0);
+        let mut nodes = Vec::new();
+        for (config, listeners) in built {
+            nodes.push(Node::start_with(config, listeners).await.unwrap());
+        }
+        eventually("the odd one is refused", async || {
+            let status = nodes[2].router().status().await;
+            status.peers.iter().all(|peer| peer.last_error.as_deref().is_some_and(|why| why.contains("configurations differ")))
+        })
+        .await;
+        for node in nodes {
+            node.shutdown().await;
+        }
+    }
+}
