@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 pub const NAME: &str = "demo";
 
 /// The keyspaces: name and protocol.
-const KEYSPACES: &[(&str, &str)] = &[("default", "causal"), ("eventual", "eventual")];
+pub const KEYSPACES: &[(&str, &str)] = &[("default", "causal"), ("eventual", "eventual"), ("strong", "strong"), ("session", "session")];
 
 /// Ports between the first of one data center and the first of the next.
 const STRIDE: u16 = 10;
@@ -222,6 +222,22 @@ mod tests {
             assert!(data_dir.ends_with(Path::new("data").join(&expected.node)), "{}", data_dir.display());
             assert_eq!(found, NodeConfig { data_dir: None, ..expected }, "{}", file.display());
         }
+    }
+
+    #[test]
+    fn the_examples_of_groups_are_one_cluster() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/groups");
+        let names = ["east-1", "east-2", "east-3", "west-1"];
+        let configs: Vec<NodeConfig> =
+            names.iter().map(|name| NodeConfig::from_file(&folder.join(format!("{name}.toml"))).unwrap_or_else(|error| panic!("{error}"))).collect();
+        for (config, name) in configs.iter().zip(names) {
+            assert_eq!(config.node, name);
+            let (of, at) = (&config.listen, config.members.iter().find(|member| member.name == name).unwrap());
+            let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+            assert_eq!([&at.resp, &at.grpc, &at.admin, &at.peer], [&text(of.resp), &text(of.grpc), &text(of.admin), &text(of.peer)]);
+            assert_eq!((&config.members, &config.keyspaces, config.partitions), (&configs[0].members, &configs[0].keyspaces, configs[0].partitions));
+        }
+        assert!(configs[0].keyspaces.iter().any(|keyspace| keyspace.replicas == 3));
     }
 
     #[test]

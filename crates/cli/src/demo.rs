@@ -147,7 +147,9 @@ fn welcome(plan: &Plan, cluster: &Cluster, folder: &Folder, started_at: Instant)
     if !times.is_empty() {
         say!("\nEmulated round trips: {}{jitter}", times.join(", "));
     }
-    say!("Keyspaces: 0 `default` (causal), 1 `eventual` (SELECT 1)");
+    let keyspace = |(number, (name, protocol)): (usize, &(&str, &str))| format!("{number} `{name}` ({protocol})");
+    let keyspaces: Vec<String> = cluster::KEYSPACES.iter().enumerate().map(keyspace).collect();
+    say!("Keyspaces: {} (SELECT 1, ...)", keyspaces.join(", "));
     match folder {
         Folder::Given(path) => say!("Data: {}", path.display()),
         Folder::Temporary(folder) => say!("Data: {} (deleted at the end; --data-dir keeps it)", folder.path().display()),

@@ -1,70 +1,22 @@
 //! Three real processes under load from real clients: one is killed with SIGKILL and restarted, one is stopped and continued, a link is cut and
 //! healed. The recorded history must pass every checker of a causal keyspace, and nothing acknowledged under `always` may be lost.
 
-use rheostat_checkers::history::{Action, Event, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+mod support;
+
+use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promises, check_all};
-use rheostat_client::{Client, Error, Options, Read, Session, Version};
+use rheostat_client::{Client, Error, Read, Session};
+use rheostat_core::DcId;
 use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
-use rheostat_core::version::VersionId;
-use rheostat_core::{DcId, Timestamp};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use support::{DATA_CENTERS, Node, PATIENCE, Recorder, connect, free_ports, key_name, observation, version_id};
 
-const DATA_CENTERS: [&str; 3] = ["us-east", "us-west", "eu"];
 const KEYS: usize = 12;
 const CLIENTS_PER_DATA_CENTER: u64 = 3;
 const OPERATIONS_PER_CLIENT: usize = 250;
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A child process that does not outlive the test.
-struct Node {
-    child: Child,
-    config: PathBuf,
-}
-
-impl Node {
-    fn start(config: &Path) -> Node {
-        let child = Command::new(env!("CARGO_BIN_EXE_rheostat"))
-            .args(["serve", "--config"])
-            .arg(config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary starts");
-        Node { child, config: config.to_owned() }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().expect("it was running");
-        self.child.wait().expect("it was ours");
-    }
-
-    fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill exists");
-        assert!(status.success());
-    }
-
-    fn restart(&mut self) {
-        *self = Node::start(&self.config.clone());
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Ports that were free a moment ago.
-fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
-}
 
 /// The nodes' configuration files, and their gRPC addresses.
 fn write_configs(folder: &Path) -> (Vec<PathBuf>, Vec<String>) {
@@ -91,44 +43,6 @@ fn write_configs(folder: &Path) -> (Vec<PathBuf>, Vec<String>) {
         configs.push(path);
     }
     (configs, ports.chunks(2).map(|pair| format!("127.0.0.1:{}", pair[1])).collect())
-}
-
-async fn connect(address: &str) -> Client {
-    let options = Options { deadline: Duration::from_secs(2), read_retries: 0, ..Options::new([address]) };
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match Client::connect_with(options.clone()).await {
-            Ok(client) => return client,
-            Err(error) if Instant::now() > until => panic!("{address} does not answer: {error}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
-}
-
-fn version_id(version: &Version) -> VersionId {
-    let origin = DATA_CENTERS.iter().position(|name| *name == version.origin).expect("a known data center");
-    VersionId { written: Timestamp::new(version.millis, u16::try_from(version.counter).unwrap()), origin: DcId(origin as u8) }
-}
-
-fn observation(read: &Read) -> Observation {
-    let value = read.value.as_ref().map(|bytes| UniqueValue(std::str::from_utf8(bytes).unwrap().parse().unwrap()));
-    Observation { version: read.version.as_ref().map(version_id), value }
-}
-
-/// What all clients record into, on one clock.
-struct Recorder {
-    builder: HistoryBuilder,
-    began: Instant,
-}
-
-impl Recorder {
-    fn now_us(&self) -> u64 {
-        self.began.elapsed().as_micros() as u64
-    }
-}
-
-fn key_name(key: usize) -> String {
-    format!("key{key}")
 }
 
 /// One client's work: operations one after another in one session, whatever the cluster does meanwhile.

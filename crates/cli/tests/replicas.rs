@@ -1,0 +1,284 @@
+//! Real processes whose partitions have three servers each in every data center: three nodes in one data center, one in each of two others. Under load from
+//! real clients the node of a group's leader is killed with SIGKILL and restarted, and another is stopped and continued. The recorded histories must pass the
+//! checkers of their levels, nothing acknowledged may be lost, and while a node is down every partition is served on.
+
+mod support;
+
+use rheostat_checkers::history::{Action, Condition as Expected, Event, KeyId, Observation, Outcome, SessionId, WriteItem};
+use rheostat_checkers::{HistoryBuilder, Promises, check_all};
+use rheostat_client::{Client, Condition, Error, Put, Session, v1};
+use rheostat_core::DcId;
+use rheostat_core::operation::Level;
+use rheostat_core::random::Random;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::{DATA_CENTERS, Node, PATIENCE, Recorder, connect, free_ports, key_name, observation, observed, version_id};
+
+/// Each node: its data center, and the partitions that it owns.
+const NODES: [(usize, &str); 5] = [(0, "[0]"), (0, "[1]"), (0, "[]"), (1, "[0, 1]"), (2, "[0, 1]")];
+const KEYS: usize = 8;
+const KEYSPACES: [&str; 2] = ["session", "strong"];
+
+/// The nodes' configuration files, and their gRPC addresses.
+fn write_configs(folder: &Path) -> (Vec<PathBuf>, Vec<String>) {
+    let ports = free_ports(2 * NODES.len());
+    let address = |index: usize| format!("127.0.0.1:{}", ports[index]);
+    let member = |(index, (dc, partitions)): (usize, &(usize, &str))| {
+        let (dc, peer, grpc) = (DATA_CENTERS[*dc], address(2 * index), address(2 * index + 1));
+        format!("[[member]]\nname = \"node{index}\"\ndata_center = \"{dc}\"\npeer = \"{peer}\"\ngrpc = \"{grpc}\"\npartitions = {partitions}\n\n")
+    };
+    let members: String = NODES.iter().enumerate().map(member).collect();
+    let mut configs = Vec::new();
+    for (index, (dc, _)) in NODES.iter().enumerate() {
+        let (dc, peer, grpc, data_dir) = (DATA_CENTERS[*dc], address(2 * index), address(2 * index + 1), folder.join(format!("node{index}")));
+        let text = format!(
+            "cluster = \"groups\"\nnode = \"node{index}\"\ndata_center = \"{dc}\"\ndata_centers = {DATA_CENTERS:?}\npartitions = 2\nshards = 1\n\
+             data_dir = {data_dir:?}\n\n[listen]\npeer = \"{peer}\"\ngrpc = \"{grpc}\"\n\n{members}\
+             [[keyspace]]\nname = \"session\"\nprotocol = \"session\"\nreplicas = 3\ndurability = \"always\"\n\n\
+             [[keyspace]]\nname = \"strong\"\nprotocol = \"strong\"\nreplicas = 3\ndurability = \"always\"\n\
+             options = {{ heartbeat_ms = 60, election_ms = 600 }}\n"
+        );
+        let path = folder.join(format!("node{index}.toml"));
+        std::fs::write(&path, text).unwrap();
+        configs.push(path);
+    }
+    (configs, (0..NODES.len()).map(|index| address(2 * index + 1)).collect())
+}
+
+/// The node whose server leads partition 0 of `keyspace` among the nodes that `of` names.
+async fn leader(addresses: &[String], keyspace: &str, of: &[usize]) -> usize {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        for index in of {
+            let client = connect(&addresses[*index]).await;
+            let Ok(status) = client.admin().status(client.request(v1::StatusRequest {})).await else { continue };
+            let replicas = status.into_inner().replicas;
+            let mut servers = replicas.iter().filter(|replica| replica.keyspace == keyspace && replica.partition == 0);
+            if servers.any(|server| server.gauges.iter().any(|gauge| gauge.name == "leader" && gauge.value == 1.0)) {
+                return *index;
+            }
+        }
+        assert!(Instant::now() < until, "nobody leads {keyspace}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// One client of one keyspace.
+struct Worker {
+    id: u64,
+    dc: usize,
+    keyspace: &'static str,
+    address: String,
+    recorder: Arc<Mutex<Recorder>>,
+    keys: Vec<KeyId>,
+    done: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn begin(&self, action: Action) -> rheostat_checkers::EventId {
+        let mut recorder = self.recorder.lock().unwrap();
+        let now_us = recorder.now_us();
+        recorder.builder.begin(SessionId(self.id), DcId(self.dc as u8), now_us, action).unwrap()
+    }
+
+    /// Operations one after another in one session, whatever the cluster does meanwhile.
+    async fn work(self) {
+        let client = connect(&self.address).await;
+        let mut session = client.session(self.keyspace);
+        let mut random = Random::new(0x5EED + self.id);
+        let mut seen = Observation::ABSENT;
+        while !self.done.load(Ordering::Relaxed) {
+            let chosen = random.below(KEYS as u64) as usize;
+            let (key, name) = (self.keys[chosen], key_name(chosen));
+            let linearizable = self.keyspace == "strong" || random.below(2) == 0;
+            let level = match (self.keyspace, linearizable) {
+                ("strong", _) => Level::Strong,
+                (_, true) => Level::Local,
+                _ => Level::SESSION,
+            };
+            session.set_level(Some(level));
+            let (event, result) = match random.below(10) {
+                0..4 => {
+                    let event = self.begin(Action::Get { key, level });
+                    let result = session.get(name).await;
+                    seen = result.as_ref().map_or(seen, observation);
+                    (event, result.map(|read| Outcome::Read(vec![observation(&read)])))
+                }
+                4 => {
+                    let asked = [chosen, (chosen + 3) % KEYS];
+                    let event = self.begin(Action::ReadTransaction { keys: asked.map(|key| self.keys[key]).to_vec(), level });
+                    let result = session.read_transaction(asked.map(key_name)).await;
+                    (event, result.map(|many| Outcome::Read(many.reads.iter().map(observation).collect())))
+                }
+                5..8 => {
+                    let value = self.recorder.lock().unwrap().builder.fresh_value();
+                    let event = self.begin(Action::Put { items: vec![WriteItem { key, value: Some(value) }], level });
+                    let result = session.put(name, value.0.to_string()).await;
+                    (event, result.map(|version| Outcome::Written(Some(version_id(&version)))))
+                }
+                choice => {
+                    let value = self.recorder.lock().unwrap().builder.fresh_value();
+                    let (condition, expected) = match seen.value {
+                        Some(seen) if choice == 8 => (Condition::Value(seen.0.to_string().into()), Expected::Value(seen)),
+                        _ if random.below(3) == 0 => (Condition::Absent, Expected::Absent),
+                        _ => (Condition::Present, Expected::Present),
+                    };
+                    let event = self.begin(Action::Change { item: WriteItem { key, value: Some(value) }, condition: expected, level });
+                    let result = session.put_if(Put::new(name, value.0.to_string()), condition).await;
+                    let changed = result.map(|put| {
+                        let before = observed(put.before.value.as_deref(), put.before.version.as_ref());
+                        seen = before;
+                        Outcome::Changed { applied: put.version.is_some(), version: put.version.as_ref().map(version_id), before: Some(before) }
+                    });
+                    (event, changed)
+                }
+            };
+            let failed = result.is_err();
+            {
+                let mut recorder = self.recorder.lock().unwrap();
+                let now_us = recorder.now_us();
+                let action = &recorder.builder.events()[event.index()].action;
+                let is_write = matches!(action, Action::Put { .. } | Action::Change { .. });
+                match result {
+                    Ok(outcome) => recorder.builder.end(event, now_us, outcome).unwrap(),
+                    Err(Error::Refused(why)) => panic!("an honest request was refused: {why}"),
+                    Err(Error::Busy(_)) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
+                    Err(_) if is_write => recorder.builder.unknown(event).unwrap(),
+                    Err(_) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(40) })).await;
+        }
+    }
+}
+
+/// Reads every key in every data center until all agree.
+async fn converged(clients: &[Client], keyspace: &str, level: Level) -> Vec<Vec<Observation>> {
+    async fn read_all(session: &mut Session) -> Option<Vec<Observation>> {
+        let mut seen = Vec::new();
+        for key in 0..KEYS {
+            seen.push(observation(&session.get(key_name(key)).await.ok()?));
+        }
+        Some(seen)
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut all = Vec::new();
+        for client in clients {
+            let mut session = client.session(keyspace);
+            session.set_level(Some(level));
+            all.extend(read_all(&mut session).await);
+        }
+        if all.len() == clients.len() && all.iter().all(|seen| *seen == all[0]) {
+            return all;
+        }
+        assert!(Instant::now() < until, "{keyspace}: the data centers do not agree: {all:#?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// How many operations of data center 0 were answered between two moments.
+fn answered(recorder: &Mutex<Recorder>, from_us: u64, until_us: u64) -> usize {
+    let recorder = recorder.lock().unwrap();
+    let during = |event: &&Event| event.dc == DcId(0) && event.invoked_us >= from_us && event.completed_us.is_some_and(|at| at < until_us);
+    recorder.builder.events().iter().filter(during).filter(|event| event.outcome != Outcome::Failed).count()
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn leaders_killed_under_load_take_nothing_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (configs, addresses) = write_configs(folder.path());
+    let mut nodes: Vec<Node> = configs.iter().map(|config| Node::start(config)).collect();
+    for address in &addresses {
+        let client = connect(address).await;
+        for keyspace in KEYSPACES {
+            // Groups choose their first leader.
+            let until = Instant::now() + PATIENCE;
+            while client.session(keyspace).put("first", "0").await.is_err() {
+                assert!(Instant::now() < until, "{keyspace} does not begin at {address}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let began = Instant::now();
+    let mut recorders = Vec::new();
+    let mut workers = Vec::new();
+    for keyspace in KEYSPACES {
+        let mut builder = HistoryBuilder::new(DATA_CENTERS.len() as u8);
+        let keys: Vec<KeyId> = (0..KEYS).map(|key| builder.key(key_name(key).as_bytes())).collect();
+        let recorder = Arc::new(Mutex::new(Recorder { builder, began }));
+        for (id, ((dc, _), address)) in NODES.iter().zip(&addresses).enumerate() {
+            let (recorder, keys, done) = (recorder.clone(), keys.clone(), done.clone());
+            workers.push(tokio::spawn(Worker { id: id as u64, dc: *dc, keyspace, address: address.clone(), recorder, keys, done }.work()));
+        }
+        recorders.push((keyspace, recorder, keys));
+    }
+    let pause = |ms| tokio::time::sleep(Duration::from_millis(ms));
+    let now_us = || began.elapsed().as_micros() as u64;
+
+    pause(1000).await;
+    let everywhere: Vec<usize> = (0..NODES.len()).collect();
+    for (keyspace, of) in [("session", &everywhere[..3]), ("strong", &everywhere[..])] {
+        let killed = leader(&addresses, keyspace, of).await;
+        nodes[killed].kill();
+        // The others notice, and choose another leader.
+        pause(1800).await;
+        let from_us = now_us();
+        pause(1200).await;
+        if killed < 3 {
+            for (keyspace, recorder, _) in &recorders {
+                let served = answered(recorder, from_us, now_us());
+                assert!(served > 10, "{keyspace}: with node {killed} down, {served} operations were answered where it was");
+            }
+        }
+        nodes[killed].restart();
+        pause(500).await;
+    }
+    let stopped = leader(&addresses, "session", &everywhere[..3]).await;
+    nodes[stopped].signal("-STOP");
+    pause(1000).await;
+    nodes[stopped].signal("-CONT");
+    pause(1000).await;
+    done.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.await.expect("a client ended in panic");
+    }
+
+    let mut clients = Vec::new();
+    for address in [&addresses[2], &addresses[3], &addresses[4]] {
+        clients.push(connect(address).await);
+    }
+    for (keyspace, recorder, keys) in recorders {
+        let (level, promises) = match keyspace {
+            "strong" => (Level::Strong, Promises { snapshot: false, ..Promises::strong() }),
+            _ => (Level::Local, Promises::local()),
+        };
+        let finals = converged(&clients, keyspace, level).await;
+        let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
+        let now_us = recorder.now_us();
+        let mut builder = recorder.builder;
+        for (dc, seen) in finals.iter().enumerate() {
+            for (key, seen) in keys.iter().zip(seen) {
+                builder.final_read(now_us, DcId(dc as u8), *key, *seen);
+            }
+        }
+        let history = builder.finish().expect("a well-formed history");
+        let written = |event: &&Event| matches!(event.outcome, Outcome::Written(_) | Outcome::Changed { applied: true, .. });
+        let acknowledged = history.events.iter().filter(written).count();
+        assert!(acknowledged > 150, "{keyspace}: only {acknowledged} writes were acknowledged: the run shows nothing");
+        let summary = match check_all(&history, &promises) {
+            Ok(summary) => summary,
+            Err(violation) => {
+                let kept = std::env::temp_dir().join(format!("rheostat-{keyspace}-history.txt"));
+                std::fs::write(&kept, history.to_string()).unwrap();
+                panic!("{keyspace}: {violation}\nthe history is in {}", kept.display());
+            }
+        };
+        let idle: Vec<_> = summary.idle().collect();
+        assert!(idle.is_empty(), "{keyspace}: checkers without work: {idle:?}");
+        println!("{keyspace}: {} events, {acknowledged} acknowledged writes\n{summary}", history.events.len());
+    }
+}
