@@ -50,10 +50,14 @@ const LINES: &[(&str, Lines)] = include!(concat!(env!("OUT_DIR"), "/lines.rs"));
 /// The files that several protocols share, with their lines of code.
 pub const SHARED: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/shared.rs"));
 
-/// The lines of the protocol in the folder `name`; none if there is no such folder.
+/// The folder of protocol `name`: of that name, but for `strong`, which is `session` with another reach.
+pub fn folder(name: &str) -> &str {
+    if name == "strong" { "session" } else { name }
+}
+
+/// The lines of protocol `name`; none if there is no such folder.
 fn lines_of(name: &str) -> Lines {
-    // Protocol `strong` is `session` with another reach.
-    let folder = if name == "strong" { "session" } else { name };
+    let folder = folder(name);
     let found = LINES.iter().find(|(known, _)| *known == folder).map(|(_, lines)| *lines);
     found.unwrap_or(Lines { server: 0, client: 0, message: 0 })
 }

@@ -448,6 +448,7 @@ mod tests {
             server: ServerId::new(DcId(0), PartitionId(0)),
             clock: Timestamp::new(10_250, 1),
             links: vec![link],
+            holders: vec![DcId(0), DcId(1)],
             stable: vec![Timestamp::ZERO, Timestamp::new(9_400, 0)],
             waiting: 1,
             store: StoreStats { keys: 5, ..StoreStats::default() },

@@ -138,7 +138,8 @@ impl Group {
             node,
             saved,
             unpersisted: 0,
-            role: (StateRole::Follower, 0, 0),
+            // As of no term, so that the first look replaces the timeout that the library has drawn.
+            role: (StateRole::Follower, u64::MAX, 0),
             heard_us: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             placed: Placed::default(),
