@@ -11,10 +11,12 @@ Rheostat speaks RESP2 and RESP3. A command that is served does what it does in R
 is not served answers with an error that gives the reason, never with something weaker.
 
 - Reads and writes belong to the connection's session and have the level that `RHEO LEVEL` says.
-- `MGET` is one read-only transaction: its values are of one snapshot, whatever partitions the keys are on.
+- `MGET` is one read-only transaction. In keyspaces of causal protocols its values are of one snapshot, whatever partitions the keys are on; in the
+  others, what is of one snapshot are the values of each partition.
 - `MSET` writes all its keys together if they are of one partition, and else fails with `CROSSSLOT`.
-- `SET` with `NX` or `XX`, `SETNX` and `RHEO CAS` need a keyspace whose protocol decides such a write in one place (`strong`); other keyspaces answer
-  with an error. `SET` with `GET` alone is served everywhere: it is one step in this data center.
+- `SET` with `NX` or `XX`, `SETNX` and `RHEO CAS` need a keyspace whose protocol decides such a write in one place: `strong` for all data centers,
+  `session` for this one, where another one's later write still wins. Other keyspaces answer with an error. `SET` with `GET` alone is served everywhere: it is
+  one step in this data center.
 - An expiry is a point in time that is stored with the value, so that all data centers agree on it.
 - `SELECT` takes a keyspace's number or its name.
 - `WAIT` counts data centers that have this session's writes on disk.
