@@ -31,7 +31,7 @@ pub struct Arguments {
     /// The keyspace, by name or number
     #[arg(short, long, default_value = "0")]
     keyspace: String,
-    /// The level that reads ask for: eventual or causal [default: the keyspace's own]
+    /// The level to ask for: eventual, session, causal, local, strong, or session guarantees [default: the keyspace's own]
     #[arg(short, long, value_parser = level)]
     level: Option<Level>,
     /// The token of the session to go on with

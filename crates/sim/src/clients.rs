@@ -232,7 +232,7 @@ impl World<'_> {
             Action::Put { items } => {
                 let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
                 let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
-                Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: Dial::default() }
+                Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: self.write_dial() }
             }
             Action::ReadTransaction { keys, level, groups } => {
                 let dial = Dial { strategy: self.transaction_dial(*level).strategy, ..self.dial(*level, *groups) };
@@ -240,23 +240,23 @@ impl World<'_> {
             }
             Action::Swap { key } => {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
-                Operation::Change { key: self.key(*key), change, dial: Dial::default() }
+                Operation::Change { key: self.key(*key), change, dial: self.write_dial() }
             }
             Action::Claim { key } => {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
-                Operation::Change { key: self.key(*key), change, dial: Dial::default() }
+                Operation::Change { key: self.key(*key), change, dial: self.write_dial() }
             }
-            Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete, dial: Dial::default() },
+            Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete, dial: self.write_dial() },
             Action::Await { data_centers, .. } => {
                 Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
             }
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => return,
         };
         let recorded = match self.decides {
-            true => record_of_change(action, &values, self.level),
+            true => record_of_change(action, &values, self.write_level()),
             false => None,
         };
-        let recorded = recorded.or_else(|| record_of(action, &values, self.level, |level| self.served(level)));
+        let recorded = recorded.or_else(|| record_of(action, &values, self.write_level(), |level| self.served(level)));
         let name = self.clients[client].name;
         let event = match recorded {
             None => None,
@@ -401,7 +401,7 @@ impl World<'_> {
             self.fails(client, &current, why);
             return;
         }
-        let event = match (current.event, record_of_write(&current, self.level)) {
+        let event = match (current.event, record_of_write(&current, self.write_level())) {
             (Some(event), _) => Some(event),
             (None, Some(write)) => {
                 let (name, dc) = (self.clients[client].name, self.clients[client].at);
@@ -478,7 +478,7 @@ impl World<'_> {
         let get = checkers::Action::Get { key: KeyId(keys[0] as u32), level: self.level };
         let came = checkers::Outcome::Read(vec![observed]);
         let mut events = Vec::new();
-        let write = version.zip(record_of_write(current, self.level));
+        let write = version.zip(record_of_write(current, self.write_level()));
         match (write, executed_us) {
             (None, _) => events.push(self.record_whole(client, current.invoked_us, self.now_us, get, came)),
             (Some((version, put)), None) => {
@@ -535,6 +535,17 @@ impl World<'_> {
     /// The level at which the protocol serves what asks for `asked`: its own if it cannot give as much.
     fn served(&self, asked: Level) -> Level {
         (self.serves)(asked).unwrap_or(self.level)
+    }
+
+    /// The level that writes ask for: the protocol's own; every second plan of one that has level local asks for that, so that its reads have something to
+    /// be linearizable with.
+    fn write_level(&self) -> Level {
+        let local = self.decides && self.plan.seed.is_multiple_of(2) && (self.serves)(Level::Local) == Some(Level::Local);
+        if local { Level::Local } else { self.level }
+    }
+
+    fn write_dial(&self) -> Dial {
+        if self.write_level() == self.level { Dial::default() } else { Dial::at(self.write_level()) }
     }
 
     /// No read is of a weaker level than was asked and the protocol has.

@@ -56,6 +56,9 @@ fn groups(plan: &mut Plan, seed: u64) {
     if plan.durability == Durability::Memory {
         plan.durability = Durability::Interval;
     }
+    if random.chance(1, 2) && !plan.options.contains_key("keep_entries") {
+        plan.options.insert("keep_entries".into(), toml::Value::Integer(random.between(4, 24) as i64));
+    }
     if random.chance(1, 5) && !plan.options.contains_key("hlc") {
         plan.options.insert("hlc".into(), toml::Value::Boolean(false));
     }
@@ -65,7 +68,11 @@ fn groups(plan: &mut Plan, seed: u64) {
         plan.options.insert("heartbeat_ms".into(), toml::Value::Integer(random.between(50, 200) as i64));
     } else if random.chance(1, 2) && !plan.options.contains_key("election_ms") {
         let heartbeat_ms = plan.options.get("heartbeat_ms").and_then(toml::Value::as_integer).unwrap_or(50);
-        plan.options.insert("election_ms".into(), toml::Value::Integer(heartbeat_ms * random.between(4, 12) as i64));
+        // And across the data center, with a flush on the way.
+        let Plan { local, disk, .. } = plan;
+        let round_us = 2 * (local.least_us + local.jitter_us) + disk.least_us + disk.jitter_us;
+        let election_ms = (heartbeat_ms * random.between(4, 12) as i64).max(4 * round_us as i64 / 1000).min(heartbeat_ms * 900);
+        plan.options.insert("election_ms".into(), toml::Value::Integer(election_ms));
     }
 }
 

@@ -33,7 +33,11 @@ fn plan(strategy: &str, partitions: u16) -> Plan {
             let first = client * 7 + number * 3;
             let action = match number % 2 {
                 0 => Action::Put { items: vec![PutItem { key: first % KEYS, delete: false }] },
-                _ => Action::ReadTransaction { keys: (0..10).map(|key| (first + key * 3) % KEYS).collect(), level: Level::Causal, groups: Default::default() },
+                _ => Action::ReadTransaction {
+                    keys: (0..10).map(|key| (first + key * 3) % KEYS).collect(),
+                    level: Level::Causal,
+                    groups: Default::default(),
+                },
             };
             Step { think_us: 5_000 + (number as u64 * 7_919 + client as u64 * 104_729) % 60_000, action }
         };

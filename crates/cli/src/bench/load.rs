@@ -124,7 +124,7 @@ pub struct Server {
     /// What to SELECT, or over gRPC the keyspace: a number, or a keyspace's name
     #[arg(short, long, value_name = "NAME")]
     keyspace: Option<String>,
-    /// Over gRPC, the level that reads ask for: eventual or causal [default: the keyspace's own]
+    /// Over gRPC, the level to ask for: eventual, session, causal, local, strong [default: the keyspace's own]
     #[arg(long, value_parser = level)]
     level: Option<Level>,
     /// How read-only transactions find their snapshot: auto, coordinated or predicted [default: the keyspace's own]

@@ -84,8 +84,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     Err(refused) => return failed(refused),
                 };
                 if change.is_conditional() && P::SPAN == Span::Server {
-                    let why =
-                        "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`";
+                    let why = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
                     return failed(Failure::Refused(format!("protocol {} {why}", P::NAME)));
                 }
                 if let Some(request) = client.change(&key, &change, level) {
@@ -252,7 +251,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     fn replicated_enough(&self, upto: Timestamp, data_centers: u8) -> bool {
-        let (reached, others) = self.peers.reached(upto);
+        let here = self.config.place.dc();
+        let (reached, others) = match self.protocol.replicated(self.clock.last()) {
+            None => self.peers.reached(upto),
+            Some(progress) => {
+                let others = progress.iter().enumerate().filter(|(index, _)| *index != here.index());
+                (others.clone().filter(|(_, at)| **at >= upto).count(), others.count())
+            }
+        };
         reached >= usize::from(data_centers).min(others)
     }
 

@@ -4,7 +4,7 @@ use super::message::{Command, Entry, Message, Reply};
 use super::server::{Replicated, Scope};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::OpId;
-use rheostat_core::operation::{Change, Read};
+use rheostat_core::operation::{Change, Read, SetCondition};
 use rheostat_core::protocol::{Departure, Span, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
@@ -43,6 +43,9 @@ impl<W: Scope> Replicated<W> {
         self.group.node.mut_store().applied(applied);
         self.group.advance_applied();
         self.acknowledge(step);
+        if self.planted.is("shipper-ahead-of-the-store") {
+            self.ship(step);
+        }
         if self.is_shipper() && !fresh.is_empty() {
             // Own updates leave when they are on disk.
             step.effects.send_member(self.place.server, Message::Persisted(0), Departure::Flushed);
@@ -104,6 +107,12 @@ impl<W: Scope> Replicated<W> {
         if newest.as_ref().is_some_and(|version| version.meta >= index) {
             return None;
         }
+        let change = match change {
+            Change::Set { value, expiry, .. } if self.planted.is("condition-taken-as-met") => {
+                Change::Set { value, expiry, condition: SetCondition::Always }
+            }
+            change => change,
+        };
         let before = newest.map_or_else(Read::default, |version| crate::read_of(&version, now_ms));
         Some((change.item(now_ms, key, &before), before))
     }

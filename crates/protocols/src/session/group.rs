@@ -13,8 +13,6 @@ use rheostat_core::store::Store;
 use rheostat_core::wire::{Wire, WireError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Entries that stay in memory behind what is applied, for followers that are a little behind.
-const KEEP_ENTRIES: u64 = 1024;
 /// Bytes of entries in memory at which the log is compacted whatever its number of entries.
 const KEEP_BYTES: usize = 16 << 20;
 /// Without a hybrid clock: a write that would have to wait longer, in microseconds, is dropped; its client's deadline has passed by then.
@@ -245,9 +243,8 @@ impl<W: Scope> Replicated<W> {
                 self.send_raft(step, message, Departure::AsReply);
             }
             // What it promises (a vote, an entry kept) must be on disk first.
-            let departure = if self.planted.is("vote-before-disk") { Departure::AsReply } else { Departure::Flushed };
             for message in ready.take_persisted_messages() {
-                self.send_raft(step, message, departure);
+                self.send_raft(step, message, Departure::Flushed);
             }
             let (number, reads, committed) = (ready.number(), ready.take_read_states(), ready.take_committed_entries());
             let restored = !ready.snapshot().is_empty();
@@ -313,9 +310,7 @@ impl<W: Scope> Replicated<W> {
 
     /// A new leader's clock is above every timestamp in its log, so that timestamps grow along the log whoever gave them.
     pub(super) fn note_timestamps<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, data: &[u8]) {
-        if !self.planted.is("new-leader-behind-the-log")
-            && let Ok(Entry::Write { at, .. } | Entry::Remote { through: at, .. } | Entry::Quiet(at)) = Entry::from_bytes(data)
-        {
+        if let Ok(Entry::Write { at, .. } | Entry::Remote { through: at, .. } | Entry::Quiet(at)) = Entry::from_bytes(data) {
             step.clock.raise(at);
         }
     }
@@ -398,7 +393,8 @@ impl<W: Scope> Replicated<W> {
             }
             return;
         }
-        if !self.group.placed.note(member(write.from.dc, write.from.replica), write.request) {
+        let new = self.group.placed.note(member(write.from.dc, write.from.replica), write.request);
+        if !new && !self.planted.is("request-placed-twice") {
             return;
         }
         // Algorithm 4.2 lines 5 to 12.
@@ -435,14 +431,15 @@ impl<W: Scope> Replicated<W> {
     /// Lets go of entries that are applied and that no follower is likely to need.
     fn compact<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         let group = &mut self.group;
-        if group.marks.last().is_none_or(|(index, _)| group.applied >= index + KEEP_ENTRIES / 2) {
+        let keep = self.options.keep_entries;
+        if group.marks.last().is_none_or(|(index, _)| group.applied >= index + keep / 2) {
             group.marks.push((group.applied, self.stable.clone()));
         }
         let (entries, bytes) = group.node.store().size();
-        if entries as u64 <= 2 * KEEP_ENTRIES && bytes <= KEEP_BYTES {
+        if entries as u64 <= 2 * keep && bytes <= KEEP_BYTES {
             return;
         }
-        let keep = if bytes > KEEP_BYTES { 0 } else { KEEP_ENTRIES };
+        let keep = if bytes > KEEP_BYTES { 0 } else { keep };
         let Some(at) = group.marks.iter().rposition(|(index, _)| index + keep <= group.applied) else { return };
         let (index, stable) = group.marks[at].clone();
         if index <= group.node.store().base().0 {

@@ -136,10 +136,8 @@ impl<W: Scope> Replicated<W> {
         if W::SPAN == Span::Everywhere {
             return;
         }
-        let skips = self.planted.is("new-leader-skips-what-was-shipped");
         for dc in self.place.peers() {
-            let from = if skips { received.max() } else { received.get(dc) };
-            self.receivers[dc.index()] = Some(LinkReceiver::new(from));
+            self.receivers[dc.index()] = Some(LinkReceiver::new(received.get(dc)));
         }
     }
 

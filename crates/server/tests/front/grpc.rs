@@ -153,7 +153,11 @@ async fn a_malformed_request_is_refused_with_the_reason() {
     let delete_if = v1::PutRequest { item: Some(v1::Item { value: None, ..item("k") }), ..put_if(Some(Is::Present(true))) };
     refused(raw.put(delete_if).await.unwrap_err(), Code::InvalidArgument, "this one deletes");
     for is in [Is::Absent(true), Is::Present(true), Is::Value("v".into()), Is::Version(v1::Version::default())] {
-        refused(raw.put(put_if(Some(is))).await.unwrap_err(), Code::FailedPrecondition, "use a keyspace of protocol `strong`");
+        refused(
+            raw.put(put_if(Some(is))).await.unwrap_err(),
+            Code::FailedPrecondition,
+            "use a keyspace of protocol `strong`, or within one data center `session`",
+        );
     }
 
     let many = |keys: &[&str]| v1::PutManyRequest { context: None, items: keys.iter().map(|key| item(key)).collect(), dial: None };

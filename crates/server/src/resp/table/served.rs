@@ -139,7 +139,10 @@ pub static COMMANDS: &[Entry] = &[
         .does("Sets the value of a key and returns the one before")
         .on_key(READS_AND_WRITES)
         .takes(&[KEY, VALUE]),
-    Entry::string("mget", -2, READ, "1.0.0", parse::multi_get).does("Returns the values of keys, all of one snapshot").costs(PER_KEY).on_keys(READS),
+    Entry::string("mget", -2, READ, "1.0.0", parse::multi_get)
+        .does("Returns the values of keys, of one snapshot where the keyspace's protocol promises it")
+        .costs(PER_KEY)
+        .on_keys(READS),
     Entry {
         keys: Some(Keys { first: 1, last: -1, step: 2, access: OVERWRITES }),
         ..Entry::string("mset", -3, Flags::WRITE, "1.0.1", parse::multi_set)
