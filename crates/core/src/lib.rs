@@ -9,8 +9,10 @@
 //! - [`replica`]: one partition server, whole: protocol, clock, store and links behind one set of inputs and outputs.
 //!   The simulator and the server both run it.
 //! - [`scatter`]: a read-only transaction that its client takes to the partitions itself.
-//! - [`operation`]: what a user asks for and what comes back; [`session`]: the token that carries a session.
+//! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`]: the token that carries a session.
+//! - [`reserved`]: keys that no user can name.
 
+pub mod counter;
 pub mod ids;
 pub mod link;
 pub mod operation;
@@ -18,6 +20,7 @@ pub mod planted;
 pub mod protocol;
 pub mod random;
 pub mod replica;
+pub mod reserved;
 pub mod scatter;
 pub mod session;
 pub mod slots;

@@ -1,8 +1,10 @@
 //! What a user asks of a keyspace, and what comes back.
 
+use crate::counter::{CounterCall, CounterView, OutOfRights};
 use crate::ids::PartitionId;
 use crate::version::{Item, Key, Value, VersionId};
 use crate::wire::{Reader, Wire, WireError};
+use crate::{wire_enum, wire_struct};
 use rheostat_clock::Timestamp;
 use smallvec::SmallVec;
 use std::fmt;
@@ -345,6 +347,13 @@ pub enum Operation {
         /// The key.
         key: Key,
     },
+    /// Of counters.
+    Counter {
+        /// What is asked of them.
+        call: CounterCall,
+        /// What is asked for beside.
+        dial: Dial,
+    },
 }
 
 impl Operation {
@@ -354,6 +363,7 @@ impl Operation {
             Operation::Get { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } => Some(key),
             Operation::Put { items, .. } => items.first().map(|item| &item.key),
             Operation::ReadTransaction { keys, .. } => keys.first(),
+            Operation::Counter { call, .. } => call.key(),
             Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => None,
         }
     }
@@ -408,6 +418,8 @@ pub enum Failure {
     Unreachable(PartitionId),
     /// The store failed; the server stops serving this partition.
     Storage(String),
+    /// A counter would leave its bounds, for all that is known here. Nothing was changed.
+    OutOfRights(Box<OutOfRights>),
 }
 
 impl fmt::Display for Failure {
@@ -418,6 +430,7 @@ impl fmt::Display for Failure {
             Failure::Refused(why) => f.write_str(why),
             Failure::Unreachable(partition) => write!(f, "partition {partition} cannot be reached"),
             Failure::Storage(why) => write!(f, "storage failed: {why}"),
+            Failure::OutOfRights(what) => what.fmt(f),
         }
     }
 }
@@ -446,56 +459,17 @@ pub enum Outcome {
     Replicated(Vec<Timestamp>),
     /// Of Explain, greatest version first.
     Explained(Vec<Explained>),
+    /// Of an update of counters: their values after it, in the order of the changes, and the version that was written.
+    Counted(SmallVec<[i64; 1]>, VersionId),
+    /// Of Create, Look, Move and Reclaim.
+    Counter(Box<CounterView>),
     /// It failed.
     Failed(Failure),
-}
-
-macro_rules! wire_struct {
-    ($name:ident { $($field:ident),* }) => {
-        impl Wire for $name {
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$field.encode(out);)*
-            }
-
-            fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-                Ok($name { $($field: Wire::decode(input)?),* })
-            }
-        }
-    };
 }
 
 wire_struct!(Read { value, version, expires_ms });
 wire_struct!(Quality { level, staleness_ms });
 wire_struct!(Explained { id, length, expires_ms, dependencies, hidden });
-
-/// Gives an enum the byte form: its tag, then its fields in order.
-#[macro_export]
-macro_rules! wire_enum {
-    ($name:ident, $what:literal, { $($tag:literal => $variant:ident $({ $($field:ident),* })? $(( $($position:ident),* ))?),* $(,)? }) => {
-        impl $crate::wire::Wire for $name {
-            fn encode(&self, out: &mut Vec<u8>) {
-                match self {
-                    $($name::$variant $({ $($field),* })? $(( $($position),* ))? => {
-                        out.push($tag);
-                        $($($field.encode(out);)*)?
-                        $($($position.encode(out);)*)?
-                    })*
-                }
-            }
-
-            fn decode(input: &mut $crate::wire::Reader<'_>) -> Result<Self, $crate::wire::WireError> {
-                Ok(match input.byte()? {
-                    $($tag => {
-                        $($(let $field = $crate::wire::Wire::decode(input)?;)*)?
-                        $($(let $position = $crate::wire::Wire::decode(input)?;)*)?
-                        $name::$variant $({ $($field),* })? $(( $($position),* ))?
-                    })*
-                    _ => return Err($crate::wire::WireError::Invalid($what)),
-                })
-            }
-        }
-    };
-}
 
 impl Wire for PartitionId {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -546,9 +520,11 @@ wire_enum!(Operation, "an operation", {
     5 => Count { first, last },
     6 => AwaitReplication { upto, data_centers },
     7 => Explain { key },
+    8 => Counter { call, dial },
 });
 wire_enum!(Failure, "a failure", {
     0 => Timeout(what), 1 => Busy(what), 2 => Refused(why), 3 => Unreachable(partition), 4 => Storage(why),
+    5 => OutOfRights(what),
 });
 wire_enum!(Outcome, "an outcome", {
     0 => Read(read, quality),
@@ -560,4 +536,6 @@ wire_enum!(Outcome, "an outcome", {
     6 => Replicated(progress),
     7 => Explained(versions),
     8 => Failed(failure),
+    9 => Counted(values, version),
+    10 => Counter(view),
 });

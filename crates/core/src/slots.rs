@@ -1,6 +1,7 @@
 //! Redis Cluster's hash slots: CRC16 (XMODEM) of the key, or of its hash tag, modulo 16384.
 
 use crate::ids::PartitionId;
+use crate::reserved::Reserved;
 
 /// Number of hash slots.
 pub const SLOTS: u16 = 16384;
@@ -25,8 +26,9 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| crc << 8 ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// The hash slot of `key`. If the key has a non-empty `{tag}`, only the first tag is hashed.
+/// The hash slot of `key`. If the key has a non-empty `{tag}`, only the first tag is hashed. A reserved key lies where the key lies that it stands beside.
 pub fn slot(key: &[u8]) -> u16 {
+    let key = Reserved::parse(key).map_or(key, |reserved| reserved.of);
     let tagged = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         rest.iter().position(|byte| *byte == b'}').filter(|length| *length > 0).map(|length| &rest[..length])

@@ -139,6 +139,18 @@ macro_rules! wire_integer {
 
 wire_integer!(u16, u32, u64);
 
+/// Zigzag: small numbers of either sign are short.
+impl Wire for i64 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint((self << 1 ^ self >> 63) as u64, out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let value = input.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+}
+
 impl Wire for u8 {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(*self);
@@ -320,4 +332,49 @@ impl Wire for StableVector {
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(StableVector(Wire::decode(input)?))
     }
+}
+
+/// Gives a struct the byte form: its fields, in the order given.
+#[macro_export]
+macro_rules! wire_struct {
+    ($name:ident { $($field:ident),* }) => {
+        impl $crate::wire::Wire for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $($crate::wire::Wire::encode(&self.$field, out);)*
+            }
+
+            fn decode(input: &mut $crate::wire::Reader<'_>) -> Result<Self, $crate::wire::WireError> {
+                Ok($name { $($field: $crate::wire::Wire::decode(input)?),* })
+            }
+        }
+    };
+}
+
+/// Gives an enum the byte form: its tag, then its fields in order.
+#[macro_export]
+macro_rules! wire_enum {
+    ($name:ident, $what:literal, { $($tag:literal => $variant:ident $({ $($field:ident),* })? $(( $($position:ident),* ))?),* $(,)? }) => {
+        impl $crate::wire::Wire for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $($name::$variant $({ $($field),* })? $(( $($position),* ))? => {
+                        out.push($tag);
+                        $($($field.encode(out);)*)?
+                        $($($position.encode(out);)*)?
+                    })*
+                }
+            }
+
+            fn decode(input: &mut $crate::wire::Reader<'_>) -> Result<Self, $crate::wire::WireError> {
+                Ok(match input.byte()? {
+                    $($tag => {
+                        $($(let $field = $crate::wire::Wire::decode(input)?;)*)?
+                        $($(let $position = $crate::wire::Wire::decode(input)?;)*)?
+                        $name::$variant $({ $($field),* })? $(( $($position),* ))?
+                    })*
+                    _ => return Err($crate::wire::WireError::Invalid($what)),
+                })
+            }
+        }
+    };
 }

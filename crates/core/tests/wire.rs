@@ -244,3 +244,38 @@ fn a_token_is_refused_unless_it_is_whole_and_of_this_cluster_and_keyspace() {
         assert!(decode_token(ours, KeyspaceId(1), &token[..cut]).is_err(), "cut at {cut}");
     }
 }
+
+#[test]
+fn calls_of_counters_survive_their_byte_form() {
+    use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, OutOfRights, Rights, Scope, Standing, UpdateName};
+    use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quality};
+    let key: Key = (*b"stock").into();
+    let counter = NewCounter { lower: Some(0), upper: None, initial: i64::MAX, placement: vec![1, 2] };
+    let add = CounterCall::Add {
+        changes: smallvec::smallvec![(key.clone(), i64::MIN), (key.clone(), -1)],
+        scope: Scope::Global,
+        name: Some(UpdateName { client: u64::MAX, number: 7 }),
+    };
+    let calls = [
+        CounterCall::Create { key: key.clone(), counter },
+        add,
+        CounterCall::Look { key: key.clone() },
+        CounterCall::Move { key: key.clone(), to: DcId(2), direction: Direction::Up, amount: 3 },
+        CounterCall::Reclaim { key: key.clone(), gone: DcId(1) },
+    ];
+    for call in calls {
+        let operation = Operation::Counter { call, dial: Dial::at(Level::Causal) };
+        assert_eq!(Operation::from_bytes(&operation.to_bytes()), Ok(operation));
+    }
+    let rights = vec![Rights { dc: DcId(0), down: Some(3), up: None, standing: Standing::Reclaimed(DcId(1)) }];
+    let quality = Quality { level: Level::Eventual, staleness_ms: Some(4) };
+    let missing = OutOfRights { key, value: -4, direction: Direction::Down, needed: 3, here: 1, elsewhere: 2 };
+    let outcomes = [
+        Outcome::Counter(Box::new(CounterView { value: -4, lower: None, upper: Some(9), rights, quality })),
+        Outcome::Counted(smallvec::smallvec![1, -1], Default::default()),
+        Outcome::Failed(Failure::OutOfRights(Box::new(missing))),
+    ];
+    for outcome in outcomes {
+        assert_eq!(Outcome::from_bytes(&outcome.to_bytes()), Ok(outcome));
+    }
+}

@@ -126,11 +126,13 @@ pub enum OperationKind {
     AwaitReplication,
     /// Explanations.
     Explain,
+    /// Of counters.
+    Counter,
 }
 
 impl OperationKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
     /// All kinds, by index.
     pub const ALL: [OperationKind; OperationKind::COUNT] = [
         OperationKind::Get,
@@ -141,6 +143,7 @@ impl OperationKind {
         OperationKind::Count,
         OperationKind::AwaitReplication,
         OperationKind::Explain,
+        OperationKind::Counter,
     ];
 
     /// The word in metrics.
@@ -154,6 +157,7 @@ impl OperationKind {
             OperationKind::Count => "count",
             OperationKind::AwaitReplication => "await_replication",
             OperationKind::Explain => "explain",
+            OperationKind::Counter => "counter",
         }
     }
 }
@@ -171,14 +175,16 @@ pub enum FailureKind {
     Unreachable,
     /// The store failed.
     Storage,
+    /// A counter would have left its bounds.
+    OutOfRights,
 }
 
 impl FailureKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
     /// All kinds, by index.
     pub const ALL: [FailureKind; FailureKind::COUNT] =
-        [FailureKind::Timeout, FailureKind::Busy, FailureKind::Refused, FailureKind::Unreachable, FailureKind::Storage];
+        [FailureKind::Timeout, FailureKind::Busy, FailureKind::Refused, FailureKind::Unreachable, FailureKind::Storage, FailureKind::OutOfRights];
 
     /// The word in metrics.
     pub const fn name(self) -> &'static str {
@@ -188,6 +194,7 @@ impl FailureKind {
             FailureKind::Refused => "refused",
             FailureKind::Unreachable => "unreachable",
             FailureKind::Storage => "storage",
+            FailureKind::OutOfRights => "out_of_rights",
         }
     }
 }

@@ -4,6 +4,7 @@ use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId, Place};
 use crate::operation::{Change, Dial, Explained, Failure, Level, Operation, Outcome, Read};
 use crate::protocol::{Call, Client, Protocol, Span};
+use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Durability, Position, Store};
@@ -94,7 +95,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
             Operation::Scan { slot, from, limit } => {
                 let page = self.store.scan(slot, from, limit as usize);
-                let keys = page.keys.into_iter().filter(|key| self.is_live(now, session, key)).collect();
+                let keys = page.keys.into_iter().filter(|key| !is_reserved(key) && self.is_live(now, session, key)).collect();
                 return self.done(Outcome::Page(keys, page.next));
             }
             Operation::Count { first, last } => {
@@ -105,6 +106,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 let explained = self.explain(session, &key);
                 return self.done(Outcome::Explained(explained));
             }
+            Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
             Operation::AwaitReplication { upto, data_centers } => {
                 let progress = self.replication_progress();
                 if self.replicated_enough(upto, data_centers) {
@@ -279,7 +281,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let mut from = Some(0);
             while let Some(at) = from {
                 let page = self.store.scan(slot, at, 1000);
-                count += page.keys.iter().filter(|key| self.is_live(now, session, key)).count() as u64;
+                count += page.keys.iter().filter(|key| !is_reserved(key) && self.is_live(now, session, key)).count() as u64;
                 from = page.next;
             }
         }

@@ -23,6 +23,7 @@ use crate::protocol::{Effect, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
+use crate::version::Key;
 use crate::wire::{Reader, Wire, WireError};
 use execute::Pending;
 use peers::Peers;
@@ -115,6 +116,8 @@ pub struct Outbox {
     pub frames: Vec<(ServerId, Vec<u8>)>,
     /// Operations that are done.
     pub done: Vec<Done>,
+    /// Reserved keys ([`crate::reserved`]) that updates of other data centers have just written.
+    pub arrived: Vec<Key>,
 }
 
 /// The replica's own counters, all since its start.

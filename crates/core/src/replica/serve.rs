@@ -4,6 +4,7 @@ use super::{CLOCK_RESERVATION_MS, Done, Execution, Outbox, PartitionServer, Repl
 use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Operation, Outcome};
 use crate::protocol::{Departure, Effect, Protocol, Span, Step};
+use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
 use crate::wire::{Wire, WireError};
@@ -88,6 +89,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 Effect::Write(update) => {
                     let own = update.id.origin == self.config.place.dc();
                     self.counters.updates_written += u64::from(own);
+                    if !own {
+                        out.arrived.extend(update.items.iter().map(|item| &item.key).filter(|key| is_reserved(key)).cloned());
+                    }
                     if let Err(error) = self.store.append(&update, own, &self.cut) {
                         self.fail(&error);
                         break;

@@ -124,5 +124,6 @@ pub(super) fn failure_text(failure: &Failure) -> String {
         Failure::Refused(why) => format!("ERR {why}"),
         Failure::Unreachable(_) => format!("CLUSTERDOWN {failure}"),
         Failure::Storage(_) => format!("STORAGE {failure}"),
+        Failure::OutOfRights(_) => format!("NORIGHTS {failure}"),
     }
 }

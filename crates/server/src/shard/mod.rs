@@ -421,6 +421,7 @@ fn kind_index(operation: &Operation) -> usize {
         Operation::Count { .. } => 5,
         Operation::AwaitReplication { .. } => 6,
         Operation::Explain { .. } => 7,
+        Operation::Counter { .. } => 8,
     }
 }
 
@@ -431,6 +432,7 @@ fn failure_index(failure: &Failure) -> usize {
         Failure::Refused(_) => FailureKind::Refused,
         Failure::Unreachable(_) => FailureKind::Unreachable,
         Failure::Storage(_) => FailureKind::Storage,
+        Failure::OutOfRights(_) => FailureKind::OutOfRights,
     };
     kind as usize
 }
