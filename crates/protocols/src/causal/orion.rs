@@ -33,6 +33,9 @@ const HOLD_US: u64 = 1_000_000;
 /// What one misprediction costs in [`Forecast::doubt`]; each transaction gives 1 back.
 const DOUBT: u8 = 16;
 
+/// `auto` predicts while what the client knows of the stable vector is not older than so many of its intervals.
+const FRESH: u64 = 4;
+
 /// More is not remembered.
 const MOST_DOUBT: u8 = 4 * DOUBT;
 
@@ -118,13 +121,14 @@ impl CausalClient {
     pub(super) fn predict_snapshot(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool {
         self.prediction = None;
         let Forecast { at, every_ms, strategy, doubt, .. } = self.forecast;
+        let elapsed_ms = now_ms.saturating_sub(at.millis());
         let strategy = if asked == Strategy::Auto { strategy } else { asked };
-        let wanted = strategy == Strategy::Predicted || strategy == Strategy::Auto && doubt < DOUBT;
+        let safe = doubt < DOUBT && elapsed_ms <= FRESH * u64::from(every_ms);
+        let wanted = strategy == Strategy::Predicted || strategy == Strategy::Auto && safe;
         // A client that knows nothing of this data center would predict zeros (O2).
         if !wanted || self.home != Some(here) || at == Timestamp::ZERO {
             return false;
         }
-        let elapsed_ms = now_ms.saturating_sub(at.millis());
         let mut snapshot = TimestampVector::new();
         for (dc, stable) in self.stable.0.entries().filter(|(dc, _)| *dc != here) {
             // Line 4, with what was learned in the place of LAT.

@@ -192,6 +192,22 @@ fn auto_predicts_where_it_has_gone_well() {
     assert!(begin(&desk, 0, now_ms, &mut client.clone(), &[&x, &y], auto).is_some(), "a transaction has passed");
 }
 
+/// O6: after a pause, `auto` asks the servers instead of extrapolating; `predicted` does as it is told.
+#[test]
+fn auto_does_not_predict_from_what_is_old() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let (x, y) = (key("x", 0, 2), key("y", 1, 2));
+    desk.pass(SLOW, everything);
+    let mut client = desk.session();
+    desk.put(0, &mut client, &x, "1");
+    let now_ms = clock(&desk);
+    for (pause_ms, predicts) in [(0, true), (30, true), (60, false), (60_000, false)] {
+        let begun = begin(&desk, 0, now_ms + pause_ms, &mut client.clone(), &[&x, &y], Dial::default());
+        assert_eq!(begun.is_some(), predicts, "after {pause_ms} ms");
+    }
+    assert!(begin(&desk, 0, now_ms + 60_000, &mut client, &[&x, &y], PREDICTED).is_some());
+}
+
 /// The keyspace's option says what `auto` does.
 #[test]
 fn the_keyspace_decides_for_those_who_leave_it() {
