@@ -200,8 +200,9 @@ pub trait Store<M>: Send {
     fn own_updates(&mut self, after: Timestamp, max_bytes: usize) -> std::io::Result<(Vec<Update<M>>, bool)>;
 
     /// All updates of `origin` with timestamps greater than `after` that the chains still hold, in timestamp order: what is left
-    /// for a peer that asks for more than the log still has. A multi-key update may come apart where some of its versions were collected.
-    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<Vec<Update<M>>>;
+    /// for a peer that asks for more than the log still has. At least one (if there is one), then as many as fit in about `max_bytes`. Second: whether these are
+    /// all. A multi-key update comes apart where some of its versions were collected, so a reader of a part of them can miss what a newer version replaced.
+    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<(Vec<Update<M>>, bool)>;
 
     /// The greatest timestamp such that own updates up to it may have been released from the log; [`Store::own_updates`] is complete only for
     /// `after` at or above it.

@@ -99,7 +99,7 @@ impl<P: Protocol> Node for Machine<P> {
             }
         };
         let newest = |dc: DcId| recovered.newest.get(dc.index()).copied().unwrap_or_default();
-        let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.first()?.id))).collect();
+        let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.0.first()?.id))).collect();
         let (newest_own, records_lost) = (newest(place.dc()), end.0.saturating_sub(image.end().0));
         Halted { restart: Box::new(move |config| Machine::<P>::open(config, options, image, recovered)), newest_own, records_lost, first_lost }
     }

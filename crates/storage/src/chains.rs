@@ -434,12 +434,13 @@ impl<M: Clone> Held<M> {
         }
     }
 
-    /// The updates, in timestamp order.
-    pub(crate) fn finish(self) -> Vec<Update<M>> {
+    /// The updates, in timestamp order, and whether these are all.
+    pub(crate) fn finish(self) -> (Vec<Update<M>>, bool) {
+        let all = self.beyond.is_none();
         let update = |(id, (meta, mut items)): (VersionId, (M, Vec<Item>))| {
             items.sort_by(|left, right| left.key.cmp(&right.key));
             Update { id, items: items.into(), meta }
         };
-        self.found.into_iter().map(update).collect()
+        (self.found.into_iter().map(update).collect(), all)
     }
 }

@@ -325,7 +325,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         Ok(self.own.since(after, self.durable(), max_bytes))
     }
 
-    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<Vec<Update<M>>> {
+    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<(Vec<Update<M>>, bool)> {
         let mut held = Held::new(origin, after, max_bytes);
         for (key, versions) in self.chains.all() {
             held.add(key, versions);

@@ -230,7 +230,7 @@ fn a_checkpoint_lets_go_of_the_log() {
     let (own, complete) = store.own_updates(id(400, 0).written, usize::MAX).expect("reads");
     assert_eq!((own.len(), complete), (100, true));
     // Peers that ask for more are served from the chains.
-    assert_eq!(store.held_updates(own[0].id.origin, Default::default(), usize::MAX).expect("reads").len(), 500);
+    assert_eq!(store.held_updates(own[0].id.origin, Default::default(), usize::MAX).expect("reads").0.len(), 500);
 }
 
 #[test]

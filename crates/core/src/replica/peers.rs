@@ -194,7 +194,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     fn next_batch(&mut self, after: Timestamp) -> std::io::Result<Option<(Timestamp, Vec<u8>, usize)>> {
         let released = self.store.released();
         let (updates, complete) = if after < released {
-            let updates = self.store.held_updates(self.config.place.dc(), after, BATCH_BYTES)?;
+            let (updates, _) = self.store.held_updates(self.config.place.dc(), after, BATCH_BYTES)?;
             let updates: Vec<_> = updates.into_iter().filter(|update| update.id.written <= released).collect();
             (updates, false)
         } else {

@@ -225,7 +225,7 @@ impl Cops {
         for dc in self.place.peers() {
             let mut after = self.least_stable();
             loop {
-                let Ok(portion) = step.store.held_updates(dc, after, PORTION_BYTES) else { return };
+                let Ok((portion, _)) = step.store.held_updates(dc, after, PORTION_BYTES) else { return };
                 let Some(last) = portion.last() else { break };
                 after = last.id.written;
                 metas.extend(portion.into_iter().filter(|update| !self.covers(&past_of(&update.meta))).map(|update| (update.id, update.meta)));

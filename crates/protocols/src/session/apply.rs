@@ -2,7 +2,7 @@
 
 use super::message::{Command, Entry, Message, Reply};
 use super::server::{Replicated, Scope};
-use rheostat_clock::{DcId, Timestamp};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::OpId;
 use rheostat_core::operation::{Change, Read, SetCondition};
 use rheostat_core::protocol::{Departure, Span, Step};
@@ -32,7 +32,7 @@ impl<W: Scope> Replicated<W> {
                 Ok(Entry::Write { from, request, at, now_ms, command }) => {
                     self.apply_write(step, &mut fresh, entry.index, (from, request), (at, now_ms), command);
                 }
-                Ok(Entry::Remote { origin, through, updates }) => self.apply_remote(step, &mut fresh, entry.index, origin, through, updates),
+                Ok(Entry::Remote { origin, reached, updates }) => self.apply_remote(step, &mut fresh, entry.index, origin, &reached, updates),
                 Ok(Entry::Quiet(at)) => self.raise_own(self.place.dc(), at),
                 Err(_) if entry.data.is_empty() => {}
                 Err(_) => self.unreadable += 1,
@@ -40,7 +40,7 @@ impl<W: Scope> Replicated<W> {
             self.group.applied = entry.index;
         }
         let applied = self.group.applied;
-        self.group.node.mut_store().applied(applied);
+        self.group.node.mut_store().applied(applied, &self.stable);
         self.group.advance_applied();
         self.acknowledge(step);
         if self.planted.is("shipper-ahead-of-the-store") {
@@ -77,8 +77,8 @@ impl<W: Scope> Replicated<W> {
             Command::Put(items) => (items, None),
             Command::Change(key, change) => match self.decide(step, fresh, index, now_ms, key, change) {
                 Some((item, before)) => (item.into_iter().collect(), Some(before)),
-                // It was decided before a restart or in a snapshot, and its client is gone.
-                None => (SmallVec::new(), None),
+                // It was decided before a restart or in a snapshot. What it came to is not known here: a client that waits is told so at its deadline.
+                None => return self.raise_own(from.0, at),
             },
         };
         let wrote = !items.is_empty();
@@ -128,15 +128,16 @@ impl<W: Scope> Replicated<W> {
         fresh: &mut Fresh,
         index: u64,
         origin: DcId,
-        through: Timestamp,
+        reached: &TimestampVector,
         updates: Vec<Update<u64>>,
     ) {
         // Two leaders may both have proposed it; what came twice changes nothing.
         let had = self.stable.get(origin);
+        self.in_store.raise(origin, updates.last().map_or(Timestamp::ZERO, |last| last.id.written));
         for update in updates.into_iter().filter(|update| update.id.written > had) {
             self.write(step, fresh, index, Update { meta: index, ..update });
         }
-        self.stable.raise(origin, through);
+        self.stable.join(reached);
     }
 
     fn write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, fresh: &mut Fresh, index: u64, update: Update<u64>) {
@@ -149,8 +150,8 @@ impl<W: Scope> Replicated<W> {
                 fresh.insert(key.clone(), Version { meta: index, ..version });
             }
         }
-        // What a restart applies again is in the log of own updates already.
-        if update.id.origin == self.place.dc() && update.id.written <= self.own_floor {
+        // What a restart applies again is in the log of own updates already; what pages have brought before its turn is found as they are (`installed`).
+        if update.id.origin == self.place.dc() && update.id.written <= self.in_store.get(update.id.origin) {
             step.effects.install(update);
         } else {
             step.effects.write(update);

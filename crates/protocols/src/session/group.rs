@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::message::{Command, Entry, Message};
-use super::raft_message::{LogEntry, RaftMessage, library_entry};
+use super::raft_message::{LogEntry, RaftMessage, library_entry, stable_at};
 use super::server::{Replicated, Scope};
 use raft::eraftpb::HardState;
 use raft::{Config, RawNode, StateRole};
@@ -114,7 +114,7 @@ impl Group {
     /// A member of a group. Errors: the library's, about the configuration.
     pub(super) fn new(me: u64, members: &[u64], election_ticks: usize, saved: Saved, entries: Vec<(u64, LogEntry)>) -> Result<Group, String> {
         let hard = HardState { term: saved.term, vote: saved.vote, commit: saved.base.0, ..HardState::default() };
-        let mut log = Log::new(members.to_vec(), saved.base, hard);
+        let mut log = Log::new(members.to_vec(), saved.base, saved.stable.clone(), hard);
         for (index, entry) in entries {
             log.append(library_entry(index, entry));
         }
@@ -222,7 +222,7 @@ impl<W: Scope> Replicated<W> {
             if !ready.snapshot().is_empty() {
                 let metadata = ready.snapshot().get_metadata();
                 let base = (metadata.index, metadata.term);
-                self.restart_at(step, base);
+                self.restart_at(step, base, stable_at(ready.snapshot()));
                 logged = true;
             }
             for entry in ready.take_entries() {
@@ -310,8 +310,12 @@ impl<W: Scope> Replicated<W> {
 
     /// A new leader's clock is above every timestamp in its log, so that timestamps grow along the log whoever gave them.
     pub(super) fn note_timestamps<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, data: &[u8]) {
-        if let Ok(Entry::Write { at, .. } | Entry::Remote { through: at, .. } | Entry::Quiet(at)) = Entry::from_bytes(data) {
-            step.clock.raise(at);
+        match Entry::from_bytes(data) {
+            Ok(Entry::Write { at, .. } | Entry::Quiet(at)) => step.clock.raise(at),
+            Ok(Entry::Remote { reached, updates, .. }) => {
+                step.clock.raise(updates.last().map_or(Timestamp::ZERO, |last| last.id.written).max(reached.max()))
+            }
+            Err(_) => {}
         }
     }
 
@@ -323,8 +327,8 @@ impl<W: Scope> Replicated<W> {
         for (index, data) in log {
             self.note_timestamps(step, &data);
             match Entry::from_bytes(&data) {
-                Ok(Entry::Remote { origin, through, .. }) if index > self.group.applied => {
-                    received.raise(origin, through);
+                Ok(Entry::Remote { reached, .. }) if index > self.group.applied => {
+                    received.join(&reached);
                 }
                 Ok(Entry::Write { from, request, .. }) => {
                     self.group.placed.note(member(from.0, from.1), request);
@@ -446,20 +450,22 @@ impl<W: Scope> Replicated<W> {
             return;
         }
         group.marks.drain(..at);
-        group.node.mut_store().applied(group.applied);
+        group.node.mut_store().applied(group.applied, &self.stable);
         (group.saved.base, group.saved.stable) = (group.node.mut_store().compact(index), stable);
         self.save(step);
         step.effects.compact(index);
     }
 
-    /// The state is that of a snapshot at `base`, whose pages have come.
-    fn restart_at<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, base: (u64, u64)) {
-        let stable = self.end_pages();
-        self.group.node.mut_store().restart_at(base);
+    /// The state is that of a snapshot at `base`, whose pages have come. They were made after it, so the store is ahead of this state until the log has been applied
+    /// up to where they were made.
+    fn restart_at<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, base: (u64, u64), stable: TimestampVector) {
+        self.group.node.mut_store().restart_at(base, &stable);
         self.stable.join(&stable);
+        // The newest timestamps up to there may be of versions that are gone and of silence: neither pages nor log have them.
+        step.clock.raise(stable.max());
         self.group.applied = base.0;
         self.group.marks = vec![(base.0, stable.clone())];
-        let installed = stable.get(self.place.dc()).max(self.newest_installed);
+        let installed = stable.get(self.place.dc()).max(self.in_store.get(self.place.dc()));
         self.group.saved = Saved { base, stable, installed, installing: false, ..self.group.saved.clone() };
         self.save(step);
         step.effects.compact(base.0);

@@ -3,6 +3,7 @@
 use super::raft_message::snapshot;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
+use rheostat_clock::TimestampVector;
 use std::collections::VecDeque;
 
 /// See the module. What is in it is also on its way to disk; Raft learns when it has arrived there.
@@ -13,13 +14,14 @@ pub(super) struct Log {
     entries: VecDeque<Entry>,
     bytes: usize,
     pub(super) hard: HardState,
-    /// A snapshot can be made of the state at this index.
+    /// A snapshot can be made of the state at this index, which has this stable vector.
     applied: u64,
+    stable: TimestampVector,
 }
 
 impl Log {
-    pub(super) fn new(members: Vec<u64>, base: (u64, u64), hard: HardState) -> Log {
-        Log { members, base, entries: VecDeque::new(), bytes: 0, hard, applied: base.0 }
+    pub(super) fn new(members: Vec<u64>, base: (u64, u64), stable: TimestampVector, hard: HardState) -> Log {
+        Log { members, base, entries: VecDeque::new(), bytes: 0, hard, applied: base.0, stable }
     }
 
     pub(super) fn members(&self) -> &[u64] {
@@ -55,8 +57,11 @@ impl Log {
         self.entries.iter().filter(move |entry| entry.index > index)
     }
 
-    pub(super) fn applied(&mut self, index: u64) {
-        self.applied = self.applied.max(index);
+    /// The state at `index` has been reached, with its stable vector.
+    pub(super) fn applied(&mut self, index: u64, stable: &TimestampVector) {
+        if index > self.applied {
+            (self.applied, self.stable) = (index, stable.clone());
+        }
     }
 
     /// Forgets the entries up to `index`; returns the new base.
@@ -69,9 +74,9 @@ impl Log {
     }
 
     /// The state is now that of a snapshot at `base`; the log begins after it.
-    pub(super) fn restart_at(&mut self, base: (u64, u64)) {
+    pub(super) fn restart_at(&mut self, base: (u64, u64), stable: &TimestampVector) {
         self.entries.clear();
-        (self.base, self.bytes, self.applied) = (base, 0, base.0);
+        (self.base, self.bytes, self.applied, self.stable) = (base, 0, base.0, stable.clone());
     }
 }
 
@@ -114,7 +119,7 @@ impl Storage for Log {
 
     fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
         match self.term(self.applied) {
-            Ok(term) if self.applied >= request_index => Ok(snapshot(self.applied, term, &self.members)),
+            Ok(term) if self.applied >= request_index => Ok(snapshot((self.applied, term), &self.stable, &self.members)),
             _ => Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable)),
         }
     }

@@ -61,13 +61,20 @@ pub enum Entry {
     Remote {
         /// The data center.
         origin: DcId,
-        /// All of its updates up to here are in the log with this entry.
-        through: Timestamp,
+        /// Of which data centers everything is in the log with this entry, and up to where. Empty if these updates cannot be relied on without others that come later.
+        reached: TimestampVector,
         /// The updates, in its order.
         updates: Vec<Update<u64>>,
     },
     /// No write of this group that comes later in the log gets a timestamp up to this.
     Quiet(Timestamp),
+}
+
+impl Message {
+    /// A frame of a link that is no batch.
+    pub(super) fn alone(frame: LinkFrame<u64>) -> Message {
+        Message::Link { frame, needs: TimestampVector::new() }
+    }
 }
 
 /// From server to server.
@@ -93,9 +100,16 @@ pub enum Message {
     /// To the replicas of another data center: the sender ships from now on.
     ShipperHere,
     /// Between a shipping replica and the leaders of other data centers.
-    Link(LinkFrame<u64>),
+    Link {
+        /// As between servers of other protocols.
+        frame: LinkFrame<u64>,
+        /// What is in a batch can be relied on when the receiver has everything of the other data centers up to here; empty for a batch from the log.
+        needs: TimestampVector,
+    },
     /// To the leader: send what the group's state has from this place on.
     Fetch {
+        /// The index of the snapshot.
+        snapshot: u64,
         /// The slot.
         slot: u16,
         /// Where to go on in it.
@@ -104,6 +118,8 @@ pub enum Message {
     /// The answer: newest versions.
     Page {
         /// As in the request.
+        snapshot: u64,
+        /// As in the request.
         slot: u16,
         /// As in the request.
         from: u32,
@@ -111,8 +127,6 @@ pub enum Message {
         next: Option<(u16, u32)>,
         /// Newest versions, one item each, with the index of the entry that wrote them.
         updates: Vec<Update<u64>>,
-        /// Everything up to here is in this page and those after it.
-        stable: TimestampVector,
     },
     /// To a replica of another partition of this data center: read these keys for a transaction.
     Slice {
@@ -135,7 +149,7 @@ pub enum Message {
 }
 
 wire_enum!(Command, "a command", { 0 => Put(items), 1 => Change(key, change) });
-wire_enum!(Entry, "an entry of the log", { 0 => Write { from, request, at, now_ms, command }, 1 => Remote { origin, through, updates }, 2 => Quiet(at) });
+wire_enum!(Entry, "an entry of the log", { 0 => Write { from, request, at, now_ms, command }, 1 => Remote { origin, reached, updates }, 2 => Quiet(at) });
 wire_enum!(Message, "a message of protocol session", {
     0 => Raft(message),
     1 => Persisted(number),
@@ -143,9 +157,9 @@ wire_enum!(Message, "a message of protocol session", {
     3 => Role(shipper),
     4 => Shipped(acknowledged),
     5 => ShipperHere,
-    6 => Link(frame),
-    7 => Fetch { slot, from },
-    8 => Page { slot, from, next, updates, stable },
+    6 => Link { frame, needs },
+    7 => Fetch { snapshot, slot, from },
+    8 => Page { snapshot, slot, from, next, updates },
     9 => Slice { transaction, keys, need, level },
     10 => SliceReply { transaction, reads },
 });

@@ -1,6 +1,7 @@
 //! Raft's messages in our own byte form. The library's own form is never used for bytes that come from elsewhere.
 
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
+use rheostat_clock::TimestampVector;
 use rheostat_core::wire::{Reader, Wire, WireError};
 
 /// One entry of the log, as it travels and as it is on disk.
@@ -23,8 +24,8 @@ pub struct RaftMessage {
     entries: Vec<LogEntry>,
     commit: u64,
     commit_term: u64,
-    /// Index and term of a snapshot.
-    snapshot: Option<(u64, u64)>,
+    /// Index and term of a snapshot, and the stable vector there.
+    snapshot: Option<((u64, u64), TimestampVector)>,
     request_snapshot: u64,
     reject: bool,
     reject_hint: u64,
@@ -65,7 +66,7 @@ impl RaftMessage {
             entries: if reading { Vec::new() } else { message.entries.iter().map(entry).collect() },
             commit: message.commit,
             commit_term: message.commit_term,
-            snapshot: (metadata.index > 0).then_some((metadata.index, metadata.term)),
+            snapshot: (metadata.index > 0).then(|| ((metadata.index, metadata.term), stable_at(message.get_snapshot()))),
             request_snapshot: message.request_snapshot,
             reject: message.reject,
             reject_hint: message.reject_hint,
@@ -83,8 +84,8 @@ impl RaftMessage {
         let read = self.read.map(|read| Entry { data: read.into(), ..Entry::default() });
         message.set_entries(entries.chain(read).collect::<Vec<_>>().into());
         (message.commit, message.commit_term) = (self.commit, self.commit_term);
-        if let Some((index, term)) = self.snapshot {
-            message.set_snapshot(snapshot(index, term, members));
+        if let Some((at, stable)) = &self.snapshot {
+            message.set_snapshot(snapshot(*at, stable, members));
         }
         (message.request_snapshot, message.reject, message.reject_hint) = (self.request_snapshot, self.reject, self.reject_hint);
         message.context = self.context.into();
@@ -93,7 +94,7 @@ impl RaftMessage {
 
     /// The index and term of the snapshot that this message tells of.
     pub(super) fn snapshot(&self) -> Option<(u64, u64)> {
-        self.snapshot.filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot)
+        self.snapshot.as_ref().filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot).map(|(at, _)| *at)
     }
 
     /// The last index that this message says is committed, if the receiver takes its word for it.
@@ -109,13 +110,18 @@ pub(super) fn library_entry(index: u64, entry: LogEntry) -> Entry {
     library
 }
 
-/// A snapshot that stands for the state at `index`; the state itself goes beside it.
-pub(super) fn snapshot(index: u64, term: u64, members: &[u64]) -> Snapshot {
-    let mut snapshot = Snapshot::default();
+/// A snapshot that stands for the state at an index of a term, with the stable vector there; the versions go beside it.
+pub(super) fn snapshot((index, term): (u64, u64), stable: &TimestampVector, members: &[u64]) -> Snapshot {
+    let mut snapshot = Snapshot { data: stable.to_bytes().into(), ..Snapshot::default() };
     let metadata = snapshot.mut_metadata();
     (metadata.index, metadata.term) = (index, term);
     metadata.mut_conf_state().voters = members.to_vec();
     snapshot
+}
+
+/// The stable vector that `snapshot` was made with.
+pub(super) fn stable_at(snapshot: &Snapshot) -> TimestampVector {
+    TimestampVector::from_bytes(&snapshot.data).unwrap_or_default()
 }
 
 impl Wire for LogEntry {

@@ -5,12 +5,11 @@ use super::group::{Group, Saved, Write, member};
 use super::message::{Command, Message, Reply, Request};
 use super::raft_message::LogEntry;
 use super::reads::{HeldChange, Reads, Transaction};
-use super::ship::Shipper;
+use super::ship::{Receiving, Shipper};
 use super::snapshot::Pages;
 use crate::gather::Gather;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::link::LinkReceiver;
 use rheostat_core::operation::Level;
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
@@ -56,8 +55,14 @@ impl Scope for InDataCenter {
         writes_wait: "a majority of the replicas in the data center",
         cut_off: "it reads and writes on while a majority of each partition's replicas there lives; afterwards the last writer wins",
     };
-    const PLANTED: &'static [&'static str] =
-        &["dependency-time-ignored", "read-does-not-wait", "reply-before-commit", "change-without-its-past", "shipper-ahead-of-the-store"];
+    const PLANTED: &'static [&'static str] = &[
+        "dependency-time-ignored",
+        "read-does-not-wait",
+        "reply-before-commit",
+        "change-without-its-past",
+        "shipper-ahead-of-the-store",
+        "pages-shipped-as-they-came",
+    ];
     const TIMING: (u64, u64) = (50, 500);
 
     fn serves(asked: Level) -> Option<Level> {
@@ -137,12 +142,11 @@ pub struct Replicated<W: Scope> {
     pub(super) stable: TimestampVector,
     /// Per data center, up to where it has this one's writes on disk.
     pub(super) acknowledged: TimestampVector,
-    /// Own updates up to here were in the store when it was opened.
-    pub(super) own_floor: Timestamp,
+    /// Per data center, the newest version that came into the store otherwise than with `stable`: before it was opened, in pages, or in a part of what another data
+    /// center ships. While `stable` is below, the store is the state at no place of the log.
+    pub(super) in_store: TimestampVector,
     /// When a leader last put a timestamp into the log, on the monotonic clock.
     pub(super) stamped_us: u64,
-    /// The newest version that came in a page.
-    pub(super) newest_installed: Timestamp,
     /// Writes of clients here that are on their way to the log, by number.
     pub(super) proposals: BTreeMap<u64, OpId>,
     next_request: u64,
@@ -158,7 +162,7 @@ pub struct Replicated<W: Scope> {
     pub(super) transactions: Gather<Transaction>,
     pub(super) shipper: Shipper,
     /// A leader's ends of the links from other data centers, by index.
-    pub(super) receivers: Vec<Option<LinkReceiver>>,
+    pub(super) receivers: Vec<Option<Receiving>>,
     pub(super) pages: Option<Pages>,
     /// Entries that this version of the software cannot read.
     pub(super) unreadable: u64,
@@ -261,9 +265,8 @@ impl<W: Scope> Protocol for Replicated<W> {
             members,
             stable: TimestampVector::new(),
             acknowledged: TimestampVector::new(),
-            own_floor: Timestamp::ZERO,
+            in_store: TimestampVector::new(),
             stamped_us: 0,
-            newest_installed: Timestamp::ZERO,
             proposals: BTreeMap::new(),
             next_request: 0,
             changes: BTreeMap::new(),
@@ -281,7 +284,7 @@ impl<W: Scope> Protocol for Replicated<W> {
     }
 
     fn on_start<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        self.own_floor = start.received.get(self.place.dc().index()).copied().unwrap_or_default();
+        self.in_store = start.received.iter().enumerate().map(|(index, at)| (DcId(index as u8), *at)).collect();
         // A state of another version of this software has another length; it is refused when the replica is made.
         let saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
         let mut entries = Vec::new();
@@ -291,7 +294,6 @@ impl<W: Scope> Protocol for Replicated<W> {
             entries.push((index, entry));
         }
         self.stable = saved.stable.clone();
-        self.newest_installed = saved.installed;
         // The requests of before the restart have other clients' numbers; these begin above them in all likelihood, and their clients are gone.
         self.next_request = step.random.next_u64() >> 16;
         if let Ok(group) = Group::new(self.me, &self.members, self.election_ticks, saved, entries) {
@@ -343,9 +345,9 @@ impl<W: Scope> Protocol for Replicated<W> {
             Message::Role(shipper) if from.dc == here.dc => self.on_role(step, shipper),
             Message::Shipped(acknowledged) => drop(self.acknowledged.join(&acknowledged)),
             Message::ShipperHere => self.on_shipper(step, from.dc),
-            Message::Link(frame) if from.dc != here.dc => self.on_link(step, from, frame),
-            Message::Fetch { slot, from: place } => self.on_fetch(step, from, slot, place),
-            Message::Page { slot, from: place, next, updates, stable } => self.on_page(step, from, (slot, place), next, updates, stable),
+            Message::Link { frame, needs } if from.dc != here.dc => self.on_link(step, from, frame, needs),
+            Message::Fetch { snapshot, slot, from: place } => self.on_fetch(step, from, snapshot, (slot, place)),
+            Message::Page { snapshot, slot, from: place, next, updates } => self.on_page(step, from, snapshot, (slot, place), next, updates),
             _ => {}
         }
     }

@@ -23,6 +23,13 @@ pub(super) struct Shipper {
     told: TimestampVector,
 }
 
+/// A leader's end of a link from another data center.
+pub(super) struct Receiving {
+    link: LinkReceiver,
+    /// What came from there can be relied on when everything of each data center up to here is in the log.
+    needs: TimestampVector,
+}
+
 impl<W: Scope> Replicated<W> {
     fn replicas_of(&self, dc: DcId) -> impl Iterator<Item = ServerId> + use<W> {
         let here = self.place.server;
@@ -96,7 +103,9 @@ impl<W: Scope> Replicated<W> {
         }
         for dc in self.place.peers() {
             while let Some(after) = self.shipper.links.get(dc.index()).and_then(|(sender, _)| sender.cursor()) {
-                let Some((through, updates)) = self.next_batch(step, after) else { break };
+                let Some((through, updates, needs)) = self.next_batch(step, after) else { break };
+                // The chains are gone through for each of these: one in a step.
+                let held = needs != TimestampVector::new();
                 let frame = LinkFrame::Batch { after, through, updates };
                 let bytes = match &frame {
                     LinkFrame::Batch { updates, .. } if updates.is_empty() => 0,
@@ -105,31 +114,45 @@ impl<W: Scope> Replicated<W> {
                 let (sender, leader) = &mut self.shipper.links[dc.index()];
                 sender.sent(through, bytes);
                 let to = ServerId { dc, replica: *leader, ..self.place.server };
-                step.effects.send_member(to, Message::Link(frame), Departure::AsReply);
+                step.effects.send_member(to, Message::Link { frame, needs }, Departure::AsReply);
+                if held {
+                    break;
+                }
             }
         }
     }
 
-    /// All own updates after `after` and up to some timestamp, and that timestamp.
-    fn next_batch<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, after: Timestamp) -> Option<(Timestamp, Vec<Update<u64>>)> {
+    /// All own updates after `after` and up to some timestamp, that timestamp, and what the receiver needs before it can rely on them.
+    fn next_batch<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, after: Timestamp) -> Option<(Timestamp, Vec<Update<u64>>, TimestampVector)> {
         let here = self.place.dc();
         // What came in pages is not in the log of own updates, nor is what every data center had.
         let floor = step.store.released().max(self.group.saved.installed);
-        let (updates, complete) = if after < floor {
-            let held = step.store.held_updates(here, after, BATCH_BYTES).ok()?;
-            (held.into_iter().filter(|update| update.id.written <= floor).collect::<Vec<_>>(), false)
-        } else {
-            step.store.own_updates(after, BATCH_BYTES).ok()?
-        };
-        let mut through = match updates.last() {
-            Some(update) => update.id.written,
-            None if after < floor => floor,
-            None => after,
-        };
+        if after < floor {
+            return self.held_batch(step, after);
+        }
+        let (updates, complete) = step.store.own_updates(after, BATCH_BYTES).ok()?;
+        let mut through = updates.last().map_or(after, |update| update.id.written);
         if complete {
             through = through.max(self.stable.get(here));
         }
-        (through > after).then_some((through, updates))
+        (through > after).then(|| (through, updates, TimestampVector::new()))
+    }
+
+    /// As [`Replicated::next_batch`], from the chains. They lack what newer versions have replaced, of any data center, so what they hold is whole only together:
+    /// the receiver needs all that is stable here. And it is whole only when the store is the state at a place of the log: pages of a snapshot are of
+    /// different moments, and two items of one update can come in two of them, one in its old version.
+    fn held_batch<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, after: Timestamp) -> Option<(Timestamp, Vec<Update<u64>>, TimestampVector)> {
+        let here = self.place.dc();
+        let (updates, all) = step.store.held_updates(here, after, BATCH_BYTES).ok()?;
+        if self.gap(&self.in_store).is_some() {
+            if !self.planted.is("pages-shipped-as-they-came") {
+                return None;
+            }
+            let through = updates.last()?.id.written;
+            return Some((through, updates, TimestampVector::new()));
+        }
+        let through = if all { self.stable.get(here) } else { updates.last()?.id.written };
+        (through > after).then(|| (through, updates, self.stable.clone()))
     }
 
     pub(super) fn begin_to_receive(&mut self, received: &TimestampVector) {
@@ -137,7 +160,7 @@ impl<W: Scope> Replicated<W> {
             return;
         }
         for dc in self.place.peers() {
-            self.receivers[dc.index()] = Some(LinkReceiver::new(received.get(dc)));
+            self.receivers[dc.index()] = Some(Receiving { link: LinkReceiver::new(received.get(dc)), needs: TimestampVector::new() });
         }
     }
 
@@ -151,10 +174,10 @@ impl<W: Scope> Replicated<W> {
 
     fn ask_to_resume<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, dc: DcId, gap: bool) {
         let Some(receiver) = &mut self.receivers[dc.index()] else { return };
-        if let Some(received) = receiver.resume_due(step.now.monotonic_us, gap) {
+        if let Some(received) = receiver.link.resume_due(step.now.monotonic_us, gap) {
             // Nobody here knows which replica ships; the others pay no attention.
             for to in self.replicas_of(dc) {
-                step.effects.send_member(to, Message::Link(LinkFrame::Resume { received }), Departure::AsReply);
+                step.effects.send_member(to, Message::alone(LinkFrame::Resume { received }), Departure::AsReply);
             }
         }
     }
@@ -164,10 +187,10 @@ impl<W: Scope> Replicated<W> {
         let (applied, now_us) = (self.group.applied, step.now.monotonic_us);
         for dc in self.place.peers() {
             let Some(receiver) = &mut self.receivers[dc.index()] else { continue };
-            receiver.on_durable(applied);
-            if let Some(durable) = receiver.acknowledge_due(now_us, self.planted) {
+            receiver.link.on_durable(applied);
+            if let Some(durable) = receiver.link.acknowledge_due(now_us, self.planted) {
                 for to in self.replicas_of(dc) {
-                    step.effects.send_member(to, Message::Link(LinkFrame::Acknowledge { durable }), Departure::AsReply);
+                    step.effects.send_member(to, Message::alone(LinkFrame::Acknowledge { durable }), Departure::AsReply);
                 }
             }
         }
@@ -175,12 +198,12 @@ impl<W: Scope> Replicated<W> {
 
     pub(super) fn on_shipper<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, dc: DcId) {
         if let Some(Some(receiver)) = self.receivers.get_mut(dc.index()) {
-            receiver.reconnected();
+            receiver.link.reconnected();
             self.ask_to_resume(step, dc, false);
         }
     }
 
-    pub(super) fn on_link<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, frame: LinkFrame<u64>) {
+    pub(super) fn on_link<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, frame: LinkFrame<u64>, needs: TimestampVector) {
         match frame {
             LinkFrame::Resume { received } => {
                 if let Some((sender, leader)) = self.shipper.links.get_mut(from.dc.index())
@@ -198,7 +221,7 @@ impl<W: Scope> Replicated<W> {
                     self.ship(step);
                 }
             }
-            LinkFrame::Batch { after, through, updates } => self.on_batch(step, from.dc, after, through, updates),
+            LinkFrame::Batch { after, through, updates } => self.on_batch(step, from.dc, (after, through), updates, needs),
         }
     }
 
@@ -207,33 +230,52 @@ impl<W: Scope> Replicated<W> {
         &mut self,
         step: &mut Step<'_, Self, S>,
         origin: DcId,
-        after: Timestamp,
-        through: Timestamp,
+        (after, through): (Timestamp, Timestamp),
         updates: Vec<Update<u64>>,
+        needs: TimestampVector,
     ) {
         let in_order = updates.windows(2).all(|pair| pair[0].id < pair[1].id)
             && updates.iter().all(|update| update.id.origin == origin && after < update.id.written && update.id.written <= through);
         // Too far ahead: the stream stands still here until the clocks are close enough again.
-        if !in_order || step.clock.check(step.now.physical_ms, through).is_err() {
+        if !in_order || step.clock.check(step.now.physical_ms, through.max(needs.max())).is_err() {
             return;
         }
         let planted = self.planted;
         let Some(Some(receiver)) = self.receivers.get_mut(origin.index()) else { return };
-        match receiver.judge(step.now.monotonic_us, after, through, planted) {
+        match receiver.link.judge(step.now.monotonic_us, after, through, planted) {
             Verdict::Old => {}
             Verdict::Gap => self.ask_to_resume(step, origin, true),
             Verdict::Apply { after } => {
+                receiver.needs.join(&needs);
                 let updates: Vec<_> = updates.into_iter().filter(|update| update.id.written > after).collect();
                 step.clock.raise(through);
-                let entry = Entry::Remote { origin, through, updates };
+                let (reached, whole) = self.reached(origin, through);
+                let entry = Entry::Remote { origin, reached, updates };
                 if self.group.node.propose(Vec::new(), entry.to_bytes()).is_ok() {
                     let index = self.group.node.raft.raft_log.last_index();
                     if let Some(receiver) = &mut self.receivers[origin.index()] {
-                        receiver.applied(through, index);
+                        receiver.link.applied(through, index);
+                    }
+                    if whole {
+                        self.receivers.iter_mut().flatten().for_each(|receiver| receiver.needs = TimestampVector::new());
                     }
                 }
                 self.pump(step);
             }
         }
+    }
+
+    /// What is in the log, and whole, with the updates of `origin` up to `through`: of all data centers, if what any of them needs has come (second: whether it
+    /// has); else of this one, if it needs nothing. The needs are remembered by this leader only: a later one has everything sent again that no entry has called
+    /// whole.
+    fn reached(&self, origin: DcId, through: Timestamp) -> (TimestampVector, bool) {
+        let receiver = |dc: DcId| self.receivers[dc.index()].as_ref();
+        let received = |dc: DcId| if dc == origin { through } else { receiver(dc).map_or(Timestamp::ZERO, |receiver| receiver.link.received()) };
+        let needed = |dc: DcId| self.receivers.iter().flatten().map(|receiver| receiver.needs.get(dc)).max().unwrap_or_default();
+        if self.place.peers().all(|dc| needed(dc) <= received(dc)) {
+            return (self.place.peers().map(|dc| (dc, received(dc))).collect(), true);
+        }
+        let free = receiver(origin).is_some_and(|receiver| receiver.needs == TimestampVector::new());
+        (free.then_some((origin, through)).into_iter().collect(), false)
     }
 }

@@ -4,7 +4,7 @@ use super::group::member;
 use super::message::Message;
 use super::raft_message::RaftMessage;
 use super::server::{Replicated, Scope};
-use rheostat_clock::{Timestamp, TimestampVector};
+use rheostat_clock::Timestamp;
 use rheostat_core::ids::ServerId;
 use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::slots;
@@ -31,28 +31,42 @@ pub(super) struct Pages {
     asked_us: u64,
     /// Keys that came of the slot that is not complete.
     seen: BTreeSet<Key>,
-    /// Up to where everything is in the pages: as of the first one.
-    stable: Option<TimestampVector>,
-    complete: bool,
 }
 
-/// Deletes what is here of `slot` and was not `seen` in the pages: the leader has collected the tombstone, which nothing older can follow. The new tombstone's
-/// name comes directly after that of the version it hides, so it hides nothing else.
-fn bury_absent<W: Scope, S: Store<u64>>(step: &mut Step<'_, Replicated<W>, S>, slot: u16, seen: &BTreeSet<Key>) {
-    let mut from = Some(0);
-    while let Some(at) = from {
-        let page = step.store.scan(slot, at, PAGE_KEYS);
-        from = page.next;
-        for key in page.keys.into_iter().filter(|key| !seen.contains(key)) {
-            if let Some(Version { id, value: Some(_), meta, .. }) = step.store.latest(&key, |_| true).cloned() {
-                let id = VersionId { written: Timestamp::from_bits(id.written.bits() + 1), ..id };
-                step.effects.install(Update { id, items: smallvec![Item { key, value: None, expires_ms: 0 }], meta });
-            }
-        }
+impl Pages {
+    /// The index of the snapshot.
+    fn index(&self) -> u64 {
+        self.message.snapshot().map_or(0, |(index, _)| index)
     }
 }
 
 impl<W: Scope> Replicated<W> {
+    /// Deletes what is here of `slot` and was not `seen` in the pages: the leader has collected the tombstone, which nothing older can follow. The new tombstone's
+    /// name comes directly after that of the version it hides, so it hides nothing else. What an entry after the `snapshot` wrote (it came with pages that
+    /// were cut short, from a leader that had applied more) stays: the log decides about it.
+    fn bury_absent<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, slot: u16, snapshot: u64, seen: &BTreeSet<Key>) {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let page = step.store.scan(slot, at, PAGE_KEYS);
+            from = page.next;
+            for key in page.keys.into_iter().filter(|key| !seen.contains(key)) {
+                if let Some(Version { id, value: Some(_), meta, .. }) = step.store.latest(&key, |_| true).cloned()
+                    && meta <= snapshot
+                {
+                    let id = VersionId { written: Timestamp::from_bits(id.written.bits() + 1), ..id };
+                    self.install(step, Update { id, items: smallvec![Item { key, value: None, expires_ms: 0 }], meta });
+                }
+            }
+        }
+    }
+
+    /// Puts a version of a page into the store.
+    fn install<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, update: Update<u64>) {
+        self.in_store.raise(update.id.origin, update.id.written);
+        step.clock.raise(update.id.written);
+        step.effects.install(update);
+    }
+
     /// The leader has a snapshot for this member.
     pub(super) fn begin_pages<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, leader: u64, at: (u64, u64), message: RaftMessage) {
         let known = self.pages.as_ref().is_some_and(|pages| pages.leader == leader && pages.message.snapshot() == Some(at));
@@ -63,7 +77,7 @@ impl<W: Scope> Replicated<W> {
             self.group.saved.installing = true;
             self.save(step);
         }
-        self.pages = Some(Pages { leader, message, next: (0, 0), asked_us: 0, seen: BTreeSet::new(), stable: None, complete: false });
+        self.pages = Some(Pages { leader, message, next: (0, 0), asked_us: 0, seen: BTreeSet::new() });
         self.ask_for_pages(step);
     }
 
@@ -86,19 +100,19 @@ impl<W: Scope> Replicated<W> {
             return;
         }
         pages.asked_us = now_us.max(1);
-        let (slot, from) = pages.next;
-        let to = pages.leader;
-        step.effects.send_member(self.server_of(to), Message::Fetch { slot, from }, Departure::AsReply);
+        let ((slot, from), snapshot, to) = (pages.next, pages.index(), pages.leader);
+        step.effects.send_member(self.server_of(to), Message::Fetch { snapshot, slot, from }, Departure::AsReply);
     }
 
     /// A member asks for a page.
-    pub(super) fn on_fetch<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, slot: u16, place: u32) {
+    pub(super) fn on_fetch<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, snapshot: u64, (slot, place): (u16, u32)) {
         let asker = member(from.dc, from.replica);
         let (mut slot_now, mut place_now) = (slot, place);
         if let Some(asked) = self.group.snapshots.get_mut(&asker) {
             *asked = step.now.monotonic_us;
         }
-        if self.group.saved.installing || slot >= slots::SLOTS {
+        // After a restart the state here may be older than the snapshot that was told of.
+        if self.group.saved.installing || self.group.applied < snapshot || slot >= slots::SLOTS {
             return;
         }
         let (mut updates, mut bytes, mut next) = (Vec::new(), 0, None);
@@ -119,7 +133,7 @@ impl<W: Scope> Replicated<W> {
                 break;
             }
         }
-        let message = Message::Page { slot, from: place, next, updates, stable: self.stable.clone() };
+        let message = Message::Page { snapshot, slot, from: place, next, updates };
         step.effects.send_member(from, message, Departure::AsReply);
     }
 
@@ -128,49 +142,32 @@ impl<W: Scope> Replicated<W> {
         &mut self,
         step: &mut Step<'_, Self, S>,
         from: ServerId,
+        snapshot: u64,
         at: (u16, u32),
         next: Option<(u16, u32)>,
         updates: Vec<Update<u64>>,
-        stable: TimestampVector,
     ) {
-        let Some(pages) = self.pages.as_mut().filter(|pages| pages.leader == member(from.dc, from.replica) && pages.next == at && !pages.complete)
-        else {
-            return;
-        };
+        let asked = (member(from.dc, from.replica), snapshot, at);
+        let Some(mut pages) = self.pages.take_if(|pages| (pages.leader, pages.index(), pages.next) == asked) else { return };
         pages.seen.extend(updates.iter().flat_map(|update| &update.items).map(|item| item.key.clone()));
-        for update in updates {
-            self.newest_installed = self.newest_installed.max(update.id.written);
-            step.clock.raise(update.id.written);
-            step.effects.install(update);
-        }
+        updates.into_iter().for_each(|update| self.install(step, update));
         let (complete, rest) = next.unwrap_or((slots::SLOTS, 0));
-        let seen = std::mem::take(&mut pages.seen);
         for slot in at.0..complete {
-            bury_absent(step, slot, &seen);
+            self.bury_absent(step, slot, snapshot, &pages.seen);
         }
-        pages.seen = if rest == 0 { BTreeSet::new() } else { seen.into_iter().filter(|key| slots::slot(key) == complete).collect() };
-        if at == (0, 0) {
-            pages.stable = Some(stable);
-        }
-        pages.asked_us = 0;
+        pages.seen.retain(|key| rest > 0 && slots::slot(key) == complete);
         match next {
             Some(next) => {
-                pages.next = next;
+                (pages.next, pages.asked_us) = (next, 0);
+                self.pages = Some(pages);
                 self.ask_for_pages(step);
             }
+            // A leader that has gone meanwhile: its message is not taken in, and the next one is asked.
             None => {
-                pages.complete = true;
-                let message = pages.message.clone().into_library(pages.leader, self.me, &self.members);
+                let message = pages.message.into_library(pages.leader, self.me, &self.members);
                 let _ = self.group.node.step(message);
                 self.pump(step);
-                // A leader that has gone meanwhile: the next one is asked.
-                self.pages = None;
             }
         }
-    }
-
-    /// The library has taken in the snapshot: what the pages hold for certain.
-    pub(super) fn end_pages(&mut self) -> TimestampVector {
-        self.pages.take().and_then(|pages| pages.stable).unwrap_or_default()
     }
 }

@@ -166,17 +166,19 @@ pub(super) fn held_updates<S: Store<Meta>>(mut store: S) {
         updates.iter_mut().for_each(|update| update.items.sort_by(|left, right| left.key.cmp(&right.key)));
         updates
     };
-    let all = sorted(store.held_updates(DcId(0), Timestamp::ZERO, usize::MAX).expect("reads"));
-    assert_eq!(all, own, "held updates of one origin, put together again, in timestamp order");
+    let (all, complete) = store.held_updates(DcId(0), Timestamp::ZERO, usize::MAX).expect("reads");
+    assert!(complete, "nothing was left out");
+    assert_eq!(sorted(all), own, "held updates of one origin, put together again, in timestamp order");
     let (mut portions, mut from) = (Vec::new(), Timestamp::ZERO);
     loop {
-        let some = sorted(store.held_updates(DcId(0), from, 150).expect("reads"));
+        let (some, complete) = store.held_updates(DcId(0), from, 150).expect("reads");
         let Some(last) = some.last() else { break };
         from = last.id.written;
-        portions.extend(some);
+        portions.extend(sorted(some));
+        assert_eq!(complete, portions.len() == own.len(), "a portion says whether it is the last");
     }
     assert_eq!(portions, own, "portions miss nothing and split no update");
-    assert!(store.held_updates(DcId(7), Timestamp::ZERO, 100).expect("reads").is_empty());
+    assert_eq!(store.held_updates(DcId(7), Timestamp::ZERO, 100).expect("reads"), (Vec::new(), true));
 }
 
 pub(super) fn scan<S: Store<Meta>>(mut store: S) {

@@ -193,7 +193,7 @@ impl Model {
         assert_eq!(store.stats().keys, self.chains.len() as u64, "step {step}: the number of keys");
         for origin in (0..3).map(DcId) {
             let after = Timestamp::new(self.now_ms.saturating_sub(20), 0);
-            let held = store.held_updates(origin, after, usize::MAX).expect("reads");
+            let (held, _) = store.held_updates(origin, after, usize::MAX).expect("reads");
             let found: Vec<_> = held.iter().flat_map(|update| update.versions().map(|(key, version)| (version.id, key.clone()))).collect();
             let mut expected: Vec<_> = self.chains.iter().flat_map(|(key, chain)| chain.keys().map(|id| (*id, key.clone()))).collect();
             expected.retain(|(id, _)| id.origin == origin && id.written > after);

@@ -456,7 +456,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         Ok((found, last >= self.own.newest()))
     }
 
-    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> io::Result<Vec<Update<M>>> {
+    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> io::Result<(Vec<Update<M>>, bool)> {
         let mut held = Held::new(origin, after, max_bytes);
         for (key, versions) in self.chains.all() {
             held.add(key, versions);
