@@ -16,6 +16,9 @@ use rheostat_protocols::registry;
 /// Options that are drawn where a protocol has them: name, least, greatest.
 const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 5, 50), ("stabilization_ms", 5, 50), ("fan_out", 1, 4), ("collect_ms", 1, 400)];
 
+/// Planted bugs whose names begin so are about members that are away for long.
+const AWAY: &[&str] = &["snapshot-", "leader-clock-"];
+
 /// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn.
 pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5EED_0F0F_7E57_1234);
@@ -26,6 +29,12 @@ pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: 
     // The generator leaves the strategy of transactions to whoever asks, so that what a seed draws stays as it was.
     if planted.is_some_and(|bug| bug.starts_with("predicted-")) {
         plan.options.entry("transactions").or_insert("predicted".into());
+    }
+    // As is how short logs are and how long members are away, which makes snapshots and new leaders.
+    let away = planted.is_some_and(|bug| AWAY.iter().any(|prefix| bug.starts_with(prefix)));
+    let long = away || options.contains_key("keep_entries");
+    if away && crate::node::replicates(protocol) {
+        plan.options.entry("keep_entries").or_insert(toml::Value::Integer(4));
     }
     cluster(&mut plan, &mut random.fork());
     if crate::node::replicates(protocol) {
@@ -38,6 +47,9 @@ pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: 
     faults(&mut plan, horizon_us, &mut random.fork());
     if crate::node::replicates(protocol) {
         spread_over_replicas(&mut plan, seed);
+        if long {
+            absences(&mut plan, horizon_us, seed);
+        }
     }
     checking(&mut plan, &mut random.fork());
     plan
@@ -105,6 +117,21 @@ fn spread_over_replicas(plan: &mut Plan, seed: u64) {
             _ => {}
         }
     }
+}
+
+/// Members of groups that are away for long, leaders among them, while the others go on.
+fn absences(plan: &mut Plan, horizon_us: u64, seed: u64) {
+    let mut random = Random::new(seed ^ 0x6E0D_5EED_0000_0003);
+    for _ in 0..random.between(2, 5) {
+        let server = ServerId { replica: random.below(plan.replicas.into()) as u8, ..server(plan, &mut random) };
+        let from_us = random.below(horizon_us);
+        let kind = match random.chance(1, 2) {
+            true => FaultKind::Pause { server },
+            false => FaultKind::Kill { server, mid_round: random.chance(1, 3) },
+        };
+        plan.faults.push(Fault { from_us, until_us: from_us + random.between(300_000, 3_000_000), kind });
+    }
+    plan.faults.sort_by_key(|fault| fault.from_us);
 }
 
 fn read_level(random: &mut Random) -> Level {

@@ -61,7 +61,10 @@ impl Scope for InDataCenter {
         "reply-before-commit",
         "change-without-its-past",
         "shipper-ahead-of-the-store",
-        "pages-shipped-as-they-came",
+        "snapshot-shipped-as-it-came",
+        "snapshot-without-deletions",
+        "leader-clock-behind-the-log",
+        "read-without-asking-the-leader",
     ];
     const TIMING: (u64, u64) = (50, 500);
 
@@ -86,6 +89,8 @@ impl Scope for Everywhere {
     };
     const PLANTED: &'static [&'static str] = &[
         "leader-counts-itself-before-disk",
+        "leader-clock-behind-the-log",
+        "snapshot-without-deletions",
         "read-without-asking-the-leader",
         "reply-before-commit",
         "request-placed-twice",

@@ -145,7 +145,7 @@ impl<W: Scope> Replicated<W> {
         let here = self.place.dc();
         let (updates, all) = step.store.held_updates(here, after, BATCH_BYTES).ok()?;
         if self.gap(&self.in_store).is_some() {
-            if !self.planted.is("pages-shipped-as-they-came") {
+            if !self.planted.is("snapshot-shipped-as-it-came") {
                 return None;
             }
             let through = updates.last()?.id.written;

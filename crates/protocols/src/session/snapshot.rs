@@ -45,7 +45,7 @@ impl<W: Scope> Replicated<W> {
     /// name comes directly after that of the version it hides, so it hides nothing else. What an entry after the `snapshot` wrote (it came with pages that
     /// were cut short, from a leader that had applied more) stays: the log decides about it.
     fn bury_absent<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, slot: u16, snapshot: u64, seen: &BTreeSet<Key>) {
-        let mut from = Some(0);
+        let mut from = (!self.planted.is("snapshot-without-deletions")).then_some(0);
         while let Some(at) = from {
             let page = step.store.scan(slot, at, PAGE_KEYS);
             from = page.next;

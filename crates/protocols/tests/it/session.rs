@@ -1,12 +1,15 @@
 //! Protocols `session` and `strong`: one test per claim of chapter 4, and of what is added to it.
 
-use crate::common::{Desk, key, server};
+use crate::common::{Desk, Frame, key, server};
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guarantees, Level, Operation, Outcome, SetCondition};
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::session::Session;
+use rheostat_core::slots;
 use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_core::wire::Wire;
+use rheostat_protocols::session::Message;
 
 const QUICK: &str = "heartbeat_ms = 5\nelection_ms = 30\nquiet_ms = 50";
 
@@ -274,6 +277,68 @@ fn a_member_that_was_away_for_long_gets_the_state() {
     assert!(value(desk.ask(away, &mut session, get(&keys[1], Level::SESSION), 100, all)).unwrap().starts_with("15 "));
     written(desk.ask(away, &mut session, put(&keys[1], "new"), 100, all));
     assert_eq!(value(desk.ask(away, &mut session, get(&keys[1], Level::Local), 100, all)).as_deref(), Some("new"));
+}
+
+/// Lets a millisecond pass, and delivers the frames that pass `wanted`.
+fn pass_frames(desk: &mut Desk, wanted: impl Fn(&Frame) -> bool) {
+    desk.pass(1, |_, _| false);
+    while let Some(at) = desk.under_way.iter().position(&wanted) {
+        let (from, to, frame) = desk.under_way.remove(at);
+        desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+    }
+}
+
+/// Pages are of different moments: a member restored in them ships to other data centers when the log has made a state of them, not half of an update as all of it.
+#[test]
+fn pages_of_different_moments_are_not_shipped_as_a_state() {
+    const PAGE: u16 = 2048;
+    let mut desk = group("session", "keep_entries = 4", 2, 3);
+    let leads = leader(&desk, Some(0)).unwrap();
+    let away = desk.servers().into_iter().find(|id| id.dc.0 == 0 && desk.gauge(*id, "ships") == 1.0).unwrap();
+    // `b` comes in the first page, `a` in a later one.
+    let in_page = |first: bool| (0..).map(|n: u32| format!("k{n}")).find(|key| (slots::slot(key.as_bytes()) < PAGE) == first).unwrap();
+    let [b, a]: [Key; 2] = [in_page(true), in_page(false)].map(|name| name.into_bytes().into());
+    for k in [&a, &b] {
+        written(desk.ask(leads, &mut desk.session(), put(k, "old"), 100, all));
+    }
+    desk.pass(300, all);
+    let alone = move |from: ServerId, to: ServerId| from.dc == to.dc && from != away && to != away;
+    for _ in 0..12 {
+        written(desk.ask(leads, &mut desk.session(), put(&b, "middle"), 100, alone));
+    }
+    desk.pass(40, alone);
+    desk.under_way.clear();
+    // The first page comes; then both keys are written at once.
+    let decoded = |frame: &Frame| Message::from_bytes(&frame.2).expect("a message");
+    let later = |frame: &Frame| matches!(decoded(frame), Message::Fetch { slot, .. } if slot >= PAGE);
+    let inside = |frame: &Frame| frame.0.dc == frame.1.dc;
+    while !desk.under_way.iter().any(later) {
+        pass_frames(&mut desk, |frame| inside(frame) && !later(frame));
+    }
+    let items = [&a, &b].map(|key| Item { key: key.clone(), value: Some(b"new"[..].into()), expires_ms: 0 });
+    let mut alice = desk.session();
+    let both = Operation::Put { items: items.into_iter().collect(), dial: Dial::default() };
+    let execution = desk.with(leads, |replica, now, out| replica.execute(now, both, &mut alice, out));
+    let Execution::Waiting(op) = execution else { panic!("a write waits for the group") };
+    while !desk.done.contains_key(&(leads, op)) {
+        pass_frames(&mut desk, |frame| inside(frame) && !later(frame));
+    }
+    alice = desk.done.remove(&(leads, op)).unwrap().1;
+    // The other pages come, and the log after them does not. The other data center asks this member, and gets what it can be sure of.
+    let log = |frame: &Frame| frame.1 == away && matches!(decoded(frame), Message::Raft(_));
+    while desk.gauge(away, "installing_snapshot") == 1.0 {
+        pass_frames(&mut desk, |frame| inside(frame) && !log(frame));
+    }
+    assert_eq!(value(desk.ask(away, &mut desk.session(), get(&a, Level::Eventual), 0, |_, _| false)).as_deref(), Some("new"), "it came in a page");
+    for _ in 0..60 {
+        pass_frames(&mut desk, |frame| (inside(frame) || frame.0 == away || frame.1 == away) && !log(frame));
+    }
+    let there = leader(&desk, Some(1)).unwrap();
+    let seen = desk.ask(there, &mut alice.clone(), get(&b, Level::SESSION), 60, |from, to| from.dc.0 == 1 && to.dc.0 == 1);
+    assert!(seen.is_none(), "nobody has shipped what her session has written: {seen:?}");
+    for k in [&a, &b] {
+        assert_eq!(value(desk.ask(there, &mut alice.clone(), get(k, Level::SESSION), 3_000, all)).as_deref(), Some("new"));
+    }
 }
 
 /// A session's token comes back as it was, merges, and is refused when it is none.
