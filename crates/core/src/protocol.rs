@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::store::{Cut, History, Store};
 use crate::version::{Item, Key, Update, Version};
 use crate::wire::Wire;
-use rheostat_clock::{DcId, Hlc, Timestamp};
+use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use smallvec::SmallVec;
 use std::fmt::Debug;
 
@@ -128,6 +128,13 @@ pub struct Start {
     pub state: Option<Vec<u8>>,
     /// The protocol's own log ([`Effects::entry`]), in order of the index.
     pub entries: Vec<(u64, Vec<u8>)>,
+}
+
+impl Start {
+    /// [`Start::received`], as a vector.
+    pub fn arrived(&self) -> TimestampVector {
+        self.received.iter().enumerate().map(|(index, at)| (DcId(index as u8), *at)).collect()
+    }
 }
 
 /// Which servers keep the same data together, by messages of the protocol itself.

@@ -84,12 +84,8 @@ pub trait Cut<M> {
     /// there may go: nothing older can come back.
     fn complete(&self, at: Timestamp) -> bool;
 
-    /// Versions written at or after this are kept as history, settled or not; in milliseconds since the Unix epoch. Without history the greatest
-    /// number: nothing is kept for its age.
-    fn history_floor_ms(&self) -> u64;
-
-    /// Versions that expired before this count as tombstones; in milliseconds since the Unix epoch.
-    fn expired_before_ms(&self) -> u64;
+    /// What is kept for its age.
+    fn history(&self) -> History;
 }
 
 /// The cut that lets nothing go.
@@ -105,21 +101,18 @@ impl<M> Cut<M> for KeepAll {
         false
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        0
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        0
+    fn history(&self) -> History {
+        History { floor_ms: 0, expired_before_ms: 0 }
     }
 }
 
 /// What is kept for its age, the same for every protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// See [`Cut::history_floor_ms`].
+    /// Versions written at or after this are kept as history, settled or not; in milliseconds since the Unix epoch. Without history the greatest
+    /// number: nothing is kept for its age.
     pub floor_ms: u64,
-    /// See [`Cut::expired_before_ms`].
+    /// Versions that expired before this count as tombstones; in milliseconds since the Unix epoch.
     pub expired_before_ms: u64,
 }
 
@@ -168,7 +161,7 @@ pub trait Store<M>: Send {
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>>;
 
     /// Applies the stable-cut rule to the chain of `key`: everything older than its greatest settled version goes, and that version too
-    /// if it is a tombstone (or expired before `cut.expired_before_ms()`) that is complete and nothing newer stands before it.
+    /// if it is a tombstone (or expired before `cut.history().expired_before_ms`) that is complete and nothing newer stands before it.
     /// Returns the number of versions collected.
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize;
 

@@ -13,6 +13,7 @@ pub mod gentlerain;
 pub mod hybrid;
 pub mod registry;
 pub mod session;
+mod stability;
 mod tree;
 
 use rheostat_core::operation::Read;

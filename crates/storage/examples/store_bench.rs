@@ -5,7 +5,7 @@
 use hdrhistogram::Histogram;
 use rheostat_clock::{DcId, DependencyVector, Timestamp};
 use rheostat_core::random::Random;
-use rheostat_core::store::{Cut, KeepAll, Store};
+use rheostat_core::store::{Cut, History, KeepAll, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
 use rheostat_core::wire::Wire;
 use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
@@ -66,12 +66,8 @@ impl Cut<Meta> for Settled {
         true
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        0
+    fn history(&self) -> History {
+        History { floor_ms: u64::MAX, expired_before_ms: 0 }
     }
 }
 

@@ -67,9 +67,9 @@ pub(crate) fn collectable<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Opti
         return None;
     }
     let settled = versions.iter().rposition(|version| cut.settled(version))?;
-    let floor = cut.history_floor_ms();
+    let floor = cut.history().floor_ms;
     let top = &versions[settled];
-    let gone = top.value.is_none() || (top.expires_ms != 0 && top.expires_ms < cut.expired_before_ms());
+    let gone = top.value.is_none() || (top.expires_ms != 0 && top.expires_ms < cut.history().expired_before_ms);
     let whole = settled + 1 == versions.len() && gone && top.id.written.millis() < floor && cut.complete(top.id.written);
     let count = if whole { versions.len() } else { versions[..settled].partition_point(|version| version.id.written.millis() < floor) };
     let upto = versions[..count].last()?.id;
@@ -159,7 +159,7 @@ impl<M: Clone> Chains<M> {
         self.bytes += Self::version_bytes(&version);
         self.versions += 1;
         // What goes, goes first: a chain that is left with one version then stays where it is, without memory of its own.
-        let floor_ms = cut.history_floor_ms();
+        let floor_ms = cut.history().floor_ms;
         let next = |place: usize| if place + 1 == at { &version } else { &versions[place + 1] };
         let gone = (0..at).take_while(|place| versions[*place].id.written.millis() < floor_ms && cut.settled(next(*place))).count();
         let trimmed = versions[..gone].last().map(|version| version.id);

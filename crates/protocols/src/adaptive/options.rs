@@ -78,15 +78,11 @@ impl Default for AdaptiveOptions {
 impl AdaptiveOptions {
     /// Whether they make sense at `place`. Errors: in words for the user.
     pub(super) fn check(&self, place: &Place) -> Result<(), String> {
-        let times = [("heartbeat_ms", self.heartbeat_ms), ("stabilization_ms", self.stabilization_ms), ("remove_after_ms", self.remove_after_ms)];
-        for (name, value) in times {
-            let most = if name == "remove_after_ms" { 86_400_000 } else { 60_000 };
-            if !(1..=most).contains(&value) {
-                return Err(format!("{name} = {value}: must be 1 to {most}"));
-            }
+        if !(1..=86_400_000).contains(&self.remove_after_ms) {
+            return Err(format!("remove_after_ms = {}: must be 1 to 86400000", self.remove_after_ms));
         }
-        if self.fan_out == 0 || self.propose_after == 0 {
-            return Err("fan_out and propose_after must be at least 1".into());
+        if self.propose_after == 0 {
+            return Err("propose_after = 0: must be at least 1".into());
         }
         if self.groups.len() + usize::from(self.max_groups) > 63 {
             return Err("groups and max_groups: there are at most 63 checking groups beside the whole data center".into());

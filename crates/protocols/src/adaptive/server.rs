@@ -5,9 +5,9 @@ use super::client::AdaptiveClient;
 use super::groups::{Checking, GROUPS, GROUPS_US, Table};
 use super::message::{Message, Meta, Reply, Request};
 use super::options::AdaptiveOptions;
-use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE};
 use super::vector::{Track, TrackVector};
 use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::{Aggregate, Tree};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
@@ -40,8 +40,7 @@ pub struct Adaptive {
     pub(super) local_tracks: Vec<Track>,
     /// A time of this server's clock that is not long past.
     pub(super) own_time: Timestamp,
-    /// Whether a replicate message has left since the last heartbeat was due.
-    pub(super) replicated: bool,
+    pub(super) rounds: Rounds,
     /// Read-only transactions that this server coordinates.
     pub(super) transactions: Gather<Transaction>,
     /// Reads whose sessions depend on what has not arrived (Alg. 7.2 line 3).
@@ -77,12 +76,8 @@ impl Cut<Meta> for AdaptiveCut {
         at <= self.complete
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.history.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.history.expired_before_ms
+    fn history(&self) -> History {
+        self.history
     }
 }
 
@@ -143,8 +138,7 @@ impl Adaptive {
 
     /// A GET at level eventual.
     fn on_get_newest<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key) {
-        let now_ms = step.now.physical_ms;
-        let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+        let read = stability::newest(step, key);
         step.effects.reply(op, Reply::Untracked { read, quality: quality(step.now, Level::Eventual, &self.version_vector()) });
     }
 
@@ -154,7 +148,7 @@ impl Adaptive {
         let after = if self.planted.is("timestamp-ignores-dependencies") { Timestamp::ZERO } else { dependencies.max() };
         let written = step.tick_after(after);
         dependencies.set(track, written);
-        self.replicated = true;
+        self.rounds.replicated = true;
         self.tree.stored = true;
         let id = VersionId { written, origin: here };
         step.effects.write(Update { id, items, meta: Meta { dependencies } });
@@ -353,6 +347,7 @@ impl Protocol for Adaptive {
     }
 
     fn new(place: Place, options: &AdaptiveOptions, planted: Planted) -> Result<Adaptive, String> {
+        let rounds = Rounds::new(&place, options.heartbeat_ms, options.stabilization_ms, options.fan_out)?;
         options.check(&place)?;
         let holders = options.holders(place.server.partition, place.data_centers);
         let peers = if holders.contains(&place.dc()) { holders.into_iter().filter(|dc| *dc != place.dc()).collect() } else { Vec::new() };
@@ -367,7 +362,7 @@ impl Protocol for Adaptive {
             stable: TrackVector::default(),
             checking: Checking::default(),
             own_time: Timestamp::ZERO,
-            replicated: false,
+            rounds,
             transactions: Gather::default(),
             held: BTreeMap::new(),
             held_slices: VecDeque::new(),
@@ -376,18 +371,14 @@ impl Protocol for Adaptive {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        for (index, at) in start.received.iter().enumerate() {
-            self.received.raise(DcId(index as u8), *at);
-        }
+        self.received = start.arrived();
         let saved = start.state.as_deref().and_then(|state| <(TrackVector, Table)>::from_bytes(state).ok());
         if let Some((stable, _)) = &saved {
             self.tree.persisted = stable.clone();
             self.stable = stable.clone();
         }
         self.start_groups(saved.map(|(_, table)| table));
-        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
-        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
-        step.effects.timer(PERSIST, 0);
+        self.rounds.start(step);
         step.effects.timer(GROUPS, GROUPS_US);
     }
 
@@ -436,7 +427,7 @@ impl Protocol for Adaptive {
 
     fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
         match timer {
-            HEARTBEAT => self.on_heartbeat_timer(step),
+            HEARTBEAT => self.rounds.heartbeat(step, !self.peers.is_empty()),
             STABILIZE => self.on_stabilize_timer(step),
             GROUPS => self.on_groups_timer(step),
             _ => self.on_persist_timer(step),

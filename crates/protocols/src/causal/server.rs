@@ -5,8 +5,8 @@ use super::client::CausalClient;
 use super::message::{Message, Reply, Request};
 use super::meta::Meta;
 use super::orion::{self, Orion, PATIENCE};
-use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE};
 use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
@@ -52,8 +52,7 @@ pub struct Causal {
     /// Per data center, up to where its updates have arrived at every partition here. Paper: DSV_n^m.
     pub(super) stable: StableVector,
     pub(super) tree: Tree<TimestampVector>,
-    /// Whether a replicate message has left since the last heartbeat was due.
-    pub(super) replicated: bool,
+    pub(super) rounds: Rounds,
     /// Read-only transactions that this server coordinates.
     pub(super) transactions: Gather<Transaction>,
     /// Requests of sessions that came from another data center and wait for what they depend on (D4), and predicted slices that wait for the stable
@@ -103,12 +102,8 @@ impl Cut<Meta> for CausalCut {
         at <= self.complete
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.history.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.history.expired_before_ms
+    fn history(&self) -> History {
+        self.history
     }
 }
 
@@ -142,7 +137,7 @@ impl Causal {
         let quality = self.quality(step.now, level);
         let now_ms = step.now.physical_ms;
         if level == Level::Eventual {
-            let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+            let read = stability::newest(step, key);
             step.effects.reply(op, Reply::Untracked { read, quality });
             return;
         }
@@ -177,7 +172,7 @@ impl Causal {
         let id = VersionId { written, origin: self.here() };
         let meta = Meta::local(self.here(), seen.dependencies, &seen.stable, seen.arrived);
         self.received.raise(self.here(), written);
-        self.replicated = true;
+        self.rounds.replicated = true;
         self.tree.stored = true;
         step.effects.write(Update { id, items, meta });
         step.effects.reply(op, Reply::Put { version: id, stable: self.stable.clone(), report: self.report(written) });
@@ -354,8 +349,7 @@ impl Causal {
 
     /// How good an answer is that shows everything up to `from`.
     pub(super) fn quality_of(&self, from: &TimestampVector, now: Now, level: Level) -> Quality {
-        let oldest = self.place.peers().map(|dc| from.get(dc).millis()).min();
-        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+        stability::quality(&self.place, now, level, from)
     }
 
     /// What the stable vector of `client` and of this server say together.
@@ -404,14 +398,7 @@ impl Protocol for Causal {
     type Cut = CausalCut;
 
     fn new(place: Place, options: &CausalOptions, planted: Planted) -> Result<Causal, String> {
-        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
-            if !(1..=60_000).contains(&value) {
-                return Err(format!("{name} = {value}: must be 1 to 60000"));
-            }
-        }
-        if options.fan_out == 0 {
-            return Err("fan_out = 0: must be at least 1".into());
-        }
+        let rounds = Rounds::new(&place, options.heartbeat_ms, options.stabilization_ms, options.fan_out)?;
         Ok(Causal {
             tree: Tree::new(&place, options.fan_out),
             place,
@@ -419,7 +406,7 @@ impl Protocol for Causal {
             planted,
             received: TimestampVector::new(),
             stable: StableVector::new(),
-            replicated: false,
+            rounds,
             transactions: Gather::default(),
             held: BTreeMap::new(),
             orion: Orion::default(),
@@ -427,9 +414,7 @@ impl Protocol for Causal {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        for (index, at) in start.received.iter().enumerate() {
-            self.received.raise(DcId(index as u8), *at);
-        }
+        self.received = start.arrived();
         let saved = start.state.as_deref().map(StableVector::from_bytes);
         if let Some(Ok(saved)) = saved
             && !self.planted.is("stable-vector-forgotten-at-restart")
@@ -438,9 +423,7 @@ impl Protocol for Causal {
             self.stable = saved;
         }
         self.set_floor(step.clock.last());
-        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
-        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
-        step.effects.timer(PERSIST, 0);
+        self.rounds.start(step);
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
@@ -450,9 +433,8 @@ impl Protocol for Causal {
         }
         if orion::predicted(&request).is_some() && request.seen.home == Some(self.here()) {
             self.wait_for_stable(step, op);
-        } else if let Some((dc, needed, had)) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
-            let waits_for = format!("the updates of data center {dc} up to {needed} that this session depends on (here up to {had})");
-            step.effects.parked(op, waits_for);
+        } else if let Some(gap) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
+            step.effects.parked(op, stability::session_waits(gap));
         }
         self.held.insert(op, request);
     }
@@ -491,7 +473,7 @@ impl Protocol for Causal {
 
     fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
         match timer {
-            HEARTBEAT => self.on_heartbeat_timer(step),
+            HEARTBEAT => self.rounds.heartbeat(step, self.place.data_centers > 1),
             STABILIZE => self.on_stabilize_timer(step),
             PATIENCE => self.on_patience_timer(step),
             _ => self.on_persist_timer(step),
@@ -510,10 +492,7 @@ impl Protocol for Causal {
         }
         let stable = self.stable_for(client);
         let gap = stable.0.first_gap(self.here(), &version.meta.dependencies.0);
-        Some(gap.map_or_else(
-            || "waits for this data center's own stable time".to_owned(),
-            |(dc, needed, had)| format!("waits for everything from data center {dc} up to {needed}; here up to {had}"),
-        ))
+        Some(gap.map_or_else(|| "waits for this data center's own stable time".to_owned(), stability::version_waits))
     }
 
     fn visible(&self, client: &CausalClient, version: &Version<Meta>) -> bool {
@@ -528,7 +507,7 @@ impl Protocol for Causal {
         // Where there is one partition and nobody else, a snapshot is read in the step that chose it: none is ever in use.
         let alone = self.place.data_centers == 1 && self.place.partitions == 1;
         if alone || self.planted.is("tombstone-collected-early") {
-            let all = (0..self.place.data_centers).map(|index| (DcId(index), Timestamp::MAX)).collect();
+            let all = stability::everything(&self.place);
             return CausalCut { oldest_snapshot: all, complete: Timestamp::MAX, history, published: false };
         }
         let oldest_snapshot = if self.planted.is("cut-ignores-transactions") { self.received.clone() } else { self.tree.oldest_snapshot.clone() };
@@ -537,9 +516,8 @@ impl Protocol for Causal {
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
-        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
         let mut gauges = vec![
-            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+            ("stable_lag_ms", stability::lag_ms(&self.place, now, &self.stable.0) as f64),
             ("held_sessions", self.held.len() as f64),
             ("transactions_under_way", self.transactions.states().count() as f64),
         ];
@@ -548,6 +526,6 @@ impl Protocol for Causal {
     }
 
     fn stable(&self) -> Vec<Timestamp> {
-        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+        stability::listed(&self.place, &self.stable.0)
     }
 }

@@ -5,10 +5,11 @@ use super::PLANTED;
 use super::checks::Checks;
 use super::client::{CopsClient, MAX_DEPENDENCIES};
 use super::message::{Answer, Dependency, Message, Meta, Reply, Request, Seen};
-use super::stabilization::{CHECK, HEARTBEAT, PERSIST, STABILIZE};
+use super::stabilization::CHECK;
 use super::transaction::Transaction;
 use crate::ask::Ask;
 use crate::gather::Gather;
+use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
@@ -53,8 +54,7 @@ pub struct Cops {
     /// Per data center, up to where its updates have arrived at every partition here.
     pub(super) stable: StableVector,
     pub(super) tree: Tree<TimestampVector>,
-    /// Whether a replicate message has left since the last heartbeat was due.
-    pub(super) replicated: bool,
+    pub(super) rounds: Rounds,
     pub(super) checks: Checks,
     /// Get transactions that this server coordinates.
     pub(super) transactions: Gather<Transaction>,
@@ -83,12 +83,8 @@ impl Cut<Meta> for CopsCut {
         at <= self.complete
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.history.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.history.expired_before_ms
+    fn history(&self) -> History {
+        self.history
     }
 }
 
@@ -142,8 +138,7 @@ impl Cops {
     fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, level: Level, seen: &CopsClient) {
         let quality = self.quality(step.now, level);
         if level == Level::Eventual {
-            let now_ms = step.now.physical_ms;
-            let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+            let read = stability::newest(step, key);
             step.effects.reply(op, reply_of(None, Answer::One(read, quality)));
             return;
         }
@@ -166,7 +161,7 @@ impl Cops {
         let keys: Vec<Key> = items.iter().map(|item| item.key.clone()).collect();
         let together = if keys.len() > 1 { keys.clone().into() } else { [].into() };
         self.received.raise(self.here(), id.written);
-        self.replicated = true;
+        self.rounds.replicated = true;
         self.tree.stored = true;
         step.effects.write(Update { id, items, meta: Meta { dependencies: dependencies.into(), floor, together } });
         (id, keys)
@@ -228,8 +223,7 @@ impl Cops {
 
     pub(super) fn quality(&self, now: Now, level: Level) -> Quality {
         let from = if level == Level::Eventual { &self.received } else { &self.stable.0 };
-        let oldest = self.place.peers().map(|dc| from.get(dc).millis()).min();
-        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+        stability::quality(&self.place, now, level, from)
     }
 }
 
@@ -259,14 +253,7 @@ impl Protocol for Cops {
     type Cut = CopsCut;
 
     fn new(place: Place, options: &CopsOptions, planted: Planted) -> Result<Cops, String> {
-        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
-            if !(1..=60_000).contains(&value) {
-                return Err(format!("{name} = {value}: must be 1 to 60000"));
-            }
-        }
-        if options.fan_out == 0 {
-            return Err("fan_out = 0: must be at least 1".into());
-        }
+        let rounds = Rounds::new(&place, options.heartbeat_ms, options.stabilization_ms, options.fan_out)?;
         if options.collect_ms > 3_600_000 {
             return Err(format!("collect_ms = {}: must be at most 3600000", options.collect_ms));
         }
@@ -277,7 +264,7 @@ impl Protocol for Cops {
             planted,
             received: TimestampVector::new(),
             stable: StableVector::new(),
-            replicated: false,
+            rounds,
             checks: Checks::default(),
             transactions: Gather::default(),
             second_rounds: 0,
@@ -289,9 +276,7 @@ impl Protocol for Cops {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        for (index, at) in start.received.iter().enumerate() {
-            self.received.raise(DcId(index as u8), *at);
-        }
+        self.received = start.arrived();
         if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {
             self.tree.persisted = saved.0.clone();
             self.stable = saved;
@@ -299,9 +284,7 @@ impl Protocol for Cops {
         if !self.planted.is("checks-forgotten-at-restart") {
             self.check_again(step);
         }
-        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
-        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
-        step.effects.timer(PERSIST, 0);
+        self.rounds.start(step);
         step.effects.timer(CHECK, 0);
     }
 
@@ -371,7 +354,7 @@ impl Protocol for Cops {
 
     fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
         match timer {
-            HEARTBEAT => self.on_heartbeat_timer(step),
+            HEARTBEAT => self.rounds.heartbeat(step, self.place.data_centers > 1),
             STABILIZE => self.on_stabilize_timer(step),
             CHECK => self.on_check_timer(step),
             _ => self.on_persist_timer(step),
@@ -407,10 +390,9 @@ impl Protocol for Cops {
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
-        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
         let each = |count: u64| if self.puts == 0 { 0.0 } else { count as f64 / self.puts as f64 };
         vec![
-            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+            ("stable_lag_ms", stability::lag_ms(&self.place, now, &self.stable.0) as f64),
             ("held_sessions", self.held.len() as f64),
             ("transactions_under_way", self.transactions.states().count() as f64),
             ("second_rounds", self.second_rounds as f64),
@@ -422,6 +404,6 @@ impl Protocol for Cops {
     }
 
     fn stable(&self) -> Vec<Timestamp> {
-        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+        stability::listed(&self.place, &self.stable.0)
     }
 }

@@ -2,65 +2,35 @@
 
 use super::message::{Message, Meta};
 use super::server::Cops;
-use crate::tree::{PERSIST_BUSY_US, Share};
+use crate::stability::{self, OWN_TIMER};
+use crate::tree::Share;
 use rheostat_clock::{StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::PartitionId;
 use rheostat_core::protocol::Step;
 use rheostat_core::store::Store;
 use rheostat_core::wire::Wire;
 
-/// Timer of the heartbeats.
-pub(super) const HEARTBEAT: u8 = 0;
-/// Timer of the stable vector.
-pub(super) const STABILIZE: u8 = 1;
-/// Timer of the stable vector's way to disk.
-pub(super) const PERSIST: u8 = 2;
 /// Timer of checks that were not answered.
-pub(super) const CHECK: u8 = 3;
+pub(super) const CHECK: u8 = OWN_TIMER;
 
 impl Cops {
-    pub(super) fn on_heartbeat_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
-        if self.place.data_centers > 1 && !std::mem::take(&mut self.replicated) {
-            let at = step.tick();
-            step.effects.heartbeat(at);
-        }
-        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
-    }
-
     /// One level up the tree; from the root, down again.
     pub(super) fn on_stabilize_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
         let own = step.tick();
         self.received.raise(self.place.dc(), own);
-        // A lower bound on every snapshot that this server coordinates now or will coordinate, even after a restart.
-        let mut oldest_snapshot = self.tree.persisted.clone();
-        oldest_snapshot.set(self.place.dc(), own);
-        self.transactions.states().filter_map(|open| open.snapshot.as_ref()).for_each(|snapshot| oldest_snapshot.meet(snapshot));
+        let under_way = self.transactions.states().filter_map(|open| open.snapshot.as_ref());
+        let oldest_snapshot = stability::oldest_snapshot(&self.tree, (self.place.dc(), own), under_way);
         let share = self.tree.subtree(Share { received: self.received.clone(), oldest_snapshot }, TimestampVector::meet);
-        let message = if self.tree.parent().is_some() { Message::Subtree(share) } else { Message::Stable(share) };
-        // What is said of received updates must still be true after a crash. Without other data centers there are none.
-        if self.place.data_centers > 1 {
-            step.effects.send_flushed(self.tree.above(), message);
-        } else {
-            step.effects.send(self.tree.above(), message);
-        }
-        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
+        self.rounds.tell(step, &self.tree, share, (Message::Subtree, Message::Stable));
     }
 
     pub(super) fn on_stable<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, share: Share<TimestampVector>) {
-        if from != self.tree.above() {
-            return;
-        }
-        for child in self.tree.children() {
-            step.effects.send(*child, Message::Stable(share.clone()));
-        }
-        self.tree.oldest_snapshot.join(&share.oldest_snapshot);
-        self.raise_stable(step, &StableVector(share.received));
+        let Some(received) = stability::pass_down(step, &mut self.tree, from, share, Message::Stable) else { return };
+        self.raise_stable(step, &StableVector(received));
     }
 
     pub(super) fn on_persist_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
-        if self.stable.get(self.place.dc()) > Timestamp::ZERO && self.tree.persist(&self.stable.0, step.now.monotonic_us) {
-            step.effects.persist(self.stable.to_bytes());
-        }
-        step.effects.timer(PERSIST, PERSIST_BUSY_US);
+        let known = (self.stable.get(self.place.dc()) > Timestamp::ZERO).then_some(&self.stable.0);
+        stability::persist(step, &mut self.tree, known, || self.stable.to_bytes());
     }
 }

@@ -3,9 +3,10 @@
 use super::client::EventualClient;
 use super::message::{Message, Reply, Request};
 use crate::gather::{Gather, by_partition};
+use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
-use rheostat_core::operation::{Level, Quality, Read};
+use rheostat_core::operation::{Level, Quality};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
@@ -53,24 +54,14 @@ impl Cut<()> for EventualCut {
         at <= self.complete
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.history.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.history.expired_before_ms
+    fn history(&self) -> History {
+        self.history
     }
 }
 
 impl Eventual {
-    fn read<S: Store<()>>(&self, step: &mut Step<'_, Eventual, S>, key: &Key) -> Read {
-        let now_ms = step.now.physical_ms;
-        step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms))
-    }
-
     fn quality(&self, now: Now) -> Quality {
-        let oldest = self.place.peers().map(|dc| self.received.get(dc).millis()).min();
-        Quality { level: Level::Eventual, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+        stability::quality(&self.place, now, Level::Eventual, &self.received)
     }
 }
 
@@ -103,16 +94,14 @@ impl Protocol for Eventual {
     }
 
     fn on_start<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        for (index, at) in start.received.into_iter().enumerate() {
-            self.received.raise(DcId(index as u8), at);
-        }
+        self.received = start.arrived();
         step.effects.timer(HEARTBEAT, self.heartbeat_us);
     }
 
     fn on_request<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request(call): Request) {
         match call {
             Call::Get { key, .. } => {
-                let read = self.read(step, &key);
+                let read = stability::newest(step, &key);
                 step.effects.reply(op, Reply::Get(read, self.quality(step.now)));
             }
             Call::Put { items, .. } => {
@@ -127,7 +116,7 @@ impl Protocol for Eventual {
                 for (partition, places) in places {
                     let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
                     if partition == own {
-                        let reads = keys.iter().map(|key| self.read(step, key)).collect();
+                        let reads = keys.iter().map(|key| stability::newest(step, key)).collect();
                         self.on_message(step, own, Message::SliceReply { transaction, reads });
                     } else {
                         step.effects.send(partition, Message::Slice { transaction, keys });
@@ -140,7 +129,7 @@ impl Protocol for Eventual {
     fn on_message<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
         match message {
             Message::Slice { transaction, keys } => {
-                let reads = keys.iter().map(|key| self.read(step, key)).collect();
+                let reads = keys.iter().map(|key| stability::newest(step, key)).collect();
                 step.effects.send(from, Message::SliceReply { transaction, reads });
             }
             Message::SliceReply { transaction, reads } => {

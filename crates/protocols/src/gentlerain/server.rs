@@ -3,9 +3,10 @@
 use super::PLANTED;
 use super::client::GentleRainClient;
 use super::message::{Message, Meta, Reply, Request};
-use super::stabilization::{CLOCK, HEARTBEAT, PERSIST, STABILIZE};
+use super::stabilization::CLOCK;
 use crate::ask::Ask;
 use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::stability::{HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
@@ -50,8 +51,7 @@ pub struct GentleRain {
     /// Up to where the updates of every data center have arrived at every partition here. Paper: GST_n^m.
     pub(super) stable: Timestamp,
     pub(super) tree: Tree<Timestamp>,
-    /// Whether a replicate message has left since the last heartbeat was due.
-    pub(super) replicated: bool,
+    pub(super) rounds: Rounds,
     /// Read-only transactions that this server coordinates.
     pub(super) transactions: Gather<Transaction>,
     /// Requests that wait until the stable time has reached their sessions' dependency times.
@@ -103,12 +103,8 @@ impl Cut<Meta> for GentleRainCut {
         at <= self.oldest_snapshot
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.history.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.history.expired_before_ms
+    fn history(&self) -> History {
+        self.history
     }
 }
 
@@ -213,7 +209,7 @@ impl GentleRain {
         self.highest_ms = self.highest_ms.max(step.now.physical_ms);
         let id = VersionId { written: if self.planted.is("put-does-not-wait") { step.tick() } else { step.tick_after(named) }, origin: here };
         self.received.raise(here, id.written);
-        self.replicated = true;
+        self.rounds.replicated = true;
         self.tree.stored = true;
         step.effects.write(Update { id, items, meta: Meta { physical } });
         step.effects.reply(op, Reply::Write { here, before, version: Some((id, physical.unwrap_or(id.written))), stable });
@@ -337,14 +333,7 @@ impl Protocol for GentleRain {
     type Cut = GentleRainCut;
 
     fn new(place: Place, options: &GentleRainOptions, planted: Planted) -> Result<GentleRain, String> {
-        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
-            if !(1..=60_000).contains(&value) {
-                return Err(format!("{name} = {value}: must be 1 to 60000"));
-            }
-        }
-        if options.fan_out == 0 {
-            return Err("fan_out = 0: must be at least 1".into());
-        }
+        let rounds = Rounds::new(&place, options.heartbeat_ms, options.stabilization_ms, options.fan_out)?;
         Ok(GentleRain {
             tree: Tree::new(&place, options.fan_out),
             place,
@@ -352,7 +341,7 @@ impl Protocol for GentleRain {
             planted,
             received: TimestampVector::new(),
             stable: Timestamp::ZERO,
-            replicated: false,
+            rounds,
             transactions: Gather::default(),
             held: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -362,9 +351,7 @@ impl Protocol for GentleRain {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        for (index, at) in start.received.iter().enumerate() {
-            self.received.raise(DcId(index as u8), *at);
-        }
+        self.received = start.arrived();
         let saved = start.state.as_deref().map(Timestamp::from_bytes);
         if let Some(Ok(saved)) = saved
             && !self.planted.is("stable-time-forgotten-at-restart")
@@ -372,9 +359,7 @@ impl Protocol for GentleRain {
             self.tree.persisted = saved;
             self.stable = saved;
         }
-        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
-        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
-        step.effects.timer(PERSIST, 0);
+        self.rounds.start(step);
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
@@ -424,7 +409,7 @@ impl Protocol for GentleRain {
     fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
         self.highest_ms = self.highest_ms.max(step.now.physical_ms);
         match timer {
-            HEARTBEAT => self.on_heartbeat_timer(step),
+            HEARTBEAT => self.rounds.heartbeat(step, self.place.data_centers > 1),
             STABILIZE => self.on_stabilize_timer(step),
             CLOCK => self.on_clock_timer(step),
             _ => self.on_persist_timer(step),

@@ -4,8 +4,8 @@ use super::PLANTED;
 use super::checks::Checks;
 use super::client::HybridClient;
 use super::message::{Dependency, Message, Meta, Reply, Request};
-use super::stabilization::{HEARTBEAT, PERSIST, STABILIZE};
 use crate::gather::{Gather, Open, TransactionId, by_partition};
+use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
@@ -40,7 +40,6 @@ impl Default for HybridOptions {
 /// One partition server's state.
 pub struct Hybrid {
     pub(super) place: Place,
-    pub(super) options: HybridOptions,
     pub(super) planted: Planted,
     /// Per data center, up to where its updates have arrived at this server.
     pub(super) received: TimestampVector,
@@ -52,7 +51,7 @@ pub struct Hybrid {
     pub(super) checks: Checks,
     /// What was here when the server last started again: of that, something may have been confirmed before.
     restarted_with: TimestampVector,
-    pub(super) replicated: bool,
+    pub(super) rounds: Rounds,
     /// Read-only transactions that this server coordinates.
     pub(super) transactions: Gather<Transaction>,
     /// Requests that wait for what their sessions depend on.
@@ -84,12 +83,8 @@ impl Cut<Meta> for HybridCut {
         at <= self.complete
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.history.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.history.expired_before_ms
+    fn history(&self) -> History {
+        self.history
     }
 }
 
@@ -130,7 +125,7 @@ impl Hybrid {
         let Call::Get { key, level, .. } = &request.call else { return };
         let (here, now_ms, quality) = (self.here(), step.now.physical_ms, self.quality(step.now, *level));
         if *level == Level::Eventual {
-            let read = step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
+            let read = stability::newest(step, key);
             step.effects.reply(op, Reply::Untracked { read, quality });
             return;
         }
@@ -173,7 +168,7 @@ impl Hybrid {
         let pruned = seen.nearest.into_iter().filter(|dependency| dependency.version.written > stable_everywhere).collect();
         let nearest = (!seen.more).then_some(pruned);
         let Some(key) = items.first().map(|item| item.key.clone()) else { return };
-        self.replicated = true;
+        self.rounds.replicated = true;
         self.tree.stored = true;
         step.effects.write(Update { id, items, meta: Meta { dependencies: seen.dependencies, nearest, stable: self.stable.clone(), everywhere } });
         step.effects.reply(op, Reply::Put { version: id, key, stable: self.stable.clone(), planted: self.planted });
@@ -285,8 +280,7 @@ impl Hybrid {
 
     fn quality(&self, now: Now, level: Level) -> Quality {
         let from = if level == Level::Eventual { &self.received } else { &self.stable.0 };
-        let oldest = self.place.peers().map(|dc| from.get(dc).millis()).min();
-        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+        stability::quality(&self.place, now, level, from)
     }
 }
 
@@ -311,42 +305,30 @@ impl Protocol for Hybrid {
     type Cut = HybridCut;
 
     fn new(place: Place, options: &HybridOptions, planted: Planted) -> Result<Hybrid, String> {
-        for (name, value) in [("heartbeat_ms", options.heartbeat_ms), ("stabilization_ms", options.stabilization_ms)] {
-            if !(1..=60_000).contains(&value) {
-                return Err(format!("{name} = {value}: must be 1 to 60000"));
-            }
-        }
-        if options.fan_out == 0 {
-            return Err("fan_out = 0: must be at least 1".into());
-        }
+        let rounds = Rounds::new(&place, options.heartbeat_ms, options.stabilization_ms, options.fan_out)?;
         Ok(Hybrid {
             tree: Tree::new(&place, options.fan_out),
             place,
-            options: options.clone(),
             planted,
             received: TimestampVector::new(),
             stable: StableVector::new(),
             told: BTreeMap::new(),
             checks: Checks::default(),
             restarted_with: TimestampVector::new(),
-            replicated: false,
+            rounds,
             transactions: Gather::default(),
             held: BTreeMap::new(),
         })
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        for (index, at) in start.received.iter().enumerate() {
-            self.received.raise(DcId(index as u8), *at);
-        }
+        self.received = start.arrived();
         self.restarted_with = self.received.clone();
         if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {
             self.tree.persisted = saved.0.clone();
             self.stable = saved;
         }
-        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
-        step.effects.timer(STABILIZE, self.options.stabilization_ms * 1000);
-        step.effects.timer(PERSIST, 0);
+        self.rounds.start(step);
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
@@ -355,9 +337,8 @@ impl Protocol for Hybrid {
         if self.may_serve(&request) {
             self.answer(step, op, request);
         } else {
-            if let Some((dc, needed, had)) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
-                let waits_for = format!("the updates of data center {dc} up to {needed} that this session depends on (here up to {had})");
-                step.effects.parked(op, waits_for);
+            if let Some(gap) = self.stable.0.first_gap(self.here(), &request.seen.dependencies.0) {
+                step.effects.parked(op, stability::session_waits(gap));
             }
             self.held.insert(op, request);
         }
@@ -399,7 +380,7 @@ impl Protocol for Hybrid {
 
     fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
         match timer {
-            HEARTBEAT => self.on_heartbeat_timer(step),
+            HEARTBEAT => self.rounds.heartbeat(step, self.place.data_centers > 1),
             STABILIZE => self.on_stabilize_timer(step),
             _ => self.on_persist_timer(step),
         }
@@ -416,9 +397,7 @@ impl Protocol for Hybrid {
         }
         let gap = self.stable.0.first_gap(self.here(), &version.meta.dependencies.0);
         let asked = version.meta.nearest.as_ref().map_or(0, Vec::len);
-        gap.map(|(dc, needed, had)| {
-            format!("waits for everything from data center {dc} up to {needed}; here up to {had}; or for {asked} versions that it depends on")
-        })
+        gap.map(|gap| format!("{}; or for {asked} versions that it depends on", stability::version_waits(gap)))
     }
 
     fn visible(&self, client: &HybridClient, version: &Version<Meta>) -> bool {
@@ -437,7 +416,7 @@ impl Protocol for Hybrid {
 
     fn cut(&self, history: History, _: &[Timestamp]) -> HybridCut {
         if self.planted.is("tombstone-collected-early") {
-            let all = (0..self.place.data_centers).map(|index| (DcId(index), Timestamp::MAX)).collect();
+            let all = stability::everything(&self.place);
             return HybridCut { oldest_snapshot: all, complete: Timestamp::MAX, history };
         }
         let oldest_snapshot = self.tree.oldest_snapshot.clone();
@@ -446,9 +425,8 @@ impl Protocol for Hybrid {
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
-        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
         vec![
-            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+            ("stable_lag_ms", stability::lag_ms(&self.place, now, &self.stable.0) as f64),
             ("held_sessions", self.held.len() as f64),
             ("transactions_under_way", self.transactions.states().count() as f64),
             ("dependencies_checked", self.checks.asked as f64),
@@ -458,7 +436,7 @@ impl Protocol for Hybrid {
     }
 
     fn stable(&self) -> Vec<Timestamp> {
-        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+        stability::listed(&self.place, &self.stable.0)
     }
 }
 

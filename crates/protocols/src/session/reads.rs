@@ -3,6 +3,7 @@
 use super::message::{Command, Message, Reply};
 use super::server::{Replicated, Scope};
 use crate::gather::{TransactionId, by_partition};
+use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, ServerId};
 use rheostat_core::operation::{Change, Level, Quality, Read};
@@ -159,9 +160,7 @@ impl<W: Scope> Replicated<W> {
     }
 
     fn serve<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, reading: Reading) {
-        let now_ms = step.now.physical_ms;
-        let mut read = |key: &Key| step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms));
-        let mut reads: Vec<Read> = reading.keys.iter().map(&mut read).collect();
+        let mut reads: Vec<Read> = reading.keys.iter().map(|key| stability::newest(step, key)).collect();
         match reading.asker {
             Asker::Client(op) => {
                 let quality = self.quality(step.now, reading.level);
@@ -178,8 +177,7 @@ impl<W: Scope> Replicated<W> {
         if level == Level::Strong {
             return Quality { level, staleness_ms: Some(0) };
         }
-        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
-        Quality { level, staleness_ms: Some(oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))) }
+        stability::quality(&self.place, now, level, &self.stable)
     }
 
     /// Asks the leader up to where reads must wait, once for all that have come since the last question.

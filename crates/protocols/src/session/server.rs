@@ -8,6 +8,7 @@ use super::reads::{HeldChange, Reads, Transaction};
 use super::ship::{Receiving, Shipper};
 use super::snapshot::Pages;
 use crate::gather::Gather;
+use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::Level;
@@ -191,12 +192,8 @@ impl Cut<u64> for SessionCut {
         at <= self.complete
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.history.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.history.expired_before_ms
+    fn history(&self) -> History {
+        self.history
     }
 }
 
@@ -289,7 +286,7 @@ impl<W: Scope> Protocol for Replicated<W> {
     }
 
     fn on_start<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
-        self.in_store = start.received.iter().enumerate().map(|(index, at)| (DcId(index as u8), *at)).collect();
+        self.in_store = start.arrived();
         // A state of another version of this software has another length; it is refused when the replica is made.
         let saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
         let mut entries = Vec::new();
@@ -412,7 +409,6 @@ impl<W: Scope> Protocol for Replicated<W> {
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
-        let oldest = self.place.peers().map(|dc| self.stable.get(dc).millis()).min();
         let (entries, bytes) = self.group.log().size();
         vec![
             ("leader", f64::from(u8::from(self.group.is_leader()))),
@@ -426,11 +422,11 @@ impl<W: Scope> Protocol for Replicated<W> {
             ("installing_snapshot", f64::from(u8::from(self.group.saved.installing))),
             ("entries_unreadable", self.unreadable as f64),
             ("lost_log_messages", self.lost_log as f64),
-            ("stable_lag_ms", oldest.map_or(0.0, |millis| now.physical_ms.saturating_sub(millis) as f64)),
+            ("stable_lag_ms", stability::lag_ms(&self.place, now, &self.stable) as f64),
         ]
     }
 
     fn stable(&self) -> Vec<Timestamp> {
-        (0..self.place.data_centers).map(|index| self.stable.get(DcId(index))).collect()
+        stability::listed(&self.place, &self.stable)
     }
 }

@@ -1,6 +1,6 @@
 //! ACCF, claim by claim. Paper: dissertation, chapter 7 and §9.6.
 
-use crate::common::{Desk, key, server, text};
+use crate::common::{self, Desk, key, server, text};
 use rheostat_core::ids::{OpId, ServerId};
 use rheostat_core::operation::{Dial, Failure, Groups, Operation, Outcome};
 use rheostat_core::replica::Execution;
@@ -272,8 +272,7 @@ fn a_slice_fixes_what_its_partition_will_write_later() {
     desk.pass(SLOW, everything);
     let (a, b) = (key("a", 0, 2), key("b", 1, 2));
     let mut reader = desk.session();
-    let (at, execution) = desk.start(0, &mut reader, Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], dial: Dial::default() });
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut reader, Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], dial: Dial::default() });
     let slice = desk.under_way.iter().position(|(_, to, _)| *to == server(0, 1)).unwrap();
     let (from, to, frame) = desk.under_way.remove(slice);
     desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
@@ -324,21 +323,7 @@ fn a_partition_lives_only_where_it_is_placed() {
 #[test]
 fn versions_and_tombstones_are_collected_below_the_stable_cut() {
     for tracking in ["data-center", "server", "partition"] {
-        let mut desk = Desk::new("adaptive", &format!("tracking = \"{tracking}\""), 2, 2);
-        let (x, y) = (key("x", 0, 2), key("y", 0, 2));
-        let mut client = desk.session();
-        for round in 0..20 {
-            desk.put(0, &mut client, &x, &round.to_string());
-        }
-        desk.put(0, &mut client, &y, "short-lived");
-        desk.delete(0, &mut client, &y);
-        desk.pass(1_000, |from, to| from.dc == to.dc);
-        let versions = |desk: &Desk, dc| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions;
-        assert!(versions(&desk, 0) >= 2, "{tracking}: {}", versions(&desk, 0));
-        desk.pass(3_000, everything);
-        assert_eq!((versions(&desk, 0), versions(&desk, 1)), (1, 1), "{tracking}: only the last value of x is left");
-        assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("19"));
-        assert_eq!(desk.get(1, &mut desk.session(), &y), None);
+        common::superseded_versions_are_collected("adaptive", &format!("tracking = \"{tracking}\""));
     }
 }
 

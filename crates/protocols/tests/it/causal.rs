@@ -1,7 +1,7 @@
 //! CausalSpartanX, claim by claim. Paper: dissertation, chapter 5.
 
-use crate::common::{Desk, key, server};
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use crate::common::{self, Desk, key, server};
+use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::replica::Execution;
 
 const SLOW: u64 = 60;
@@ -129,8 +129,7 @@ fn a_slice_fixes_what_its_partition_will_write_later() {
     let (a, b) = (key("a", 0, 2), key("b", 1, 2));
     let mut reader = desk.session();
     // The coordinator is a's partition; b's slice is read, then b and a are written, then the answer arrives.
-    let (at, execution) = desk.start(0, &mut reader, Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], dial: Dial::default() });
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut reader, Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], dial: Dial::default() });
     let slice = desk.under_way.iter().position(|(_, to, _)| *to == server(0, 1)).unwrap();
     let (from, to, frame) = desk.under_way.remove(slice);
     desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
@@ -146,27 +145,7 @@ fn a_slice_fixes_what_its_partition_will_write_later() {
 /// D4: a session that moves waits for what it depends on; when that does not come, the error says what is missing.
 #[test]
 fn a_travelling_session_waits_for_its_past() {
-    let mut desk = Desk::new("causal", "", 2, 1);
-    let x = key("x", 0, 1);
-    desk.pass(SLOW, everything);
-    let mut client = desk.session();
-    desk.put(0, &mut client, &x, "mine");
-    let get = Operation::Get { key: x.clone(), dial: Dial::default() };
-    let (at, execution) = desk.start(1, &mut client.clone(), get.clone());
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
-    desk.pass(SLOW, everything);
-    let (outcome, mut moved) = desk.done.remove(&(at, op)).expect("its past has arrived");
-    assert!(matches!(outcome, Outcome::Read(read, _) if crate::common::text(read.clone()).as_deref() == Some("mine")));
-    // At home in data center 1 now: nothing to wait for.
-    assert_eq!(desk.get(1, &mut moved, &x).as_deref(), Some("mine"));
-
-    desk.put(0, &mut client, &x, "again");
-    let (at, execution) = desk.start(1, &mut client, get);
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
-    desk.pass(5_100, |from, to| from.dc == to.dc);
-    let (outcome, _) = desk.done.remove(&(at, op)).expect("its deadline has passed");
-    let Outcome::Failed(Failure::Timeout(what)) = outcome else { panic!("{outcome:?}") };
-    assert!(what.contains("data center 0"), "{what}");
+    common::a_travelling_session_waits("causal", "data center 0");
 }
 
 /// A read at level eventual shows what has arrived, and leaves no trace in the session.
@@ -209,22 +188,7 @@ fn the_stable_vector_is_the_minimum_over_the_tree() {
 /// The stable-cut rule: superseded versions and tombstones go when nobody here can ask for them, and not before.
 #[test]
 fn versions_and_tombstones_are_collected_below_the_stable_cut() {
-    let mut desk = Desk::new("causal", "", 2, 2);
-    let (x, y) = (key("x", 0, 2), key("y", 0, 2));
-    let mut client = desk.session();
-    for round in 0..20 {
-        desk.put(0, &mut client, &x, &round.to_string());
-    }
-    desk.put(0, &mut client, &y, "short-lived");
-    desk.delete(0, &mut client, &y);
-    // Cut off from each other, they keep what the other has not seen: the tombstone at least.
-    desk.pass(3_000, |from, to| from.dc == to.dc);
-    let versions = |desk: &Desk, dc| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions;
-    assert!(versions(&desk, 0) >= 2, "{}", versions(&desk, 0));
-    desk.pass(5_000, everything);
-    assert_eq!((versions(&desk, 0), versions(&desk, 1)), (1, 1), "only the last value of x is left");
-    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("19"));
-    assert_eq!(desk.get(1, &mut desk.session(), &y), None);
+    common::superseded_versions_are_collected("causal", "");
 }
 
 /// WAIT's ground: the links say up to where each data center has a partition's writes.

@@ -2,7 +2,7 @@
 
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Operation, Outcome, Read};
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
@@ -129,6 +129,14 @@ impl Desk {
         (at, execution)
     }
 
+    /// Starts an operation in data center `dc` that has to wait.
+    pub fn wait(&mut self, dc: u8, session: &mut Session, operation: Operation) -> (ServerId, OpId) {
+        match self.start(dc, session, operation) {
+            (at, Execution::Waiting(op)) => (at, op),
+            (at, done) => panic!("it does not wait at {at}: {done:?}"),
+        }
+    }
+
     /// Runs an operation in data center `dc`; messages within it arrive at once.
     pub fn run(&mut self, dc: u8, session: &mut Session, operation: Operation) -> Outcome {
         match self.start(dc, session, operation) {
@@ -199,6 +207,49 @@ impl Desk {
             other => panic!("read transaction: {other:?}"),
         }
     }
+}
+
+/// Long enough for everything to become stable everywhere, in milliseconds.
+const STABLE_MS: u64 = 300;
+
+/// A session that moves waits in the other data center for what it depends on, and is at home there then; if it does not come, the error says `why`.
+pub fn a_travelling_session_waits(protocol: &str, why: &str) {
+    let mut desk = Desk::new(protocol, "", 2, 1);
+    let x = key("x", 0, 1);
+    desk.pass(STABLE_MS, |_, _| true);
+    let mut session = desk.session();
+    desk.put(0, &mut session, &x, "mine");
+    let get = Operation::Get { key: x.clone(), dial: Dial::default() };
+    let (at, op) = desk.wait(1, &mut session.clone(), get.clone());
+    desk.pass(STABLE_MS, |_, _| true);
+    let (outcome, mut moved) = desk.done.remove(&(at, op)).expect("its past has arrived");
+    assert!(matches!(outcome, Outcome::Read(read, _) if text(read.clone()).as_deref() == Some("mine")));
+    assert_eq!(desk.get(1, &mut moved, &x).as_deref(), Some("mine"), "nothing to wait for");
+    desk.put(0, &mut session, &x, "newer");
+    let (at, op) = desk.wait(1, &mut session, get);
+    desk.pass(6_000, |from, to| from.dc == to.dc);
+    let (outcome, _) = desk.done.remove(&(at, op)).expect("its deadline has passed");
+    assert!(matches!(&outcome, Outcome::Failed(Failure::Timeout(what)) if what.contains(why)), "{outcome:?}");
+}
+
+/// The stable-cut rule: superseded versions and tombstones go when nobody can ask for them, and not before.
+pub fn superseded_versions_are_collected(protocol: &str, options: &str) {
+    let mut desk = Desk::new(protocol, options, 2, 2);
+    let (x, y) = (key("x", 0, 2), key("y", 0, 2));
+    let mut session = desk.session();
+    for round in 0..20 {
+        desk.put(0, &mut session, &x, &round.to_string());
+    }
+    desk.put(0, &mut session, &y, "short-lived");
+    desk.delete(0, &mut session, &y);
+    // Cut off from each other, they keep what the other has not seen: the tombstone at least.
+    desk.pass(1_000, |from, to| from.dc == to.dc);
+    let versions = |desk: &Desk, dc| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions;
+    assert!(versions(&desk, 0) >= 2, "{options}: {}", versions(&desk, 0));
+    desk.pass(5_000, |_, _| true);
+    assert_eq!((versions(&desk, 0), versions(&desk, 1)), (1, 1), "{options}: only the last value of x is left");
+    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("19"));
+    assert_eq!(desk.get(1, &mut desk.session(), &y), None);
 }
 
 /// One way between data centers in a [`Lab`], in milliseconds.

@@ -1,9 +1,8 @@
 //! COPS-GT, claim by claim. Paper: dissertation, sections 3.2.1 and 3.3.
 
-use crate::common::{Desk, key, server, text};
+use crate::common::{self, Desk, key, server, text};
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Operation, Outcome, SetCondition};
-use rheostat_core::replica::Execution;
+use rheostat_core::operation::{Change, Dial, Expiry, Operation, Outcome, SetCondition};
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
@@ -116,8 +115,7 @@ fn between_the_rounds(write: impl FnOnce(&mut Desk, &Key, &Key)) -> (Vec<Option<
     desk.put(0, &mut desk.session(), &a, "old a");
     let mut reader = desk.session();
     let keys = vec![a.clone(), b.clone()];
-    let (at, execution) = desk.start(0, &mut reader, Operation::ReadTransaction { keys, dial: Dial::default() });
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut reader, Operation::ReadTransaction { keys, dial: Dial::default() });
     let under_way = std::mem::take(&mut desk.under_way);
     write(&mut desk, &a, &b);
     desk.under_way = under_way;
@@ -186,8 +184,7 @@ fn a_context_that_is_too_large_waits_until_some_of_it_is_stable() {
         desk.put(0, &mut session, &Key::from(format!("key{n}").into_bytes()), "v");
     }
     let get = Operation::Get { key: (*b"key1").into(), dial: Dial::default() };
-    let (at, execution) = desk.start(0, &mut session, get);
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut session, get);
     desk.pass(SLOW, everything);
     let (outcome, after) = desk.done.remove(&(at, op)).expect("all of it is stable");
     assert!(matches!(outcome, Outcome::Read(read, _) if text(read.clone()).as_deref() == Some("v")));
@@ -197,23 +194,7 @@ fn a_context_that_is_too_large_waits_until_some_of_it_is_stable() {
 /// D4: a session that moves waits for its past; if that does not come, the error says so.
 #[test]
 fn a_travelling_session_waits_for_its_past() {
-    let mut desk = Desk::new("cops", "", 2, 1);
-    let x = key("x", 0, 1);
-    desk.pass(SLOW, everything);
-    let mut session = desk.session();
-    desk.put(0, &mut session, &x, "mine");
-    let get = Operation::Get { key: x.clone(), dial: Dial::default() };
-    let (at, execution) = desk.start(1, &mut session.clone(), get.clone());
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
-    desk.pass(SLOW, everything);
-    let (outcome, _) = desk.done.remove(&(at, op)).expect("its past has arrived");
-    assert!(matches!(outcome, Outcome::Read(read, _) if text(read.clone()).as_deref() == Some("mine")));
-    desk.put(0, &mut session, &x, "newer");
-    let (at, execution) = desk.start(1, &mut session.clone(), get);
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
-    desk.pass(6_000, |from, to| from.dc == to.dc);
-    let (outcome, _) = desk.done.remove(&(at, op)).unwrap();
-    assert!(matches!(&outcome, Outcome::Failed(Failure::Timeout(what)) if what.contains("to arrive here")), "{outcome:?}");
+    common::a_travelling_session_waits("cops", "to arrive here");
 }
 
 /// D5: what a change writes depends on what it read, although that is a remote version which the session had not seen.

@@ -1,9 +1,8 @@
 //! GentleRain, claim by claim. Paper: dissertation, sections 3.2.2, 5.1 and 5.5.5.
 
-use crate::common::{Desk, START_MS, key, server, text};
+use crate::common::{self, Desk, START_MS, key, server, text};
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Operation, Outcome, SetCondition};
-use rheostat_core::replica::Execution;
 use rheostat_core::version::Item;
 
 const SLOW: u64 = 60;
@@ -31,8 +30,7 @@ fn a_put_behind_a_fast_clock_waits_as_long_as_the_clocks_differ() {
     desk.pass(SLOW, everything);
     let mut client = desk.session();
     let first = desk.put(0, &mut client, &x, "1");
-    let (at, execution) = desk.start(0, &mut client, put(&y, "2"));
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut client, put(&y, "2"));
     desk.pass(39, everything);
     assert!(!desk.done.contains_key(&(at, op)), "the put did not wait");
     desk.pass(1, everything);
@@ -52,8 +50,7 @@ fn a_put_that_waits_too_long_says_for_what() {
     let (x, y) = (key("x", 0, 2), key("y", 1, 2));
     let mut client = desk.session();
     desk.put(0, &mut client, &x, "1");
-    let (at, execution) = desk.start(0, &mut client, put(&y, "2"));
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut client, put(&y, "2"));
     desk.pass(6_000, everything);
     let (outcome, _) = desk.done.remove(&(at, op)).unwrap();
     let Outcome::Failed(Failure::Timeout(what)) = outcome else { panic!("{outcome:?}") };
@@ -101,8 +98,7 @@ fn a_transaction_waits_for_the_sessions_past() {
     let mut client = desk.session();
     desk.put(0, &mut client, &x, "mine");
     let keys = vec![x.clone(), y.clone()];
-    let (at, execution) = desk.start(0, &mut client, Operation::ReadTransaction { keys, dial: Dial::default() });
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut client, Operation::ReadTransaction { keys, dial: Dial::default() });
     desk.deliver(|from, to| from.dc == to.dc);
     assert!(!desk.done.contains_key(&(at, op)), "its own write is not stable yet");
     desk.pass(SLOW, everything);
@@ -182,23 +178,7 @@ fn the_published_put_hides_what_its_writer_saw() {
 /// D4: a session that moves waits until the stable time there has reached its dependency time; if it does not, the error says so.
 #[test]
 fn a_travelling_session_waits_for_its_past() {
-    let mut desk = Desk::new("gentlerain", "", 2, 1);
-    let x = key("x", 0, 1);
-    desk.pass(SLOW, everything);
-    let mut client = desk.session();
-    desk.put(0, &mut client, &x, "mine");
-    let get = Operation::Get { key: x.clone(), dial: Dial::default() };
-    let (at, execution) = desk.start(1, &mut client.clone(), get.clone());
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
-    desk.pass(SLOW, everything);
-    let (outcome, _) = desk.done.remove(&(at, op)).expect("its past has arrived");
-    assert!(matches!(outcome, Outcome::Read(read, _) if text(read.clone()).as_deref() == Some("mine")));
-    desk.put(0, &mut client, &x, "newer");
-    let (at, execution) = desk.start(1, &mut client.clone(), get);
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
-    desk.pass(6_000, |from, to| from.dc == to.dc);
-    let (outcome, _) = desk.done.remove(&(at, op)).unwrap();
-    assert!(matches!(&outcome, Outcome::Failed(Failure::Timeout(what)) if what.contains("stable time")), "{outcome:?}");
+    common::a_travelling_session_waits("gentlerain", "stable time");
 }
 
 /// D5: a change that waits for the clock still reads and writes with nothing between.
@@ -211,8 +191,7 @@ fn a_change_that_waits_reads_when_it_writes() {
     let mut client = desk.session();
     desk.put(0, &mut client, &x, "1");
     let change = Change::Set { value: (*b"mine").into(), expiry: Expiry::Never, condition: SetCondition::Always };
-    let (at, execution) = desk.start(0, &mut client, Operation::Change { key: y.clone(), change, dial: Dial::default() });
-    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let (at, op) = desk.wait(0, &mut client, Operation::Change { key: y.clone(), change, dial: Dial::default() });
     desk.put(0, &mut desk.session(), &y, "between");
     desk.pass(SLOW, everything);
     let (outcome, _) = desk.done.remove(&(at, op)).unwrap();

@@ -1,9 +1,8 @@
 //! The hybrid of explicit dependencies and stable vectors. Paper: dissertation, §9.1.
 
-use crate::common::{Desk, Lab, key, server};
+use crate::common::{self, Desk, Lab, key, server};
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Dial, Operation, Outcome};
-use rheostat_core::replica::Execution;
 
 const SLOW: u64 = 60;
 
@@ -158,7 +157,7 @@ fn a_transaction_waits_for_a_session_that_has_read_ahead() {
     let mut fresh = desk.session();
     assert_eq!(desk.read(0, &mut fresh, &[&cause, &effect]), [None, None]);
     let operation = Operation::ReadTransaction { keys: vec![cause, effect], dial: Dial::default() };
-    let (at, Execution::Waiting(op)) = desk.start(0, &mut session, operation) else { panic!("it does not wait") };
+    let (at, op) = desk.wait(0, &mut session, operation);
     desk.pass(SLOW, without(2));
     assert!(!desk.done.contains_key(&(at, op)));
     desk.pass(SLOW, everything);
@@ -169,17 +168,7 @@ fn a_transaction_waits_for_a_session_that_has_read_ahead() {
 /// Superseded versions and tombstones go when nobody here can ask for them.
 #[test]
 fn versions_and_tombstones_are_collected() {
-    let mut desk = Desk::new("hybrid", "", 2, 2);
-    let (x, y) = (key("x", 0, 2), key("y", 0, 2));
-    let mut client = desk.session();
-    for round in 0..20 {
-        desk.put(0, &mut client, &x, &round.to_string());
-    }
-    desk.put(0, &mut client, &y, "short-lived");
-    desk.delete(0, &mut client, &y);
-    desk.pass(4_000, everything);
-    let versions = |dc| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions;
-    assert_eq!((versions(0), versions(1)), (1, 1), "only the last value of x is left");
+    common::superseded_versions_are_collected("hybrid", "");
 }
 
 /// Visibility and messages, in virtual time: somebody writes two keys in turns, each write depending on the one before; far away both are read every `every_ms`, by a

@@ -7,7 +7,7 @@ mod checks;
 pub mod model;
 
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, KeepAll, Recovered, Store};
+use rheostat_core::store::{Cut, History, KeepAll, Recovered, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
 
 /// The protocol's metadata in these checks.
@@ -61,7 +61,7 @@ pub struct TestCut {
     pub settled: Timestamp,
     /// Nothing up to this can still arrive.
     pub complete: Timestamp,
-    /// See [`Cut::history_floor_ms`].
+    /// See [`History::floor_ms`].
     pub floor_ms: u64,
 }
 
@@ -81,12 +81,8 @@ impl Cut<Meta> for TestCut {
         at <= self.complete
     }
 
-    fn history_floor_ms(&self) -> u64 {
-        self.floor_ms
-    }
-
-    fn expired_before_ms(&self) -> u64 {
-        self.floor_ms
+    fn history(&self) -> History {
+        History { floor_ms: self.floor_ms, expired_before_ms: self.floor_ms }
     }
 }
 

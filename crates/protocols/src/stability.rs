@@ -1,0 +1,161 @@
+//! What the protocols do alike that agree over the tree on what a data center has: heartbeats, rounds, the result on its way to disk; and what they say of it.
+
+use crate::tree::{Aggregate, PERSIST_BUSY_US, Share, Tree};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, PartitionId, Place};
+use rheostat_core::operation::{Level, Quality, Read};
+use rheostat_core::protocol::{Protocol, Step};
+use rheostat_core::store::Store;
+use rheostat_core::version::Key;
+
+/// Timer of heartbeats. Paper: Δ.
+pub(crate) const HEARTBEAT: u8 = 0;
+/// Timer of what is stable. Paper: θ.
+pub(crate) const STABILIZE: u8 = 1;
+/// Timer of the result's way to disk.
+pub(crate) const PERSIST: u8 = 2;
+/// The first timer that is a protocol's own.
+pub(crate) const OWN_TIMER: u8 = 3;
+
+/// The message that tells a share.
+type Say<P, A> = fn(Share<A>) -> <P as Protocol>::Message;
+
+/// One server's heartbeats and rounds.
+pub(crate) struct Rounds {
+    heartbeat_us: u64,
+    stabilization_us: u64,
+    /// Whether there are other data centers.
+    others: bool,
+    /// Whether a replicate message has left since the last heartbeat was due.
+    pub(crate) replicated: bool,
+}
+
+impl Rounds {
+    /// As the options ask for. Errors: options out of range, in words for the user.
+    pub(crate) fn new(place: &Place, heartbeat_ms: u64, stabilization_ms: u64, fan_out: u16) -> Result<Rounds, String> {
+        for (name, value) in [("heartbeat_ms", heartbeat_ms), ("stabilization_ms", stabilization_ms)] {
+            if !(1..=60_000).contains(&value) {
+                return Err(format!("{name} = {value}: must be 1 to 60000"));
+            }
+        }
+        if fan_out == 0 {
+            return Err("fan_out = 0: must be at least 1".into());
+        }
+        let others = place.data_centers > 1;
+        Ok(Rounds { heartbeat_us: heartbeat_ms * 1000, stabilization_us: stabilization_ms * 1000, others, replicated: false })
+    }
+
+    /// Sets the timers, when the server starts.
+    pub(crate) fn start<P: Protocol, S: Store<P::Meta>>(&self, step: &mut Step<'_, P, S>) {
+        step.effects.timer(HEARTBEAT, self.heartbeat_us);
+        step.effects.timer(STABILIZE, self.stabilization_us);
+        step.effects.timer(PERSIST, 0);
+    }
+
+    /// Upon every Δ time (Alg. 5.3 lines 3 to 7): if nothing was replicated, the clock is told to those who are `linked`, if anybody is.
+    pub(crate) fn heartbeat<P: Protocol, S: Store<P::Meta>>(&mut self, step: &mut Step<'_, P, S>, linked: bool) {
+        if linked && !std::mem::take(&mut self.replicated) {
+            let at = step.tick();
+            step.effects.heartbeat(at);
+        }
+        step.effects.timer(HEARTBEAT, self.heartbeat_us);
+    }
+
+    /// Upon every θ time (Alg. 5.3 lines 1 and 2): one level up the tree what the subtree has (`up`); from the root, down again (`down`).
+    pub(crate) fn tell<P: Protocol, S: Store<P::Meta>, A: Aggregate>(
+        &self,
+        step: &mut Step<'_, P, S>,
+        tree: &Tree<A>,
+        share: Share<A>,
+        (up, down): (Say<P, A>, Say<P, A>),
+    ) {
+        let message = if tree.parent().is_some() { up(share) } else { down(share) };
+        // What is said of received updates must still be true after a crash. Without other data centers there are none.
+        if self.others {
+            step.effects.send_flushed(tree.above(), message);
+        } else {
+            step.effects.send(tree.above(), message);
+        }
+        step.effects.timer(STABILIZE, self.stabilization_us);
+    }
+}
+
+/// The result comes down the tree `from` the server above: passes it on (`down`), and returns what the data center has. `None` from anybody else.
+pub(crate) fn pass_down<P: Protocol, S: Store<P::Meta>, A: Aggregate>(
+    step: &mut Step<'_, P, S>,
+    tree: &mut Tree<A>,
+    from: PartitionId,
+    share: Share<A>,
+    down: Say<P, A>,
+) -> Option<A> {
+    if from != tree.above() {
+        return None;
+    }
+    for child in tree.children() {
+        step.effects.send(*child, down(share.clone()));
+    }
+    tree.oldest_snapshot.join(&share.oldest_snapshot);
+    Some(share.received)
+}
+
+/// Now and then `result`, if there is one, goes to disk, as the state that `bytes` makes of it.
+pub(crate) fn persist<P: Protocol, S: Store<P::Meta>, A: Aggregate>(
+    step: &mut Step<'_, P, S>,
+    tree: &mut Tree<A>,
+    result: Option<&A>,
+    bytes: impl FnOnce() -> Vec<u8>,
+) {
+    if result.is_some_and(|result| tree.persist(result, step.now.monotonic_us)) {
+        step.effects.persist(bytes());
+    }
+    step.effects.timer(PERSIST, PERSIST_BUSY_US);
+}
+
+/// A lower bound on every snapshot that a server coordinates now (`under_way`) or will coordinate, even after a restart, where its own clock has shown `own`.
+pub(crate) fn oldest_snapshot<'a>(
+    tree: &Tree<TimestampVector>,
+    own: (DcId, Timestamp),
+    under_way: impl Iterator<Item = &'a TimestampVector>,
+) -> TimestampVector {
+    let mut oldest = tree.persisted.clone();
+    oldest.set(own.0, own.1);
+    under_way.for_each(|snapshot| oldest.meet(snapshot));
+    oldest
+}
+
+/// By how many milliseconds the slowest other data center's entry of `vector` is behind; 0 if there is none.
+pub(crate) fn lag_ms(place: &Place, now: Now, vector: &TimestampVector) -> u64 {
+    let oldest = place.peers().map(|dc| vector.get(dc).millis()).min();
+    oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))
+}
+
+/// How good an answer at `level` is that reflects everything up to `vector`.
+pub(crate) fn quality(place: &Place, now: Now, level: Level, vector: &TimestampVector) -> Quality {
+    Quality { level, staleness_ms: Some(lag_ms(place, now, vector)) }
+}
+
+/// `vector` as a list by data center.
+pub(crate) fn listed(place: &Place, vector: &TimestampVector) -> Vec<Timestamp> {
+    (0..place.data_centers).map(|index| vector.get(DcId(index))).collect()
+}
+
+/// The vector that covers everything.
+pub(crate) fn everything(place: &Place) -> TimestampVector {
+    (0..place.data_centers).map(|index| (DcId(index), Timestamp::MAX)).collect()
+}
+
+/// What is said of a session that waits for a data center: which, up to where, and up to where it is here.
+pub(crate) fn session_waits((dc, needed, had): (DcId, Timestamp, Timestamp)) -> String {
+    format!("the updates of data center {dc} up to {needed} that this session depends on (here up to {had})")
+}
+
+/// What is said of a version that waits for a data center.
+pub(crate) fn version_waits((dc, needed, had): (DcId, Timestamp, Timestamp)) -> String {
+    format!("waits for everything from data center {dc} up to {needed}; here up to {had}")
+}
+
+/// The newest version of `key`, visible or not: what level eventual reads.
+pub(crate) fn newest<P: Protocol, S: Store<P::Meta>>(step: &mut Step<'_, P, S>, key: &Key) -> Read {
+    let now_ms = step.now.physical_ms;
+    step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms))
+}
