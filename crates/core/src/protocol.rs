@@ -445,6 +445,12 @@ impl<P: Protocol> Effects<P> {
         self.answer.take()
     }
 
+    /// Forgets the effects so far, the answer too.
+    pub(crate) fn discard(&mut self) {
+        self.list.clear();
+        self.answer = None;
+    }
+
     /// Whether the list of effects is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()

@@ -150,6 +150,13 @@ pub trait Store<M>: Send {
     /// As [`Store::append_entry`].
     fn compact_entries(&mut self, through: u64) -> std::io::Result<Position>;
 
+    /// Whether everything could be read so far: reading has no other way to say that the disk failed, and returns less than was stored then. To be asked before
+    /// anything is said or done on the ground of what was read. Never recovers.
+    ///
+    /// # Errors
+    /// The first of the disk's. Nothing may be appended after it.
+    fn readable(&self) -> std::io::Result<()>;
+
     /// The greatest version of `key` in last-writer-wins order that `accept` accepts. Paper: "obtain the latest version d from
     /// the version chain of key k such that …".
     fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>>;

@@ -261,6 +261,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         Ok(self.log(|| Record::Compact(through)))
     }
 
+    fn readable(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     #[inline]
     fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
         self.chains.latest(key, accept)

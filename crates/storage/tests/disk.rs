@@ -269,6 +269,50 @@ fn after_a_failure_nothing_is_written() {
     }
 }
 
+/// A disk that cannot be read: the store says so instead of what it has found, and writes nothing more.
+#[test]
+fn what_cannot_be_read_is_said() {
+    let fail = Arc::new(AtomicBool::new(false));
+    let hook = fail.clone();
+    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
+        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
+        if hit { Err(std::io::Error::from(std::io::ErrorKind::InvalidData)) } else { Ok(()) }
+    });
+    type Look = fn(&mut DiskStore<Meta>) -> bool;
+    let looks: [Look; 4] = [
+        |store| store.latest(b"a", |_| true).is_none(),
+        |store| store.chain(b"a").is_empty(),
+        |store| store.scan(slot(b"a"), 0, 10).keys.is_empty(),
+        |store| store.collect(b"a", &TestCut::upto(9)) == 0,
+    ];
+    for look in looks {
+        let disk = Disk::new(DiskOptions { memory_bytes: 0, io_hook: Some(hook.clone()), ..DiskOptions::default() }, false);
+        let (mut store, _) = disk.open();
+        append(&mut store, &put(id(1, 0), &["a"]), true);
+        append(&mut store, &put(id(2, 0), &["a"]), true);
+        store.checkpoint().expect("checkpoints");
+        drop(store);
+        let (mut store, _) = disk.open();
+        for at in 3..40 {
+            append(&mut store, &put(id(at, 0), &[&format!("other{at}")]), true);
+            flush(&mut store);
+            store.checkpoint().expect("checkpoints");
+            store.maintain().expect("maintains");
+        }
+        assert!(store.stats().cold_keys > 0, "{:?}", store.stats());
+        store.readable().expect("nothing has failed");
+        fail.store(true, Ordering::Relaxed);
+        assert!(look(&mut store));
+        let error = store.readable().expect_err("it could not be read");
+        assert!(error.to_string().contains("cannot be read from the engine"), "{error}");
+        fail.store(false, Ordering::Relaxed);
+        assert!(store.readable().is_err() && store.append(&put(id(50, 0), &["b"]), true, &KeepAll).is_err(), "for good");
+        drop(store);
+        let (mut store, _) = disk.open();
+        assert_eq!(store.chain(b"a").len(), 2, "nothing is lost");
+    }
+}
+
 #[test]
 fn large_values_and_many_segments() {
     let disk = Disk::new(DiskOptions { segment_bytes: 100_000, own_cache_bytes: 50_000, ..DiskOptions::default() }, false);

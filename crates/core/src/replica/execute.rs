@@ -96,15 +96,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             Operation::Scan { slot, from, limit } => {
                 let page = self.store.scan(slot, from, limit as usize);
                 let keys = page.keys.into_iter().filter(|key| !is_reserved(key) && self.is_live(now, session, key)).collect();
-                return self.done(Outcome::Page(keys, page.next));
+                return self.looked(Outcome::Page(keys, page.next));
             }
             Operation::Count { first, last } => {
                 let count = self.count(now, session, first, last);
-                return self.done(Outcome::Count(count));
+                return self.looked(Outcome::Count(count));
             }
             Operation::Explain { key } => {
                 let explained = self.explain(session, &key);
-                return self.done(Outcome::Explained(explained));
+                return self.looked(Outcome::Explained(explained));
             }
             Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
             Operation::AwaitReplication { upto, data_centers } => {
@@ -124,7 +124,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     fn advance(&mut self, now: Now, mut request: P::Request, mut stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
         loop {
             let op = self.new_op();
-            let Some(reply) = self.request(now, op, request, out) else {
+            let reply = self.request(now, op, request, out);
+            if let Some(why) = &self.failed {
+                return failed(Failure::Storage(why.clone()));
+            }
+            let Some(reply) = reply else {
                 if self.pending.len() >= self.config.max_waiting {
                     self.counters.busy += 1;
                     self.protocol.on_abandon(op);
@@ -132,9 +136,6 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 }
                 return self.wait(now, op, session, stage);
             };
-            if let Some(why) = &self.failed {
-                return failed(Failure::Storage(why.clone()));
-            }
             let Some(client) = session.client_mut::<P::Client>() else {
                 return failed(Failure::Refused("this session belongs elsewhere".into()));
             };
@@ -262,6 +263,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
         };
         reached >= usize::from(data_centers).min(others)
+    }
+
+    /// As [`Replica::done`], of what was read from the store outside of a step.
+    fn looked(&mut self, outcome: Outcome) -> Execution {
+        match self.store.readable() {
+            Ok(()) => self.done(outcome),
+            Err(error) => failed(self.fail(&error)),
+        }
     }
 
     fn lives_elsewhere(&self) -> String {

@@ -54,6 +54,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.effects.answering(op);
         let (clock, store, random, effects) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects);
         handler(&mut self.protocol, &mut Step { now, clock, store, random, effects });
+        if let Err(error) = self.store.readable() {
+            // The handler has seen less than was stored: nothing of what it came to is done or said.
+            self.fail(&error);
+            self.effects.discard();
+            return;
+        }
         // Before the effects: what they log and send carries timestamps that a restart must not hand out again.
         self.reserve_clock(now);
         if let Some(answer) = self.effects.take_answer() {
@@ -224,6 +230,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let count = self.to_collect.min(COLLECT_KEYS);
             self.to_collect = if self.store.candidates() == 0 { 0 } else { self.to_collect - count };
             self.counters.versions_collected += self.store.collect_some(count, &self.cut) as u64;
+            if let Err(error) = self.store.readable() {
+                self.fail(&error);
+            }
         }
     }
 }

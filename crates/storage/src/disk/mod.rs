@@ -44,9 +44,8 @@ const SWEEP_KEYS: usize = 16;
 
 /// A version store on disk. One directory belongs to one store.
 ///
-/// # Panics
-/// [`Store::latest`], [`Store::chain`], [`Store::scan`] and the collections stop the process when the engine cannot be read or is damaged,
-/// since they have no way to say so and must not answer with less than was stored. [`DiskStore::fetch`] says so.
+/// When the engine cannot be read or is damaged, [`Store::latest`], [`Store::chain`], [`Store::scan`] and the collections return what memory has; [`Store::readable`]
+/// says so from then on, and nothing more is written.
 pub struct DiskStore<M> {
     chains: Chains<M>,
     log: Log,
@@ -65,6 +64,8 @@ pub struct DiskStore<M> {
     engine_keys: u64,
     checkpoint: engine::Checkpoint,
     running: Option<Running>,
+    /// Why the engine could not be read, if it ever could not.
+    unreadable: Option<String>,
     /// Where eviction goes on.
     hand: Option<Key>,
     /// Where the collection in the engine goes on.
@@ -87,14 +88,6 @@ impl Wire for Forget {
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(Forget { key: Wire::decode(input)?, upto: Wire::decode(input)? })
-    }
-}
-
-/// What the engine's read gave, or the end of the process: see [`DiskStore`], "Panics".
-fn read_or_stop<T>(result: io::Result<T>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("a chain cannot be read from the engine on disk: {error}"),
     }
 }
 
@@ -217,6 +210,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             engine_keys,
             checkpoint,
             running: None,
+            unreadable: None,
             hand: None,
             sweep: None,
             _lock: lock,
@@ -240,10 +234,28 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if self.chains.bytes() > self.options.memory_bytes {
             self.evict(EVICTION_STEPS);
         }
-        if let Some(versions) = self.engine.get(key)? {
+        if let Some(versions) = self.options.ask(IoOperation::Read).and_then(|()| self.engine.get(key))? {
             self.chains.load(&Key::from(key), versions);
         }
         Ok(())
+    }
+
+    /// As [`DiskStore::fetch`]; says whether it could, and remembers if not.
+    #[inline]
+    fn find(&mut self, key: &[u8]) -> bool {
+        match self.fetch(key) {
+            Ok(()) => true,
+            Err(error) => self.cannot_read(&error),
+        }
+    }
+
+    /// The engine cannot be read: what the store returns is less than was stored.
+    #[cold]
+    fn cannot_read(&mut self, error: &io::Error) -> bool {
+        let why = format!("a chain cannot be read from the engine on disk: {error}");
+        self.log.failure.set(&io::Error::other(why.clone()));
+        self.unreadable.get_or_insert(why);
+        false
     }
 
     /// Keys whose chain is on disk only.
@@ -271,7 +283,17 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// Looks for something to collect among chains that are on disk only.
     fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
-        let some: Vec<_> = self.engine.after::<M>(self.sweep.as_ref()).take(limit).map(read_or_stop).collect();
+        let some = self
+            .options
+            .ask(IoOperation::Read)
+            .and_then(|()| self.engine.after::<M>(self.sweep.as_ref()).take(limit).collect::<io::Result<Vec<_>>>());
+        let some = match some {
+            Ok(some) => some,
+            Err(error) => {
+                self.cannot_read(&error);
+                return 0;
+            }
+        };
         self.sweep = if some.len() < limit { None } else { some.last().map(|(_, key, _)| key.clone()) };
         let mut count = 0;
         for (_, key, versions) in some {
@@ -286,10 +308,12 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     }
 
     /// A page of a walk over keys in memory and in the engine.
-    fn scan_both(&self, slot: u16, from: u32, limit: usize) -> ScanPage {
+    fn scan_both(&self, slot: u16, from: u32, limit: usize) -> io::Result<ScanPage> {
         let place = Place::at(slot, from);
         let mut resident = self.chains.index().from(place).map(|(place, key)| (*place, key.clone())).peekable();
-        let stored = self.engine.keys_from(place).map(read_or_stop);
+        self.options.ask(IoOperation::Read)?;
+        let mut failure = None;
+        let stored = self.engine.keys_from(place).map_while(|stored| stored.map_err(|error| failure = Some(error)).ok());
         let mut stored = stored.take_while(|(place, _)| place.slot() == slot).peekable();
         let mut page = PageBuilder::new(slot, limit);
         loop {
@@ -307,7 +331,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 break;
             }
         }
-        page.finish()
+        drop(stored);
+        failure.map_or(Ok(page.finish()), Err)
     }
 
     /// Flushes everything, and returns when it is on disk.
@@ -392,9 +417,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     }
 
     #[inline]
+    fn readable(&self) -> io::Result<()> {
+        self.unreadable.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone())))
+    }
+
+    #[inline]
     fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
-        read_or_stop(self.fetch(key));
-        self.chains.latest(key, accept)
+        if self.find(key) { self.chains.latest(key, accept) } else { None }
     }
 
     fn candidates(&self) -> usize {
@@ -402,13 +431,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     }
 
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {
-        read_or_stop(self.fetch(key));
+        self.find(key);
         self.chains.versions_of(key).iter().rev().cloned().collect()
     }
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
-        read_or_stop(self.fetch(key));
-        self.chains.collectable(key, cut).map_or(0, |collected| self.take_collected(&Key::from(key), collected))
+        let collected = if self.find(key) { self.chains.collectable(key, cut) } else { None };
+        collected.map_or(0, |collected| self.take_collected(&Key::from(key), collected))
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
@@ -424,7 +453,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     }
 
     fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage {
-        if self.cold_keys() == 0 { self.chains.scan(slot, from, limit) } else { self.scan_both(slot, from, limit) }
+        if self.cold_keys() == 0 {
+            return self.chains.scan(slot, from, limit);
+        }
+        self.scan_both(slot, from, limit).unwrap_or_else(|error| {
+            self.cannot_read(&error);
+            ScanPage::default()
+        })
     }
 
     fn end(&self) -> Position {

@@ -21,6 +21,8 @@ pub enum IoOperation {
     Remove,
     /// To write to the engine, or to flush it.
     Engine,
+    /// To read from the engine what is not in memory.
+    Read,
 }
 
 /// Called before each operation on the disk, on the thread that is about to do it; an error is taken for the disk's.
