@@ -2,6 +2,7 @@
 
 use super::message::{Command, Entry, Message, Reply};
 use super::server::{Replicated, Scope};
+use super::snapshot::read_of;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::OpId;
 use rheostat_core::operation::{Change, Read, SetCondition};
@@ -113,7 +114,7 @@ impl<W: Scope> Replicated<W> {
             }
             change => change,
         };
-        let before = newest.map_or_else(Read::default, |version| crate::read_of(&version, now_ms));
+        let before = newest.map_or_else(Read::default, |version| read_of(&version, now_ms));
         Some((change.item(now_ms, key, &before), before))
     }
 

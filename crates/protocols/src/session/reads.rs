@@ -2,6 +2,7 @@
 
 use super::message::{Command, Message, Reply};
 use super::server::{Replicated, Scope};
+use super::snapshot::read_of;
 use crate::gather::{TransactionId, by_partition};
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -160,7 +161,9 @@ impl<W: Scope> Replicated<W> {
     }
 
     fn serve<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, reading: Reading) {
-        let mut reads: Vec<Read> = reading.keys.iter().map(|key| stability::newest(step, key)).collect();
+        let now_ms = step.now.physical_ms;
+        let mut read = |key: &Key| step.store.latest(key, |_| true).map_or_else(Read::default, |version| read_of(version, now_ms));
+        let mut reads: Vec<Read> = reading.keys.iter().map(&mut read).collect();
         match reading.asker {
             Asker::Client(op) => {
                 let quality = self.quality(step.now, reading.level);

@@ -65,7 +65,6 @@ impl Scope for InDataCenter {
         "snapshot-shipped-as-it-came",
         "snapshot-without-deletions",
         "leader-clock-behind-the-log",
-        "read-without-asking-the-leader",
     ];
     const TIMING: (u64, u64) = (50, 500);
 

@@ -4,6 +4,7 @@
 use super::group::member;
 use super::message::{Entry, Message};
 use super::server::{Replicated, Scope};
+use super::snapshot::BURIED;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::ServerId;
 use rheostat_core::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Verdict};
@@ -143,15 +144,18 @@ impl<W: Scope> Replicated<W> {
     /// different moments, and two items of one update can come in two of them, one in its old version.
     fn held_batch<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, after: Timestamp) -> Option<(Timestamp, Vec<Update<u64>>, TimestampVector)> {
         let here = self.place.dc();
-        let (updates, all) = step.store.held_updates(here, after, BATCH_BYTES).ok()?;
+        let (mut updates, all) = step.store.held_updates(here, after, BATCH_BYTES).ok()?;
+        let last = updates.last().map(|update| update.id.written);
+        // What this member has buried is known to be deleted wherever it was.
+        updates.retain(|update| update.meta != BURIED);
         if self.gap(&self.in_store).is_some() {
             if !self.planted.is("snapshot-shipped-as-it-came") {
                 return None;
             }
-            let through = updates.last()?.id.written;
+            let through = last?;
             return Some((through, updates, TimestampVector::new()));
         }
-        let through = if all { self.stable.get(here) } else { updates.last()?.id.written };
+        let through = if all { self.stable.get(here) } else { last? };
         (through > after).then(|| (through, updates, self.stable.clone()))
     }
 

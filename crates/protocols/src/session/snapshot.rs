@@ -6,6 +6,7 @@ use super::raft_message::RaftMessage;
 use super::server::{Replicated, Scope};
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::ServerId;
+use rheostat_core::operation::Read;
 use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::slots;
 use rheostat_core::store::Store;
@@ -19,6 +20,14 @@ const PAGE_BYTES: usize = 128 << 10;
 const PAGE_KEYS: usize = 256;
 /// Slots that one page goes through at most.
 const PAGE_SLOTS: u16 = 2048;
+
+/// The index with a tombstone that this member has made itself: of no entry.
+pub(super) const BURIED: u64 = 0;
+
+/// What a reader at physical time `now_ms` gets of `version`: nothing of a tombstone that nobody wrote.
+pub(super) fn read_of(version: &Version<u64>, now_ms: u64) -> Read {
+    if version.meta == BURIED { Read::default() } else { crate::read_of(version, now_ms) }
+}
 
 /// A snapshot on its way here.
 pub(super) struct Pages {
@@ -42,7 +51,7 @@ impl Pages {
 
 impl<W: Scope> Replicated<W> {
     /// Deletes what is here of `slot` and was not `seen` in the pages: the leader has collected the tombstone, which nothing older can follow. The new tombstone's
-    /// name comes directly after that of the version it hides, so it hides nothing else. What an entry after the `snapshot` wrote (it came with pages that
+    /// name comes directly after that of the version it hides, so it hides nothing else; no reader is told of it (`BURIED`). What an entry after the `snapshot` wrote (it came with pages that
     /// were cut short, from a leader that had applied more) stays: the log decides about it.
     fn bury_absent<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, slot: u16, snapshot: u64, seen: &BTreeSet<Key>) {
         let mut from = (!self.planted.is("snapshot-without-deletions")).then_some(0);
@@ -54,7 +63,7 @@ impl<W: Scope> Replicated<W> {
                     && meta <= snapshot
                 {
                     let id = VersionId { written: Timestamp::from_bits(id.written.bits() + 1), ..id };
-                    self.install(step, Update { id, items: smallvec![Item { key, value: None, expires_ms: 0 }], meta });
+                    self.install(step, Update { id, items: smallvec![Item { key, value: None, expires_ms: 0 }], meta: BURIED });
                 }
             }
         }
