@@ -89,7 +89,6 @@ impl Scope for Everywhere {
     };
     const PLANTED: &'static [&'static str] = &[
         "leader-counts-itself-before-disk",
-        "leader-clock-behind-the-log",
         "snapshot-without-deletions",
         "read-without-asking-the-leader",
         "reply-before-commit",
