@@ -27,7 +27,7 @@ impl Progress {
     }
 
     /// A new stretch of work of `total` units; `None` if it is not known how many there will be.
-    pub(crate) fn start(&self, what: impl Into<String>, total: Option<u64>) {
+    pub fn start(&self, what: impl Into<String>, total: Option<u64>) {
         self.bar.reset();
         let template = match total {
             Some(total) => {
@@ -46,15 +46,18 @@ impl Progress {
         self.bar.set_position(0);
     }
 
-    pub(crate) fn set(&self, position: u64) {
+    /// So many units are done.
+    pub fn set(&self, position: u64) {
         self.bar.set_position(position);
     }
 
-    pub(crate) fn add(&self, units: u64) {
+    /// So many more units are done.
+    pub fn add(&self, units: u64) {
         self.bar.inc(units);
     }
 
-    pub(crate) fn finish(&self) {
+    /// The work is over; the bar goes.
+    pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 

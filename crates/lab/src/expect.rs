@@ -1,0 +1,151 @@
+//! Whether what must hold holds.
+
+use crate::aggregate::{self, Over, Select, Summary};
+use crate::experiment::{Expect, Experiment, GroundName, Value};
+use crate::row::Row;
+use std::collections::BTreeMap;
+
+/// What became of an expectation.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Verdict {
+    /// It holds at every place.
+    Met,
+    /// It does not, at so many of its places.
+    Failed(usize),
+    /// Something that it needs was not measured (yet).
+    NotMeasured,
+}
+
+/// An expectation, what was found, and whether it holds.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The expectation.
+    pub expect: Expect,
+    /// On which ground; `None` if it is between grounds.
+    pub ground: Option<GroundName>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The value farthest from what must hold, or nearest to not holding, and where it is.
+    pub worst: Option<(f64, String)>,
+}
+
+impl Finding {
+    /// The finding in one line.
+    pub fn text(&self) -> String {
+        let word = match &self.verdict {
+            Verdict::Met => "met".to_owned(),
+            Verdict::Failed(places) => format!("FAILED at {places} place{}", if *places == 1 { "" } else { "s" }),
+            Verdict::NotMeasured => "not measured".to_owned(),
+        };
+        let ground = self.ground.map_or("between grounds", GroundName::name);
+        let found = self.worst.as_ref().map_or(String::new(), |(value, place)| format!(": {} {}", number(*value), if place.is_empty() { "" } else { place }));
+        let paper = self.expect.paper.map_or(String::new(), |value| format!("; paper {}", number(value)));
+        format!("{word:>12}  {} [{}{paper}] ({ground}){found}", self.expect.says, bounds(&self.expect)).trim_end().to_owned()
+    }
+}
+
+/// The bounds in words.
+pub fn bounds(expect: &Expect) -> String {
+    let parts = [("at least", expect.at_least), ("at most", expect.at_most)];
+    parts.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", number(bound?)))).collect::<Vec<_>>().join(", ")
+}
+
+/// A number with three or four digits that count.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if value.fract() == 0.0 && size < 1e9 => format!("{value:.0}"),
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A place in words.
+pub fn place(contender: &str, at: &BTreeMap<String, Value>) -> String {
+    let at: Vec<String> = at.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if at.is_empty() { contender.to_owned() } else { format!("{contender}, {}", at.join(", ")) }
+}
+
+/// Holds every expectation of `experiment` against `rows`, on each of its grounds that has rows.
+pub fn judge(experiment: &Experiment, rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for expect in experiment.expect.iter().map(|spanned| spanned.get_ref()) {
+        if expect.between_grounds {
+            findings.push(between_grounds(experiment, expect, rows));
+            continue;
+        }
+        for ground in &experiment.grounds {
+            if expect.ground.is_none_or(|only| only == *ground) {
+                findings.push(on_ground(experiment, expect, rows, *ground));
+            }
+        }
+    }
+    findings
+}
+
+/// How far `value` is inside the bounds, relative to the bound; negative outside.
+fn slack(expect: &Expect, value: f64) -> f64 {
+    let below = expect.at_least.map_or(f64::INFINITY, |least| (value - least) / least.abs().max(1e-9));
+    let above = expect.at_most.map_or(f64::INFINITY, |most| (most - value) / most.abs().max(1e-9));
+    below.min(above)
+}
+
+fn finding(experiment: &Experiment, expect: &Expect, ground: Option<GroundName>, found: Vec<(f64, String)>, complete: bool) -> Finding {
+    let failed = found.iter().filter(|(value, _)| value.is_nan() || slack(expect, *value) < 0.0).count();
+    let verdict = match failed {
+        0 if found.is_empty() || !complete => Verdict::NotMeasured,
+        0 => Verdict::Met,
+        places => Verdict::Failed(places),
+    };
+    let worst = found.into_iter().min_by(|(a, _), (b, _)| slack(expect, *a).total_cmp(&slack(expect, *b)));
+    Finding { experiment: experiment.name.clone(), expect: expect.clone(), ground, verdict, worst }
+}
+
+fn on_ground(experiment: &Experiment, expect: &Expect, rows: &[Row], ground: GroundName) -> Finding {
+    let select = Select { ground: Some(ground), contender: expect.of.as_deref(), at: Some(&expect.at) };
+    let mut found = Vec::new();
+    let mut complete = true;
+    for (contender, at) in aggregate::cells(rows, select) {
+        if expect.over.as_ref() == Some(&contender) && expect.of.is_none() {
+            continue;
+        }
+        match measured(expect, rows, ground, &contender, &at) {
+            Some(summary) => found.push((summary.mean, place(&contender, &at))),
+            None => complete = false,
+        }
+    }
+    finding(experiment, expect, Some(ground), found, complete)
+}
+
+/// The value or the ratio at one place.
+fn measured(expect: &Expect, rows: &[Row], ground: GroundName, contender: &str, at: &BTreeMap<String, Value>) -> Option<Summary> {
+    let values = |contender: &str, at: &BTreeMap<String, Value>, measure: &str| {
+        aggregate::values(rows, Select { ground: Some(ground), contender: Some(contender), at: Some(at) }, measure, Over::Repetitions)
+    };
+    let upper = values(contender, at, &expect.measure);
+    if expect.over.is_none() && expect.over_measure.is_none() && expect.over_at.is_empty() {
+        return aggregate::summary(&upper);
+    }
+    let mut below = at.clone();
+    below.extend(expect.over_at.clone());
+    let lower = values(expect.over.as_deref().unwrap_or(contender), &below, expect.over_measure.as_deref().unwrap_or(&expect.measure));
+    aggregate::ratio(&upper, &lower)
+}
+
+fn between_grounds(experiment: &Experiment, expect: &Expect, rows: &[Row]) -> Finding {
+    let mean = |ground: GroundName, contender: &str, at: &BTreeMap<String, Value>| {
+        let select = Select { ground: Some(ground), contender: Some(contender), at: Some(at) };
+        aggregate::summary(&aggregate::values(rows, select, &expect.measure, Over::Repetitions)).map(|summary| summary.mean)
+    };
+    let select = Select { contender: expect.of.as_deref(), at: Some(&expect.at), ..Select::default() };
+    let pairs: Vec<(f64, f64)> = aggregate::cells(rows, select)
+        .iter()
+        .filter_map(|(contender, at)| Some((mean(experiment.grounds[0], contender, at)?, mean(experiment.grounds[1], contender, at)?)))
+        .collect();
+    let (first, second): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+    let found = aggregate::rank_correlation(&first, &second).map(|value| (value, format!("over {} places", first.len())));
+    finding(experiment, expect, None, found.into_iter().collect(), true)
+}

@@ -1,0 +1,269 @@
+//! From a file's text to an experiment that makes sense, or to the line that does not.
+
+use super::*;
+use rheostat_core::operation::Level;
+use rheostat_protocols::registry;
+use std::ops::Range;
+
+/// Most data centers of a cluster.
+const DATA_CENTERS: usize = 16;
+/// Most partition servers of a cluster, over all data centers.
+const SERVERS: usize = 512;
+/// Most clients of an experiment.
+const CLIENTS: u64 = 10_000;
+/// Longest time of any kind, in milliseconds.
+const LONGEST_MS: f64 = 3_600_000.0;
+/// Most rows of one size of an experiment.
+const ROWS: usize = 10_000;
+
+/// The experiment that `text` describes; `file` is its name in errors.
+///
+/// # Errors
+/// Anything unknown, missing, of the wrong kind, out of range or without a counterpart; in words, with file and line.
+pub fn parse(file: &str, text: &str) -> Result<Experiment, String> {
+    let at = |span: Option<Range<usize>>, what: &str| match span {
+        Some(span) => format!("{file}:{}: {what}", text[..span.start.min(text.len())].matches('\n').count() + 1),
+        None => format!("{file}: {what}"),
+    };
+    let experiment: Experiment = toml::from_str(text).map_err(|error| at(error.span(), error.message()))?;
+    let table: toml::Table = toml::from_str(text).map_err(|error| at(error.span(), error.message()))?;
+    check(&experiment, table).map_err(|(span, what)| at(span.or_else(|| section(text, &what)), &what))?;
+    Ok(experiment)
+}
+
+/// Where the section stands that a message without a place begins with, as `cluster: …` does.
+fn section(text: &str, what: &str) -> Option<Range<usize>> {
+    let name = what.split([':', '.']).next()?;
+    let start = text.find(&format!("[{name}]")).or_else(|| text.find(&format!("[[{name}]]"))).or_else(|| text.find(&format!("\n{name} =")).map(|at| at + 1))?;
+    Some(start..start)
+}
+
+/// What is wrong, and where if that is known.
+type Fault = (Option<Range<usize>>, String);
+
+fn fault<T>(what: impl Into<String>) -> Result<T, Fault> {
+    Err((None, what.into()))
+}
+
+fn fault_at<S, T>(place: &Spanned<S>, what: impl Into<String>) -> Result<T, Fault> {
+    Err((Some(place.span()), what.into()))
+}
+
+fn range(name: &str, value: f64, low: f64, high: f64) -> Result<(), Fault> {
+    if (low..=high).contains(&value) { Ok(()) } else { fault(format!("{name}: {value} is not between {low} and {high}")) }
+}
+
+fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
+    let name = &experiment.name;
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')) {
+        return fault(format!("name: `{name}` may only have small letters, digits, `-` and `.`"));
+    }
+    if experiment.grounds.is_empty() {
+        return fault("grounds: name at least one of virtual, processes");
+    }
+    if experiment.contender.is_empty() {
+        return fault("contender: there is none");
+    }
+    experiment.contender.iter().try_for_each(|contender| check_contender(experiment, contender))?;
+    for (index, sweep) in experiment.sweep.iter().enumerate() {
+        let other = experiment.sweep[..index].iter().find(|other| other.get_ref().name == sweep.get_ref().name);
+        if other.is_some() || sweep.get_ref().quick.is_empty() || sweep.get_ref().full.is_empty() {
+            return fault_at(sweep, format!("sweep `{}`: has no values, or its name is there twice", sweep.get_ref().name));
+        }
+    }
+    for (name, size) in [("quick", &experiment.quick), ("full", &experiment.full)] {
+        for (what, ms) in [("settle_ms", size.settle_ms), ("warm_ms", size.warm_ms), ("measure_ms", size.measure_ms)] {
+            range(&format!("{name}.{what}"), ms as f64, 0.0, LONGEST_MS)?;
+        }
+        range(&format!("{name}.measure_ms"), size.measure_ms as f64, 1.0, LONGEST_MS)?;
+        range(&format!("{name}.repetitions"), size.repetitions.into(), 1.0, 1000.0)?;
+    }
+    for full in [false, true] {
+        let points = points::expand(experiment, table.clone(), full)?;
+        if points.len() > ROWS {
+            return fault(format!("sweep: makes {} rows; at most {ROWS}", points.len()));
+        }
+        for point in &points {
+            let place = || point.at.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ");
+            let described = |(span, what): Fault| (span, if point.at.is_empty() { what } else { format!("{what} (where {})", place()) });
+            check_cluster(&point.cluster).map_err(described)?;
+            check_load(point).map_err(described)?;
+        }
+    }
+    experiment.chart.iter().try_for_each(|chart| check_chart(experiment, chart))?;
+    for paper in &experiment.paper {
+        check_contender_name(experiment, paper, &paper.get_ref().contender)?;
+        check_place(experiment, paper, &paper.get_ref().at, false)?;
+        if let Some(chart) = &paper.get_ref().chart
+            && !experiment.chart.iter().any(|known| known.get_ref().name == *chart)
+        {
+            return fault_at(paper, format!("paper: there is no chart `{chart}`"));
+        }
+    }
+    experiment.expect.iter().try_for_each(|expect| check_expect(experiment, expect))
+}
+
+fn check_contender(experiment: &Experiment, contender: &Spanned<Contender>) -> Result<(), Fault> {
+    let Contender { name, protocol, options, read_level, write_level, .. } = contender.get_ref();
+    if experiment.contender.iter().filter(|other| other.get_ref().name == *name).count() > 1 {
+        return fault_at(contender, format!("contender: `{name}` is there twice"));
+    }
+    registry::check_options(protocol, options).or_else(|why| fault_at(contender, format!("contender `{name}`: {why}")))?;
+    let serves = registry::info(protocol).map(|info| info.serves);
+    for level in [read_level, write_level].into_iter().flatten() {
+        let Some(asked) = Level::from_name(level) else {
+            return fault_at(contender, format!("contender `{name}`: there is no level `{level}`; there are {}", Level::names()));
+        };
+        if serves.is_some_and(|serves| serves(asked).is_none()) {
+            return fault_at(contender, format!("contender `{name}`: protocol {protocol} does not serve level {level}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
+    let Cluster { regions, partitions, replicas, .. } = cluster;
+    if regions.is_empty() || regions.len() > DATA_CENTERS {
+        return fault(format!("cluster.regions: from 1 to {DATA_CENTERS} data centers, not {}", regions.len()));
+    }
+    range("cluster.partitions", (*partitions).into(), 1.0, 256.0)?;
+    range("cluster.replicas", (*replicas).into(), 1.0, 9.0)?;
+    let servers = regions.len() * usize::from(*partitions) * usize::from(*replicas);
+    if servers > SERVERS {
+        return fault(format!("cluster: {servers} servers; at most {SERVERS}"));
+    }
+    for (pair, ms) in &cluster.round_trips_ms {
+        range(&format!("cluster.round_trips_ms.{pair}"), *ms, 0.0, LONGEST_MS)?;
+        if pair.split_once(':').is_none() {
+            return fault(format!("cluster.round_trips_ms: `{pair}` is not a pair of regions, a:b"));
+        }
+    }
+    for a in 0..regions.len() {
+        for b in a + 1..regions.len() {
+            if cluster.round_trip(a, b).is_none() {
+                return fault(format!("cluster: no round trip is known for {}:{}; give it in cluster.round_trips_ms, or cluster.round_trip_ms for all", regions[a], regions[b]));
+            }
+        }
+    }
+    let one_way = [("local_ms", cluster.local_ms), ("near_ms", cluster.near_ms), ("jitter_ms", cluster.jitter_ms), ("local_jitter_ms", cluster.local_jitter_ms)];
+    one_way.into_iter().try_for_each(|(name, ms)| range(&format!("cluster.{name}"), ms, 0.0, LONGEST_MS))?;
+    // Beyond this a server refuses sessions and updates as too far ahead of its clock.
+    range("cluster.clocks.ms", cluster.clocks.ms, 0.0, 60_000.0)?;
+    let known = |dc: u8, partition: u16| usize::from(dc) < regions.len() && partition < *partitions;
+    if let Some(Slow { data_center, partition, ms }) = cluster.slow {
+        range("cluster.slow.ms", ms, 0.0, LONGEST_MS)?;
+        if !known(data_center, partition) {
+            return fault(format!("cluster.slow: there is no partition {partition} in data center {data_center}"));
+        }
+    }
+    for Link { from, to, ms } in &cluster.link {
+        range("cluster.link.ms", *ms, 0.0, LONGEST_MS)?;
+        if from == to || !known(*from, 0) || !known(*to, 0) {
+            return fault(format!("cluster.link: there is no link from data center {from} to {to}"));
+        }
+    }
+    let Service { request_us, key_us, message_us, kilobyte_us } = cluster.service;
+    let costs = [("request_us", request_us), ("key_us", key_us), ("message_us", message_us), ("kilobyte_us", kilobyte_us)];
+    costs.into_iter().try_for_each(|(name, us)| range(&format!("cluster.service.{name}"), us, 0.0, 1e6))
+}
+
+fn check_load(point: &Point) -> Result<(), Fault> {
+    let (regions, partitions) = (point.cluster.regions.len(), point.cluster.partitions);
+    let mut clients = 0;
+    if point.load.is_empty() {
+        return fault("load: there is none");
+    }
+    for load in &point.load {
+        if let Some(dc) = load.data_centers.iter().find(|dc| usize::from(**dc) >= regions) {
+            return fault(format!("load.data_centers: there is no data center {dc}"));
+        }
+        let places = if load.data_centers.is_empty() { regions } else { load.data_centers.len() };
+        clients += u64::from(load.clients) * places as u64;
+        match &load.does {
+            Act::Mix(mix) => {
+                let shares = [("put", mix.put), ("transactions", mix.transactions), ("remote", mix.remote)];
+                shares.into_iter().try_for_each(|(name, share)| range(&format!("load.does.mix.{name}"), share, 0.0, 1.0))?;
+                range("load.does.mix.keys", mix.keys as f64, 1.0, 1e6)?;
+                range("load.does.mix.transaction_keys", mix.transaction_keys.into(), 1.0, (mix.keys as f64).min(1000.0))?;
+                range("load.does.mix.value_bytes", mix.value_bytes as f64, 0.0, 1e6)?;
+                range("load.does.mix.think_ms", mix.think_ms, 0.0, LONGEST_MS)?;
+                range("load.does.mix.rate", mix.rate, 0.0, 1e5)?;
+            }
+            Act::Amplified(amplified) => {
+                range("load.does.amplified.factor", amplified.factor.into(), 1.0, 10_000.0)?;
+                range("load.does.amplified.keys", amplified.keys as f64, 1.0, 1e6)?;
+                range("load.does.amplified.value_bytes", amplified.value_bytes as f64, 0.0, 1e6)?;
+            }
+            Act::PingPong(ping) => {
+                range("load.does.ping-pong.poll_ms", ping.poll_ms, 0.0, LONGEST_MS)?;
+                range("load.does.ping-pong.partition", ping.partition.into(), 0.0, f64::from(partitions) - 1.0)?;
+                if load.data_centers.len() != 2 || load.clients != 1 {
+                    return fault("load: ping-pong is of one client in each of two data_centers");
+                }
+            }
+            Act::Alternating(alternating) => {
+                range("load.does.alternating.think_ms", alternating.think_ms, 0.0, LONGEST_MS)?;
+                if alternating.partitions.is_empty() || alternating.partitions.iter().any(|partition| *partition >= partitions) {
+                    return fault(format!("load.does.alternating.partitions: some, of the {partitions} that there are"));
+                }
+            }
+            Act::LinesOfCode(_) => {}
+        }
+    }
+    range("load.clients: of all groups together", clients as f64, 1.0, CLIENTS as f64)
+}
+
+fn check_contender_name<S>(experiment: &Experiment, place: &Spanned<S>, name: &str) -> Result<(), Fault> {
+    let known = || experiment.contender.iter().map(|contender| contender.get_ref().name.as_str());
+    if known().any(|other| other == name) {
+        return Ok(());
+    }
+    fault_at(place, format!("there is no contender `{name}`; there are {}", known().collect::<Vec<_>>().join(", ")))
+}
+
+/// Whether `at` names sweeps that there are, at values that they have; in both sizes, if it `must` be measured.
+fn check_place<S>(experiment: &Experiment, place: &Spanned<S>, at: &BTreeMap<String, Value>, must: bool) -> Result<(), Fault> {
+    for (name, value) in at {
+        let Some(sweep) = experiment.sweep.iter().find(|sweep| sweep.get_ref().name == *name) else {
+            return fault_at(place, format!("there is no sweep `{name}`"));
+        };
+        let (quick, full) = (&sweep.get_ref().quick, &sweep.get_ref().full);
+        if must && !(quick.contains(value) && full.contains(value)) {
+            return fault_at(place, format!("sweep `{name}` does not have {value} in both quick and full"));
+        }
+    }
+    Ok(())
+}
+
+fn check_chart(experiment: &Experiment, spanned: &Spanned<Chart>) -> Result<(), Fault> {
+    let chart = spanned.get_ref();
+    if chart.y.is_empty() {
+        return fault_at(spanned, format!("chart `{}`: y names nothing", chart.name));
+    }
+    if (chart.kind == ChartKind::Line) && chart.x.is_none() {
+        return fault_at(spanned, format!("chart `{}`: a line needs x, the name of a sweep", chart.name));
+    }
+    for name in chart.x.iter().chain(&chart.panels) {
+        if !experiment.sweep.iter().any(|sweep| sweep.get_ref().name == *name) {
+            return fault_at(spanned, format!("chart `{}`: there is no sweep `{name}`", chart.name));
+        }
+    }
+    check_place(experiment, spanned, &chart.at, true)?;
+    chart.contenders.iter().chain(&chart.over).try_for_each(|name| check_contender_name(experiment, spanned, name))
+}
+
+fn check_expect(experiment: &Experiment, spanned: &Spanned<Expect>) -> Result<(), Fault> {
+    let expect = spanned.get_ref();
+    if expect.at_least.is_none() && expect.at_most.is_none() {
+        return fault_at(spanned, "expect: give at_least, at_most or both; what has no bound cannot fail");
+    }
+    if expect.between_grounds && experiment.grounds.len() < 2 {
+        return fault_at(spanned, "expect: between_grounds needs two grounds");
+    }
+    if expect.ground.is_some_and(|ground| !experiment.grounds.contains(&ground)) {
+        return fault_at(spanned, "expect: the experiment does not run on this ground");
+    }
+    check_place(experiment, spanned, &expect.at, true)?;
+    check_place(experiment, spanned, &expect.over_at, true)?;
+    expect.of.iter().chain(&expect.over).try_for_each(|name| check_contender_name(experiment, spanned, name))
+}

@@ -1,0 +1,558 @@
+//! What an experiment is: the form of its file.
+//!
+//! A file describes one cluster, the load on it, the contenders to compare, and what is swept. A sweep puts its values at a path of
+//! the description, so that everything that can be written can be swept. Errors name file and line.
+
+mod check;
+mod points;
+
+pub use check::parse;
+pub use points::{Point, points};
+
+use rheostat_core::operation::Strategy;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// A whole experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Its name: small letters, digits, `-` and `.`.
+    pub name: String,
+    /// What it reproduces, for example `001 Fig. 5.2`.
+    pub source: String,
+    /// Other names for `lab run figure`, for example `5.2`.
+    #[serde(default)]
+    pub figures: Vec<String>,
+    /// One line for lists.
+    pub title: String,
+    /// What the source says that it shows.
+    pub shows: String,
+    /// What differs from the source's setting, each with the reason.
+    pub differs: Vec<String>,
+    /// Where it runs, the first one being the one whose numbers are drawn with the paper's.
+    pub grounds: Vec<GroundName>,
+    /// Seeds everything that is drawn at random; repetitions add to it.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Who asks what; several groups of clients run at once.
+    pub load: Vec<Load>,
+    /// What is compared.
+    pub contender: Vec<Spanned<Contender>>,
+    /// What is varied; all combinations are run.
+    #[serde(default)]
+    pub sweep: Vec<Spanned<Sweep>>,
+    /// The small form.
+    pub quick: Size,
+    /// The large form.
+    pub full: Size,
+    /// What is drawn.
+    #[serde(default)]
+    pub chart: Vec<Spanned<Chart>>,
+    /// What is printed.
+    #[serde(default)]
+    pub table: Vec<Spanned<TableOf>>,
+    /// What the paper's text gives.
+    #[serde(default)]
+    pub paper: Vec<Spanned<PaperValue>>,
+    /// What must hold.
+    #[serde(default)]
+    pub expect: Vec<Spanned<Expect>>,
+}
+
+/// Where an experiment runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroundName {
+    /// Virtual time: the partition servers themselves over a network and clocks that are computed.
+    Virtual,
+    /// Processes of this machine over real sockets.
+    Processes,
+}
+
+impl GroundName {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            GroundName::Virtual => "virtual",
+            GroundName::Processes => "processes",
+        }
+    }
+}
+
+/// A cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// The name of each data center's region; numbered from 0 in this order.
+    pub regions: Vec<String>,
+    /// Partitions of each data center.
+    #[serde(default = "one")]
+    pub partitions: u16,
+    /// Servers of each partition in a data center, where the protocol has several.
+    #[serde(default = "one")]
+    pub replicas: u8,
+    /// Round trips in milliseconds between regions, as `"a:b"`.
+    #[serde(default)]
+    pub round_trips_ms: BTreeMap<String, f64>,
+    /// A round trip for every pair of regions that is not named, in milliseconds.
+    #[serde(default)]
+    pub round_trip_ms: Option<f64>,
+    /// A message to another data center takes up to so many milliseconds longer.
+    #[serde(default)]
+    pub jitter_ms: f64,
+    /// One way between two servers of a data center, in milliseconds.
+    #[serde(default = "local_ms")]
+    pub local_ms: f64,
+    /// One way between a client and a server of its data center, in milliseconds.
+    #[serde(default = "local_ms")]
+    pub near_ms: f64,
+    /// Messages inside a data center take up to so many milliseconds longer.
+    #[serde(default)]
+    pub local_jitter_ms: f64,
+    /// How wrong the servers' physical clocks are.
+    #[serde(default)]
+    pub clocks: Clocks,
+    /// A partition server whose messages leave late.
+    #[serde(default)]
+    pub slow: Option<Slow>,
+    /// Ways from one data center to another that are not half a round trip.
+    #[serde(default)]
+    pub link: Vec<Link>,
+    /// What serving costs; virtual time only.
+    #[serde(default)]
+    pub service: Service,
+}
+
+fn one<T: From<u8>>() -> T {
+    T::from(1)
+}
+
+fn local_ms() -> f64 {
+    0.1
+}
+
+/// How wrong the servers' physical clocks are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clocks {
+    /// Which servers are wrong.
+    pub pattern: ClockPattern,
+    /// By how much, in milliseconds.
+    pub ms: f64,
+}
+
+/// Which servers' clocks are wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockPattern {
+    /// None.
+    #[default]
+    Right,
+    /// Those of partitions with odd numbers are behind by the whole.
+    Alternate,
+    /// Each is ahead or behind, drawn from the seed, so that any two differ by at most the whole.
+    Spread,
+}
+
+/// A partition server whose messages leave late, to servers and to clients.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slow {
+    /// Its data center.
+    pub data_center: u8,
+    /// Its partition.
+    pub partition: u16,
+    /// How late, in milliseconds.
+    pub ms: f64,
+}
+
+/// One way from a data center to another.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// From here.
+    pub from: u8,
+    /// To there.
+    pub to: u8,
+    /// How long it takes, in milliseconds.
+    pub ms: f64,
+}
+
+/// What one thread of a partition server spends in virtual time, in microseconds of processor time. The defaults are what this project measures of
+/// itself on one core, docs/performance.md: 155 to 158 thousand unpipelined requests per second, 0.4 to 0.8 µs for a message between servers.
+/// Differences between the processor time of protocols are not in it; those need real processes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Service {
+    /// A request of a client, its answer included.
+    pub request_us: f64,
+    /// Each further key of a transaction.
+    pub key_us: f64,
+    /// A message from another server, or to one.
+    pub message_us: f64,
+    /// A kilobyte of a message.
+    pub kilobyte_us: f64,
+}
+
+impl Default for Service {
+    fn default() -> Service {
+        Service { request_us: 6.3, key_us: 1.0, message_us: 0.6, kilobyte_us: 0.5 }
+    }
+}
+
+/// A group of clients that do the same.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// How many in each of the data centers.
+    #[serde(default = "one")]
+    pub clients: u32,
+    /// In which data centers; in all if there is none.
+    #[serde(default)]
+    pub data_centers: Vec<u8>,
+    /// Whether what they meet is measured.
+    #[serde(default = "yes")]
+    pub measured: bool,
+    /// What they do.
+    pub does: Act,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a client does, one thing after the other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Act {
+    /// Single operations, drawn.
+    Mix(Mix),
+    /// Requests of many puts each.
+    Amplified(Amplified),
+    /// Two clients, the first ones of two data centers, answer each other through one key.
+    PingPong(PingPong),
+    /// Reads one key of each partition in turn.
+    Alternating(Alternating),
+    /// Nothing is run: the protocols' lines of code are counted.
+    LinesOfCode(LinesOfCode),
+}
+
+/// Single operations, drawn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// Share of puts.
+    pub put: f64,
+    /// Share of read-only transactions in what is not a put; the rest are gets.
+    #[serde(default)]
+    pub transactions: f64,
+    /// Keys of a transaction.
+    #[serde(default = "one")]
+    pub transaction_keys: u32,
+    /// How many keys there are.
+    pub keys: u64,
+    /// Which of them are chosen.
+    #[serde(default)]
+    pub distribution: Distribution,
+    /// Length of a value in bytes.
+    #[serde(default = "value_bytes")]
+    pub value_bytes: usize,
+    /// Probability that an operation goes to another data center.
+    #[serde(default)]
+    pub remote: f64,
+    /// Between an answer and the next operation, in milliseconds.
+    #[serde(default)]
+    pub think_ms: f64,
+    /// Operations per second and client at times that do not depend on answers (open loop); 0 is a closed loop. Latency counts from the time that was meant.
+    #[serde(default)]
+    pub rate: f64,
+}
+
+fn value_bytes() -> usize {
+    64
+}
+
+/// Which keys are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// All alike.
+    #[default]
+    Uniform,
+    /// YCSB's scrambled zipfian, constant 0.99.
+    Zipfian,
+}
+
+/// Requests of many puts, one after the other, over the partitions in turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amplified {
+    /// Puts of a request.
+    pub factor: u32,
+    /// Keys of each partition.
+    pub keys: u64,
+    /// Length of a value in bytes.
+    #[serde(default = "value_bytes")]
+    pub value_bytes: usize,
+}
+
+/// Two clients that answer each other through one key: each adds one when the number is the other's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PingPong {
+    /// The key's partition.
+    pub partition: u16,
+    /// Between two reads that found nothing new, in milliseconds.
+    #[serde(default)]
+    pub poll_ms: f64,
+}
+
+/// Reads one key of each of these partitions in turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alternating {
+    /// The partitions; the keys are the first ones of each.
+    pub partitions: Vec<u16>,
+    /// Puts instead of gets.
+    #[serde(default)]
+    pub writes: bool,
+    /// Between two operations, in milliseconds.
+    #[serde(default)]
+    pub think_ms: f64,
+}
+
+/// Lines of code without comments, blank lines and tests.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinesOfCode {}
+
+/// One of those that are compared.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contender {
+    /// Its name in rows and pictures.
+    pub name: String,
+    /// The protocol of the keyspace.
+    pub protocol: String,
+    /// The keyspace's options.
+    #[serde(default)]
+    pub options: toml::Table,
+    /// The level that reads ask for; the protocol's own if there is none.
+    #[serde(default)]
+    pub read_level: Option<String>,
+    /// The level that writes ask for.
+    #[serde(default)]
+    pub write_level: Option<String>,
+    /// How transactions find their snapshot.
+    #[serde(default)]
+    pub strategy: StrategyName,
+}
+
+/// How transactions find their snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StrategyName {
+    /// The protocol chooses.
+    #[default]
+    Auto,
+    /// A server chooses it.
+    Coordinated,
+    /// The client predicts it.
+    Predicted,
+}
+
+impl From<StrategyName> for Strategy {
+    fn from(name: StrategyName) -> Strategy {
+        match name {
+            StrategyName::Auto => Strategy::Auto,
+            StrategyName::Coordinated => Strategy::Coordinated,
+            StrategyName::Predicted => Strategy::Predicted,
+        }
+    }
+}
+
+/// A number or a word, at one place of a sweep.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number.
+    Number(f64),
+    /// A word.
+    Word(String),
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Number(number) => number.fmt(f),
+            Value::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+/// What is varied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Its name in rows, charts and expectations.
+    pub name: String,
+    /// What it is, with its unit, for axes.
+    pub label: String,
+    /// Where its value stands in the description, for example `cluster.clocks.ms` or `load.0.does.mix.put`.
+    pub paths: Vec<String>,
+    /// The values of the small form.
+    pub quick: Vec<Value>,
+    /// The values of the large form.
+    pub full: Vec<Value>,
+}
+
+/// How long an experiment runs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// Before anything is asked, in milliseconds: leaders are elected, stable vectors come up.
+    #[serde(default = "settle_ms")]
+    pub settle_ms: u64,
+    /// Under load before anything is measured, in milliseconds.
+    pub warm_ms: u64,
+    /// Measured, in milliseconds.
+    pub measure_ms: u64,
+    /// Ends earlier when every client that is measured has done so many operations or requests.
+    #[serde(default)]
+    pub operations: Option<u64>,
+    /// How often, each time with another seed.
+    #[serde(default = "one")]
+    pub repetitions: u32,
+}
+
+fn settle_ms() -> u64 {
+    1_000
+}
+
+/// How a chart looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChartKind {
+    /// Lines with marks.
+    Line,
+    /// Bars, grouped.
+    Bar,
+    /// Of a distribution: the share of values that are at most x.
+    Cdf,
+}
+
+/// One picture, of one panel or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chart {
+    /// Its name: of its files, and for paper values.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// How it looks.
+    pub kind: ChartKind,
+    /// The sweep on the horizontal axis; not for distributions.
+    #[serde(default)]
+    pub x: Option<String>,
+    /// What is measured, or the distributions.
+    pub y: Vec<String>,
+    /// What the vertical (of distributions: the horizontal) axis says.
+    pub label: String,
+    /// A contender: its values are what all others are divided by.
+    #[serde(default)]
+    pub over: Option<String>,
+    /// The sweep whose values make panels.
+    #[serde(default)]
+    pub panels: Option<String>,
+    /// Only these contenders; all if there is none.
+    #[serde(default)]
+    pub contenders: Vec<String>,
+    /// Only at these places of sweeps.
+    #[serde(default)]
+    pub at: BTreeMap<String, Value>,
+    /// Logarithmic horizontal axis.
+    #[serde(default)]
+    pub log_x: bool,
+    /// Logarithmic vertical axis.
+    #[serde(default)]
+    pub log_y: bool,
+}
+
+/// A printed table: a row for each contender and place.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableOf {
+    /// Its title.
+    pub title: String,
+    /// Columns: what is measured.
+    pub columns: Vec<String>,
+}
+
+/// What the paper's text gives.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperValue {
+    /// The chart to draw it in; none to list it only.
+    #[serde(default)]
+    pub chart: Option<String>,
+    /// Whose.
+    pub contender: String,
+    /// What it is, in words.
+    pub what: String,
+    /// Where.
+    #[serde(default)]
+    pub at: BTreeMap<String, Value>,
+    /// What is measured, if the chart has several.
+    #[serde(default)]
+    pub measure: Option<String>,
+    /// The value, in the chart's unit.
+    pub value: f64,
+    /// Of a distribution: the share in percent at which it stands.
+    #[serde(default)]
+    pub percentile: Option<f64>,
+}
+
+/// Something that must hold, at every place that fits `at`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// In words.
+    pub says: String,
+    /// What is measured.
+    pub measure: String,
+    /// Whose; every contender's if there is none.
+    #[serde(default)]
+    pub of: Option<String>,
+    /// Divided by whose, at the same place.
+    #[serde(default)]
+    pub over: Option<String>,
+    /// Divided by another measurement of the same contender, or of `over`.
+    #[serde(default)]
+    pub over_measure: Option<String>,
+    /// Divided by the value where these sweeps have these values.
+    #[serde(default)]
+    pub over_at: BTreeMap<String, Value>,
+    /// Places: values of sweeps; sweeps that are not named are free.
+    #[serde(default)]
+    pub at: BTreeMap<String, Value>,
+    /// The value, or the ratio, must not be less.
+    #[serde(default)]
+    pub at_least: Option<f64>,
+    /// Nor more.
+    #[serde(default)]
+    pub at_most: Option<f64>,
+    /// What the paper has there.
+    #[serde(default)]
+    pub paper: Option<f64>,
+    /// On which ground; on all of the experiment's if there is none.
+    #[serde(default)]
+    pub ground: Option<GroundName>,
+    /// The grounds agree in shape instead: the rank correlation (Spearman's) of this measurement over all contenders and places, between the experiment's
+    /// grounds, is at least `at_least`.
+    #[serde(default)]
+    pub between_grounds: bool,
+}

@@ -1,0 +1,123 @@
+//! From an experiment to the single measurements that it asks for.
+
+use super::{Cluster, Contender, Experiment, Load, Size, Value};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// One measurement: everything that a ground needs to know.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The values of the sweeps.
+    pub at: BTreeMap<String, Value>,
+    /// Who is measured.
+    pub contender: Contender,
+    /// Where.
+    pub cluster: Cluster,
+    /// Under what.
+    pub load: Vec<Load>,
+    /// How long.
+    pub size: Size,
+    /// Which repetition, from 0.
+    pub repetition: u32,
+    /// Seeds everything that is drawn at random. The same for all contenders.
+    pub seed: u64,
+}
+
+impl Cluster {
+    /// The round trip between two data centers, by their numbers, in milliseconds: what the file says of their regions, else what
+    /// it says of all.
+    pub fn round_trip(&self, a: usize, b: usize) -> Option<f64> {
+        let (a, b) = (self.regions.get(a)?, self.regions.get(b)?);
+        let given = self.round_trips_ms.get(&format!("{a}:{b}")).or_else(|| self.round_trips_ms.get(&format!("{b}:{a}")));
+        given.copied().or(self.round_trip_ms)
+    }
+}
+
+/// The measurements of `experiment`, contenders beside each other at every place of the sweeps.
+///
+/// # Errors
+/// Values of a sweep that do not fit where they are put; those that [`super::parse`] lets through have none.
+pub fn points(experiment: &Experiment, text: &str, full: bool) -> Result<Vec<Point>, String> {
+    let table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    expand(experiment, table, full).map_err(|(_, what)| what)
+}
+
+pub(super) fn expand(experiment: &Experiment, table: toml::Table, full: bool) -> Result<Vec<Point>, (Option<Range<usize>>, String)> {
+    let size = if full { experiment.full } else { experiment.quick };
+    let mut places: Vec<(BTreeMap<String, Value>, toml::Table)> = vec![(BTreeMap::new(), table)];
+    for spanned in &experiment.sweep {
+        let sweep = spanned.get_ref();
+        let values = if full { &sweep.full } else { &sweep.quick };
+        let mut next = Vec::with_capacity(places.len() * values.len());
+        for (at, table) in &places {
+            for value in values {
+                let (mut at, mut table) = (at.clone(), table.clone());
+                for path in &sweep.paths {
+                    put(&mut table, path, value).map_err(|why| (Some(spanned.span()), format!("sweep `{}`: {why}", sweep.name)))?;
+                }
+                at.insert(sweep.name.clone(), value.clone());
+                next.push((at, table));
+            }
+        }
+        places = next;
+    }
+    let mut points = Vec::new();
+    for repetition in 0..size.repetitions {
+        for (at, table) in &places {
+            let swept = |error: toml::de::Error| {
+                let place: Vec<String> = at.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+                (experiment.sweep.first().map(|sweep| sweep.span()), format!("sweep: at {}: {}", place.join(", "), error.message()))
+            };
+            let part = |name: &str| table.get(name).cloned().unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
+            let cluster: Cluster = part("cluster").try_into().map_err(swept)?;
+            let load: Vec<Load> = part("load").try_into().map_err(swept)?;
+            let contenders: Vec<Contender> = part("contender").try_into().map_err(swept)?;
+            let seed = experiment.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(repetition));
+            for contender in contenders {
+                let (experiment, at) = (experiment.name.clone(), at.clone());
+                points.push(Point { experiment, at, contender, cluster: cluster.clone(), load: load.clone(), size, repetition, seed });
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// Puts `value` at `path`, whose parts are names of keys or numbers of entries. Errors: there is no such place.
+fn put(table: &mut toml::Table, path: &str, value: &Value) -> Result<(), String> {
+    let (parents, last) = path.rsplit_once('.').ok_or_else(|| format!("`{path}` is not a path like cluster.clocks.ms"))?;
+    let (first, rest) = parents.split_once('.').map_or((parents, None), |(first, rest)| (first, Some(rest)));
+    if !["cluster", "load", "contender"].contains(&first) {
+        return Err(format!("`{path}` does not begin with cluster, load or contender"));
+    }
+    let nothing = |part: &str| format!("there is nothing at `{part}` of `{path}`");
+    let mut place = table.get_mut(first).ok_or_else(|| nothing(first))?;
+    for part in rest.into_iter().flat_map(|rest| rest.split('.')) {
+        place = match place {
+            toml::Value::Table(inner) => inner.get_mut(part),
+            toml::Value::Array(entries) => part.parse().ok().and_then(|index: usize| entries.get_mut(index)),
+            _ => None,
+        }
+        .ok_or_else(|| nothing(part))?;
+    }
+    let whole = |number: f64| number.fract() == 0.0 && number.abs() < 1e15;
+    let new = |old: Option<&toml::Value>| match value {
+        Value::Word(word) => toml::Value::String(word.clone()),
+        Value::Number(number) if whole(*number) && !matches!(old, Some(toml::Value::Float(_))) => toml::Value::Integer(*number as i64),
+        Value::Number(number) => toml::Value::Float(*number),
+    };
+    match place {
+        toml::Value::Table(inner) => {
+            let value = new(inner.get(last));
+            inner.insert(last.to_owned(), value);
+        }
+        toml::Value::Array(entries) => {
+            let entry = last.parse().ok().and_then(|index: usize| entries.get_mut(index)).ok_or_else(|| nothing(last))?;
+            *entry = new(Some(entry));
+        }
+        _ => return Err(nothing(last)),
+    }
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! Virtual time: the partition servers themselves, over a network and clocks that are computed.
+//!
+//! Nothing fails here and nothing is checked: that is `rheostat sim`. What it has instead is a model of service time ([`crate::experiment::Service`]): a
+//! partition server is one thread with one queue, so throughput has a limit and load makes queues. Same point, same numbers.
+
+mod client;
+mod server;
+
+use super::{Ground, Measured};
+use crate::experiment::{Act, ClockPattern, GroundName, Point};
+use client::{Client, Tallies};
+use rheostat_core::DcId;
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::random::Random;
+use rheostat_core::session::Session;
+use rheostat_core::version::Key;
+use rheostat_protocols::registry;
+use server::{Server, Work};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// Nanoseconds of a millisecond.
+const MS: f64 = 1e6;
+
+/// True time at the beginning, in milliseconds since the Unix epoch: late enough that no clock goes below zero.
+const EPOCH_MS: u64 = 1_000_000_000;
+
+/// More events than this, and the run is stopped with an error.
+const MAX_EVENTS: u64 = 200_000_000;
+
+/// Experiments in virtual time.
+#[derive(Debug, Default)]
+pub struct VirtualTime;
+
+impl Ground for VirtualTime {
+    fn name(&self) -> GroundName {
+        GroundName::Virtual
+    }
+
+    fn run(&mut self, point: &Point) -> Result<Measured, String> {
+        if point.load.iter().any(|load| matches!(load.does, Act::LinesOfCode(_))) {
+            return lines_of_code(&point.contender.protocol);
+        }
+        World::new(point)?.run()
+    }
+}
+
+fn lines_of_code(protocol: &str) -> Result<Measured, String> {
+    let lines = registry::info(protocol).ok_or_else(|| format!("there is no protocol `{protocol}`"))?.lines;
+    let mut measured = Measured::default();
+    let parts = [("lines_server", lines.server), ("lines_client", lines.client), ("lines_message", lines.message)];
+    measured.values.extend(parts.map(|(name, lines)| (name.to_owned(), lines as f64)));
+    Ok(measured)
+}
+
+/// Something that happens at one time.
+enum Event {
+    /// Something arrives at a server.
+    Arrives(usize, Work),
+    /// A server takes the next thing from its queue.
+    Free(usize),
+    /// An answer arrives at its client.
+    Answer(Box<Answer>),
+    /// A client goes on.
+    Wake(usize),
+    /// The clients are about to begin.
+    Settled,
+    /// The measured time begins.
+    Begin,
+}
+
+/// Which request of which client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asked {
+    client: usize,
+    number: u64,
+    /// The partition that was asked.
+    partition: PartitionId,
+}
+
+struct Answer {
+    asked: Asked,
+    outcome: Outcome,
+    session: Session,
+}
+
+struct Scheduled {
+    at_ns: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Scheduled) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Scheduled) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Scheduled) -> std::cmp::Ordering {
+        (self.at_ns, self.number).cmp(&(other.at_ns, other.number))
+    }
+}
+
+/// Messages that were counted in the measured time.
+#[derive(Clone, Copy, Default)]
+struct Messages {
+    /// Between servers of one data center, sent for the sake of an operation.
+    inside: u64,
+    inside_bytes: u64,
+    /// Between servers of one data center, sent because of a timer.
+    background: u64,
+    /// To other data centers.
+    between: u64,
+    between_bytes: u64,
+    /// Between clients and servers.
+    clients: u64,
+}
+
+struct World<'p> {
+    point: &'p Point,
+    now_ns: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    scheduled: u64,
+    servers: Vec<Server>,
+    clients: Vec<Client>,
+    random: Random,
+    /// Nanoseconds one way, by from and to.
+    one_way_ns: Vec<Vec<u64>>,
+    /// When the last message from one server to another arrives: they do not overtake each other.
+    arrivals_ns: Vec<u64>,
+    messages: Messages,
+    gauges: BTreeMap<&'static str, f64>,
+    measuring: bool,
+    tallies: Tallies,
+    /// The first keys of each partition.
+    pool: Vec<Vec<Key>>,
+    /// The servers that lead a group.
+    leaders: Vec<usize>,
+    /// Measured clients that have done as much as they should.
+    finished: usize,
+}
+
+fn ns(ms: f64) -> u64 {
+    (ms * MS) as u64
+}
+
+impl<'p> World<'p> {
+    fn new(point: &'p Point) -> Result<World<'p>, String> {
+        let cluster = &point.cluster;
+        let mut random = Random::new(point.seed).fork();
+        let replicas = server::replicas(&point.contender.protocol, cluster.replicas);
+        let mut servers = Vec::new();
+        for dc in 0..cluster.regions.len() as u8 {
+            for partition in 0..cluster.partitions {
+                for replica in 0..replicas {
+                    let id = ServerId { dc: DcId(dc), partition: PartitionId(partition), replica };
+                    // Drawn for every server, so that the pattern does not change what else is drawn.
+                    let drawn = random.below(1_000_001) as f64 / 1e6;
+                    let ahead_ms = match cluster.clocks.pattern {
+                        ClockPattern::Right => 0.0,
+                        ClockPattern::Alternate => -cluster.clocks.ms * f64::from(partition % 2),
+                        ClockPattern::Spread => -cluster.clocks.ms * drawn,
+                    };
+                    let slow = cluster.slow.filter(|slow| slow.data_center == dc && slow.partition == partition);
+                    servers.push(Server::open(point, id, replicas, ahead_ms, slow.map_or(0, |slow| ns(slow.ms)), random.next_u64())?);
+                }
+            }
+        }
+        let data_centers = cluster.regions.len();
+        let mut one_way_ns: Vec<Vec<u64>> = vec![vec![ns(cluster.local_ms); data_centers]; data_centers];
+        for (a, row) in one_way_ns.iter_mut().enumerate() {
+            for (b, way) in row.iter_mut().enumerate().filter(|(b, _)| *b != a) {
+                *way = ns(cluster.round_trip(a, b).ok_or("a pair of regions without a round trip")? / 2.0);
+            }
+        }
+        for link in &cluster.link {
+            one_way_ns[usize::from(link.from)][usize::from(link.to)] = ns(link.ms);
+        }
+        let arrivals_ns = vec![0; servers.len() * servers.len()];
+        let mut world = World {
+            point,
+            now_ns: 0,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            servers,
+            clients: Vec::new(),
+            random,
+            one_way_ns,
+            arrivals_ns,
+            messages: Messages::default(),
+            gauges: BTreeMap::new(),
+            measuring: false,
+            tallies: Tallies::default(),
+            pool: Vec::new(),
+            leaders: Vec::new(),
+            finished: 0,
+        };
+        world.make_clients();
+        Ok(world)
+    }
+
+    fn schedule(&mut self, at_ns: u64, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Reverse(Scheduled { at_ns: at_ns.max(self.now_ns), number: self.scheduled, event }));
+    }
+
+    /// How long a message takes from one data center to another, or within one.
+    fn way_ns(&mut self, from: DcId, to: DcId) -> u64 {
+        let jitter_ms = if from == to { self.point.cluster.local_jitter_ms } else { self.point.cluster.jitter_ms };
+        let jitter = if jitter_ms > 0.0 { self.random.below(ns(jitter_ms) + 1) } else { 0 };
+        self.one_way_ns[from.index()][to.index()] + jitter
+    }
+
+    /// How long something takes between a client in `dc` and a server in `to`.
+    fn client_way_ns(&mut self, dc: DcId, to: DcId) -> u64 {
+        let near = ns(self.point.cluster.near_ms);
+        if dc != to {
+            return self.way_ns(dc, to) + near;
+        }
+        let jitter = ns(self.point.cluster.local_jitter_ms);
+        near + if jitter > 0 { self.random.below(jitter + 1) } else { 0 }
+    }
+
+    fn index(&self, id: ServerId) -> usize {
+        let replicas = self.servers.len() / (self.point.cluster.regions.len() * usize::from(self.point.cluster.partitions));
+        (id.dc.index() * usize::from(self.point.cluster.partitions) + usize::from(id.partition.0)) * replicas + usize::from(id.replica)
+    }
+
+    fn ask(&mut self, asked: Asked, server: usize, operation: Operation, session: Session) {
+        let to = self.servers[server].id.dc;
+        let dc = self.clients[asked.client].dc;
+        let at_ns = self.now_ns + self.client_way_ns(dc, to);
+        self.messages.clients += u64::from(self.measuring);
+        self.schedule(at_ns, Event::Arrives(server, Work::Request(asked, Box::new((operation, session)))));
+    }
+
+    fn run(mut self) -> Result<Measured, String> {
+        for server in 0..self.servers.len() {
+            self.start(server);
+        }
+        let size = self.point.size;
+        let settled_ns = size.settle_ms * 1_000_000;
+        let begin_ns = settled_ns + size.warm_ms * 1_000_000;
+        let end_ns = begin_ns + size.measure_ms * 1_000_000;
+        self.schedule(settled_ns, Event::Settled);
+        self.schedule(begin_ns, Event::Begin);
+        for client in 0..self.clients.len() {
+            // Not all in the same instant.
+            let spread = self.random.below(5_000_000);
+            self.schedule(settled_ns + spread, Event::Wake(client));
+        }
+        let measured_clients = self.clients.iter().filter(|client| client.measured).count();
+        let mut events = 0;
+        while let Some(Reverse(Scheduled { at_ns, event, .. })) = self.queue.pop() {
+            if at_ns > end_ns || (size.operations.is_some() && self.finished >= measured_clients && self.measuring) {
+                break;
+            }
+            self.now_ns = at_ns;
+            events += 1;
+            if events > MAX_EVENTS {
+                return Err(format!("more than {MAX_EVENTS} events within {:.3} s of virtual time; make the experiment smaller", at_ns as f64 / 1e9));
+            }
+            match event {
+                Event::Arrives(server, work) => self.arrives(server, work),
+                Event::Free(server) => self.free(server),
+                Event::Answer(answer) => self.answered(*answer)?,
+                Event::Wake(client) => self.wake(client)?,
+                Event::Settled => self.find_leaders(),
+                Event::Begin => {
+                    self.find_leaders();
+                    self.measuring = true;
+                    self.gauges = self.read_gauges();
+                }
+            }
+        }
+        let seconds = (self.now_ns.max(begin_ns) - begin_ns) as f64 / 1e9;
+        self.sum_up(seconds)
+    }
+
+    /// The protocols' own numbers, added up over all servers.
+    fn read_gauges(&self) -> BTreeMap<&'static str, f64> {
+        let mut sums = BTreeMap::new();
+        for server in &self.servers {
+            for (name, value) in server.node.status(server.reading(self.now_ns)).gauges {
+                *sums.entry(name).or_default() += value;
+            }
+        }
+        sums
+    }
+
+    fn sum_up(self, seconds: f64) -> Result<Measured, String> {
+        let after = self.read_gauges();
+        let since = |name: &str| after.get(name).copied().unwrap_or(0.0) - self.gauges.get(name).copied().unwrap_or(0.0);
+        let mut measured = Measured::default();
+        self.tallies.sum_up(&mut measured, seconds);
+        let operations = self.tallies.operations() as f64;
+        if operations == 0.0 {
+            return Err("no operation was answered in the measured time; measure for longer".into());
+        }
+        let Messages { inside, inside_bytes, background, between, between_bytes, clients } = self.messages;
+        let mut values = vec![
+            ("server_messages_per_operation", inside as f64 / operations),
+            ("server_bytes_per_operation", inside_bytes as f64 / operations),
+            ("background_messages_per_second", background as f64 / seconds),
+            ("remote_messages_per_operation", between as f64 / operations),
+            ("remote_bytes_per_operation", between_bytes as f64 / operations),
+            ("client_messages_per_operation", clients as f64 / operations),
+        ];
+        let transactions = since("transactions_coordinated") + since("transactions_predicted");
+        if transactions > 0.0 {
+            values.push(("transaction_messages", since("transaction_messages") / transactions));
+            values.push(("transaction_rounds", since("transaction_rounds") / transactions));
+            values.push(("transactions_predicted_percent", 100.0 * since("transactions_predicted") / transactions));
+        }
+        if since("transactions_predicted") > 0.0 {
+            values.push(("predictions_refused_percent", 100.0 * since("predictions_refused") / since("transactions_predicted")));
+            values.push(("slices_waited_percent", 100.0 * since("predicted_slices_waited") / since("predicted_slices").max(1.0)));
+        }
+        measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let per_client: Vec<f64> = self.clients.iter().filter(|client| client.measured).filter_map(|client| client.seen.mean()).collect();
+        measured.clients.insert("latency_mean_ms".into(), per_client);
+        let busy = self.servers.iter().map(|server| server.busy_ns as f64 / self.now_ns.max(1) as f64).fold(0.0, f64::max);
+        measured.values.insert("busiest_server_percent".into(), 100.0 * busy);
+        Ok(measured)
+    }
+}
