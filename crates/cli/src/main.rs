@@ -8,6 +8,7 @@ mod ctl;
 mod date;
 mod demo;
 mod kv;
+mod lab;
 mod logging;
 mod output;
 mod protocols;
@@ -54,6 +55,8 @@ enum Command {
     Kv(kv::Arguments),
     /// Measure: YCSB, visibility between data centers, the limit, Redis beside
     Bench(bench::Arguments),
+    /// Reproduce the papers' figures: experiments described in files, pictures, a report
+    Lab(lab::Arguments),
     /// Simulate clusters in virtual time, under faults, and check every promise
     Sim(sim::Arguments),
     /// Compare the protocols that a keyspace can run: promises, waits, bytes, lines of code
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Ctl(arguments) => block_on(ctl::run(arguments)),
         Command::Kv(arguments) => block_on(kv::run(arguments)),
         Command::Bench(arguments) => block_on(bench::run(arguments)),
+        Command::Lab(arguments) => lab::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Protocols(arguments) => protocols::run(&arguments),
         Command::Config => config::run(),

@@ -139,7 +139,9 @@ mod tests {
 
     #[test]
     fn student_agrees_with_the_tables() {
-        for (freedom, wanted) in [(1, 12.706), (2, 4.303), (12, 2.179), (13, 2.160), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980), (100_000, 1.960)] {
+        for (freedom, wanted) in
+            [(1, 12.706), (2, 4.303), (12, 2.179), (13, 2.160), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980), (100_000, 1.960)]
+        {
             assert!((student_t_975(freedom) - wanted).abs() < 0.0008, "{freedom}: {}", student_t_975(freedom));
         }
     }

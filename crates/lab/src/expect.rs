@@ -40,7 +40,8 @@ impl Finding {
             Verdict::NotMeasured => "not measured".to_owned(),
         };
         let ground = self.ground.map_or("between grounds", GroundName::name);
-        let found = self.worst.as_ref().map_or(String::new(), |(value, place)| format!(": {} {}", number(*value), if place.is_empty() { "" } else { place }));
+        let found =
+            self.worst.as_ref().map_or(String::new(), |(value, place)| format!(": {} {}", number(*value), if place.is_empty() { "" } else { place }));
         let paper = self.expect.paper.map_or(String::new(), |value| format!("; paper {}", number(value)));
         format!("{word:>12}  {} [{}{paper}] ({ground}){found}", self.expect.says, bounds(&self.expect)).trim_end().to_owned()
     }

@@ -5,8 +5,10 @@
 
 pub mod aggregate;
 pub mod catalogue;
-pub mod experiment;
+pub mod chart;
 pub mod expect;
+pub mod experiment;
 pub mod ground;
+pub mod report;
 pub mod row;
 pub mod run;

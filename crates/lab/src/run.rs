@@ -44,8 +44,7 @@ pub fn run(run: &Run<'_>, grounds: &mut [Box<dyn Ground>], progress: &Progress) 
     let (mut file, known) = RowFile::open(folder, &experiment.name)?;
     let skipped = experiment.grounds.iter().copied().filter(|name| !grounds.iter().any(|ground| ground.name() == *name)).collect();
     let mut rows: Vec<Row> = Vec::new();
-    let wanted: BTreeSet<Identity> =
-        experiment.grounds.iter().flat_map(|ground| points.iter().map(|point| Identity::of(point, *ground))).collect();
+    let wanted: BTreeSet<Identity> = experiment.grounds.iter().flat_map(|ground| points.iter().map(|point| Identity::of(point, *ground))).collect();
     if !again {
         let mut seen = BTreeSet::new();
         // The newest of each, if a row was measured again.

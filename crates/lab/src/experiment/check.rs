@@ -34,7 +34,10 @@ pub fn parse(file: &str, text: &str) -> Result<Experiment, String> {
 /// Where the section stands that a message without a place begins with, as `cluster: …` does.
 fn section(text: &str, what: &str) -> Option<Range<usize>> {
     let name = what.split([':', '.']).next()?;
-    let start = text.find(&format!("[{name}]")).or_else(|| text.find(&format!("[[{name}]]"))).or_else(|| text.find(&format!("\n{name} =")).map(|at| at + 1))?;
+    let start = text
+        .find(&format!("[{name}]"))
+        .or_else(|| text.find(&format!("[[{name}]]")))
+        .or_else(|| text.find(&format!("\n{name} =")).map(|at| at + 1))?;
     Some(start..start)
 }
 
@@ -141,11 +144,19 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
     for a in 0..regions.len() {
         for b in a + 1..regions.len() {
             if cluster.round_trip(a, b).is_none() {
-                return fault(format!("cluster: no round trip is known for {}:{}; give it in cluster.round_trips_ms, or cluster.round_trip_ms for all", regions[a], regions[b]));
+                return fault(format!(
+                    "cluster: no round trip is known for {}:{}; give it in cluster.round_trips_ms, or cluster.round_trip_ms for all",
+                    regions[a], regions[b]
+                ));
             }
         }
     }
-    let one_way = [("local_ms", cluster.local_ms), ("near_ms", cluster.near_ms), ("jitter_ms", cluster.jitter_ms), ("local_jitter_ms", cluster.local_jitter_ms)];
+    let one_way = [
+        ("local_ms", cluster.local_ms),
+        ("near_ms", cluster.near_ms),
+        ("jitter_ms", cluster.jitter_ms),
+        ("local_jitter_ms", cluster.local_jitter_ms),
+    ];
     one_way.into_iter().try_for_each(|(name, ms)| range(&format!("cluster.{name}"), ms, 0.0, LONGEST_MS))?;
     // Beyond this a server refuses sessions and updates as too far ahead of its clock.
     range("cluster.clocks.ms", cluster.clocks.ms, 0.0, 60_000.0)?;
