@@ -18,7 +18,16 @@ macro_rules! files {
     };
 }
 
-files!["put-latency-skew", "amplified-skew"];
+files![
+    "put-latency-skew",
+    "amplified-skew",
+    "amplified-ntp",
+    "far-data-center",
+    "slow-partition",
+    "grouping-app1",
+    "grouping-app2",
+    "lines-of-code",
+];
 
 /// Every built-in experiment with its text. Errors: a file that makes no sense, which the tests exclude.
 pub fn all() -> Result<Vec<(Experiment, &'static str)>, String> {

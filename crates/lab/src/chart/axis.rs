@@ -38,14 +38,14 @@ impl ValueFormatter<f64> for Axis {
 }
 
 impl Axis {
-    /// The axis for `values`; a linear one for measured amounts begins at 0 (`zero`).
-    pub(super) fn of(values: impl Iterator<Item = f64> + Clone, log: bool, zero: bool) -> Axis {
+    /// The axis for `values`; a linear one for measured amounts begins at 0 (`zero`) and leaves a share of `room` above.
+    pub(super) fn of(values: impl Iterator<Item = f64> + Clone, log: bool, zero: bool, room: f64) -> Axis {
         let log = log && values.clone().all(|value| value > 0.0);
         let (mut low, mut high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         if low > high {
             (low, high) = (0.0, 1.0);
         }
-        if log { Axis::log(low, high) } else { Axis::linear(if zero { low.min(0.0) } else { low }, high) }
+        if log { Axis::log(low, high) } else { Axis::linear(if zero { low.min(0.0) } else { low }, high, room) }
     }
 
     /// The axis under `words`.
@@ -54,18 +54,19 @@ impl Axis {
         Axis { low: -0.5, high: words.len().max(1) as f64 - 0.5, ticks, log: false, words: words.to_vec() }
     }
 
-    fn linear(low: f64, high: f64) -> Axis {
+    fn linear(low: f64, high: f64, room: f64) -> Axis {
         let span = if high > low { high - low } else { high.abs().max(1.0) };
         let rough = span / 5.0;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= rough * 0.999).unwrap_or(rough);
-        let (first, last) = ((low / step).floor() as i64, ((low + span * 1.04) / step).ceil() as i64);
+        let (first, last) = ((low / step).floor() as i64, ((low + span * (1.0 + room)) / step - 1e-9).ceil() as i64);
         let ticks: Vec<f64> = (first..=last).map(|tick| tick as f64 * step).collect();
         Axis { low: first as f64 * step, high: last as f64 * step, ticks, log: false, words: Vec::new() }
     }
 
     fn log(low: f64, high: f64) -> Axis {
-        let (low, high) = (low.log10() - 0.05, high.log10() + 0.08);
+        let spare = ((0.7 - (high / low).log10()) / 2.0).max(0.0);
+        let (low, high) = (low.log10() - 0.05 - spare, high.log10() + 0.08 + spare);
         let decades = high - low;
         let factors: &[f64] = if decades > 3.0 {
             &[1.0]
@@ -112,19 +113,19 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_cover_the_values() {
-        let axis = Axis::of([3.0, 97.0].into_iter(), false, true);
+        let axis = Axis::of([3.0, 97.0].into_iter(), false, true, 0.04);
         assert_eq!((axis.low, axis.ticks[1]), (0.0, 20.0));
         assert!(axis.high >= 97.0);
-        let log = Axis::of([0.3, 2000.0].into_iter(), true, true);
+        let log = Axis::of([0.3, 2000.0].into_iter(), true, true, 0.04);
         assert_eq!(log.ticks.iter().map(|tick| log.label(*tick)).collect::<Vec<_>>(), ["1", "10", "100", "1000"]);
-        assert!(!Axis::of([0.0, 5.0].into_iter(), true, true).log, "no logarithm of 0");
-        assert_eq!(Axis::of([].into_iter(), false, true).low, 0.0);
-        assert!(Axis::of([7.0, 7.0].into_iter(), false, false).high > 7.0);
+        assert!(!Axis::of([0.0, 5.0].into_iter(), true, true, 0.04).log, "no logarithm of 0");
+        assert_eq!(Axis::of([].into_iter(), false, true, 0.04).low, 0.0);
+        assert!(Axis::of([7.0, 7.0].into_iter(), false, false, 0.04).high > 7.0);
     }
 
     #[test]
     fn labels_are_short() {
-        let axis = Axis::of([0.0, 1.0].into_iter(), false, true);
+        let axis = Axis::of([0.0, 1.0].into_iter(), false, true, 0.04);
         for (value, text) in [(0.0, "0"), (0.25, "0.25"), (1500.0, "1500"), (25_000.0, "25 k"), (3_000_000.0, "3 M"), (-2.5, "-2.5")] {
             assert_eq!(axis.label(value), text);
         }

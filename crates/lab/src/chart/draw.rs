@@ -116,13 +116,13 @@ fn draw_on<D: DrawingBackend>(root: &DrawingArea<D, Shift>, picture: &Picture) -
         all.flat_map(take).collect::<Vec<f64>>()
     };
     let x =
-        if picture.words.is_empty() { Axis::of(values(|point| vec![point.0]).into_iter(), picture.log.0, true) } else { Axis::words(&picture.words) };
+        if picture.words.is_empty() { Axis::of(values(|point| vec![point.0]).into_iter(), picture.log.0, true, 0.0) } else { Axis::words(&picture.words) };
     for (area, panel) in body.split_evenly((rows, columns)).iter().zip(&picture.panels) {
         let reach = |point: &(f64, f64, f64)| if picture.log.1 { vec![point.1] } else { vec![point.1, point.1 + point.2] };
         let own: Vec<f64> = panel.series.iter().flat_map(|series| &series.points).flat_map(reach).collect();
         let y = match picture.kind {
-            ChartKind::Cdf => Axis::of([0.0, 96.0].into_iter(), false, true),
-            _ => Axis::of(own.into_iter(), picture.log.1, true),
+            ChartKind::Cdf => Axis::of([0.0, 96.0].into_iter(), false, true, 0.04),
+            _ => Axis::of(own.into_iter(), picture.log.1, true, 0.04),
         };
         draw_panel(area, picture, panel, &x, &y)?;
     }
