@@ -19,6 +19,11 @@ macro_rules! files {
 }
 
 files![
+    "session-load-local",
+    "session-load-remote",
+    "session-locality",
+    "session-writes-local",
+    "session-writes-remote",
     "put-latency-skew",
     "amplified-skew",
     "amplified-ntp",
@@ -27,6 +32,12 @@ files![
     "grouping-app1",
     "grouping-app2",
     "lines-of-code",
+    "get-put-share",
+    "amplified-throughput",
+    "orion-messages",
+    "orion-prediction",
+    "orion-put-share",
+    "orion-partitions",
 ];
 
 /// Every built-in experiment with its text. Errors: a file that makes no sense, which the tests exclude.

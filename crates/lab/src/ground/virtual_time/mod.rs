@@ -291,7 +291,11 @@ impl<'p> World<'p> {
     fn read_gauges(&self) -> BTreeMap<&'static str, f64> {
         let mut sums = BTreeMap::new();
         for server in &self.servers {
-            for (name, value) in server.node.status(server.reading(self.now_ns)).gauges {
+            let gauges = server.node.status(server.reading(self.now_ns)).gauges;
+            let of = |wanted: &str| gauges.iter().find(|(name, _)| *name == wanted).map_or(0.0, |(_, value)| *value);
+            // A mean of each server; together they are a mean by the slices that each has.
+            *sums.entry("prediction_errors_ms").or_default() += of("prediction_error_ms") * of("predicted_slices");
+            for (name, value) in gauges {
                 *sums.entry(name).or_default() += value;
             }
         }
@@ -315,6 +319,7 @@ impl<'p> World<'p> {
             ("remote_messages_per_operation", between as f64 / operations),
             ("remote_bytes_per_operation", between_bytes as f64 / operations),
             ("client_messages_per_operation", clients as f64 / operations),
+            ("messages_per_operation", (clients + inside) as f64 / operations),
         ];
         let transactions = since("transactions_coordinated") + since("transactions_predicted");
         if transactions > 0.0 {
@@ -324,6 +329,7 @@ impl<'p> World<'p> {
         }
         if since("transactions_predicted") > 0.0 {
             values.push(("predictions_refused_percent", 100.0 * since("predictions_refused") / since("transactions_predicted")));
+            values.push(("prediction_error_ms", since("prediction_errors_ms") / since("predicted_slices").max(1.0)));
             values.push(("slices_waited_percent", 100.0 * since("predicted_slices_waited") / since("predicted_slices").max(1.0)));
         }
         measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));

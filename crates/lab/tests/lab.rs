@@ -1,0 +1,274 @@
+//! The lab from its files to its report.
+
+use rheostat_bench::Progress;
+use rheostat_lab::expect::{self, Verdict};
+use rheostat_lab::experiment::{self, Experiment, GroundName, Point};
+use rheostat_lab::ground::{Ground, Measured, VirtualTime};
+use rheostat_lab::report::{self, Chapter};
+use rheostat_lab::row::RowFile;
+use rheostat_lab::run::{self, Ran, Run};
+use rheostat_lab::{catalogue, chart};
+use std::io::Write;
+use std::path::Path;
+
+const TINY: &str = r#"
+name = "tiny"
+source = "none"
+title = "A small experiment"
+shows = "Clock skew delays PUT in GentleRain."
+differs = ["It is small."]
+grounds = ["virtual"]
+
+[cluster]
+regions = ["one", "two"]
+partitions = 2
+round_trip_ms = 10.0
+clocks = { pattern = "alternate", ms = 5.0 }
+
+[[load]]
+does = { amplified = { factor = 2, keys = 4 } }
+
+[[contender]]
+name = "GentleRain"
+protocol = "gentlerain"
+
+[[contender]]
+name = "CausalSpartanX"
+protocol = "causal"
+
+[[sweep]]
+name = "skew"
+label = "skew, ms"
+paths = ["cluster.clocks.ms"]
+quick = [0, 5]
+full = [0, 5, 20]
+
+[quick]
+settle_ms = 100
+warm_ms = 20
+measure_ms = 200
+repetitions = 2
+
+[full]
+warm_ms = 100
+measure_ms = 1000
+
+[[chart]]
+name = "latency"
+title = "Latency"
+kind = "line"
+x = "skew"
+y = ["put_mean_ms"]
+label = "ms"
+
+[[chart]]
+name = "spread"
+title = "Latency"
+kind = "cdf"
+y = ["put_ms"]
+label = "ms"
+panels = "skew"
+
+[[chart]]
+name = "bars"
+title = "Latency"
+kind = "bar"
+x = "skew"
+y = ["put_mean_ms"]
+over = "CausalSpartanX"
+label = "times"
+log_y = true
+
+[[table]]
+title = "All"
+columns = ["put_mean_ms", "request_mean_ms"]
+
+[[paper]]
+chart = "latency"
+contender = "GentleRain"
+what = "ms at 5 ms"
+at = { skew = 5 }
+value = 3
+
+[[expect]]
+says = "GentleRain waits"
+measure = "put_mean_ms"
+of = "GentleRain"
+over = "CausalSpartanX"
+at = { skew = 5 }
+at_least = 2.0
+"#;
+
+fn tiny() -> Experiment {
+    experiment::parse("tiny.toml", TINY).unwrap()
+}
+
+fn run_in(folder: &Path, text: &str, again: bool, ground: Box<dyn Ground>) -> Result<Ran, String> {
+    let experiment = experiment::parse("tiny.toml", text).unwrap();
+    let run = Run { experiment: &experiment, text, full: false, again, folder };
+    run::run(&run, &mut [ground], &Progress::hidden())
+}
+
+#[test]
+fn from_a_file_to_rows_pictures_and_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run_in(folder.path(), TINY, false, Box::new(VirtualTime)).unwrap();
+    assert_eq!((ran.rows.len(), ran.measured, ran.skipped.len()), (8, 8, 0));
+    let row = &ran.rows[0];
+    assert!(row.values["put_count"] > 10.0 && !row.commit.is_empty() && !row.machine.is_empty() && row.told["cluster"]["partitions"] == 2, "{row:?}");
+    assert_eq!(row.clients["latency_mean_ms"].len(), 2);
+    let chapter = Chapter { experiment: tiny(), rows: ran.rows };
+    let findings = expect::judge(&chapter.experiment, &chapter.rows);
+    assert_eq!(findings.iter().map(|finding| finding.verdict.clone()).collect::<Vec<_>>(), [Verdict::Met], "{}", findings[0].text());
+    let pictures = report::pictures(&chapter);
+    assert_eq!(pictures.iter().map(|picture| picture.name.as_str()).collect::<Vec<_>>(), ["tiny-latency", "tiny-spread", "tiny-bars"]);
+    for picture in &pictures {
+        let svg = chart::svg(picture).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("GentleRain"), "{svg}");
+        let file = folder.path().join("picture.png");
+        chart::png(picture, &file).unwrap();
+        assert!(std::fs::read(&file).unwrap().starts_with(b"\x89PNG"));
+    }
+    assert!(chart::svg(&pictures[0]).unwrap().contains("GentleRain (paper)"));
+    let page = report::html(&[chapter]).unwrap();
+    for part in ["It is small.", "GentleRain waits", "1 met", "<svg", "ms at 5 ms"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn the_same_point_gives_the_same_numbers() {
+    let experiment = tiny();
+    let point = &experiment::points(&experiment, TINY, false).unwrap()[0];
+    assert_eq!(VirtualTime.run(point), VirtualTime.run(point));
+}
+
+/// A ground that stops after so many measurements, as a process that is killed does.
+struct Stops(usize);
+
+impl Ground for Stops {
+    fn name(&self) -> GroundName {
+        GroundName::Virtual
+    }
+
+    fn run(&mut self, _: &Point) -> Result<Measured, String> {
+        self.0 = self.0.checked_sub(1).ok_or("stopped")?;
+        Ok(Measured::default())
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = run_in(folder.path(), TINY, false, Box::new(Stops(3))).unwrap_err();
+    assert!(error.contains("tiny on ground virtual: CausalSpartanX, skew 5: stopped"), "{error}");
+    // Half a line, as a process leaves it that is killed while it writes.
+    let path = RowFile::path(folder.path(), "tiny");
+    std::fs::File::options().append(true).open(&path).unwrap().write_all(b"{\"experiment\":\"ti").unwrap();
+    let ran = run_in(folder.path(), TINY, false, Box::new(Stops(100))).unwrap();
+    assert_eq!((ran.rows.len(), ran.measured), (8, 5));
+    let ran = run_in(folder.path(), TINY, false, Box::new(Stops(0))).unwrap();
+    assert_eq!((ran.rows.len(), ran.measured), (8, 0), "everything is there");
+    let ran = run_in(folder.path(), TINY, true, Box::new(Stops(100))).unwrap();
+    assert_eq!((ran.rows.len(), ran.measured), (8, 8), "measured again");
+    let ran = run_in(folder.path(), TINY, false, Box::new(Stops(0))).unwrap();
+    assert_eq!(ran.rows.len(), 8, "of each the newest");
+    // Another configuration is another measurement.
+    let changed = TINY.replace("keys = 4", "keys = 5");
+    assert_eq!(run_in(folder.path(), &changed, false, Box::new(Stops(100))).unwrap().measured, 8);
+    std::fs::write(&path, "no row\n").unwrap();
+    let error = run_in(folder.path(), TINY, false, Box::new(Stops(100))).unwrap_err();
+    assert!(error.contains(":1: not a row"), "{error}");
+}
+
+#[test]
+fn a_ground_that_is_not_there_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = TINY.replace("grounds = [\"virtual\"]", "grounds = [\"virtual\", \"processes\"]");
+    let ran = run_in(folder.path(), &text, false, Box::new(Stops(100))).unwrap();
+    assert_eq!(ran.skipped, [GroundName::Processes]);
+}
+
+#[test]
+fn expectations_can_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let verdict = |text: &str| {
+        let experiment = experiment::parse("tiny.toml", text).unwrap();
+        let run = Run { experiment: &experiment, text, full: false, again: false, folder: folder.path() };
+        let ran = run::run(&run, &mut [Box::new(VirtualTime)], &Progress::hidden()).unwrap();
+        expect::judge(&experiment, &ran.rows).remove(0)
+    };
+    let found = verdict(&TINY.replace("at_least = 2.0", "at_least = 2000.0"));
+    assert_eq!(found.verdict, Verdict::Failed(1), "{}", found.text());
+    assert!(found.text().contains("FAILED at 1 place"), "{}", found.text());
+    assert_eq!(verdict(&TINY.replace("at_least = 2.0", "at_most = 1.0")).verdict, Verdict::Failed(1));
+    assert_eq!(verdict(&TINY.replace("at_least = 2.0", "at_least = 2.0\nat_most = 100.0")).verdict, Verdict::Met);
+    assert_eq!(verdict(&TINY.replace("measure = \"put_mean_ms\"", "measure = \"no_such_thing\"")).verdict, Verdict::NotMeasured);
+    // At every place that fits: one of the two fails.
+    let everywhere = TINY.replace("at = { skew = 5 }\nat_least", "at_least");
+    assert_eq!(verdict(&everywhere).verdict, Verdict::Failed(1));
+    let over_place = TINY.replace("over = \"CausalSpartanX\"\nat = { skew = 5 }", "over_at = { skew = 0 }\nat = { skew = 5 }");
+    assert_eq!(verdict(&over_place).verdict, Verdict::Met);
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said_with_its_line() {
+    let line_of = |part: &str| TINY[..TINY.find(part).unwrap()].matches('\n').count() + 1;
+    let cases = [
+        ("partitions = 2\n", "partitons = 2\n", line_of("partitions = 2"), "unknown field `partitons`"),
+        ("partitions = 2\n", "partitions = 0\n", line_of("[cluster]"), "cluster.partitions: 0 is not between 1 and 256"),
+        ("round_trip_ms = 10.0\n", "", line_of("[cluster]"), "no round trip is known for one:two"),
+        ("kind = \"line\"", "kind = \"pie\"", line_of("kind = \"line\""), "unknown variant `pie`"),
+        ("protocol = \"gentlerain\"", "protocol = \"gentlerian\"", line_of("[[contender]]"), "there is no protocol `gentlerian`"),
+        ("protocol = \"causal\"", "protocol = \"causal\"\noptions = { colour = 1 }", line_of("name = \"CausalSpartanX\"") - 1, "colour"),
+        ("protocol = \"causal\"", "protocol = \"causal\"\nread_level = \"strong\"", line_of("name = \"CausalSpartanX\"") - 1, "does not serve level strong"),
+        ("cluster.clocks.ms", "cluster.clock.ms", line_of("[[sweep]]"), "there is nothing at `clock`"),
+        ("cluster.clocks.ms", "quick.measure_ms", line_of("[[sweep]]"), "does not begin with cluster, load or contender"),
+        ("quick = [0, 5]", "quick = [-1, 5]", line_of("[cluster]"), "cluster.clocks.ms: -1 is not between 0 and 60000 (where skew = -1)"),
+        ("quick = [0, 5]", "quick = [\"much\", 5]", line_of("[[sweep]]"), "at skew = much: invalid type"),
+        ("x = \"skew\"\ny", "x = \"clocks\"\ny", line_of("[[chart]]"), "there is no sweep `clocks`"),
+        ("at_least = 2.0", "", line_of("[[expect]]"), "what has no bound cannot fail"),
+        ("at = { skew = 5 }\nat_least", "at = { skew = 20 }\nat_least", line_of("[[expect]]"), "does not have 20 in both quick and full"),
+        ("of = \"GentleRain\"", "of = \"Rain\"", line_of("[[expect]]"), "there is no contender `Rain`; there are GentleRain, CausalSpartanX"),
+        ("measure_ms = 200", "measure_ms = 200000000", line_of("[quick]"), "quick.measure_ms"),
+        ("factor = 2, keys = 4", "factor = 0, keys = 4", line_of("[[load]]"), "load.does.amplified.factor: 0"),
+    ];
+    for (old, new, line, says) in cases {
+        assert!(TINY.contains(old), "{old}");
+        let error = experiment::parse("tiny.toml", &TINY.replacen(old, new, 1)).unwrap_err();
+        assert!(error.starts_with(&format!("tiny.toml:{line}: ")) && error.contains(says), "{new:?}: expected line {line} and `{says}`: {error}");
+    }
+}
+
+#[test]
+fn every_built_in_file_is_whole_and_its_small_form_is_small() {
+    let mut figures = Vec::new();
+    let all = catalogue::all().unwrap();
+    for (file, (experiment, text)) in catalogue::FILES.iter().zip(&all) {
+        assert_eq!(format!("{}.toml", experiment.name), file.name);
+        assert!(!experiment.differs.is_empty() && !experiment.expect.is_empty(), "{}: says nothing of differences, or expects nothing", file.name);
+        assert!(!experiment.chart.is_empty() || !experiment.table.is_empty(), "{}: shows nothing", file.name);
+        let points = experiment::points(experiment, text, false).unwrap();
+        // In virtual time; a measurement is some hundred times faster or slower than that, by its load.
+        let virtual_s: u64 = points.iter().map(|point| point.size.settle_ms + point.size.warm_ms + point.size.measure_ms).sum::<u64>() / 1000;
+        assert!(points.len() <= 100 && virtual_s <= 3000, "{}: {} measurements of {virtual_s} s", file.name, points.len());
+        assert!(experiment::points(experiment, text, true).unwrap().len() >= points.len(), "{}", file.name);
+        figures.extend(experiment.figures.clone());
+    }
+    for figure in ["4.2", "4.3", "4.4", "4.5", "4.6", "5.1", "5.2", "5.3", "5.4", "5.6", "5.7", "7.2", "8.1", "8.4", "8.5", "8.6", "003-2", "003-3", "003-4", "003-5", "table-1"] {
+        assert!(figures.iter().any(|known| known == figure), "figure {figure} is missing");
+    }
+    assert!(catalogue::find("5.2").unwrap().iter().any(|(experiment, _)| experiment.name == "amplified-skew"));
+    assert!(catalogue::find("5.99").unwrap_err().contains("5.2"));
+}
+
+#[test]
+fn the_papers_shape_of_amplification_holds() {
+    let (experiment, text) = catalogue::find("amplified-skew").unwrap().remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let run = Run { experiment: &experiment, text, full: false, again: false, folder: folder.path() };
+    let ran = run::run(&run, &mut [Box::new(VirtualTime)], &Progress::hidden()).unwrap();
+    for finding in expect::judge(&experiment, &ran.rows) {
+        assert_eq!(finding.verdict, Verdict::Met, "{}", finding.text());
+    }
+}
