@@ -393,7 +393,12 @@ impl<W: Scope> Replicated<W> {
         if !self.options.hlc && step.now.physical_ms <= write.after.millis() && write.after > Timestamp::ZERO {
             let wait_us = (write.after.millis() + 1 - step.now.physical_ms) * 1000;
             if step.now.monotonic_us + wait_us < write.came_us + LONGEST_DELAY_US {
-                step.effects.timer(super::server::DELAYED, wait_us);
+                // One timer, for the first of them: one for each would make more at each wake.
+                let wake_us = step.now.monotonic_us + wait_us;
+                if self.delayed_wake_us <= step.now.monotonic_us || wake_us < self.delayed_wake_us {
+                    step.effects.timer(super::server::DELAYED, wait_us);
+                    self.delayed_wake_us = wake_us;
+                }
                 self.delayed.push(write);
             }
             return;

@@ -160,6 +160,8 @@ pub struct Replicated<W: Scope> {
     pub(super) unsent: Vec<Write>,
     /// Writes that wait for the physical clock.
     pub(super) delayed: Vec<Write>,
+    /// When, on the monotonic clock, they are looked at again; past if nothing waits.
+    pub(super) delayed_wake_us: u64,
     pub(super) reads: Reads,
     /// Reads are served in a step of their own that is on its way.
     pub(super) reads_due: bool,
@@ -272,6 +274,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             changes: BTreeMap::new(),
             unsent: Vec::new(),
             delayed: Vec::new(),
+            delayed_wake_us: 0,
             reads: Reads::default(),
             reads_due: false,
             transactions: Gather::default(),
