@@ -2,6 +2,7 @@
 
 use crate::experiment::{GroundName, Value};
 use crate::row::Row;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// A mean, and how sure it is.
@@ -42,10 +43,18 @@ pub fn student_t_975(freedom: usize) -> f64 {
     z + terms[0] / n + terms[1] / (n * n)
 }
 
+/// The quantile `share` (0 to 1) of `sorted`, which is not empty: the least value that so large a share of the values does not exceed.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
 /// What is summed up of the rows of a group.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Over {
     /// One value of each row.
+    #[default]
     Repetitions,
     /// The values of all clients of all rows.
     Clients,
@@ -79,9 +88,6 @@ pub fn values(rows: &[Row], select: Select<'_>, measure: &str, over: Over) -> Ve
         Over::Clients => rows.filter_map(|row| row.clients.get(measure)).flatten().copied().collect(),
     }
 }
-
-/// A cell: one contender at one place.
-pub type Cell = (String, Vec<(String, String)>);
 
 /// The rows of each contender at each place, in the order in which they come.
 pub fn cells(rows: &[Row], select: Select<'_>) -> Vec<(String, BTreeMap<String, Value>)> {

@@ -28,6 +28,7 @@ files![
     "amplified-skew",
     "amplified-ntp",
     "far-data-center",
+    "overhead",
     "slow-partition",
     "grouping-app1",
     "grouping-app2",

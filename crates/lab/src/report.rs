@@ -143,17 +143,26 @@ fn write_table(out: &mut String, experiment: &Experiment, rows: &[Row], table: &
             cell(out, "", &format!("{}{ground_word}", place(&contender, &at)));
             for column in &table.columns {
                 let select = Select { ground: Some(*ground), contender: Some(&contender), at: Some(&at) };
-                let summary = aggregate::summary(&aggregate::values(rows, select, column, Over::Repetitions));
-                let text = summary.map_or("–".into(), |summary| match summary.margin.filter(|margin| *margin > 0.0) {
-                    Some(margin) => format!("{} ± {}", number(summary.mean), number(margin)),
-                    None => number(summary.mean),
-                });
-                cell(out, "n", &text);
+                cell(out, "n", &summed(aggregate::values(rows, select, column, table.over), &table.percentiles));
             }
             out.push_str("</tr>\n");
         }
     }
     out.push_str("</table>\n");
+}
+
+/// Values as a table shows them: mean, interval, percentiles.
+fn summed(mut values: Vec<f64>, percentiles: &[f64]) -> String {
+    let Some(summary) = aggregate::summary(&values) else { return "–".into() };
+    values.sort_by(f64::total_cmp);
+    let mut text = number(summary.mean);
+    if let Some(margin) = summary.margin.filter(|margin| *margin > 0.0) {
+        let _ = write!(text, " ± {}", number(margin));
+    }
+    for percent in percentiles {
+        let _ = write!(text, "; p{} {}", number(*percent), number(aggregate::quantile(&values, percent / 100.0)));
+    }
+    text
 }
 
 fn write_paper(out: &mut String, experiment: &Experiment) {

@@ -111,8 +111,9 @@ fn checksum(told: &serde_json::Value) -> String {
 }
 
 impl Row {
-    /// The row of a measurement.
-    pub fn new(point: &Point, ground: GroundName, measured: Measured, took_s: f64, origin: &Origin) -> Row {
+    /// The row of a measurement. Numbers that are none (a share of nothing) are left out.
+    pub fn new(point: &Point, ground: GroundName, mut measured: Measured, took_s: f64, origin: &Origin) -> Row {
+        measured.values.retain(|_, value| value.is_finite());
         let told = told(point);
         Row {
             experiment: point.experiment.clone(),

@@ -54,12 +54,13 @@ fn grid(panels: usize) -> (usize, usize) {
     (columns, panels.div_ceil(columns).max(1))
 }
 
-/// The series of all panels, each once.
-fn legend(picture: &Picture) -> Vec<&Series> {
-    let mut found: Vec<&Series> = Vec::new();
+/// The series of all panels, each once, by name. On bars the paper's marks are all alike.
+fn legend(picture: &Picture) -> Vec<(&str, &Series)> {
+    let mut found: Vec<(&str, &Series)> = Vec::new();
     for series in picture.panels.iter().flat_map(|panel| &panel.series) {
-        if !found.iter().any(|other| other.name == series.name) {
-            found.push(series);
+        let name = if series.paper && picture.kind == ChartKind::Bar { "paper" } else { &series.name };
+        if !found.iter().any(|(other, _)| *other == name) {
+            found.push((name, series));
         }
     }
     found
@@ -69,8 +70,8 @@ fn legend(picture: &Picture) -> Vec<&Series> {
 fn legend_places(picture: &Picture, width: i32) -> Vec<(i32, i32)> {
     let (mut line, mut left) = (0, MARGIN + 50);
     let mut places = Vec::new();
-    for series in legend(picture) {
-        let wide = 50 + 8 * series.name.chars().count() as i32;
+    for (name, _) in legend(picture) {
+        let wide = 50 + 8 * name.chars().count() as i32;
         if left + wide > width && left > MARGIN + 50 {
             (line, left) = (line + 1, MARGIN + 50);
         }
@@ -126,10 +127,10 @@ fn draw_on<D: DrawingBackend>(root: &DrawingArea<D, Shift>, picture: &Picture) -
         };
         draw_panel(area, picture, panel, &x, &y)?;
     }
-    for (series, (line, left)) in legend(picture).into_iter().zip(legend_places(picture, width as i32)) {
+    for ((name, series), (line, left)) in legend(picture).into_iter().zip(legend_places(picture, width as i32)) {
         let middle = legend_top + line * LEGEND_LINE + LEGEND_LINE / 2;
         draw_key(root, picture, series, left, middle)?;
-        root.draw(&Text::new(series.name.clone(), (left + 34, middle - 7), (FONT, 14).into_font().color(&TEXT)))?;
+        root.draw(&Text::new(name.to_owned(), (left + 34, middle - 7), (FONT, 14).into_font().color(&TEXT)))?;
     }
     root.present()
 }
@@ -146,6 +147,7 @@ fn draw_key<D: DrawingBackend>(root: &DrawingArea<D, Shift>, picture: &Picture, 
         return root.draw(&Rectangle::new([(left + 4, middle - 6), (left + 26, middle + 6)], style));
     }
     if series.paper {
+        let colour = if picture.kind == ChartKind::Bar { TEXT } else { colour };
         let corners = DIAMOND.map(|(x, y)| (left + 15 + x, middle + y));
         return root.draw(&PathElement::new(corners, colour.stroke_width(2)));
     }
@@ -179,14 +181,22 @@ fn draw_panel<D: DrawingBackend>(area: &DrawingArea<D, Shift>, picture: &Picture
         mesh.disable_x_mesh();
     }
     mesh.draw()?;
-    let bars = panel.series.iter().filter(|series| !series.paper).count().max(1) as f64;
+    let drawn: Vec<&Series> = panel.series.iter().filter(|series| !series.paper).collect();
+    let bars = drawn.len().max(1) as f64;
     let mut bar = 0.0;
     for series in &panel.series {
         let colour = colour(series);
         let places: Vec<(f64, f64)> = series.points.iter().map(|point| (x.place(point.0), y.place(point.1))).collect();
         if series.paper {
-            let mark = |at: (f64, f64), _: i32, style: ShapeStyle| EmptyElement::at(at) + PathElement::new(DIAMOND, style);
-            chart.draw_series(PointSeries::of_element(places, 7, colour.stroke_width(2), &mark))?;
+            // On bars: where the bar of the same colour is, and dark, so that it is seen in front of it.
+            let own = drawn.iter().position(|other| other.colour == series.colour).unwrap_or(0) as f64;
+            let shift = if picture.kind == ChartKind::Bar { 0.8 / bars * (own + 0.46) - 0.4 } else { 0.0 };
+            let line = if picture.kind == ChartKind::Bar { TEXT } else { colour };
+            let mark = |at: (f64, f64), _: i32, style: ShapeStyle| {
+                EmptyElement::at(at) + Polygon::new(DIAMOND.to_vec(), WHITE.filled()) + PathElement::new(DIAMOND, style)
+            };
+            let places = places.into_iter().map(|(at, top)| (at + shift, top));
+            chart.draw_series(PointSeries::of_element(places, 7, line.stroke_width(2), &mark))?;
             continue;
         }
         if picture.kind == ChartKind::Bar {

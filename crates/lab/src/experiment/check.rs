@@ -94,6 +94,11 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
         }
     }
     experiment.chart.iter().try_for_each(|chart| check_chart(experiment, chart))?;
+    for table in &experiment.table {
+        if table.get_ref().columns.is_empty() || table.get_ref().percentiles.iter().any(|percent| !(0.0..=100.0).contains(percent)) {
+            return fault_at(table, "table: needs columns, and percentiles between 0 and 100");
+        }
+    }
     for paper in &experiment.paper {
         check_contender_name(experiment, paper, &paper.get_ref().contender)?;
         check_place(experiment, paper, &paper.get_ref().at, false)?;

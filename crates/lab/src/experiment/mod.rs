@@ -9,6 +9,7 @@ mod points;
 pub use check::parse;
 pub use points::{Point, points};
 
+use crate::aggregate::Over;
 use rheostat_core::operation::Strategy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -490,6 +491,12 @@ pub struct TableOf {
     pub title: String,
     /// Columns: what is measured.
     pub columns: Vec<String>,
+    /// Whether repetitions are summed up, or the clients of all repetitions.
+    #[serde(default)]
+    pub over: Over,
+    /// Percentiles to give beside the mean.
+    #[serde(default)]
+    pub percentiles: Vec<f64>,
 }
 
 /// What the paper's text gives.

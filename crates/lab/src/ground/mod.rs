@@ -2,6 +2,7 @@
 
 pub mod virtual_time;
 
+use crate::aggregate::quantile;
 use crate::experiment::{GroundName, Point};
 use std::collections::BTreeMap;
 
@@ -80,12 +81,6 @@ impl Samples {
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
-}
-
-/// The quantile `share` (0 to 1) of `sorted`, which is not empty: the least value that so large a share of the values does not exceed.
-pub fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
 impl Measured {
