@@ -278,6 +278,7 @@ impl<'p> World<'p> {
                 Event::Settled => self.find_leaders(),
                 Event::Begin => {
                     self.find_leaders();
+                    self.servers.iter_mut().for_each(|server| server.busy_ns = 0);
                     self.measuring = true;
                     self.gauges = self.read_gauges();
                 }
@@ -335,8 +336,8 @@ impl<'p> World<'p> {
         measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
         let per_client: Vec<f64> = self.clients.iter().filter(|client| client.measured).filter_map(|client| client.seen.mean()).collect();
         measured.clients.insert("latency_mean_ms".into(), per_client);
-        let busy = self.servers.iter().map(|server| server.busy_ns as f64 / self.now_ns.max(1) as f64).fold(0.0, f64::max);
-        measured.values.insert("busiest_server_percent".into(), 100.0 * busy);
+        let busiest_ns = self.servers.iter().map(|server| server.busy_ns).max().unwrap_or(0);
+        measured.values.insert("busiest_server_percent".into(), busiest_ns as f64 / seconds / 1e7);
         Ok(measured)
     }
 }
