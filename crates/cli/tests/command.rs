@@ -68,6 +68,9 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["bench", "soak", "--resp", "here"], 1, "name=host:port");
     fails(&["bench", "soak", "--resp", "a=h:1,b=h:2", "--metrics", "h:3"], 1, "1 addresses for 2 data centers");
     fails(&["bench", "compare", "--resp", "here"], 1, "name=host:port");
+    fails(&["lab", "run", "figure", "9.9"], 1, "there is no experiment or figure `9.9`");
+    fails(&["lab", "run", "no-such.toml"], 1, "no-such.toml: ");
+    fails(&["lab", "report", "--out", "no-such-folder"], 1, "nothing was measured");
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn a_malformed_log_filter_is_said() {
 #[test]
 fn help_teaches() {
     prints(&["--help"], &["Examples:", "rheostat demo"]);
-    for command in ["demo", "serve", "ctl", "kv", "bench"] {
+    for command in ["demo", "serve", "ctl", "kv", "bench", "lab"] {
         prints(&["help", command], &["Examples:"]);
     }
 }
@@ -89,6 +92,7 @@ fn help_teaches() {
 fn lists_are_printed() {
     prints(&["protocols"], &["causal", "eventual", "a read waits for", "lines of code"]);
     prints(&["protocols", "--markdown"], &["# Protocols", "| `causal` |", "| `eventual` |"]);
+    prints(&["lab", "list"], &["amplified-skew", "001 Fig. 5.2", "003 Fig. 5"]);
     prints(&["config"], &["cluster = ", "[limits]", "max_connections = 10000"]);
 }
 

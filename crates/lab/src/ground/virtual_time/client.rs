@@ -3,6 +3,7 @@
 use super::{Answer, Asked, EPOCH_MS, Event, World, ns};
 use crate::experiment::{Act, Amplified, Distribution, Load, Mix};
 use crate::ground::{Measured, Samples};
+use rheostat_bench::latency::Failures;
 use rheostat_bench::workload::distribution::{ScrambledZipfian, unit};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
@@ -64,7 +65,7 @@ pub(super) struct Client {
 #[derive(Default)]
 pub(super) struct Tallies {
     samples: BTreeMap<&'static str, Samples>,
-    failures: BTreeMap<String, u64>,
+    failures: Failures,
     /// Of ping-pong: when the last number was written.
     written_ns: u64,
 }
@@ -79,12 +80,17 @@ impl Tallies {
         ["get", "put", "transaction"].iter().filter_map(|name| self.samples.get(name)).map(Samples::count).sum()
     }
 
+    /// What failed, in words.
+    pub(super) fn failures(&self) -> String {
+        self.failures.summary()
+    }
+
     pub(super) fn sum_up(&self, measured: &mut Measured, seconds: f64) {
         for (name, samples) in &self.samples {
             measured.latencies(name, samples, seconds);
         }
         measured.values.insert("operations_per_second".into(), self.operations() as f64 / seconds);
-        measured.values.insert("failures".into(), self.failures.values().sum::<u64>() as f64);
+        measured.values.insert("failures".into(), self.failures.total() as f64);
     }
 }
 
@@ -357,7 +363,7 @@ impl World<'_> {
         let counted = self.measuring && self.clients[client].measured;
         if let Outcome::Failed(failure) = outcome {
             if counted {
-                *self.tallies.failures.entry(failure.to_string()).or_default() += 1;
+                self.tallies.failures.count(&failure.to_string());
             }
             // The put that failed is tried again, as a turn or as a step of its request.
             self.clients[client].step = self.clients[client].step.saturating_sub(1);

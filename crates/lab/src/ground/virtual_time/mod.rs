@@ -310,7 +310,9 @@ impl<'p> World<'p> {
         self.tallies.sum_up(&mut measured, seconds);
         let operations = self.tallies.operations() as f64;
         if operations == 0.0 {
-            return Err("no operation was answered in the measured time; measure for longer".into());
+            let failures = self.tallies.failures();
+            let failed = if failures.is_empty() { "measure for longer".into() } else { format!("what failed: {failures}") };
+            return Err(format!("no operation was answered in the measured time; {failed}"));
         }
         let Messages { inside, inside_bytes, background, between, between_bytes, clients } = self.messages;
         let mut values = vec![
