@@ -221,7 +221,12 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
         ("kind = \"line\"", "kind = \"pie\"", line_of("kind = \"line\""), "unknown variant `pie`"),
         ("protocol = \"gentlerain\"", "protocol = \"gentlerian\"", line_of("[[contender]]"), "there is no protocol `gentlerian`"),
         ("protocol = \"causal\"", "protocol = \"causal\"\noptions = { colour = 1 }", line_of("name = \"CausalSpartanX\"") - 1, "colour"),
-        ("protocol = \"causal\"", "protocol = \"causal\"\nread_level = \"strong\"", line_of("name = \"CausalSpartanX\"") - 1, "does not serve level strong"),
+        (
+            "protocol = \"causal\"",
+            "protocol = \"causal\"\nread_level = \"strong\"",
+            line_of("name = \"CausalSpartanX\"") - 1,
+            "does not serve level strong",
+        ),
         ("cluster.clocks.ms", "cluster.clock.ms", line_of("[[sweep]]"), "there is nothing at `clock`"),
         ("cluster.clocks.ms", "quick.measure_ms", line_of("[[sweep]]"), "does not begin with cluster, load or contender"),
         ("quick = [0, 5]", "quick = [-1, 5]", line_of("[cluster]"), "cluster.clocks.ms: -1 is not between 0 and 60000 (where skew = -1)"),
@@ -255,7 +260,10 @@ fn every_built_in_file_is_whole_and_its_small_form_is_small() {
         assert!(experiment::points(experiment, text, true).unwrap().len() >= points.len(), "{}", file.name);
         figures.extend(experiment.figures.clone());
     }
-    for figure in ["4.2", "4.3", "4.4", "4.5", "4.6", "5.1", "5.2", "5.3", "5.4", "5.6", "5.7", "7.2", "8.1", "8.4", "8.5", "8.6", "003-2", "003-3", "003-4", "003-5", "table-1"] {
+    for figure in [
+        "4.2", "4.3", "4.4", "4.5", "4.6", "5.1", "5.2", "5.3", "5.4", "5.6", "5.7", "7.2", "8.1", "8.4", "8.5", "8.6", "003-2", "003-3", "003-4",
+        "003-5", "table-1",
+    ] {
         assert!(figures.iter().any(|known| known == figure), "figure {figure} is missing");
     }
     assert!(catalogue::find("5.2").unwrap().iter().any(|(experiment, _)| experiment.name == "amplified-skew"));

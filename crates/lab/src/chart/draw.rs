@@ -116,8 +116,11 @@ fn draw_on<D: DrawingBackend>(root: &DrawingArea<D, Shift>, picture: &Picture) -
         let all = picture.panels.iter().flat_map(|panel| &panel.series).flat_map(|series| &series.points);
         all.flat_map(take).collect::<Vec<f64>>()
     };
-    let x =
-        if picture.words.is_empty() { Axis::of(values(|point| vec![point.0]).into_iter(), picture.log.0, true, 0.0) } else { Axis::words(&picture.words) };
+    let x = if picture.words.is_empty() {
+        Axis::of(values(|point| vec![point.0]).into_iter(), picture.log.0, true, 0.0)
+    } else {
+        Axis::words(&picture.words)
+    };
     for (area, panel) in body.split_evenly((rows, columns)).iter().zip(&picture.panels) {
         let reach = |point: &(f64, f64, f64)| if picture.log.1 { vec![point.1] } else { vec![point.1, point.1 + point.2] };
         let own: Vec<f64> = panel.series.iter().flat_map(|series| &series.points).flat_map(reach).collect();

@@ -54,7 +54,7 @@ impl Default for Samples {
 impl Samples {
     /// Takes in one value.
     pub fn add(&mut self, value: f64) {
-        if self.count % self.stride == 0 {
+        if self.count.is_multiple_of(self.stride) {
             if self.kept.len() == KEPT {
                 let mut place = 0;
                 self.kept.retain(|_| {
@@ -63,7 +63,7 @@ impl Samples {
                 });
                 self.stride *= 2;
             }
-            if self.count % self.stride == 0 {
+            if self.count.is_multiple_of(self.stride) {
                 self.kept.push(value);
             }
         }

@@ -242,7 +242,7 @@ impl World<'_> {
     fn wake_amplified(&mut self, client: usize, amplified: &Amplified) {
         let partitions = u64::from(self.point.cluster.partitions);
         let state = &mut self.clients[client];
-        if state.step % u64::from(amplified.factor) == 0 {
+        if state.step.is_multiple_of(u64::from(amplified.factor)) {
             state.request_since_ns = self.now_ns;
         }
         let partition = (state.step % partitions) as usize;
@@ -408,7 +408,7 @@ impl World<'_> {
             Act::Mix(mix) => next_ns += ns(mix.think_ms),
             Act::Amplified(amplified) => {
                 let state = &self.clients[client];
-                unit_done = state.step % u64::from(amplified.factor) == 0;
+                unit_done = state.step.is_multiple_of(u64::from(amplified.factor));
                 if unit_done && counted {
                     let ms = ms_between(state.request_since_ns, now_ns);
                     self.tallies.add("request", ms);
