@@ -221,7 +221,10 @@ fn draw_panel<D: DrawingBackend>(area: &DrawingArea<D, Shift>, picture: &Picture
             false => chart.draw_series(LineSeries::new(places.clone(), colour.stroke_width(2)))?,
         };
         if picture.kind == ChartKind::Line {
-            chart.draw_series(places.iter().map(|at| Circle::new(*at, 4, colour.filled())))?;
+            // Larger marks below smaller ones: series that lie on each other are all seen.
+            let above = drawn.iter().rev().take_while(|other| other.name != series.name).count();
+            let radius = 4 + above.min(5) as i32;
+            chart.draw_series(places.iter().map(|at| Circle::new(*at, radius, colour.filled())))?;
             let whisker = |point: &(f64, f64, f64)| {
                 let at = x.place(point.0);
                 PathElement::new([(at, y.place(point.1 - point.2)), (at, y.place(point.1 + point.2))], colour.stroke_width(1))

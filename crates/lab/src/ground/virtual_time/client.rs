@@ -314,8 +314,7 @@ impl World<'_> {
     /// Who is asked: a put goes to the leader in this data center, if there is one, everything else to any replica.
     fn choose(&mut self, client: usize, dc: DcId, partition: PartitionId, kind: Kind) -> usize {
         let first = self.index(ServerId::new(dc, partition));
-        let replicas = self.index(ServerId { dc, partition, replica: 1 }) - first;
-        let group = first..first + replicas.max(1);
+        let group = first..first + self.replicas();
         if kind == Kind::Put
             && let Some(leader) = self.leaders.iter().find(|leader| group.contains(leader))
         {

@@ -231,9 +231,14 @@ impl<'p> World<'p> {
         near + if jitter > 0 { self.random.below(jitter + 1) } else { 0 }
     }
 
+    /// Servers of each partition in a data center.
+    fn replicas(&self) -> usize {
+        self.servers.len() / (self.point.cluster.regions.len() * usize::from(self.point.cluster.partitions))
+    }
+
     fn index(&self, id: ServerId) -> usize {
-        let replicas = self.servers.len() / (self.point.cluster.regions.len() * usize::from(self.point.cluster.partitions));
-        (id.dc.index() * usize::from(self.point.cluster.partitions) + usize::from(id.partition.0)) * replicas + usize::from(id.replica)
+        let partition = id.dc.index() * usize::from(self.point.cluster.partitions) + usize::from(id.partition.0);
+        partition * self.replicas() + usize::from(id.replica)
     }
 
     fn ask(&mut self, asked: Asked, server: usize, operation: Operation, session: Session) {
