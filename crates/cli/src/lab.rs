@@ -156,12 +156,13 @@ fn run_experiments(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 fn list() -> Result<ExitCode, Failure> {
-    let mut table = rheostat_bench::table::Table::new(["experiment", "figures", "grounds", "what"]);
+    let mut text = format!("{:22} {:26} {:18} what\n", "experiment", "figures", "grounds");
     for (experiment, _) in catalogue::all()? {
+        let Experiment { name, figures, source, title, .. } = &experiment;
         let grounds: Vec<&str> = experiment.grounds.iter().map(|ground| ground.name()).collect();
-        table.row([experiment.name, experiment.figures.join(" "), grounds.join(" "), format!("{}: {}", experiment.source, experiment.title)]);
+        text.push_str(&format!("{name:22} {:26} {:18} {source}: {title}\n", figures.join(" "), grounds.join(" ")));
     }
-    output::text(&table.render());
+    output::text(&text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -37,10 +37,12 @@ pub fn student_t_975(freedom: usize) -> f64 {
     if let Some(value) = EXACT.get(freedom.max(1) - 1) {
         return *value;
     }
-    // Cornish and Fisher's expansion in powers of one over the degrees of freedom; from 13 on its error is below 0.0003.
+    // Cornish and Fisher's expansion in powers of one over the degrees of freedom; from 13 on its error is below 0.0002.
     let (z, n) = (1.959_964_f64, freedom as f64);
-    let terms = [(z.powi(3) + z) / 4.0, (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0];
-    z + terms[0] / n + terms[1] / (n * n)
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / n + second / n.powi(2) + third / n.powi(3)
 }
 
 /// The quantile `share` (0 to 1) of `sorted`, which is not empty: the least value that so large a share of the values does not exceed.
