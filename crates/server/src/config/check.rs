@@ -1,6 +1,7 @@
 //! Reading a configuration, and what can be wrong with it.
 
 use super::{Limits, Member, NodeConfig};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,11 +23,13 @@ impl ConfigError {
         ConfigError { file: None, line: None, key: None, reason }
     }
 
-    fn at(key: impl Into<String>, reason: impl Into<String>) -> ConfigError {
+    /// The value of `key`, a path as in `keyspace[1].protocol`, is wrong for `reason`.
+    pub fn at(key: impl Into<String>, reason: impl Into<String>) -> ConfigError {
         ConfigError { file: None, line: None, key: Some(key.into()), reason: reason.into() }
     }
 
-    pub(super) fn in_file(mut self, path: &Path) -> ConfigError {
+    /// The same error, in the file at `path`.
+    pub fn in_file(mut self, path: &Path) -> ConfigError {
         self.file = Some(path.display().to_string());
         self
     }
@@ -58,12 +61,16 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// What an emulated delay may be, in milliseconds.
+const LONGEST_MS: std::ops::RangeInclusive<f64> = 0.0..=60_000.0;
+
 fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-pub(super) fn parse(text: &str) -> Result<NodeConfig, ConfigError> {
-    let config: NodeConfig = toml::from_str(text).map_err(|error| ConfigError {
+/// Reads `text` and checks it with `validate`. Errors: not TOML, not a `T`, or what `validate` says; with the line, where known.
+pub fn read<T: DeserializeOwned>(text: &str, validate: impl FnOnce(&T) -> Result<(), ConfigError>) -> Result<T, ConfigError> {
+    let config: T = toml::from_str(text).map_err(|error| ConfigError {
         file: None,
         line: error.span().map(|span| line_of(text, span.start)),
         key: None,
@@ -103,7 +110,11 @@ fn locate(text: &str, key: &str) -> Option<usize> {
     found
 }
 
-fn check(holds: bool, key: impl Into<String>, reason: impl FnOnce() -> String) -> Result<(), ConfigError> {
+/// An error at `key` unless it `holds`.
+///
+/// # Errors
+/// That one.
+pub fn check(holds: bool, key: impl Into<String>, reason: impl FnOnce() -> String) -> Result<(), ConfigError> {
     if holds { Ok(()) } else { Err(ConfigError::at(key, reason())) }
 }
 
@@ -113,7 +124,11 @@ fn name_is_plain(name: &str) -> bool {
         && !name.starts_with('.')
 }
 
-fn check_name(name: &str, key: impl Into<String>) -> Result<(), ConfigError> {
+/// An error at `key` unless `name` can be the name of a cluster, node, data center or keyspace.
+///
+/// # Errors
+/// That one.
+pub fn check_name(name: &str, key: impl Into<String>) -> Result<(), ConfigError> {
     check(name_is_plain(name), key, || {
         format!("{name:?} is not a name: 1 to 64 letters, digits, '-', '_', '.', and no '.' in front, since names become folders")
     })
@@ -138,13 +153,19 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     keyspaces(config)?;
     limits(&config.limits)?;
     security(config)?;
+    emulation(config, &data_centers)
+}
+
+fn emulation(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigError> {
+    let slow_ms = config.emulation.slow_ms;
+    check(LONGEST_MS.contains(&slow_ms), "emulation.slow_ms", || format!("{slow_ms} is not from 0 to {}", LONGEST_MS.end()))?;
     for (index, delay) in config.emulation.delays.iter().enumerate() {
         let key = |field: &str| format!("emulation.delay[{index}].{field}");
         for (field, name) in [("from", &delay.from), ("to", &delay.to)] {
             check(data_centers.contains(name), key(field), || format!("{name} is not among data_centers ({})", data_centers.join(", ")))?;
         }
         for (field, value) in [("one_way_ms", delay.one_way_ms), ("jitter_ms", delay.jitter_ms)] {
-            check((0.0..=60_000.0).contains(&value), key(field), || format!("{value} is not from 0 to 60000"))?;
+            check(LONGEST_MS.contains(&value), key(field), || format!("{value} is not from 0 to {}", LONGEST_MS.end()))?;
         }
         check((0.01..=1000.0).contains(&delay.jitter_shape), key("jitter_shape"), || format!("{} is not from 0.01 to 1000", delay.jitter_shape))?;
         let twice = config.emulation.delays[..index].iter().any(|other| other.from == delay.from && other.to == delay.to);

@@ -5,7 +5,7 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use check::ConfigError;
+pub use check::{ConfigError, check, check_name, read};
 
 use rheostat_core::ids::PartitionId;
 use rheostat_core::store::Durability;
@@ -288,6 +288,9 @@ pub struct Emulation {
     /// This node's physical clock is so many milliseconds ahead (negative: behind).
     #[serde(default)]
     pub clock_offset_ms: i64,
+    /// Everything that this node sends to other nodes leaves so many milliseconds later.
+    #[serde(default)]
+    pub slow_ms: f64,
     /// Delays of what is sent from one data center to another.
     #[serde(default, rename = "delay")]
     pub delays: Vec<Delay>,
@@ -337,7 +340,7 @@ impl NodeConfig {
 
     /// Reads and checks a configuration. Errors: what is wrong and, where known, in which line.
     pub fn from_toml(text: &str) -> Result<NodeConfig, ConfigError> {
-        check::parse(text)
+        check::read(text, check::validate)
     }
 
     /// Reads and checks the configuration in the file at `path`. Relative paths in it are relative to its folder. Errors: as

@@ -94,6 +94,11 @@ pub const KEYS: &[Key] = &[
     key("limits.max_ahead_ms", "integer", "How far a timestamp from elsewhere may be ahead of this node's clock, in milliseconds."),
     key("limits.stop_timeout_ms", "integer", "How long a stopping node waits for requests that are under way, in milliseconds."),
     key("emulation.clock_offset_ms", "integer", "This node's physical clock is so many milliseconds ahead; negative: behind. For experiments."),
+    key(
+        "emulation.slow_ms",
+        "number",
+        "Everything that this node sends to other nodes, of its own data center too, leaves so many milliseconds later: a slow server. Its own clients do not wait for it.",
+    ),
     key("emulation.delay[].from", "string", "Emulate the distance between data centers: what nodes of this one send …"),
     key("emulation.delay[].to", "string", "… to nodes of this one is delayed."),
     key("emulation.delay[].one_way_ms", "number", "By so many milliseconds."),

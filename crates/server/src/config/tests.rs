@@ -55,6 +55,7 @@ fn an_error_names_the_line_and_the_reason() {
         ("[[keyspace]]\n", "[[keyspace]]\noptions = { colour = 1 }\n", 10, "colour"),
         ("[listen]\n", "[limits]\nmax_frame_bytes = 1048576\n[listen]\n", 7, "max_request_bytes"),
         ("[listen]\n", "[limits]\nmax_connections = 0\n[listen]\n", 7, "not from 1"),
+        ("[listen]\n", "[emulation]\nslow_ms = -1\n[listen]\n", 7, "not from 0 to 60000"),
         ("[listen]\n", "[[emulation.delay]]\nfrom = \"east\"\nto = \"mars\"\none_way_ms = 1\n[listen]\n", 8, "mars"),
         ("[listen]\n", "[[emulation.delay]]\nfrom = \"east\"\nto = \"east\"\none_way_ms = nan\n[listen]\n", 9, "0 to 60000"),
     ] {

@@ -14,16 +14,22 @@ pub(crate) struct Delays {
 }
 
 impl Delays {
-    /// The delays from data center `from` to `to`, if any are configured; `seed_text` tells nodes apart.
+    /// The delays of what this node sends from data center `from` to `to`, if any are configured; `seed_text` tells nodes apart.
     pub(super) fn between(config: &NodeConfig, from: &str, to: &str, seed_text: &str) -> Option<Delays> {
-        let delay = config.emulation.delays.iter().find(|delay| delay.from == from && delay.to == to)?;
+        let delay = config.emulation.delays.iter().find(|delay| delay.from == from && delay.to == to);
+        let slow_us = (config.emulation.slow_ms * 1000.0) as u64;
+        if delay.is_none() && slow_us == 0 {
+            return None;
+        }
         let seed = seed_text.bytes().chain(config.node.bytes()).fold(1u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
-        Some(Delays::new(delay, seed))
+        Some(Delays::new(delay, slow_us, seed))
     }
 
-    fn new(delay: &Delay, seed: u64) -> Delays {
-        let jitter = (delay.jitter_ms > 0.0).then(|| Gamma::new(delay.jitter_shape, delay.jitter_ms * 1000.0 / delay.jitter_shape).ok()).flatten();
-        Delays { one_way_us: (delay.one_way_ms * 1000.0) as u64, jitter, random: StdRng::seed_from_u64(seed), latest_us: 0 }
+    fn new(delay: Option<&Delay>, slow_us: u64, seed: u64) -> Delays {
+        let gamma = |delay: &Delay| Gamma::new(delay.jitter_shape, delay.jitter_ms * 1000.0 / delay.jitter_shape).ok();
+        let jitter = delay.filter(|delay| delay.jitter_ms > 0.0).and_then(gamma);
+        let one_way_us = delay.map_or(0, |delay| (delay.one_way_ms * 1000.0) as u64);
+        Delays { one_way_us: one_way_us + slow_us, jitter, random: StdRng::seed_from_u64(seed), latest_us: 0 }
     }
 
     /// When something that is sent at `now_us` may leave, on the same clock.
@@ -41,7 +47,7 @@ mod tests {
     #[test]
     fn order_is_kept_and_the_mean_is_as_configured() {
         let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 40.0, jitter_ms: 5.0, jitter_shape: 2.0 };
-        let mut delays = Delays::new(&delay, 1);
+        let mut delays = Delays::new(Some(&delay), 0, 1);
         let (mut sum, mut last) = (0.0, 0);
         for index in 0..10_000u64 {
             // Far enough apart that none waits for the one before.
@@ -60,6 +66,16 @@ mod tests {
     #[test]
     fn without_jitter_the_delay_is_exact() {
         let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 1.5, jitter_ms: 0.0, jitter_shape: 2.0 };
-        assert_eq!(Delays::new(&delay, 1).release_us(10), 1510);
+        assert_eq!(Delays::new(Some(&delay), 0, 1).release_us(10), 1510);
+    }
+
+    #[test]
+    fn a_slow_node_is_late_everywhere() {
+        let mut config = NodeConfig::new("c", "n", "a");
+        assert!(Delays::between(&config, "a", "a", "other").is_none());
+        config.emulation.delays.push(Delay { from: "a".into(), to: "b".into(), one_way_ms: 1.5, jitter_ms: 0.0, jitter_shape: 2.0 });
+        config.emulation.slow_ms = 100.0;
+        assert_eq!(Delays::between(&config, "a", "a", "other").unwrap().release_us(10), 100_010);
+        assert_eq!(Delays::between(&config, "a", "b", "other").unwrap().release_us(10), 101_510);
     }
 }
