@@ -7,12 +7,12 @@ mod soak;
 mod visibility;
 mod ycsb;
 
-use crate::cluster::{Cluster, Plan, Ports};
 use crate::output;
-use crate::regions::{self, RoundTrip};
-use crate::{Failure, date};
+use crate::{Failure, date, demo};
 use clap::{Args, Subcommand};
 use rheostat_bench::{Environment, Report, report};
+use rheostat_cluster::regions::{self, RoundTrip};
+use rheostat_cluster::{InProcess, Ports};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tempfile::TempDir;
@@ -101,7 +101,7 @@ fn without_passwords(words: impl Iterator<Item = String>) -> Vec<String> {
 
 /// A cluster that was started for one measurement.
 struct Own {
-    cluster: Cluster,
+    cluster: InProcess,
     /// Deleted when this is dropped.
     _folder: TempDir,
 }
@@ -110,8 +110,8 @@ impl Own {
     /// One node for each of `regions`, at free ports.
     async fn start(regions: &[String], round_trips: Vec<RoundTrip>, partitions: u16) -> Result<Own, Failure> {
         let folder = tempfile::Builder::new().prefix("rheostat-bench-").tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-        let plan = Plan { regions: regions.to_vec(), round_trips, jitter_ms: 0.0, partitions, data_dir: folder.path().to_path_buf() };
-        Ok(Own { cluster: Cluster::start(&plan, None).await?, _folder: folder })
+        let description = demo::description(regions, &round_trips, 0.0, partitions)?;
+        Ok(Own { cluster: InProcess::start(&description, folder.path(), None).await?, _folder: folder })
     }
 
     /// One node with `partitions` partitions, alone.

@@ -1,9 +1,9 @@
 //! How commands reach a cluster.
 
 use crate::Failure;
-use crate::demo::DEFAULT_BASE_PORT;
 use clap::Args;
 use rheostat_client::{Client, Error, Options, Tls, v1};
+use rheostat_cluster::ports::DEFAULT_BASE_PORT;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -37,6 +37,11 @@ pub struct Node {
 }
 
 impl Connection {
+    /// The same, but at `address`.
+    pub fn at(&self, address: &str) -> Connection {
+        Connection { address: vec![address.to_string()], ..self.clone() }
+    }
+
     /// What the arguments say, as options of the client.
     pub fn options(&self) -> Result<Options, Failure> {
         let addresses = match self.address.is_empty() {

@@ -1,8 +1,10 @@
 //! `rheostat ctl`: looking at a cluster and operating it.
 
+mod cluster;
 mod convergence;
 mod explain;
 mod link;
+mod shell;
 mod status;
 
 use crate::Failure;
@@ -18,6 +20,8 @@ Examples:
   rheostat ctl explain photo                    every version of a key in every data center, and why it is visible or not
   rheostat ctl pause-link us-east eu            cut a link on purpose
   rheostat ctl resume-link us-east eu
+  rheostat ctl cluster up examples/demo.toml    start every node of a cluster file; down, status and logs likewise
+  rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)";
 
 /// Arguments of `ctl`.
@@ -42,10 +46,19 @@ enum Command {
     ResumeLink(link::Arguments),
     /// Whether everything written so far is in every data center, and how far behind each link is
     Convergence(convergence::Arguments),
+    /// Start, end and look at all nodes of a cluster file, on this machine and over SSH
+    Cluster(cluster::Arguments),
+    /// Connect to a server, and read and write there with a chosen level, command by command
+    Shell(shell::Arguments),
 }
 
 /// Runs `ctl`.
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        Command::Cluster(cluster) => return cluster::run(cluster).await,
+        Command::Shell(shell) => return shell::run(shell, &arguments.connection).await,
+        _ => {}
+    }
     let (topology, nodes) = arguments.connection.nodes().await?;
     match arguments.command {
         Command::Status => status::run(&topology, &nodes).await,
@@ -53,6 +66,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::PauseLink(link) => link::run(&link, true, &topology, &nodes).await,
         Command::ResumeLink(link) => link::run(&link, false, &topology, &nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, &topology, &nodes).await,
+        // Run above: they reach servers in their own way.
+        Command::Cluster(_) | Command::Shell(_) => Ok(ExitCode::SUCCESS),
     }
 }
 

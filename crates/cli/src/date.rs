@@ -8,7 +8,7 @@ pub fn now() -> String {
 }
 
 /// Seconds since the Unix epoch as text.
-fn text(seconds: u64) -> String {
+pub fn text(seconds: u64) -> String {
     let (day, second) = (seconds / 86_400, seconds % 86_400);
     // Days since 1 March of year 0, in eras of 400 years, so that a leap day is a year's last day.
     let day = day + 719_468;

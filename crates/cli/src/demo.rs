@@ -1,18 +1,25 @@
 //! `rheostat demo`: a cluster of several data centers in this process.
 
-use crate::cluster::{self, Cluster, Plan};
 use crate::output::{self, say};
-use crate::regions::{self, RoundTrip};
+use crate::regions::round_trips;
 use crate::signal::Stop;
 use crate::table::Table;
 use crate::{Failure, tour};
 use clap::Args;
-use std::path::PathBuf;
+use rheostat_cluster::description::{Description, Link, Network};
+use rheostat_cluster::nodes::keyspace;
+use rheostat_cluster::ports::{DEFAULT_BASE_PORT, ports_from};
+use rheostat_cluster::regions::{self, RoundTrip};
+use rheostat_cluster::InProcess;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The first port of the first data center.
-pub const DEFAULT_BASE_PORT: u16 = 7400;
+/// The cluster's name.
+const NAME: &str = "demo";
+
+/// The keyspaces: name and protocol.
+const KEYSPACES: &[(&str, &str)] = &[("default", "causal"), ("eventual", "eventual"), ("strong", "strong"), ("session", "session")];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,7 +75,7 @@ enum Folder {
 impl Folder {
     fn new(arguments: &Arguments) -> Result<Folder, Failure> {
         if let Some(given) = &arguments.data_dir {
-            cluster::make_folder(given)?;
+            make_folder(given)?;
             return Ok(Folder::Given(given.clone()));
         }
         let made = tempfile::Builder::new().prefix("rheostat-demo-").tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
@@ -83,19 +90,37 @@ impl Folder {
     }
 }
 
+/// Makes `folder` if it is not there. Errors: in words for the user.
+fn make_folder(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: cannot be made: {error}", folder.display()))
+}
+
+/// The cluster of demonstrations and measurements: one node in each of `regions`, and the keyspaces of the demo.
+pub fn description(regions: &[String], round_trips: &[RoundTrip], jitter_ms: f64, partitions: u16) -> Result<Description, Failure> {
+    let link = |pair: &RoundTrip| Link { between: [pair.a.clone(), pair.b.clone()], round_trip_ms: pair.ms, jitter_ms: None };
+    let description = Description {
+        partitions,
+        keyspaces: KEYSPACES.iter().map(|(name, protocol)| keyspace(name, protocol)).collect::<Result<_, _>>()?,
+        emulation: Network { jitter_ms, links: round_trips.iter().map(link).collect(), ..Network::default() },
+        ..Description::new(NAME, regions)
+    };
+    description.validate().map_err(|error| error.to_string())?;
+    Ok(description)
+}
+
 /// Runs `demo`.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let started_at = Instant::now();
     let regions = named_regions(&arguments)?;
-    let round_trips = regions::round_trips(&regions, arguments.rtt.as_deref())?;
-    let wanted = cluster::ports_from(arguments.base_port, regions.len())?;
+    let round_trips = round_trips(&regions, arguments.rtt.as_deref())?;
+    let wanted = ports_from(arguments.base_port, regions.len())?;
+    let description = description(&regions, &round_trips, arguments.jitter, arguments.partitions)?;
     let folder = Folder::new(&arguments)?;
-    let plan = Plan { regions, round_trips, jitter_ms: arguments.jitter, partitions: arguments.partitions, data_dir: folder.path() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
-        let cluster = Cluster::start(&plan, Some(&wanted)).await?;
-        welcome(&plan, &cluster, &folder, started_at);
+        let cluster = InProcess::start(&description, &folder.path(), Some(&wanted)).await?;
+        welcome(&description, &cluster, &folder, started_at);
         let signal = stop.heard().await;
         say!("\n{signal}: ending.");
         cluster.end().await;
@@ -122,18 +147,19 @@ fn named_regions(arguments: &Arguments) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn welcome(plan: &Plan, cluster: &Cluster, folder: &Folder, started_at: Instant) {
+fn welcome(description: &Description, cluster: &InProcess, folder: &Folder, started_at: Instant) {
+    let regions = description.names();
     if let Some(port) = cluster.in_use {
         say!("Port {port} is in use, so free ones were taken.");
     }
     say!(
         "{} data centers with {} partitions each are ready after {:.2} s.\n",
-        plan.regions.len(),
-        plan.partitions,
+        regions.len(),
+        description.partitions,
         started_at.elapsed().as_secs_f64()
     );
     let mut table = Table::new(["data center", "RESP", "gRPC", "metrics"]);
-    for (region, ports) in plan.regions.iter().zip(&cluster.ports) {
+    for (region, ports) in regions.iter().zip(&cluster.ports) {
         table.row([
             region.clone(),
             format!("127.0.0.1:{}", ports.resp),
@@ -142,22 +168,63 @@ fn welcome(plan: &Plan, cluster: &Cluster, folder: &Folder, started_at: Instant)
         ]);
     }
     output::text(&table.text(2));
-    let times: Vec<String> = plan.round_trips.iter().map(|RoundTrip { a, b, ms }| format!("{a}:{b} {ms} ms")).collect();
-    let jitter = if plan.jitter_ms > 0.0 { format!(", and {} ms of jitter on average", plan.jitter_ms) } else { String::new() };
+    let network = &description.emulation;
+    let times: Vec<String> = network.links.iter().map(|link| format!("{} {} ms", link.between.join(":"), link.round_trip_ms)).collect();
+    let jitter = if network.jitter_ms > 0.0 { format!(", and {} ms of jitter on average", network.jitter_ms) } else { String::new() };
     if !times.is_empty() {
         say!("\nEmulated round trips: {}{jitter}", times.join(", "));
     }
     let keyspace = |(number, (name, protocol)): (usize, &(&str, &str))| format!("{number} `{name}` ({protocol})");
-    let keyspaces: Vec<String> = cluster::KEYSPACES.iter().enumerate().map(keyspace).collect();
+    let keyspaces: Vec<String> = KEYSPACES.iter().enumerate().map(keyspace).collect();
     say!("Keyspaces: {} (SELECT 1, ...)", keyspaces.join(", "));
     match folder {
         Folder::Given(path) => say!("Data: {}", path.display()),
         Folder::Temporary(folder) => say!("Data: {} (deleted at the end; --data-dir keeps it)", folder.path().display()),
     }
-    say!("\n{}\nCtrl-C ends it.", tour::text(&plan.regions, &cluster.ports, &own_name()));
+    say!("\n{}\nCtrl-C ends it.", tour::text(&regions, &cluster.ports, &own_name()));
 }
 
 /// The command as the user called it.
 fn own_name() -> String {
     std::env::args().next().unwrap_or_else(|| "rheostat".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_server::config::NodeConfig;
+    use std::net::SocketAddr;
+
+    #[test]
+    fn the_examples_are_the_cluster_of_the_demo() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let regions = regions::names(3);
+        let description = description(&regions, &round_trips(&regions, None).unwrap(), 0.0, 2).unwrap();
+        let mut of_file = Description::from_file(&folder.join("demo.toml")).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(of_file.folder.take(), Some(std::path::absolute(folder.join("../data/demo")).unwrap()));
+        assert_eq!(of_file.nodes(None).unwrap(), description.nodes(None).unwrap());
+        for expected in description.nodes(None).unwrap().into_iter().map(|node| node.config) {
+            let file = folder.join(format!("{}.toml", expected.data_center));
+            let mut found = NodeConfig::from_file(&file).unwrap_or_else(|error| panic!("{error}"));
+            let data_dir = found.data_dir.take().unwrap();
+            assert!(data_dir.ends_with(Path::new("data").join(&expected.node)), "{}", data_dir.display());
+            assert_eq!(found, NodeConfig { data_dir: None, ..expected }, "{}", file.display());
+        }
+    }
+
+    #[test]
+    fn the_examples_of_groups_are_one_cluster() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/groups");
+        let names = ["east-1", "east-2", "east-3", "west-1"];
+        let configs: Vec<NodeConfig> =
+            names.iter().map(|name| NodeConfig::from_file(&folder.join(format!("{name}.toml"))).unwrap_or_else(|error| panic!("{error}"))).collect();
+        for (config, name) in configs.iter().zip(names) {
+            assert_eq!(config.node, name);
+            let (of, at) = (&config.listen, config.members.iter().find(|member| member.name == name).unwrap());
+            let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+            assert_eq!([&at.resp, &at.grpc, &at.admin, &at.peer], [&text(of.resp), &text(of.grpc), &text(of.admin), &text(of.peer)]);
+            assert_eq!((&config.members, &config.keyspaces, config.partitions), (&configs[0].members, &configs[0].keyspaces, configs[0].partitions));
+        }
+        assert!(configs[0].keyspaces.iter().any(|keyspace| keyspace.replicas == 3));
+    }
 }

@@ -1,7 +1,6 @@
 //! The `rheostat` command.
 
 mod bench;
-mod cluster;
 mod config;
 mod connection;
 mod ctl;

@@ -1,41 +1,6 @@
-//! Round-trip times between regions, as the papers give them, and those that the user gives.
+//! `--rtt`: round-trip times between regions that the user gives.
 
-/// Round-trip times in milliseconds that are known, one value for each pair.
-///
-/// Bounded Counter, Table I (its two directions differ by up to 3 ms; the value of the row is taken), and CausalSpartanX, Table 5.1 (each location to
-/// data center A in California, rounded to 0.1 ms).
-pub const KNOWN: &[(&str, &str, f64)] = &[
-    ("us-east", "us-west", 80.0),
-    ("us-east", "eu", 96.0),
-    ("us-west", "eu", 163.0),
-    ("california", "oregon", 21.9),
-    ("california", "virginia", 67.0),
-    ("california", "ireland", 138.3),
-    ("california", "sydney", 159.1),
-    ("california", "singapore", 175.6),
-];
-
-/// The regions of a demonstration whose user names none.
-pub const DEFAULT: &[&str] = &["us-east", "us-west", "eu"];
-
-/// The longest round trip that can be asked for, in milliseconds.
-const LONGEST_MS: f64 = 60_000.0;
-
-/// The round-trip time of one pair of regions.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RoundTrip {
-    /// The one region.
-    pub a: String,
-    /// The other.
-    pub b: String,
-    /// Milliseconds there and back.
-    pub ms: f64,
-}
-
-/// The names of `count` regions: the default ones, then `dc4`, `dc5`, ….
-pub fn names(count: usize) -> Vec<String> {
-    (0..count).map(|index| DEFAULT.get(index).map_or_else(|| format!("dc{}", index + 1), |name| name.to_string())).collect()
-}
+use rheostat_cluster::regions::{LONGEST_MS, RoundTrip, known, known_pairs, pairs};
 
 /// The round-trip time of every pair of `regions`: what `given` says, else what is known.
 ///
@@ -44,7 +9,7 @@ pub fn names(count: usize) -> Vec<String> {
 /// # Errors
 /// A pair without value, a value that is not one, a pair that does not exist; in words for the user.
 pub fn round_trips(regions: &[String], given: Option<&str>) -> Result<Vec<RoundTrip>, String> {
-    let pairs: Vec<(&String, &String)> = regions.iter().enumerate().flat_map(|(index, a)| regions[index + 1..].iter().map(move |b| (a, b))).collect();
+    let pairs = pairs(regions);
     let mut times: Vec<Option<f64>> = pairs.iter().map(|(a, b)| known(a, b)).collect();
     let items: Vec<&str> = given.map(|text| text.split(',').map(str::trim).collect()).unwrap_or_default();
     if items.iter().any(|item| item.contains('=')) {
@@ -72,14 +37,10 @@ pub fn round_trips(regions: &[String], given: Option<&str>) -> Result<Vec<RoundT
             "no round-trip time is known for {}; give it, for example --rtt {}=100. Known: {}",
             missing.join(", "),
             missing[0],
-            KNOWN.iter().map(|(a, b, ms)| format!("{a}:{b}={ms}")).collect::<Vec<_>>().join(", ")
+            known_pairs()
         ));
     }
     Ok(pairs.into_iter().zip(times).filter_map(|((a, b), ms)| Some(RoundTrip { a: a.clone(), b: b.clone(), ms: ms? })).collect())
-}
-
-fn known(a: &str, b: &str) -> Option<f64> {
-    KNOWN.iter().find(|(left, right, _)| (*left == a && *right == b) || (*left == b && *right == a)).map(|(_, _, ms)| *ms)
 }
 
 fn milliseconds(text: &str) -> Result<f64, String> {
@@ -93,6 +54,7 @@ fn milliseconds(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rheostat_cluster::regions::DEFAULT;
 
     fn times(regions: &[&str], given: Option<&str>) -> Result<Vec<f64>, String> {
         let regions: Vec<String> = regions.iter().map(|name| name.to_string()).collect();

@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::output::say;
 use crate::signal::Stop;
 use clap::Args;
+use rheostat_cluster::pid_file;
 use rheostat_server::config::NodeConfig;
 use rheostat_server::node::Node;
 use std::path::PathBuf;
@@ -26,6 +27,24 @@ pub struct Arguments {
     /// Only check the configuration
     #[arg(long)]
     check: bool,
+    /// Write the process's number to this file and hold it locked, so that no second process with the same file can run
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    pid_file: Option<PathBuf>,
+    /// End as on SIGTERM when standard input ends: with the process that holds its other end, however that ends
+    #[arg(long, conflicts_with = "check")]
+    end_with_input: bool,
+}
+
+/// Waits until standard input ends.
+async fn input_ends() {
+    let (sender, ended) = tokio::sync::oneshot::channel::<()>();
+    // A thread of its own, since nothing interrupts a read; a runtime would wait for it when it ends.
+    std::thread::spawn(move || {
+        // An error is an end too.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        drop(sender);
+    });
+    let _ = ended.await;
 }
 
 /// Runs `serve`.
@@ -36,11 +55,15 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         say!("{}: right. Node {} of {nodes} in cluster {}, {keyspaces} keyspaces", arguments.config.display(), config.node, config.cluster);
         return Ok(ExitCode::SUCCESS);
     }
+    let _held = arguments.pid_file.as_deref().map(pid_file::hold).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let node = Node::start(config).await.map_err(|error| error.to_string())?;
-        stop.heard().await;
+        tokio::select! {
+            _ = stop.heard() => {}
+            () = input_ends(), if arguments.end_with_input => {}
+        }
         node.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })

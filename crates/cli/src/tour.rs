@@ -1,7 +1,6 @@
 //! What to type first.
 
-use crate::cluster::Ports;
-use crate::demo::DEFAULT_BASE_PORT;
+use rheostat_cluster::ports::{DEFAULT_BASE_PORT, Ports};
 
 /// Five lines that show causality, as far as the number of data centers allows. `rheostat` is how the user calls this command.
 pub fn text(regions: &[String], ports: &[Ports], rheostat: &str) -> String {
@@ -52,8 +51,8 @@ pub fn text(regions: &[String], ports: &[Ports], rheostat: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::ports_from;
-    use crate::regions::names;
+    use rheostat_cluster::ports::ports_from;
+    use rheostat_cluster::regions::names;
 
     #[test]
     fn every_size_has_five_lines_with_its_own_ports() {

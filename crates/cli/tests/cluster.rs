@@ -6,43 +6,27 @@ mod support;
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promises, check_all};
 use rheostat_client::{Client, Error, Read, Session};
+use rheostat_cluster::Description;
+use rheostat_cluster::processes::Signal;
 use rheostat_core::DcId;
 use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{DATA_CENTERS, Node, PATIENCE, Recorder, connect, free_ports, key_name, observation, version_id};
+use support::{DATA_CENTERS, PATIENCE, Recorder, connect, key_name, keyspace, observation, start, version_id};
 
 const KEYS: usize = 12;
 const CLIENTS_PER_DATA_CENTER: u64 = 3;
 const OPERATIONS_PER_CLIENT: usize = 250;
 
-/// The nodes' configuration files, and their gRPC addresses.
-fn write_configs(folder: &Path) -> (Vec<PathBuf>, Vec<String>) {
-    let ports = free_ports(2 * DATA_CENTERS.len());
-    let members: String = DATA_CENTERS
-        .iter()
-        .enumerate()
-        .map(|(index, name)| {
-            let (peer, grpc) = (ports[2 * index], ports[2 * index + 1]);
-            format!("[[member]]\nname = \"{name}-1\"\ndata_center = \"{name}\"\npeer = \"127.0.0.1:{peer}\"\ngrpc = \"127.0.0.1:{grpc}\"\n\n")
-        })
-        .collect();
-    let mut configs = Vec::new();
-    for (index, name) in DATA_CENTERS.iter().enumerate() {
-        let (peer, grpc) = (ports[2 * index], ports[2 * index + 1]);
-        let data_dir = folder.join(name);
-        let text = format!(
-            "cluster = \"chaos\"\nnode = \"{name}-1\"\ndata_center = \"{name}\"\ndata_centers = {DATA_CENTERS:?}\npartitions = 2\nshards = 1\n\
-             data_dir = {data_dir:?}\n\n[listen]\npeer = \"127.0.0.1:{peer}\"\ngrpc = \"127.0.0.1:{grpc}\"\n\n{members}\
-             [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ndurability = \"always\"\n"
-        );
-        let path = folder.join(format!("{name}.toml"));
-        std::fs::write(&path, text).unwrap();
-        configs.push(path);
+/// A node in each data center.
+fn description() -> Description {
+    Description {
+        partitions: 2,
+        shards: 1,
+        keyspaces: vec![keyspace("default", "causal")],
+        ..Description::new("chaos", &DATA_CENTERS.map(str::to_string))
     }
-    (configs, ports.chunks(2).map(|pair| format!("127.0.0.1:{}", pair[1])).collect())
 }
 
 /// One client's work: operations one after another in one session, whatever the cluster does meanwhile.
@@ -133,8 +117,7 @@ async fn set_link(client: &Client, paused: bool) {
 #[tokio::test(flavor = "current_thread")]
 async fn killed_stopped_and_cut_off_processes_keep_every_promise() {
     let folder = tempfile::tempdir().unwrap();
-    let (configs, addresses) = write_configs(folder.path());
-    let mut nodes: Vec<Node> = configs.iter().map(|config| Node::start(config)).collect();
+    let (mut nodes, addresses) = start(&description(), folder.path()).await;
     let mut clients = Vec::new();
     for address in &addresses {
         clients.push(connect(address).await);
@@ -152,17 +135,17 @@ async fn killed_stopped_and_cut_off_processes_keep_every_promise() {
     pause(800).await;
     set_link(&clients[0], true).await;
     pause(400).await;
-    nodes[2].kill();
+    nodes.kill(2);
     pause(600).await;
-    nodes[2].restart();
+    nodes.restart(2).unwrap();
     pause(300).await;
     set_link(&clients[0], false).await;
-    nodes[1].signal("-STOP");
+    nodes.signal(1, Signal::STOP).unwrap();
     pause(500).await;
-    nodes[1].signal("-CONT");
+    nodes.signal(1, Signal::CONT).unwrap();
     pause(300).await;
-    nodes[0].kill();
-    nodes[0].restart();
+    nodes.kill(0);
+    nodes.restart(0).unwrap();
     for worker in workers {
         worker.await.expect("a client ended in panic");
     }

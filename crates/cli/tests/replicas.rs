@@ -7,44 +7,39 @@ mod support;
 use rheostat_checkers::history::{Action, Condition as Expected, Event, KeyId, Observation, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promises, check_all};
 use rheostat_client::{Client, Condition, Error, Put, Session, v1};
+use rheostat_cluster::Description;
+use rheostat_cluster::description::{DataCenter, ListedNode};
+use rheostat_cluster::processes::Signal;
 use rheostat_core::DcId;
 use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{DATA_CENTERS, Node, PATIENCE, Recorder, connect, free_ports, key_name, observation, observed, version_id};
+use support::{DATA_CENTERS, PATIENCE, Recorder, connect, key_name, keyspace, observation, observed, start, version_id};
 
 /// Each node: its data center, and the partitions that it owns.
-const NODES: [(usize, &str); 5] = [(0, "[0]"), (0, "[1]"), (0, "[]"), (1, "[0, 1]"), (2, "[0, 1]")];
+const NODES: [(usize, &[u16]); 5] = [(0, &[0]), (0, &[1]), (0, &[]), (1, &[0, 1]), (2, &[0, 1])];
 const KEYS: usize = 8;
 const KEYSPACES: [&str; 2] = ["session", "strong"];
 
-/// The nodes' configuration files, and their gRPC addresses.
-fn write_configs(folder: &Path) -> (Vec<PathBuf>, Vec<String>) {
-    let ports = free_ports(2 * NODES.len());
-    let address = |index: usize| format!("127.0.0.1:{}", ports[index]);
-    let member = |(index, (dc, partitions)): (usize, &(usize, &str))| {
-        let (dc, peer, grpc) = (DATA_CENTERS[*dc], address(2 * index), address(2 * index + 1));
-        format!("[[member]]\nname = \"node{index}\"\ndata_center = \"{dc}\"\npeer = \"{peer}\"\ngrpc = \"{grpc}\"\npartitions = {partitions}\n\n")
+fn description() -> Description {
+    let listed = |dc: usize| {
+        let there = NODES.iter().filter(move |(of, _)| *of == dc);
+        there.map(|(_, owned)| ListedNode { partitions: Some(owned.to_vec()), ..ListedNode::default() }).collect()
     };
-    let members: String = NODES.iter().enumerate().map(member).collect();
-    let mut configs = Vec::new();
-    for (index, (dc, _)) in NODES.iter().enumerate() {
-        let (dc, peer, grpc, data_dir) = (DATA_CENTERS[*dc], address(2 * index), address(2 * index + 1), folder.join(format!("node{index}")));
-        let text = format!(
-            "cluster = \"groups\"\nnode = \"node{index}\"\ndata_center = \"{dc}\"\ndata_centers = {DATA_CENTERS:?}\npartitions = 2\nshards = 1\n\
-             data_dir = {data_dir:?}\n\n[listen]\npeer = \"{peer}\"\ngrpc = \"{grpc}\"\n\n{members}\
-             [[keyspace]]\nname = \"session\"\nprotocol = \"session\"\nreplicas = 3\ndurability = \"always\"\n\n\
-             [[keyspace]]\nname = \"strong\"\nprotocol = \"strong\"\nreplicas = 3\ndurability = \"always\"\n\
-             options = {{ heartbeat_ms = 60, election_ms = 600 }}\n"
-        );
-        let path = folder.join(format!("node{index}.toml"));
-        std::fs::write(&path, text).unwrap();
-        configs.push(path);
+    let mut strong = keyspace("strong", "strong");
+    strong.options = "heartbeat_ms = 60\nelection_ms = 600".parse().unwrap();
+    let mut keyspaces = vec![keyspace("session", "session"), strong];
+    keyspaces.iter_mut().for_each(|keyspace| keyspace.replicas = 3);
+    let data_center = |(dc, name): (usize, &&str)| DataCenter { name: name.to_string(), listed: listed(dc), ..DataCenter::default() };
+    Description {
+        partitions: 2,
+        shards: 1,
+        keyspaces,
+        data_centers: DATA_CENTERS.iter().enumerate().map(data_center).collect(),
+        ..Description::new("groups", &[])
     }
-    (configs, (0..NODES.len()).map(|index| address(2 * index + 1)).collect())
 }
 
 /// The node whose server leads partition 0 of `keyspace` among the nodes that `of` names.
@@ -189,8 +184,7 @@ fn answered(recorder: &Mutex<Recorder>, from_us: u64, until_us: u64) -> usize {
 #[tokio::test(flavor = "current_thread")]
 async fn leaders_killed_under_load_take_nothing_with_them() {
     let folder = tempfile::tempdir().unwrap();
-    let (configs, addresses) = write_configs(folder.path());
-    let mut nodes: Vec<Node> = configs.iter().map(|config| Node::start(config)).collect();
+    let (mut nodes, addresses) = start(&description(), folder.path()).await;
     for address in &addresses {
         let client = connect(address).await;
         for keyspace in KEYSPACES {
@@ -223,7 +217,7 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
     let everywhere: Vec<usize> = (0..NODES.len()).collect();
     for (keyspace, of) in [("session", &everywhere[..3]), ("strong", &everywhere[..])] {
         let killed = leader(&addresses, keyspace, of).await;
-        nodes[killed].kill();
+        nodes.kill(killed);
         // The others notice, and choose another leader.
         pause(1800).await;
         let from_us = now_us();
@@ -234,13 +228,13 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
                 assert!(served > 10, "{keyspace}: with node {killed} down, {served} operations were answered where it was");
             }
         }
-        nodes[killed].restart();
+        nodes.restart(killed).unwrap();
         pause(500).await;
     }
     let stopped = leader(&addresses, "session", &everywhere[..3]).await;
-    nodes[stopped].signal("-STOP");
+    nodes.signal(stopped, Signal::STOP).unwrap();
     pause(1000).await;
-    nodes[stopped].signal("-CONT");
+    nodes.signal(stopped, Signal::CONT).unwrap();
     pause(1000).await;
     done.store(true, Ordering::Relaxed);
     for worker in workers {

@@ -133,7 +133,7 @@ impl Client {
 
     /// The nodes to ask for `key`, the best first.
     fn nodes(&self, key: &[u8]) -> Vec<usize> {
-        self.shared.routes.nodes(key)
+        if self.shared.options.direct { vec![0] } else { self.shared.routes.nodes(key) }
     }
 
     /// No connection to `node` can be made: others are asked first for a while.

@@ -23,6 +23,8 @@ pub struct Options {
     pub read_retries: u32,
     /// The first pause between two tries; each further one is twice as long.
     pub retry_pause: Duration,
+    /// Send every operation to the node that answered, whichever node owns the key's partition: it passes on what it does not serve itself.
+    pub direct: bool,
     /// The largest message that is sent or accepted, in bytes.
     pub max_message_bytes: usize,
 }
@@ -47,6 +49,7 @@ impl fmt::Debug for Options {
             .field("connect_timeout", &self.connect_timeout)
             .field("read_retries", &self.read_retries)
             .field("retry_pause", &self.retry_pause)
+            .field("direct", &self.direct)
             .field("max_message_bytes", &self.max_message_bytes)
             .finish()
     }
@@ -62,6 +65,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(2),
             read_retries: 3,
             retry_pause: Duration::from_millis(20),
+            direct: false,
             max_message_bytes: 64 << 20,
         }
     }

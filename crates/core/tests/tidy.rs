@@ -73,7 +73,7 @@ fn nothing_is_left_unfinished_or_silenced() {
         ("allow(unused", "delete what is unused"),
         ("unsafe ", "there is no unsafe code here"),
     ];
-    let rooms = ["clock", "core", "protocols", "storage", "sim", "checkers", "proto", "server", "client", "bench", "lab", "cli"];
+    let rooms = ["clock", "core", "protocols", "storage", "sim", "checkers", "proto", "server", "client", "cluster", "bench", "lab", "cli"];
     let faults = forbid(&rooms, &banned);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
@@ -81,7 +81,7 @@ fn nothing_is_left_unfinished_or_silenced() {
 /// Dependencies point one way: a room depends on rooms before it in this list only.
 #[test]
 fn rooms_depend_one_way() {
-    let order = ["clock", "core", "protocols", "storage", "checkers", "sim", "proto", "server", "client", "bench", "lab", "cli"];
+    let order = ["clock", "core", "protocols", "storage", "checkers", "sim", "proto", "server", "client", "cluster", "bench", "lab", "cli"];
     let allowed_beside: &[(&str, &[&str])] = &[
         ("clock", &[]),
         ("core", &["clock"]),
@@ -109,6 +109,6 @@ fn rooms_depend_one_way() {
 #[test]
 fn nothing_but_the_registry_names_a_protocol() {
     let banned = ["protocols::causal", "protocols::eventual", "protocols::gentlerain", "protocols::cops"].map(|name| (name, "visit the registry"));
-    let faults = forbid(&["core", "storage", "checkers", "sim", "server", "client", "bench", "lab", "cli"], &banned);
+    let faults = forbid(&["core", "storage", "checkers", "sim", "server", "client", "cluster", "bench", "lab", "cli"], &banned);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }

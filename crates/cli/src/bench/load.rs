@@ -1,6 +1,5 @@
 //! The options of a load.
 
-use crate::cluster::Ports;
 use clap::{Args, ValueEnum};
 use rheostat_bench::load::schedule::Arrivals;
 use rheostat_bench::load::{LoadOptions, Pacing};
@@ -8,6 +7,7 @@ use rheostat_bench::target::Target;
 use rheostat_bench::target::grpc::GrpcTarget;
 use rheostat_bench::target::resp::RespTarget;
 use rheostat_bench::workload::{CoreWorkload, RequestDistribution, Workload};
+use rheostat_cluster::Ports;
 use rheostat_client::{Level, Strategy};
 use std::time::Duration;
 

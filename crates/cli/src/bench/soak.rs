@@ -2,11 +2,13 @@
 
 use super::load::seconds;
 use super::{Own, show};
-use crate::{Failure, regions};
+use crate::Failure;
+use crate::regions::round_trips;
 use clap::Args;
 use rheostat_bench::Progress;
 use rheostat_bench::soak::{self, SoakDataCenter, SoakOptions, Verdict};
 use rheostat_bench::target::resp::RespTarget;
+use rheostat_cluster::regions;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -91,7 +93,7 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
     };
     let own = if options.data_centers.is_empty() {
         let names = if arguments.regions.is_empty() { regions::names(regions::DEFAULT.len()) } else { arguments.regions.clone() };
-        let round_trips = regions::round_trips(&names, arguments.rtt.as_deref())?;
+        let round_trips = round_trips(&names, arguments.rtt.as_deref())?;
         let own = Own::start(&names, round_trips, arguments.partitions).await?;
         for (name, ports) in names.iter().zip(own.ports()) {
             let resp = target(name, &format!("127.0.0.1:{}", ports.resp));

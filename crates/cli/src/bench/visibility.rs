@@ -2,11 +2,13 @@
 
 use super::load::seconds;
 use super::{Own, show};
-use crate::{Failure, regions};
+use crate::Failure;
+use crate::regions::round_trips;
 use clap::Args;
 use rheostat_bench::Progress;
 use rheostat_bench::target::resp::RespTarget;
 use rheostat_bench::visibility::{self, Mode, VisibilityOptions};
+use rheostat_cluster::regions;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -54,7 +56,7 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         (true, false) => arguments.regions.clone(),
         (true, true) => regions::names(regions::DEFAULT.len()),
     };
-    let round_trips = regions::round_trips(&names, arguments.rtt.as_deref())?;
+    let round_trips = round_trips(&names, arguments.rtt.as_deref())?;
     let place = |name: &String| names.iter().position(|other| other == name).unwrap_or_default();
     let mut one_way_delay_ms = vec![vec![0.0; names.len()]; names.len()];
     for pair in &round_trips {

@@ -6,7 +6,7 @@ use crate::connection::Node;
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::Args;
-use rheostat_client::v1;
+use rheostat_client::{Client, v1};
 use std::process::ExitCode;
 
 /// Arguments of `ctl explain`.
@@ -27,7 +27,12 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
     say!("data centers: {}", names.join(", "));
     let mut well = true;
     for (data_center, node) in one_of_each(topology, nodes) {
-        match ask(arguments, node).await {
+        let client = node.and_then(|node| node.client.as_ref().map_err(ToString::to_string));
+        let answer = match client {
+            Ok(client) => ask(client, &arguments.key, &arguments.keyspace, &arguments.session).await,
+            Err(why) => Err(why),
+        };
+        match answer {
             Ok(answer) => print(data_center, &answer),
             Err(why) => {
                 say!("{data_center}: {why}");
@@ -38,14 +43,15 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn ask(arguments: &Arguments, node: Result<&Node, String>) -> Result<v1::ExplainResponse, String> {
-    let client = node?.client.as_ref().map_err(ToString::to_string)?;
-    let request = v1::ExplainRequest { keyspace: arguments.keyspace.clone(), key: arguments.key.clone().into(), session: arguments.session.clone() };
+/// What the node that `client` is connected with says of `key`, through the eyes of `session`. Errors: in words for the user.
+pub(super) async fn ask(client: &Client, key: &str, keyspace: &str, session: &str) -> Result<v1::ExplainResponse, String> {
+    let request = v1::ExplainRequest { keyspace: keyspace.to_string(), key: key.to_string().into(), session: session.to_string() };
     let answer = client.admin().explain(client.request(request)).await;
     Ok(answer.map_err(|status| rheostat_client::Error::from(status).to_string())?.into_inner())
 }
 
-fn print(data_center: &str, answer: &v1::ExplainResponse) {
+/// Prints the versions of a key in `data_center`.
+pub(super) fn print(data_center: &str, answer: &v1::ExplainResponse) {
     say!("{data_center} (partition {})", answer.partition);
     if answer.versions.is_empty() {
         say!("  no version");

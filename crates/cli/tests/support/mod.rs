@@ -3,61 +3,27 @@
 use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::history::{Observation, UniqueValue};
 use rheostat_client::{Client, Options, Read, Version};
+use rheostat_cluster::{Description, Processes};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub const DATA_CENTERS: [&str; 3] = ["us-east", "us-west", "eu"];
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A child process that does not outlive the test.
-pub struct Node {
-    child: Child,
-    config: PathBuf,
+/// The nodes of `description` as processes, with their data in `folder`, and their gRPC addresses.
+pub async fn start(description: &Description, folder: &Path) -> (Processes, Vec<String>) {
+    let program = Path::new(env!("CARGO_BIN_EXE_rheostat"));
+    let nodes = Processes::start(description, program, folder).await.unwrap_or_else(|why| panic!("{why}"));
+    let addresses = nodes.nodes.iter().map(|node| node.address(node.ports.grpc)).collect();
+    (nodes, addresses)
 }
 
-impl Node {
-    pub fn start(config: &Path) -> Node {
-        let child = Command::new(env!("CARGO_BIN_EXE_rheostat"))
-            .args(["serve", "--config"])
-            .arg(config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary starts");
-        Node { child, config: config.to_owned() }
-    }
-
-    /// SIGKILL.
-    pub fn kill(&mut self) {
-        self.child.kill().expect("it was running");
-        self.child.wait().expect("it was ours");
-    }
-
-    pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill exists");
-        assert!(status.success());
-    }
-
-    pub fn restart(&mut self) {
-        *self = Node::start(&self.config.clone());
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Ports that were free a moment ago.
-pub fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+/// A keyspace that answers when writes are on disk.
+pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
+    KeyspaceConfig { durability: DurabilityConfig::Always, ..rheostat_cluster::nodes::keyspace(name, protocol).unwrap() }
 }
 
 /// A client of the node at `address`, as soon as it answers.

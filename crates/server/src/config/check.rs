@@ -19,7 +19,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// An error that belongs to no key.
-    pub(super) fn plain(reason: String) -> ConfigError {
+    pub fn plain(reason: String) -> ConfigError {
         ConfigError { file: None, line: None, key: None, reason }
     }
 

@@ -1,0 +1,194 @@
+//! `rheostat ctl cluster`.
+
+mod node;
+
+use crate::output::{self, say};
+use crate::table::Table;
+use crate::{Failure, date};
+use clap::{Args, Subcommand};
+use rheostat_cluster::fleet::{Event, Fleet};
+use rheostat_cluster::nodes::Planned;
+use rheostat_cluster::place::{Down, Piece};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  rheostat ctl cluster up examples/demo.toml              start all nodes; those that run stay as they are
+  rheostat ctl cluster status examples/demo.toml          which nodes run, since when, and at which addresses
+  rheostat ctl cluster logs examples/demo.toml eu-1 -f    what one node logs, from now on
+  rheostat ctl cluster down examples/demo.toml            end all nodes cleanly; their data stays
+  rheostat ctl cluster up far.toml --dry-run              the commands that would be run, those over SSH among them
+
+A cluster file describes data centers, nodes, keyspaces and emulated delays: docs/cluster.md, examples/demo.toml. Hosts other than this machine are
+reached by the system's ssh, without asking for passwords, and need `rheostat` there.";
+
+/// Arguments of `ctl cluster`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Start every node that does not run, and wait until all serve
+    Up {
+        /// The cluster file
+        file: PathBuf,
+        /// How long to wait until all nodes serve, in seconds
+        #[arg(short, long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
+        wait: u64,
+        /// Print the commands that would be run, and run nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// End every node that runs, cleanly
+    Down {
+        /// The cluster file
+        file: PathBuf,
+        /// Kill those that do not end in time
+        #[arg(long)]
+        kill: bool,
+        /// Print the commands that would be run, and run nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Which nodes run, since when, and at which addresses; the exit code is 0 when all do
+    Status {
+        /// The cluster file
+        file: PathBuf,
+    },
+    /// The end of the nodes' logs
+    Logs {
+        /// The cluster file
+        file: PathBuf,
+        /// Only this node's
+        node: Option<String>,
+        /// And what is logged from now on
+        #[arg(short, long)]
+        follow: bool,
+        /// How many lines
+        #[arg(short = 'n', long, value_name = "N", default_value = "20")]
+        lines: usize,
+    },
+    /// One node on this machine: what `ctl cluster` on another one runs over SSH
+    #[command(hide = true)]
+    Node(node::Arguments),
+}
+
+/// This program.
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| format!("this program's own file is not known: {error}"))
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let fleet = |file: &PathBuf| Fleet::from_file(file, &program()?);
+    match &arguments.command {
+        Command::Up { file, dry_run: true, .. } => dry_run(&fleet(file)?, true),
+        Command::Up { file, wait, .. } => up(&fleet(file)?, Duration::from_secs(*wait)).await,
+        Command::Down { file, dry_run: true, .. } => dry_run(&fleet(file)?, false),
+        Command::Down { file, kill, .. } => down(&fleet(file)?, *kill).await,
+        Command::Status { file } => status(&fleet(file)?).await,
+        Command::Logs { file, node, follow, lines } => logs(&fleet(file)?, node.as_deref(), *follow, *lines).await,
+        Command::Node(arguments) => node::run(arguments).await,
+    }
+}
+
+fn dry_run(fleet: &Fleet, up: bool) -> Result<ExitCode, Failure> {
+    for (member, line) in fleet.members.iter().zip(fleet.dry_run(up)) {
+        say!("# {}", member.planned.config.node);
+        say!("{line}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn up(fleet: &Fleet, wait: Duration) -> Result<ExitCode, Failure> {
+    let began = Instant::now();
+    let (all, mut ready) = (fleet.members.len(), 0);
+    fleet
+        .up(wait, |node, event| {
+            let name = &node.config.node;
+            match event {
+                Event::Begun((running, false)) => eprintln!("{name}: started, process {}", running.pid),
+                Event::Begun((running, true)) => eprintln!("{name}: runs already, process {}", running.pid),
+                Event::Ready => {
+                    ready += 1;
+                    eprintln!("{name}: ready ({ready} of {all})");
+                }
+            }
+        })
+        .await?;
+    say!("{all} nodes of cluster {} are ready after {:.1} s.", fleet.description.cluster, began.elapsed().as_secs_f64());
+    let mut table = Table::new(["node", "data center", "RESP", "gRPC", "metrics"]);
+    for member in &fleet.members {
+        table.row([member.planned.config.node.clone(), member.planned.config.data_center.clone()].into_iter().chain(addresses(&member.planned)));
+    }
+    output::text(&table.text(2));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// RESP, gRPC and metrics.
+fn addresses(node: &Planned) -> [String; 3] {
+    [node.address(node.ports.resp), node.address(node.ports.grpc), format!("http://{}/metrics", node.address(node.ports.admin))]
+}
+
+async fn down(fleet: &Fleet, kill: bool) -> Result<ExitCode, Failure> {
+    let mut failed = Vec::new();
+    for (member, result) in fleet.members.iter().zip(fleet.down(kill).await) {
+        let name = &member.planned.config.node;
+        match result {
+            Ok(Down::Stopped(running)) => say!("{name}: ended, process {}", running.pid),
+            Ok(Down::Killed(running)) => say!("{name}: killed, process {}", running.pid),
+            Ok(Down::Was) => say!("{name}: did not run"),
+            Err(why) => failed.push(format!("node {name}: {why}")),
+        }
+    }
+    if failed.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(failed.join("\n")) }
+}
+
+async fn status(fleet: &Fleet) -> Result<ExitCode, Failure> {
+    let mut table = Table::new(["node", "data center", "host", "process", "since", "RESP", "gRPC", "metrics"]);
+    let mut failed = Vec::new();
+    let mut all = true;
+    for (member, running) in fleet.members.iter().zip(fleet.running().await) {
+        let config = &member.planned.config;
+        let [process, since] = match running {
+            Ok(Some(running)) => [running.pid.to_string(), date::text(running.since_ms / 1000)],
+            Ok(None) => {
+                all = false;
+                ["does not run".to_string(), "-".to_string()]
+            }
+            Err(why) => {
+                failed.push(format!("node {}: {why}", config.node));
+                ["not known".to_string(), "-".to_string()]
+            }
+        };
+        let row = [config.node.clone(), config.data_center.clone(), member.planned.host.clone(), process, since];
+        table.row(row.into_iter().chain(addresses(&member.planned)));
+    }
+    output::text(&table.text(0));
+    match (failed.is_empty(), all) {
+        (true, true) => Ok(ExitCode::SUCCESS),
+        (true, false) => Ok(ExitCode::FAILURE),
+        (false, _) => Err(failed.join("\n")),
+    }
+}
+
+async fn logs(fleet: &Fleet, node: Option<&str>, follow: bool, lines: usize) -> Result<ExitCode, Failure> {
+    let width = fleet.members.iter().map(|member| member.planned.config.node.len()).max().unwrap_or(0);
+    let mut out = std::io::stdout();
+    let show = |piece: &Piece| {
+        let write = |line: &str| match node {
+            Some(_) => writeln!(&out, "{line}"),
+            None => writeln!(&out, "{:width$} | {line}", piece.node),
+        };
+        // A reader that has gone away has what it wanted.
+        piece.text.lines().try_for_each(write).and_then(|()| out.flush()).is_ok()
+    };
+    fleet.logs(node, lines, follow, show).await?;
+    Ok(ExitCode::SUCCESS)
+}

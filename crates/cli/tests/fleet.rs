@@ -1,0 +1,199 @@
+//! Cluster files and the shell, as a user runs them: real processes, over a stand-in for `ssh` too, which runs what it is told on this machine.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A cluster file and its folder. What runs is ended with it.
+struct Fleet {
+    folder: tempfile::TempDir,
+    ssh: Option<PathBuf>,
+    base: u16,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A port from which on `count` were free a moment ago.
+fn free_base(count: u16) -> u16 {
+    (0..50)
+        .find_map(|_| {
+            let first = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+            let all: Option<Vec<TcpListener>> = (0..count).map(|by| TcpListener::bind(("127.0.0.1", first.checked_add(by)?)).ok()).collect();
+            all.map(|_| first)
+        })
+        .expect("free ports")
+}
+
+impl Fleet {
+    fn new(body: &str, nodes: u16) -> Fleet {
+        let fleet = Fleet { folder: tempfile::tempdir().unwrap(), ssh: None, base: free_base(10 * nodes) };
+        fleet.write(body);
+        fleet
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("fleet.toml")
+    }
+
+    fn write(&self, body: &str) {
+        std::fs::write(self.file(), format!("cluster = \"fleet\"\nbase_port = {}\n{body}", self.base)).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat"));
+        command.args(arguments).current_dir(self.folder.path()).env_remove("RHEOSTAT_LOG").env_remove("RHEOSTAT_ADDRESS");
+        if let Some(ssh) = &self.ssh {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let all = std::iter::once(ssh.clone()).chain(std::env::split_paths(&path));
+            command.env("PATH", std::env::join_paths(all).unwrap());
+        }
+        command
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        self.command(&[&["ctl", "cluster", arguments[0], "fleet.toml"], &arguments[1..]].concat()).output().unwrap()
+    }
+
+    #[track_caller]
+    fn well(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout) + &text(&output.stderr)
+    }
+
+    #[track_caller]
+    fn shell(&self, node: u16, script: &str) -> Output {
+        let address = format!("127.0.0.1:{}", self.base + 10 * node + 1);
+        let mut child =
+            self.command(&["ctl", "shell", &address]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// Puts a stand-in for `ssh` in front of the path: it notes its options and runs the command with this machine's shell.
+    fn with_ssh(&mut self) {
+        let bin = self.folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        let program = env!("CARGO_BIN_EXE_rheostat");
+        let script = format!(
+            "#!/bin/sh\nfor word; do echo \"$word\" >> '{0}/ssh.txt'; last=$word; done\nPATH='{1}':$PATH\nexport PATH\ncd '{0}' && exec sh -c \"$last\"\n",
+            self.folder.path().display(),
+            Path::new(program).parent().unwrap().display()
+        );
+        let path = bin.join("ssh");
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.ssh = Some(bin);
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let _ = self.ctl(&["down", "--kill"]);
+    }
+}
+
+const TWO: &str = "partitions = 2\n[[data_center]]\nname = \"here\"\nnodes = 2\n[[data_center]]\nname = \"there\"\n\
+                   [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[[keyspace]]\nname = \"strong\"\nprotocol = \"strong\"\n\
+                   [emulation]\nround_trip_ms = 20.0\nclock = [{ node = \"here-1\", offset_ms = 5 }]\nslow = [{ data_center = \"here\", partition = 1, ms = 10.0 }]\n";
+
+#[test]
+fn a_fleet_comes_up_stays_and_goes_down() {
+    let fleet = Fleet::new(TWO, 3);
+    let status = fleet.ctl(&["status"]);
+    assert_eq!(status.status.code(), Some(1));
+    assert!(text(&status.stdout).contains("does not run"));
+
+    let up = fleet.well(&["up"]);
+    for says in ["here-1: started, process", "there-1: ready", "3 nodes of cluster fleet are ready", &format!("127.0.0.1:{}", fleet.base + 21)] {
+        assert!(up.contains(says), "{says:?}: {up}");
+    }
+    let status = fleet.well(&["status"]);
+    assert!(status.contains("UTC") && !status.contains("does not run"), "{status}");
+    let again = fleet.well(&["up"]);
+    assert!(again.contains("here-2: runs already") && !again.contains("started"), "{again}");
+
+    let written = fleet.shell(0, "put k v1\nkeyspace strong\nput s v2\nmget s nothing\nlevel eventual\nlevel\nsession\nexplain s\n");
+    let shown = text(&written.stdout);
+    assert!(written.status.success(), "{shown}{}", text(&written.stderr));
+    assert!(shown.contains("@here") && shown.contains("s: v2\nnothing: (absent)\neventual\n") && shown.contains("visible: this is read"), "{shown}");
+    // The session goes along to the other data center, so the write is there.
+    let moved = fleet.shell(0, &format!("put k v3\nconnect 127.0.0.1:{}\nget k\ndetails on\nget k\n", fleet.base + 21));
+    let shown = text(&moved.stdout);
+    assert!(shown.contains("there-1 in there") && shown.contains("\nv3\n") && shown.contains("v3  [version"), "{shown}{}", text(&moved.stderr));
+    let wrong = fleet.shell(0, "get k\nlevel loudest\nget k\n");
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).contains("line 2: there is no level `loudest`"), "{}", text(&wrong.stderr));
+    assert_eq!(text(&wrong.stdout).lines().count(), 1, "nothing runs after an error");
+
+    let logs = fleet.well(&["logs"]);
+    assert!(logs.contains("here-1  | ") && logs.contains("there-1 | ") && logs.contains("serving"), "{logs}");
+    assert!(fleet.well(&["logs", "there-1", "-n", "1"]).lines().count() == 1);
+    let nobody = fleet.ctl(&["logs", "x"]);
+    assert!(text(&nobody.stderr).contains("there is no node x; there are: here-1, here-2, there-1"));
+
+    fleet.write(&TWO.replace("offset_ms = 5", "offset_ms = 6"));
+    let changed = fleet.ctl(&["up"]);
+    assert!(!changed.status.success() && text(&changed.stderr).contains("runs here with another configuration"), "{}", text(&changed.stderr));
+
+    let down = fleet.well(&["down"]);
+    assert_eq!(down.matches(": ended, process").count(), 3, "{down}");
+    assert!(fleet.well(&["down"]).contains("there-1: did not run"));
+    // The data is there again.
+    fleet.well(&["up"]);
+    assert!(text(&fleet.shell(0, "get k\n").stdout).contains("v3"));
+}
+
+#[test]
+fn a_process_that_ends_is_reported_with_its_last_words() {
+    let fleet = Fleet::new(TWO, 3);
+    let _taken = TcpListener::bind(("127.0.0.1", fleet.base + 10)).unwrap();
+    let up = fleet.ctl(&["up", "--wait", "20"]);
+    let why = text(&up.stderr);
+    assert!(!up.status.success() && why.contains("node here-2") && why.contains("cannot listen"), "{why}");
+}
+
+#[test]
+fn errors_name_file_line_and_key() {
+    let fleet = Fleet::new("partitions = 0\n", 1);
+    let why = text(&fleet.ctl(&["up"]).stderr);
+    assert!(why.contains("fleet.toml: data_center: there is none"), "{why}");
+    fleet.write(&TWO.replace("causal", "casual"));
+    let why = text(&fleet.ctl(&["up"]).stderr);
+    assert!(why.contains("fleet.toml, line 11: keyspace[0].protocol"), "{why}");
+}
+
+#[test]
+fn other_hosts_are_reached_over_ssh() {
+    let body = "[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\nhost = \"127.0.0.2\"\n\
+                [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n\
+                [host.\"127.0.0.2\"]\nssh = \"me@there\"\nssh_options = [\"Port=2222\"]\nfolder = \"far away; touch oops\"\n";
+    let mut fleet = Fleet::new(body, 2);
+    fleet.with_ssh();
+    let dry = fleet.well(&["up", "--dry-run"]);
+    let expected = "ssh -T -o 'BatchMode=yes' -o 'ConnectTimeout=10' -o 'Port=2222' -- me@there";
+    assert!(dry.contains(expected) && dry.contains("< there-1.toml") && dry.contains("serve --config"), "{dry}");
+    assert!(!fleet.folder.path().join("ssh.txt").exists(), "a dry run runs nothing");
+
+    let up = fleet.well(&["up"]);
+    assert!(up.contains("there-1: started") && up.contains(&format!("127.0.0.2:{}", fleet.base + 11)), "{up}");
+    let told = std::fs::read_to_string(fleet.folder.path().join("ssh.txt")).unwrap();
+    assert!(told.contains("BatchMode=yes\n") && told.contains("--\nme@there\n"), "{told}");
+    assert!(fleet.folder.path().join("far away; touch oops/there-1/pid").exists());
+    assert!(!fleet.folder.path().join("oops").exists(), "the folder's name is one word");
+    let status = fleet.well(&["status"]);
+    assert!(status.contains("127.0.0.2") && !status.contains("does not run"), "{status}");
+    assert!(fleet.well(&["up"]).contains("there-1: runs already"));
+    assert!(fleet.well(&["logs", "there-1"]).contains("serving"));
+    let down = fleet.well(&["down"]);
+    assert_eq!(down.matches(": ended, process").count(), 2, "{down}");
+
+    // What the other machine says is said here.
+    std::fs::write(fleet.ssh.as_ref().unwrap().join("ssh"), "#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n").unwrap();
+    let refused = fleet.ctl(&["status"]);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("me@there: Permission denied"), "{}", text(&refused.stderr));
+}

@@ -1,0 +1,163 @@
+//! A cluster of processes that belong to this one: for experiments and tests.
+
+use crate::description::Description;
+use crate::nodes::Planned;
+use crate::place::Place;
+use crate::ports::free_ports;
+use crate::ready::{lacks, options, statuses};
+use rustix::process::{Pid, kill_process};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+use tokio::time::Instant;
+
+pub use rustix::process::Signal;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a process may take to end cleanly before it is killed, beyond what it allows itself.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// How often ports are tried that another process took in the moment after they were free.
+const ATTEMPTS: usize = 3;
+
+/// A cluster of processes on loopback. When this is dropped they are killed; when this process dies, they end by themselves.
+#[derive(Debug)]
+pub struct Processes {
+    /// The nodes, in the order of the description.
+    pub nodes: Vec<Planned>,
+    program: PathBuf,
+    places: Vec<Place>,
+    children: Vec<Option<Child>>,
+    description: Description,
+}
+
+impl Processes {
+    /// Starts the nodes of `description` at free ports, `program` being `rheostat`, each in a folder of its own in `folder`.
+    ///
+    /// # Errors
+    /// In words. Nothing is left running.
+    pub async fn start(description: &Description, program: &Path, folder: &Path) -> Result<Processes, String> {
+        let mut why = String::new();
+        for _ in 0..ATTEMPTS {
+            match Processes::start_once(description, program, folder).await {
+                Err(error) if error.contains("in use") => why = error,
+                done => return done,
+            }
+        }
+        Err(why)
+    }
+
+    async fn start_once(description: &Description, program: &Path, folder: &Path) -> Result<Processes, String> {
+        let count = description.data_centers.iter().map(|data_center| data_center.size()).sum();
+        let ports = free_ports(count).map_err(|error| format!("no free ports: {error}"))?;
+        let nodes = description.nodes(Some(&ports)).map_err(|error| error.to_string())?;
+        let places: Vec<Place> = nodes.iter().map(|node| Place::new(folder.join(&node.config.node))).collect();
+        let children = nodes.iter().map(|_| None).collect();
+        let mut cluster = Processes { nodes, program: program.to_owned(), places, children, description: description.clone() };
+        for (node, place) in cluster.nodes.iter().zip(&cluster.places) {
+            let text = toml::to_string(&node.config).map_err(|error| error.to_string())?;
+            place.write(&text).map_err(|error| format!("{}: {error}", place.config().display()))?;
+        }
+        for index in 0..count {
+            cluster.restart(index)?;
+        }
+        for index in 0..count {
+            cluster.settle(index).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Waits until the process of node `index` says that it runs.
+    async fn settle(&mut self, index: usize) -> Result<(), String> {
+        let Some(child) = self.children[index].take() else { return Ok(()) };
+        self.children[index] = Some(self.places[index].started(child).await?.child);
+        Ok(())
+    }
+
+    /// Waits until every node serves and is connected with the others.
+    ///
+    /// # Errors
+    /// In words: what is missing after `patience`, or that a process has ended.
+    pub async fn ready(&mut self, patience: Duration) -> Result<(), String> {
+        let options = options(&self.description)?;
+        let until = Instant::now() + patience;
+        loop {
+            let lacks = lacks(&self.nodes, &statuses(&options, &self.nodes).await);
+            let Some((node, lack)) = self.nodes.iter().zip(lacks).find_map(|(node, lack)| Some((node, lack?))) else { return Ok(()) };
+            let name = node.config.node.clone();
+            self.check()?;
+            if Instant::now() >= until {
+                return Err(format!("node {name} is not ready after {} s: {lack}", patience.as_secs()));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether all processes that should run do.
+    ///
+    /// # Errors
+    /// In words: the first that has ended, with the end of its log.
+    pub fn check(&mut self) -> Result<(), String> {
+        for (index, child) in self.children.iter_mut().enumerate() {
+            if let Some(Ok(Some(status))) = child.as_mut().map(Child::try_wait) {
+                let words = self.places[index].tail(10).map(|(text, _)| text).unwrap_or_default();
+                return Err(format!("node {} has ended: {status}\n{}", self.nodes[index].config.node, words.trim_end()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills the process of node `index` at once.
+    pub fn kill(&mut self, index: usize) {
+        if let Some(mut child) = self.children[index].take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts node `index` again, whose process has been killed.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn restart(&mut self, index: usize) -> Result<(), String> {
+        self.children[index] = Some(self.places[index].spawn(&self.program, true)?);
+        Ok(())
+    }
+
+    /// Sends the process of node `index` a signal: to stop and to continue it.
+    ///
+    /// # Errors
+    /// In words: it does not run.
+    pub fn signal(&self, index: usize, signal: Signal) -> Result<(), String> {
+        let pid = self.pid(index).ok_or_else(|| format!("node {} does not run", self.nodes[index].config.node))?;
+        kill_process(pid, signal).map_err(|error| format!("node {}: {error}", self.nodes[index].config.node))
+    }
+
+    /// The process of node `index`, if it runs.
+    pub fn pid(&self, index: usize) -> Option<Pid> {
+        self.children[index].as_ref().and_then(|child| i32::try_from(child.id()).ok()).and_then(Pid::from_raw)
+    }
+
+    /// Ends all processes cleanly, and kills those that do not end in time.
+    pub async fn end(mut self) {
+        for index in 0..self.children.len() {
+            // One that has ended cannot be told.
+            let _ = self.signal(index, Signal::TERM);
+        }
+        let until = Instant::now() + GRACE + Duration::from_millis(self.description.limits.stop_timeout_ms);
+        while Instant::now() < until && self.children.iter_mut().flatten().any(|child| matches!(child.try_wait(), Ok(None))) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for index in 0..self.children.len() {
+            self.kill(index);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Whether the nodes of a cluster serve.
+
+use crate::description::Description;
+use crate::nodes::Planned;
+use rheostat_client::{Client, Options, Tls, v1};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long one question to a node may take.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// How clients reach a cluster, but for the address.
+///
+/// # Errors
+/// In words: the authority's certificate cannot be read.
+pub fn options(description: &Description) -> Result<Options, String> {
+    let tls = match &description.security.tls {
+        None => None,
+        Some(files) => {
+            let authority_pem = std::fs::read_to_string(&files.authority).map_err(|error| format!("{}: cannot be read: {error}", files.authority.display()))?;
+            Some(Tls { authority_pem, domain: None })
+        }
+    };
+    let password = description.security.password.as_ref().map(|password| password.0.clone());
+    Ok(Options { password, tls, deadline: DEADLINE, connect_timeout: DEADLINE, ..Options::default() })
+}
+
+/// What each of `nodes` says of itself, asked at the same time.
+pub async fn statuses(options: &Options, nodes: &[Planned]) -> Vec<Result<v1::StatusResponse, String>> {
+    let mut asking = JoinSet::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let options = Options { addresses: vec![node.address(node.ports.grpc)], ..options.clone() };
+        asking.spawn(async move { (index, status(options).await) });
+    }
+    let mut answers: Vec<Result<v1::StatusResponse, String>> = nodes.iter().map(|_| Err("no answer".to_owned())).collect();
+    while let Some(done) = asking.join_next().await {
+        if let Ok((index, answer)) = done {
+            answers[index] = answer;
+        }
+    }
+    answers
+}
+
+async fn status(options: Options) -> Result<v1::StatusResponse, String> {
+    let client = Client::connect_with(options).await.map_err(|error| error.to_string())?;
+    let answer = client.admin().status(client.request(v1::StatusRequest {})).await;
+    answer.map(|answer| answer.into_inner()).map_err(|error| error.message().to_owned())
+}
+
+/// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with the others, and the groups that its servers
+/// belong to have a leader.
+pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>]) -> Vec<Option<String>> {
+    let leaders: BTreeSet<Group> = statuses.iter().flatten().flat_map(|status| groups(status).filter(|(_, leads)| *leads).map(|(group, _)| group)).collect();
+    let lack = |(node, status): (&Planned, &Result<v1::StatusResponse, String>)| {
+        let status = match status {
+            Ok(status) => status,
+            Err(why) => return Some(why.clone()),
+        };
+        let who = status.topology.as_ref().map(|topology| (topology.cluster.as_str(), topology.node.as_str()));
+        if who != Some((node.config.cluster.as_str(), node.config.node.as_str())) {
+            let (cluster, name) = who.unwrap_or(("?", "?"));
+            return Some(format!("node {name} of cluster {cluster} answers at its address"));
+        }
+        if let Some(failed) = status.replicas.iter().find(|replica| !replica.failed.is_empty()) {
+            return Some(format!("partition {} of {}: {}", failed.partition, failed.keyspace, failed.failed));
+        }
+        if let Some(peer) = status.peers.iter().find(|peer| !peer.connected) {
+            return Some(format!("not connected with {}", peer.node));
+        }
+        let headless = groups(status).find(|(group, _)| !leaders.contains(group));
+        headless.map(|((keyspace, partition, _), _)| format!("partition {partition} of {keyspace} has no leader"))
+    };
+    nodes.iter().zip(statuses).map(lack).collect()
+}
+
+/// Servers that keep a partition's data together: keyspace, partition, and data center where each has its own.
+type Group = (String, u32, String);
+
+/// The groups of the servers of the node that says `status`, and whether its server leads each.
+fn groups(status: &v1::StatusResponse) -> impl Iterator<Item = (Group, bool)> {
+    let topology = status.topology.as_ref();
+    status.replicas.iter().filter_map(move |replica| {
+        let topology = topology?;
+        let keyspace = topology.keyspaces.iter().find(|keyspace| keyspace.name == replica.keyspace)?;
+        let place = match keyspace.span() {
+            v1::Span::DataCenter => topology.data_center.clone(),
+            v1::Span::Everywhere => String::new(),
+            _ => return None,
+        };
+        let leads = replica.gauges.iter().any(|gauge| gauge.name == "leader" && gauge.value == 1.0);
+        Some(((replica.keyspace.clone(), replica.partition, place), leads))
+    })
+}
