@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use rheostat_bench::Progress;
 use rheostat_lab::expect::{self, Verdict};
 use rheostat_lab::experiment::{self, Experiment};
-use rheostat_lab::ground::{Ground, VirtualTime};
+use rheostat_lab::ground::{Ground, Processes, VirtualTime};
 use rheostat_lab::report::{self, Chapter};
 use rheostat_lab::row::RowFile;
 use rheostat_lab::run::{self, Run};
@@ -120,15 +120,16 @@ fn draw(folder: &Path, chapter: &Chapter) -> Result<(), Failure> {
     Ok(())
 }
 
-fn grounds() -> Vec<Box<dyn Ground>> {
-    vec![Box::new(VirtualTime)]
+fn grounds() -> Result<Vec<Box<dyn Ground>>, Failure> {
+    let program = std::env::current_exe().map_err(|error| format!("this program's own file is not known: {error}"))?;
+    Ok(vec![Box::new(VirtualTime), Box::new(Processes::new(program))])
 }
 
 fn run_experiments(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let chosen = choose(&arguments.what)?;
     let folder = folder_of(&arguments.out, arguments.full);
     let progress = Progress::on_stderr();
-    let mut grounds = grounds();
+    let mut grounds = grounds()?;
     let mut failed = Vec::new();
     for (experiment, text) in chosen {
         let ran = run::run(

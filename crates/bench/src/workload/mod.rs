@@ -107,7 +107,9 @@ pub struct Workload {
     pub read_modify_write: f64,
     /// YCSB: `requestdistribution`.
     pub request_distribution: RequestDistribution,
-    /// A scan reads from 1 to this many records, every length alike. YCSB: `maxscanlength`.
+    /// A scan reads at least so many records. YCSB: `minscanlength`.
+    pub min_scan_length: u32,
+    /// And at most so many, every length alike. YCSB: `maxscanlength`.
     pub max_scan_length: u32,
 }
 
@@ -135,6 +137,7 @@ impl Workload {
             scan,
             read_modify_write,
             request_distribution,
+            min_scan_length: 1,
             max_scan_length: 100,
         }
     }
@@ -169,6 +172,7 @@ impl Workload {
         check_range("field length", self.field_length_bytes, 0, 1 << 24)?;
         check_range("value length (field count times field length)", self.value_length(), 0, 1 << 24)?;
         check_range("maximum scan length", self.max_scan_length, 1, 10_000)?;
+        check_range("minimum scan length", self.min_scan_length, 1, self.max_scan_length)?;
         for (kind, share) in self.shares() {
             if !share.is_finite() || share < 0.0 {
                 return Err(Error::Options(format!("the share of {kind} is {share}; it must be a number from 0")));
@@ -316,7 +320,7 @@ impl OperationSource {
             OperationKind::Scan => {
                 let record = self.choose_record();
                 let longest = self.inserts.answered_below().saturating_sub(record).max(1);
-                let length = self.random.between(1, u64::from(self.workload.max_scan_length)).min(longest);
+                let length = self.random.between(u64::from(self.workload.min_scan_length), u64::from(self.workload.max_scan_length)).min(longest);
                 Operation { kind, record, length: length as u32 }
             }
             _ => Operation { kind, record: self.choose_record(), length: 1 },

@@ -1,11 +1,15 @@
 //! Where experiments run: one trait, two grounds.
 
+mod choice;
+pub mod processes;
+mod tally;
 pub mod virtual_time;
 
 use crate::aggregate::quantile;
 use crate::experiment::{GroundName, Point};
 use std::collections::BTreeMap;
 
+pub use processes::Processes;
 pub use virtual_time::VirtualTime;
 
 /// Something that an experiment can run on.

@@ -1,30 +1,20 @@
 //! Clients: sessions that ask one thing after the other, in a closed loop or at times of their own.
 
 use super::{Answer, Asked, EPOCH_MS, Event, World, ns};
-use crate::experiment::{Act, Amplified, Distribution, Load, Mix};
-use crate::ground::{Measured, Samples};
-use rheostat_bench::latency::Failures;
-use rheostat_bench::workload::distribution::{ScrambledZipfian, unit};
+use crate::experiment::{Act, Amplified, Load, Mix};
+use crate::ground::Samples;
+use crate::ground::choice::{Drawing, Drawn, value, written_ns};
+use crate::ground::tally::Kind;
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Dial, Groups, Level, Operation, Outcome};
-use rheostat_core::random::Random;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
 use rheostat_core::version::{Item, Key, Value};
-use std::collections::BTreeMap;
 
 /// After a failed operation a client waits so long, in nanoseconds.
 const AFTER_FAILURE_NS: u64 = 1_000_000;
-
-/// What an operation is counted as.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Get,
-    Put,
-    Transaction,
-}
 
 /// An operation under way.
 struct Current {
@@ -45,8 +35,7 @@ pub(super) struct Client {
     pub(super) measured: bool,
     /// `None` while a request has it.
     session: Option<Session>,
-    random: Random,
-    zipfian: Option<ScrambledZipfian>,
+    drawing: Drawing,
     current: Option<Current>,
     asked: u64,
     /// Steps of what it does: puts of a request, turns.
@@ -61,58 +50,8 @@ pub(super) struct Client {
     pub(super) seen: Samples,
 }
 
-/// What was measured, by name.
-#[derive(Default)]
-pub(super) struct Tallies {
-    samples: BTreeMap<&'static str, Samples>,
-    failures: Failures,
-    /// Of ping-pong: when the last number was written.
-    written_ns: u64,
-}
-
-impl Tallies {
-    fn add(&mut self, name: &'static str, ms: f64) {
-        self.samples.entry(name).or_default().add(ms);
-    }
-
-    /// Operations that were answered.
-    pub(super) fn operations(&self) -> u64 {
-        ["get", "put", "transaction"].iter().filter_map(|name| self.samples.get(name)).map(Samples::count).sum()
-    }
-
-    /// What failed, in words.
-    pub(super) fn failures(&self) -> String {
-        self.failures.summary()
-    }
-
-    pub(super) fn sum_up(&self, measured: &mut Measured, seconds: f64) {
-        for (name, samples) in &self.samples {
-            measured.latencies(name, samples, seconds);
-        }
-        measured.values.insert("operations_per_second".into(), self.operations() as f64 / seconds);
-        measured.values.insert("failures".into(), self.failures.total() as f64);
-    }
-}
-
 fn ms_between(from_ns: u64, to_ns: u64) -> f64 {
     (to_ns as f64 - from_ns as f64) / 1e6
-}
-
-/// The key with this number.
-pub(super) fn key(number: u64) -> Key {
-    Key::from(format!("key-{number:08}").into_bytes())
-}
-
-/// A value of so many bytes that says when it was written.
-fn value(now_ns: u64, bytes: usize) -> Value {
-    let mut text = format!("{now_ns:020}").into_bytes();
-    text.resize(bytes.max(20), b'.');
-    Value::from(text)
-}
-
-/// When `value` was written.
-fn written_ns(value: &Value) -> Option<u64> {
-    std::str::from_utf8(value.get(..20)?).ok()?.parse().ok()
 }
 
 impl World<'_> {
@@ -123,10 +62,7 @@ impl World<'_> {
             for (place, dc) in places.into_iter().enumerate() {
                 for _ in 0..group.clients {
                     let random = self.random.fork();
-                    let zipfian = match &group.does {
-                        Act::Mix(mix) if mix.distribution == Distribution::Zipfian => Some(ScrambledZipfian::new(mix.keys)),
-                        _ => None,
-                    };
+                    let mix = if let Act::Mix(mix) = &group.does { Some(mix) } else { None };
                     let session = Some(self.servers[0].node.new_session());
                     self.clients.push(Client {
                         load,
@@ -134,8 +70,7 @@ impl World<'_> {
                         dc: DcId(dc),
                         measured: group.measured,
                         session,
-                        random,
-                        zipfian,
+                        drawing: Drawing::new(random, mix),
                         current: None,
                         asked: 0,
                         step: 0,
@@ -156,24 +91,7 @@ impl World<'_> {
 
     /// The first keys of each partition, `count` of each.
     fn pool(&mut self, count: u64) -> &[Vec<Key>] {
-        let partitions = self.point.cluster.partitions;
-        let missing = self.pool.first().is_none_or(|keys| (keys.len() as u64) < count);
-        if missing {
-            self.pool = vec![Vec::new(); partitions.into()];
-            let mut full = 0;
-            for number in 0.. {
-                let key = key(number);
-                let keys = &mut self.pool[usize::from(slots::partition_of(&key, partitions).0)];
-                if (keys.len() as u64) < count {
-                    keys.push(key);
-                    full += usize::from(keys.len() as u64 == count);
-                }
-                if full == usize::from(partitions) {
-                    break;
-                }
-            }
-        }
-        &self.pool
+        self.pool.of(self.point.cluster.partitions, count)
     }
 
     /// A client begins its next operation.
@@ -207,35 +125,14 @@ impl World<'_> {
     fn wake_mix(&mut self, client: usize, mix: &Mix) {
         let data_centers = self.point.cluster.regions.len() as u64;
         let state = &mut self.clients[client];
-        let chooses = |state: &mut Client| match &state.zipfian {
-            Some(zipfian) => zipfian.next(&mut state.random),
-            None => state.random.below(mix.keys),
-        };
-        let put = unit(&mut state.random) < mix.put;
-        let transaction = !put && unit(&mut state.random) < mix.transactions;
-        let elsewhere = data_centers > 1 && unit(&mut state.random) < mix.remote;
-        let at = elsewhere.then(|| {
-            let other = state.random.below(data_centers - 1) as u8;
-            DcId(if other >= state.dc.0 { other + 1 } else { other })
-        });
-        let first = chooses(state);
-        if put {
-            let value = value(self.now_ns, mix.value_bytes);
-            self.put(client, at, key(first), value);
-        } else if transaction {
-            let mut numbers = vec![first];
-            while numbers.len() < mix.transaction_keys as usize {
-                let mut next = chooses(state);
-                // A popular key is drawn again and again: then the next one that is not there yet.
-                while numbers.contains(&next) {
-                    next = (next + 1) % mix.keys;
-                }
-                numbers.push(next);
+        let (drawn, at) = state.drawing.next(mix, state.dc, data_centers);
+        match drawn {
+            Drawn::Put(key) => {
+                let value = value(self.now_ns, mix.value_bytes);
+                self.put(client, at, key, value);
             }
-            let keys = numbers.into_iter().map(key).collect();
-            self.transaction(client, at, keys);
-        } else {
-            self.get(client, at, key(first));
+            Drawn::Transaction(keys) => self.transaction(client, at, keys),
+            Drawn::Get(key) => self.get(client, at, key),
         }
     }
 
@@ -246,7 +143,7 @@ impl World<'_> {
             state.request_since_ns = self.now_ns;
         }
         let partition = (state.step % partitions) as usize;
-        let which = state.random.below(amplified.keys) as usize;
+        let which = state.drawing.random.below(amplified.keys) as usize;
         state.step += 1;
         let key = self.pool(amplified.keys)[partition][which].clone();
         let value = value(self.now_ns, amplified.value_bytes);
@@ -320,7 +217,7 @@ impl World<'_> {
         {
             return *leader;
         }
-        first + self.clients[client].random.below(group.len() as u64) as usize
+        first + self.clients[client].drawing.random.below(group.len() as u64) as usize
     }
 
     /// Learns who leads the groups, if there are groups.
@@ -362,7 +259,7 @@ impl World<'_> {
         let counted = self.measuring && self.clients[client].measured;
         if let Outcome::Failed(failure) = outcome {
             if counted {
-                self.tallies.failures.count(&failure.to_string());
+                self.tallies.failed(&failure.to_string());
             }
             // The put that failed is tried again, as a turn or as a step of its request.
             self.clients[client].step = self.clients[client].step.saturating_sub(1);
@@ -371,20 +268,9 @@ impl World<'_> {
         }
         let ms = ms_between(current.since_ns, self.now_ns);
         if counted {
-            let name = match current.kind {
-                Kind::Get => "get",
-                Kind::Put => "put",
-                Kind::Transaction => "transaction",
-            };
-            self.tallies.add(name, ms);
-            self.tallies.add("operation", ms);
+            let dc = self.clients[client].dc;
+            self.tallies.operation(current.kind, ms, dc, &current.keys, &self.point.cluster);
             self.clients[client].seen.add(ms);
-            if let (Kind::Transaction, Some(slow)) = (current.kind, self.point.cluster.slow) {
-                let partitions = self.point.cluster.partitions;
-                let involved = self.clients[client].dc.0 == slow.data_center
-                    && current.keys.iter().any(|key| slots::partition_of(key, partitions).0 == slow.partition);
-                self.tallies.add(if involved { "transaction_involved" } else { "transaction_uninvolved" }, ms);
-            }
         }
         self.go_on(client, &outcome, counted)
     }
@@ -398,8 +284,7 @@ impl World<'_> {
         match &load.does {
             Act::Mix(mix) if mix.rate > 0.0 => {
                 let state = &mut self.clients[client];
-                // Exponential gaps: arrivals that know nothing of each other.
-                let gap_ns = -(1.0 - unit(&mut state.random)).ln() / mix.rate * 1e9;
+                let gap_ns = state.drawing.gap_s(mix.rate) * 1e9;
                 let from_ns = if state.meant_ns == 0 { now_ns } else { state.meant_ns };
                 state.meant_ns = from_ns + gap_ns as u64;
                 next_ns = state.meant_ns;
@@ -436,7 +321,7 @@ impl World<'_> {
                 next_ns += ns(alternating.think_ms);
                 if let Outcome::Read(read, _) = outcome
                     && counted
-                    && let Some(at_ns) = read.value.as_ref().and_then(written_ns)
+                    && let Some(at_ns) = read.value.as_ref().and_then(|value| written_ns(value))
                 {
                     self.tallies.add("age", ms_between(at_ns, now_ns));
                 }

@@ -6,15 +6,16 @@
 mod client;
 mod server;
 
+use super::choice::Pool;
+use super::tally::{Tallies, of_transactions};
 use super::{Ground, Measured};
 use crate::experiment::{Act, ClockPattern, GroundName, Point};
-use client::{Client, Tallies};
+use client::Client;
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::random::Random;
 use rheostat_core::session::Session;
-use rheostat_core::version::Key;
 use rheostat_protocols::registry;
 use server::{Server, Work};
 use std::cmp::Reverse;
@@ -142,8 +143,7 @@ struct World<'p> {
     gauges: BTreeMap<&'static str, f64>,
     measuring: bool,
     tallies: Tallies,
-    /// The first keys of each partition.
-    pool: Vec<Vec<Key>>,
+    pool: Pool,
     /// The servers that lead a group.
     leaders: Vec<usize>,
     /// Measured clients that have done as much as they should.
@@ -201,7 +201,7 @@ impl<'p> World<'p> {
             gauges: BTreeMap::new(),
             measuring: false,
             tallies: Tallies::default(),
-            pool: Vec::new(),
+            pool: Pool::default(),
             leaders: Vec::new(),
             finished: 0,
         };
@@ -320,7 +320,7 @@ impl<'p> World<'p> {
             return Err(format!("no operation was answered in the measured time; {failed}"));
         }
         let Messages { inside, inside_bytes, background, between, between_bytes, clients } = self.messages;
-        let mut values = vec![
+        let values = [
             ("server_messages_per_operation", inside as f64 / operations),
             ("server_bytes_per_operation", inside_bytes as f64 / operations),
             ("background_messages_per_second", background as f64 / seconds),
@@ -329,18 +329,8 @@ impl<'p> World<'p> {
             ("client_messages_per_operation", clients as f64 / operations),
             ("messages_per_operation", (clients + inside) as f64 / operations),
         ];
-        let transactions = since("transactions_coordinated") + since("transactions_predicted");
-        if transactions > 0.0 {
-            values.push(("transaction_messages", since("transaction_messages") / transactions));
-            values.push(("transaction_rounds", since("transaction_rounds") / transactions));
-            values.push(("transactions_predicted_percent", 100.0 * since("transactions_predicted") / transactions));
-        }
-        if since("transactions_predicted") > 0.0 {
-            values.push(("predictions_refused_percent", 100.0 * since("predictions_refused") / since("transactions_predicted")));
-            values.push(("prediction_error_ms", since("prediction_errors_ms") / since("predicted_slices").max(1.0)));
-            values.push(("slices_waited_percent", 100.0 * since("predicted_slices_waited") / since("predicted_slices").max(1.0)));
-        }
         measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        of_transactions(&mut measured, since);
         let per_client: Vec<f64> = self.clients.iter().filter(|client| client.measured).filter_map(|client| client.seen.mean()).collect();
         measured.clients.insert("latency_mean_ms".into(), per_client);
         let busiest_ns = self.servers.iter().map(|server| server.busy_ns).max().unwrap_or(0);

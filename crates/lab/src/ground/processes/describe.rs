@@ -1,0 +1,95 @@
+//! From a point to the description of a cluster of processes.
+
+use crate::experiment::{Act, ClockPattern, Point};
+use rheostat_cluster::Description;
+use rheostat_cluster::description::{Clock, DataCenter, Link, ListedNode, Network, Slow};
+use rheostat_cluster::nodes::keyspace;
+use rheostat_core::protocol::Span;
+use rheostat_core::random::Random;
+use rheostat_protocols::registry;
+use rheostat_server::config::Delay;
+
+/// The keyspace's name.
+pub(super) const KEYSPACE: &str = "default";
+
+/// The most processes of a cluster.
+const PROCESSES: usize = 32;
+
+/// Shorter ways inside a data center are not emulated: loopback takes about as long itself.
+const LEAST_MS: f64 = 0.5;
+
+/// Whether each partition has a process of its own: where its clock, its slowness or the messages between partitions matter.
+fn apart(point: &Point) -> bool {
+    let transactions = |act: &Act| matches!(act, Act::Mix(mix) if mix.transactions > 0.0);
+    point.cluster.clocks.ms > 0.0 || point.cluster.slow.is_some() || point.load.iter().any(|load| transactions(&load.does))
+}
+
+/// The cluster of `point`.
+///
+/// # Errors
+/// In words: what processes of this machine cannot be.
+pub(super) fn description(point: &Point) -> Result<Description, String> {
+    let (cluster, contender) = (&point.cluster, &point.contender);
+    let grouped = registry::info(&contender.protocol).is_some_and(|info| info.span != Span::Server);
+    let apart = apart(point);
+    let nodes = if apart { cluster.partitions } else { 1 }.max(if grouped { u16::from(cluster.replicas) } else { 1 });
+    let all = usize::from(nodes) * cluster.regions.len();
+    if all > PROCESSES {
+        return Err(format!("{all} processes are more than {PROCESSES}: use ground virtual, or fewer partitions"));
+    }
+    let mut keyspace = keyspace(KEYSPACE, &contender.protocol)?;
+    keyspace.options = contender.options.clone();
+    keyspace.replicas = if grouped { cluster.replicas } else { 1 };
+    let listed = |node: u16| {
+        let owned = |partition: &u16| if apart { *partition == node } else { node == 0 };
+        ListedNode { partitions: Some((0..cluster.partitions).filter(owned).collect()), ..ListedNode::default() }
+    };
+    let data_centers = cluster.regions.iter().map(|name| DataCenter { name: name.clone(), listed: (0..nodes).map(listed).collect(), ..DataCenter::default() });
+    let mut description = Description::new("lab", &[]);
+    description.data_centers = data_centers.collect();
+    description.partitions = cluster.partitions;
+    description.shards = usize::from(apart);
+    description.in_memory = true;
+    description.keyspaces = vec![keyspace];
+    description.emulation = network(point)?;
+    description.validate().map_err(|error| error.to_string())?;
+    Ok(description)
+}
+
+fn network(point: &Point) -> Result<Network, String> {
+    let cluster = &point.cluster;
+    let name = |dc: usize| cluster.regions[dc].clone();
+    let mut network = Network { jitter_ms: cluster.jitter_ms / 2.0, ..Network::default() };
+    for a in 0..cluster.regions.len() {
+        for b in a + 1..cluster.regions.len() {
+            let round_trip_ms = cluster.round_trip(a, b).ok_or("a pair of regions without a round trip")?;
+            network.links.push(Link { between: [name(a), name(b)], round_trip_ms, jitter_ms: None });
+        }
+    }
+    let delay = |from, to, one_way_ms, jitter_ms| Delay { from, to, one_way_ms, jitter_ms, jitter_shape: 2.0 };
+    for link in &cluster.link {
+        network.delays.push(delay(name(link.from.into()), name(link.to.into()), link.ms, cluster.jitter_ms / 2.0));
+    }
+    if cluster.local_ms >= LEAST_MS || cluster.local_jitter_ms >= LEAST_MS {
+        let within = |dc| delay(name(dc), name(dc), cluster.local_ms, cluster.local_jitter_ms / 2.0);
+        network.delays.extend((0..cluster.regions.len()).map(within));
+    }
+    let mut random = Random::new(point.seed).fork();
+    for region in &cluster.regions {
+        for partition in 0..cluster.partitions {
+            let behind_ms = match cluster.clocks.pattern {
+                ClockPattern::Right => 0.0,
+                ClockPattern::Alternate => cluster.clocks.ms * f64::from(partition % 2),
+                ClockPattern::Spread => cluster.clocks.ms * (random.below(1_000_001) as f64 / 1e6),
+            };
+            let offset_ms = -(behind_ms.round() as i64);
+            if offset_ms != 0 {
+                network.clocks.push(Clock { node: format!("{region}-{}", partition + 1), offset_ms });
+            }
+        }
+    }
+    if let Some(slow) = cluster.slow {
+        network.slow.push(Slow { data_center: name(slow.data_center.into()), partition: slow.partition, ms: slow.ms });
+    }
+    Ok(network)
+}

@@ -1,0 +1,83 @@
+//! Real processes of this machine: real sockets, emulated delays and clock offsets.
+//!
+//! Each measurement starts a cluster of its own, in memory, at free ports of loopback, and ends it whatever happens. Two kinds of clients:
+//!
+//! - Mixes that stay in their data center, think of nothing and ask for the keyspace's own level go through [`rheostat_bench::load`], over RESP: its load
+//!   generator costs little beside the servers, so that throughput says something of them.
+//! - Everything else is done by users with sessions over gRPC, one thing after the other.
+
+mod describe;
+mod driven;
+mod users;
+
+use super::tally::of_transactions;
+use super::{Ground, Measured};
+use crate::experiment::{Act, GroundName, Point};
+use rheostat_cluster::Processes as Cluster;
+use rheostat_cluster::ready::{options, statuses};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a cluster may take until it serves.
+const READY: Duration = Duration::from_secs(60);
+
+/// Experiments on processes of this machine.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    program: PathBuf,
+}
+
+impl Processes {
+    /// With `program`, which is `rheostat`, as the nodes.
+    pub fn new(program: PathBuf) -> Processes {
+        Processes { program }
+    }
+}
+
+impl Ground for Processes {
+    fn name(&self) -> GroundName {
+        GroundName::Processes
+    }
+
+    fn run(&mut self, point: &Point) -> Result<Measured, String> {
+        if point.load.iter().any(|load| matches!(load.does, Act::LinesOfCode(_))) {
+            return Err("lines of code are counted on ground virtual".into());
+        }
+        let description = describe::description(point)?;
+        let folder = tempfile::Builder::new().prefix("rheostat-lab-").tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
+        runtime.block_on(async {
+            let mut cluster = Cluster::start(&description, &self.program, folder.path()).await?;
+            let measured = async {
+                cluster.ready(READY).await?;
+                tokio::time::sleep(Duration::from_millis(point.size.settle_ms)).await;
+                let before = gauges(&cluster, &description).await;
+                let mut measured = match driven::fits(point) {
+                    true => driven::run(point, &cluster).await?,
+                    false => users::run(point, &cluster).await?,
+                };
+                let after = gauges(&cluster, &description).await;
+                let since = |name: &str| after.get(name).copied().unwrap_or(0.0) - before.get(name).copied().unwrap_or(0.0);
+                of_transactions(&mut measured, since);
+                cluster.check()?;
+                Ok::<_, String>(measured)
+            }
+            .await;
+            cluster.end().await;
+            measured
+        })
+    }
+}
+
+/// The protocols' own numbers, added up over all servers. Warming up is part of what they count.
+async fn gauges(cluster: &Cluster, description: &rheostat_cluster::Description) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    let Ok(options) = options(description) else { return sums };
+    for status in statuses(&options, &cluster.nodes).await.into_iter().flatten() {
+        for gauge in status.replicas.into_iter().flat_map(|replica| replica.gauges) {
+            *sums.entry(gauge.name).or_default() += gauge.value;
+        }
+    }
+    sums
+}
