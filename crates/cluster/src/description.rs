@@ -287,7 +287,10 @@ impl Description {
 
 fn check_host(host: Option<&str>, key: impl FnOnce() -> String) -> Result<(), ConfigError> {
     let Some(host) = host else { return Ok(()) };
-    let plain = !host.is_empty() && host.len() <= 255 && !host.starts_with('-') && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"'\"\\/".contains(&byte));
+    let plain = !host.is_empty()
+        && host.len() <= 255
+        && !host.starts_with('-')
+        && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"'\"\\/".contains(&byte));
     check(plain, key(), || format!("{host:?} is not a host: an IP address or a name, without blanks, quotes and slashes, and no '-' in front"))
 }
 
@@ -304,7 +307,9 @@ impl DataCenter {
 
 impl Network {
     fn validate(&self, names: &[String]) -> Result<(), ConfigError> {
-        let known = |name: &String, key: String| check(names.contains(name), key, || format!("there is no data center {name}; there are: {}", names.join(", ")));
+        let known = |name: &String, key: String| {
+            check(names.contains(name), key, || format!("there is no data center {name}; there are: {}", names.join(", ")))
+        };
         let length = |ms: f64, key: String| check((0.0..=LONGEST_MS).contains(&ms), key, || format!("{ms} is not from 0 to {LONGEST_MS}"));
         length(self.jitter_ms, "emulation.jitter_ms".into())?;
         check((0.01..=1000.0).contains(&self.jitter_shape), "emulation.jitter_shape", || format!("{} is not from 0.01 to 1000", self.jitter_shape))?;
@@ -337,7 +342,10 @@ impl Network {
         let missing = pairs.into_iter().find(|(a, b)| self.known_regions && self.round_trip_ms(a, b).is_none());
         check(missing.is_none(), "emulation.known_regions", || {
             let (a, b) = missing.map(|(a, b)| (a.as_str(), b.as_str())).unwrap_or_default();
-            format!("no round-trip time is known for {a}:{b}; give emulation.round_trip_ms or an [[emulation.link]]. Known: {}", regions::known_pairs())
+            format!(
+                "no round-trip time is known for {a}:{b}; give emulation.round_trip_ms or an [[emulation.link]]. Known: {}",
+                regions::known_pairs()
+            )
         })
     }
 

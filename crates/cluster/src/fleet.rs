@@ -243,7 +243,9 @@ impl Fleet {
                     event(&planned[index], Event::Ready);
                 }
             }
-            let Some((member, lack)) = self.members.iter().zip(&lacks).find_map(|(member, lack)| Some((member, lack.as_ref()?))) else { return Ok(()) };
+            let Some((member, lack)) = self.members.iter().zip(&lacks).find_map(|(member, lack)| Some((member, lack.as_ref()?))) else {
+                return Ok(());
+            };
             let over = Instant::now() >= until;
             if over || Instant::now() >= look {
                 self.check_running(&lacks).await?;

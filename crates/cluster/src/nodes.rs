@@ -82,7 +82,8 @@ impl Description {
             for (place, node) in listed.iter().enumerate() {
                 let own = node.port.filter(|_| ports.is_none()).map(|first| {
                     let key = format!("data_center[{index}].node[{place}].port");
-                    Ports::from_first(first).ok_or_else(|| ConfigError::at(key, format!("{first} is not from 1 to {}: four ports are needed", u16::MAX - 3)))
+                    Ports::from_first(first)
+                        .ok_or_else(|| ConfigError::at(key, format!("{first} is not from 1 to {}: four ports are needed", u16::MAX - 3)))
                 });
                 let ports = own.transpose()?.unwrap_or(of_base[planned.len()]);
                 let host = node.host.as_ref().or(data_center.host.as_ref()).map_or(THIS_MACHINE, String::as_str);
@@ -143,7 +144,10 @@ impl Description {
             let place = place.ok_or_else(|| ConfigError::at(key(), format!("no node of {} owns {}", slow.data_center, slow.partition)))?;
             let owned = members[place].owned(self.partitions).len();
             check(owned == 1, key(), || {
-                format!("node {} owns {owned} partitions, and would be slow with all of them; give the slow one a node of its own", members[place].name)
+                format!(
+                    "node {} owns {owned} partitions, and would be slow with all of them; give the slow one a node of its own",
+                    members[place].name
+                )
             })?;
             check(all[place].slow_ms == 0.0, key(), || format!("partition {} of {} is there twice", slow.partition, slow.data_center))?;
             all[place].slow_ms = slow.ms;

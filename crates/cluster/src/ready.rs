@@ -18,7 +18,8 @@ pub fn options(description: &Description) -> Result<Options, String> {
     let tls = match &description.security.tls {
         None => None,
         Some(files) => {
-            let authority_pem = std::fs::read_to_string(&files.authority).map_err(|error| format!("{}: cannot be read: {error}", files.authority.display()))?;
+            let authority_pem =
+                std::fs::read_to_string(&files.authority).map_err(|error| format!("{}: cannot be read: {error}", files.authority.display()))?;
             Some(Tls { authority_pem, domain: None })
         }
     };
@@ -51,7 +52,8 @@ async fn status(options: Options) -> Result<v1::StatusResponse, String> {
 /// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with the others, and the groups that its servers
 /// belong to have a leader.
 pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>]) -> Vec<Option<String>> {
-    let leaders: BTreeSet<Group> = statuses.iter().flatten().flat_map(|status| groups(status).filter(|(_, leads)| *leads).map(|(group, _)| group)).collect();
+    let leaders: BTreeSet<Group> =
+        statuses.iter().flatten().flat_map(|status| groups(status).filter(|(_, leads)| *leads).map(|(group, _)| group)).collect();
     let lack = |(node, status): (&Planned, &Result<v1::StatusResponse, String>)| {
         let status = match status {
             Ok(status) => status,

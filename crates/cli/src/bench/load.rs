@@ -7,8 +7,8 @@ use rheostat_bench::target::Target;
 use rheostat_bench::target::grpc::GrpcTarget;
 use rheostat_bench::target::resp::RespTarget;
 use rheostat_bench::workload::{CoreWorkload, RequestDistribution, Workload};
-use rheostat_cluster::Ports;
 use rheostat_client::{Level, Strategy};
+use rheostat_cluster::Ports;
 use std::time::Duration;
 
 /// What is asked, and how fast.

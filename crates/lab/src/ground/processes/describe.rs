@@ -44,19 +44,21 @@ pub(super) fn description(point: &Point) -> Result<Description, String> {
         let owned = |partition: &u16| if apart { *partition == node } else { node == 0 };
         ListedNode { partitions: Some((0..cluster.partitions).filter(owned).collect()), ..ListedNode::default() }
     };
-    let data_centers = cluster.regions.iter().map(|name| DataCenter { name: name.clone(), listed: (0..nodes).map(listed).collect(), ..DataCenter::default() });
+    let data_centers =
+        cluster.regions.iter().map(|name| DataCenter { name: name.clone(), listed: (0..nodes).map(listed).collect(), ..DataCenter::default() });
     let mut description = Description::new("lab", &[]);
     description.data_centers = data_centers.collect();
     description.partitions = cluster.partitions;
     description.shards = usize::from(apart);
     description.in_memory = true;
     description.keyspaces = vec![keyspace];
-    description.emulation = network(point)?;
+    description.emulation = network(point, nodes)?;
     description.validate().map_err(|error| error.to_string())?;
     Ok(description)
 }
 
-fn network(point: &Point) -> Result<Network, String> {
+/// What is emulated, where each data center has so many nodes.
+fn network(point: &Point, nodes: u16) -> Result<Network, String> {
     let cluster = &point.cluster;
     let name = |dc: usize| cluster.regions[dc].clone();
     let mut network = Network { jitter_ms: cluster.jitter_ms / 2.0, ..Network::default() };
@@ -76,15 +78,15 @@ fn network(point: &Point) -> Result<Network, String> {
     }
     let mut random = Random::new(point.seed).fork();
     for region in &cluster.regions {
-        for partition in 0..cluster.partitions {
+        for node in 0..nodes {
             let behind_ms = match cluster.clocks.pattern {
                 ClockPattern::Right => 0.0,
-                ClockPattern::Alternate => cluster.clocks.ms * f64::from(partition % 2),
+                ClockPattern::Alternate => cluster.clocks.ms * f64::from(node % 2),
                 ClockPattern::Spread => cluster.clocks.ms * (random.below(1_000_001) as f64 / 1e6),
             };
             let offset_ms = -(behind_ms.round() as i64);
             if offset_ms != 0 {
-                network.clocks.push(Clock { node: format!("{region}-{}", partition + 1), offset_ms });
+                network.clocks.push(Clock { node: format!("{region}-{}", node + 1), offset_ms });
             }
         }
     }

@@ -7,6 +7,7 @@ use crate::ground::tally::{Kind, Tallies};
 use crate::ground::{Measured, Samples};
 use rheostat_client::{Client, Dial, Level, Options, Session, v1};
 use rheostat_cluster::Processes as Cluster;
+use rheostat_cluster::nodes::Planned;
 use rheostat_cluster::ready::statuses;
 use rheostat_core::operation::Groups;
 use rheostat_core::protocol::Span;
@@ -38,7 +39,7 @@ struct World {
     point: Point,
     /// By data center: a client that goes to the owner of each partition.
     clients: Vec<Client>,
-    /// By data center, where several nodes have each partition: a client of each node.
+    /// By data center, where users go to any of several nodes: a client of each.
     nodes: Vec<Vec<Client>>,
     /// By data center and partition: the node that leads the group, where one does.
     leaders: BTreeMap<(u8, u16), usize>,
@@ -78,12 +79,17 @@ pub(super) async fn run(point: &Point, cluster: &Cluster) -> Result<Measured, St
     // A read that is sent again would hide a failure.
     let options = Options { deadline: DEADLINE, read_retries: 0, ..Options::default() };
     let (mut clients, mut nodes) = (Vec::new(), Vec::new());
-    for region in &point.cluster.regions {
-        let there = cluster.nodes.iter().filter(|node| node.config.data_center == *region);
-        let addresses: Vec<String> = there.map(|node| node.address(node.ports.grpc)).collect();
+    for (dc, region) in point.cluster.regions.iter().enumerate() {
+        let there: Vec<&Planned> = cluster.nodes.iter().filter(|node| node.config.data_center == *region).collect();
+        let addresses: Vec<String> = there.iter().map(|node| node.address(node.ports.grpc)).collect();
+        let slow = point.cluster.slow.filter(|slow| usize::from(slow.data_center) == dc && there.len() > 1);
         let mut each = Vec::new();
-        for address in addresses.iter().filter(|_| replicated(point)) {
-            each.push(connect(Options { addresses: vec![address.clone()], direct: true, ..options.clone() }).await?);
+        for (place, address) in addresses.iter().enumerate() {
+            // Each partition has a node of its own then. The clients of the slow one itself would not wait for what it sends.
+            let beside_slow = slow.is_some_and(|slow| usize::from(slow.partition) != place);
+            if replicated(point) || beside_slow {
+                each.push(connect(Options { addresses: vec![address.clone()], direct: true, ..options.clone() }).await?);
+            }
         }
         nodes.push(each);
         clients.push(connect(Options { addresses, ..options.clone() }).await?);
@@ -148,7 +154,7 @@ fn leaders(point: &Point, statuses: &[Result<v1::StatusResponse, String>]) -> BT
 
 impl World {
     /// Whom a user asks in data center `dc`: a put goes to the leader there, if there is one; everything else to any node, if several have the
-    /// partition; else to the partition's owner.
+    /// partition or one is slow; else to the partition's owner.
     fn client(&self, dc: DcId, kind: Kind, key: Option<&Key>, random: &mut Random) -> &Client {
         let nodes = &self.nodes[dc.index()];
         let partition = key.map_or(0, |key| slots::partition_of(key, self.point.cluster.partitions).0);
