@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::output::say;
-use crate::signal::Stop;
+use crate::signal::{Stop, input_ends};
 use clap::Args;
 use rheostat_cluster::pid_file;
 use rheostat_server::config::NodeConfig;
@@ -33,18 +33,6 @@ pub struct Arguments {
     /// End as on SIGTERM when standard input ends: with the process that holds its other end, however that ends
     #[arg(long, conflicts_with = "check")]
     end_with_input: bool,
-}
-
-/// Waits until standard input ends.
-async fn input_ends() {
-    let (sender, ended) = tokio::sync::oneshot::channel::<()>();
-    // A thread of its own, since nothing interrupts a read; a runtime would wait for it when it ends.
-    std::thread::spawn(move || {
-        // An error is an end too.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        drop(sender);
-    });
-    let _ = ended.await;
 }
 
 /// Runs `serve`.

@@ -1,4 +1,4 @@
-//! The signals that end a server.
+//! What ends a server from outside: signals, and the end of its input.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -21,4 +21,16 @@ impl Stop {
             _ = self.terminate.recv() => "SIGTERM",
         }
     }
+}
+
+/// Waits until standard input ends.
+pub async fn input_ends() {
+    let (sender, ended) = tokio::sync::oneshot::channel::<()>();
+    // A thread of its own, since nothing interrupts a read; a runtime would wait for it when it ends.
+    std::thread::spawn(move || {
+        // An error is an end too.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        drop(sender);
+    });
+    let _ = ended.await;
 }

@@ -197,3 +197,34 @@ fn other_hosts_are_reached_over_ssh() {
     let refused = fleet.ctl(&["status"]);
     assert!(!refused.status.success() && text(&refused.stderr).contains("me@there: Permission denied"), "{}", text(&refused.stderr));
 }
+
+/// Needs root, namespaces and an sshd (its path in `RHEOSTAT_SSHD` where it is not the system's); says so where there is none.
+#[test]
+fn a_real_sshd_in_a_namespace_of_its_own() {
+    let sshd = std::env::var("RHEOSTAT_SSHD").unwrap_or_else(|_| "/usr/sbin/sshd".into());
+    let namespaces = Command::new("unshare").args(["-mn", "true"]).output().is_ok_and(|output| output.status.success());
+    let keys = Command::new("ssh-keygen").arg("-?").output().is_ok();
+    if !(namespaces && keys && Path::new(&sshd).exists()) {
+        eprintln!("skipped: no sshd, ssh-keygen or right to make namespaces here (sshd: {sshd})");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/over_sshd.sh");
+    let program = env!("CARGO_BIN_EXE_rheostat");
+    let output = Command::new("unshare").args(["-mn", "sh", script]).arg(folder.path()).args([&sshd, program]).output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    for says in [
+        "there-1: started, process",
+        "2 nodes of cluster far are ready",
+        "over-ssh",
+        "serving",
+        "there-1: ended, process",
+        "Permission denied",
+        "exit code 1",
+    ] {
+        assert!(said.contains(says), "{says:?}: {said}");
+    }
+    let follower = format!("{}/far away/there-1", folder.path().display());
+    let left = Command::new("pgrep").args(["-f", &follower]).output().unwrap();
+    assert!(left.stdout.is_empty(), "what followed the log there is still running: {}", text(&left.stdout));
+}

@@ -163,7 +163,8 @@ impl Member {
         }
         action.push("--follow");
         let mut command = remote.command(&action);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // Its input stays open as long as this follows; the other machine ends with it.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("ssh cannot be run: {error}"))?;
         let mut output = BufReader::new(child.stdout.take().ok_or("ssh has no output")?).lines();
         while let Some(line) = output.next_line().await.map_err(|error| error.to_string())? {

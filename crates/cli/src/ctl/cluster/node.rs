@@ -3,6 +3,7 @@
 use super::program;
 use crate::Failure;
 use crate::output::say;
+use crate::signal::input_ends;
 use clap::{Args, Subcommand};
 use rheostat_cluster::fleet::{PIECES, answer};
 use rheostat_cluster::place::{Down, Place, Up};
@@ -87,7 +88,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                     }
                 }
             };
-            tokio::join!(read, print).0?;
+            tokio::select! {
+                (read, ()) = async { tokio::join!(read, print) } => read?,
+                // The connection over which it is followed holds the other end.
+                () = input_ends(), if *follow => {}
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
