@@ -307,7 +307,7 @@ impl Fleet {
     /// # Errors
     /// In words: there is no such node, or a log cannot be read.
     pub async fn logs(&self, node: Option<&str>, lines: usize, follow: bool, mut show: impl FnMut(&Piece) -> bool) -> Result<(), String> {
-        let chosen: Vec<&Member> = self.members.iter().filter(|member| node.is_none_or(|node| member.name() == node)).collect();
+        let chosen: Vec<Member> = self.members.iter().filter(|member| node.is_none_or(|node| member.name() == node)).cloned().collect();
         if chosen.is_empty() {
             let names: Vec<&str> = self.members.iter().map(Member::name).collect();
             return Err(format!("there is no node {}; there are: {}", node.unwrap_or_default(), names.join(", ")));
@@ -323,7 +323,7 @@ impl Fleet {
             return Ok(());
         }
         let mut reading = JoinSet::new();
-        for member in chosen.into_iter().cloned() {
+        for member in chosen {
             let sender = sender.clone();
             reading.spawn(async move { member.send_log(lines, true, &sender).await.map_err(|why| member.in_words(why)) });
         }

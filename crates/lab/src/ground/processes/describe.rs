@@ -95,3 +95,57 @@ fn network(point: &Point, nodes: u16) -> Result<Network, String> {
     }
     Ok(network)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+    use crate::experiment::{GroundName, points};
+
+    /// The first point of the built-in experiment `name` that has this value of this sweep.
+    fn point(name: &str, sweep: &str, value: f64) -> Point {
+        let (experiment, text) = catalogue::find(name).unwrap().remove(0);
+        let fits = |point: &Point| point.at.get(sweep) == Some(&crate::experiment::Value::Number(value));
+        points(&experiment, text, false).unwrap().into_iter().find(fits).unwrap()
+    }
+
+    #[test]
+    fn clocks_and_slowness_are_those_of_virtual_time() {
+        let skewed = description(&point("put-latency-skew", "skew", 50.0)).unwrap();
+        assert_eq!(skewed.emulation.clocks, [Clock { node: "california-2".into(), offset_ms: -50 }]);
+        let slow = description(&point("slow-partition", "slow", 100.0)).unwrap().nodes(None).unwrap();
+        let late: Vec<f64> = slow.iter().map(|node| node.config.emulation.slow_ms).collect();
+        assert_eq!(late, [100.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert!(slow.iter().all(|node| node.config.data_dir.is_none() && node.config.shards == 1));
+    }
+
+    #[test]
+    fn replicas_get_a_node_each() {
+        let groups = description(&point("session-load-remote", "clients", 10.0)).unwrap();
+        let nodes = groups.nodes(None).unwrap();
+        assert_eq!(nodes.len(), 6);
+        assert!(nodes.iter().all(|node| node.config.keyspaces[0].replicas == 3));
+        assert_eq!(nodes[0].config.emulation.delays[0].one_way_ms, 7.5);
+    }
+
+    #[test]
+    fn every_built_in_experiment_of_this_ground_can_be_a_cluster() {
+        let mut seen = 0;
+        for (experiment, text) in catalogue::all().unwrap() {
+            if experiment.grounds.contains(&GroundName::Processes) {
+                for point in points(&experiment, text, true).unwrap() {
+                    description(&point).unwrap_or_else(|why| panic!("{}: {why}", experiment.name));
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 0);
+    }
+
+    #[test]
+    fn too_many_processes_are_refused() {
+        let mut point = point("slow-partition", "slow", 100.0);
+        point.cluster.partitions = 33;
+        assert!(description(&point).unwrap_err().contains("33 processes are more than 32"));
+    }
+}

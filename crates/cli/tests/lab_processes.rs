@@ -1,0 +1,68 @@
+//! The lab's ground of real processes: both kinds of clients, and that nothing is left running.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// An experiment of one point and contender; `load` is what its clients do.
+fn experiment(name: &str, load: &str, measure_ms: u64) -> String {
+    format!(
+        "name = \"{name}\"\nsource = \"none\"\ntitle = \"t\"\nshows = \"s\"\ndiffers = []\ngrounds = [\"processes\"]\n\
+         [cluster]\nregions = [\"one\", \"two\"]\npartitions = 2\nround_trip_ms = 10.0\nclocks = {{ pattern = \"alternate\", ms = 5.0 }}\n\
+         [[load]]\nclients = 2\ndoes = {load}\n[[contender]]\nname = \"c\"\nprotocol = \"causal\"\n\
+         [quick]\nsettle_ms = 200\nwarm_ms = 200\nmeasure_ms = {measure_ms}\n[full]\nwarm_ms = 200\nmeasure_ms = {measure_ms}\n\
+         [[table]]\ntitle = \"t\"\ncolumns = [\"operations_per_second\", \"failures\", \"transaction_mean_ms\"]\n\
+         [[expect]]\nsays = \"something is answered\"\nmeasure = \"operations_per_second\"\nat_least = 1\n\
+         [[expect]]\nsays = \"nothing fails\"\nmeasure = \"failures\"\nat_most = 0\n"
+    )
+}
+
+/// `lab run` of the experiment, with its temporary files in `folder`.
+fn lab(folder: &Path, name: &str, text: &str) -> Command {
+    let file = folder.join(format!("{name}.toml"));
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat"));
+    command.args(["lab", "run"]).arg(file).arg("--out").arg(folder.join("out")).env("TMPDIR", folder).env_remove("RHEOSTAT_LOG");
+    command
+}
+
+/// The processes of nodes whose files are in `folder`.
+fn nodes(folder: &Path) -> usize {
+    let found = Command::new("pgrep").args(["-f", &format!("serve --config {}", folder.display())]).output().unwrap();
+    String::from_utf8_lossy(&found.stdout).lines().count()
+}
+
+#[test]
+fn the_driver_and_users_measure_clusters_and_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, load) in [
+        ("driven", "{ mix = { put = 0.5, transactions = 0.2, transaction_keys = 3, keys = 100 } }"),
+        ("open", "{ mix = { put = 0.5, keys = 100, rate = 50.0 } }"),
+        ("users", "{ mix = { put = 0.5, transactions = 0.2, transaction_keys = 3, keys = 100, remote = 0.2, rate = 20.0 } }"),
+        ("amplified", "{ amplified = { factor = 5, keys = 10 } }"),
+        ("alternating", "{ alternating = { partitions = [0, 1], writes = true, think_ms = 2.0 } }"),
+    ] {
+        let output = lab(folder.path(), name, &experiment(name, load, 700)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}");
+        assert_eq!(nodes(folder.path()), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_killed_run_takes_its_cluster_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = experiment("long", "{ mix = { put = 0.5, keys = 100 } }", 600_000);
+    let mut run = lab(folder.path(), "long", &long).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while nodes(folder.path()) < 4 {
+        assert!(Instant::now() < until, "the cluster does not start");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+    while nodes(folder.path()) > 0 {
+        assert!(Instant::now() < until, "nodes outlive the run");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
