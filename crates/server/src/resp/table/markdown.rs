@@ -8,7 +8,8 @@ const HEAD: &str = "# Commands
 This page is made from the server's table of commands; `RHEOSTAT_BLESS=1 cargo test -p rheostat-server --test resp_table` writes it anew.
 
 Rheostat speaks RESP2 and RESP3. A command that is served does what it does in Redis 7, except where this page says otherwise. A command that
-is not served answers with an error that gives the reason, never with something weaker.
+is not served answers with an error that gives the reason, never with something weaker. The commands of `rheostat` itself that run clusters and read and
+write there, `ctl cluster` and `ctl shell`, are in [cluster.md](cluster.md).
 
 - Reads and writes belong to the connection's session and have the level that `RHEO LEVEL` says.
 - `MGET` is one read-only transaction. In keyspaces of causal protocols its values are of one snapshot, whatever partitions the keys are on; in the
