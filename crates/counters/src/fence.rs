@@ -23,7 +23,7 @@ pub enum Absorbed {
 impl State {
     /// Takes in `state`, which `from` wrote: the join, unless `from` is taken for gone here.
     ///
-    /// A data center that learns that it is taken for gone lets go of what it knows and nobody else.
+    /// A data center that is taken for gone knows from then on what it has heard last, and nothing else.
     /// Two data centers that took over each other's rights cannot go on both: of two that have done so with everyone's consent on their side, the first goes on.
     pub fn absorb(&mut self, circle: &Circle, from: DcId, state: &State) -> Absorbed {
         if state.incarnation != self.incarnation || from == circle.here {
@@ -36,10 +36,17 @@ impl State {
             }
             return Absorbed::Ignored;
         }
-        if self.fenced(circle.here).is_none() && state.fenced(circle.here).is_some() {
-            // What was done here and nobody had heard does not count, though others may have used these rights since. What they know is whole.
-            *self = state.clone();
-            return Absorbed::News;
+        if self.fenced(circle.here).is_some() || state.fenced(circle.here).is_some() {
+            // What was done here and nobody had heard does not count, though others may have used these rights since. What another knows is whole, but
+            // not together with what is known here.
+            let mut theirs = state.clone();
+            let own = theirs.row_mut(circle.here);
+            own.gone.extend(&self.row(circle.here).gone);
+            own.gone.insert(circle.here);
+            theirs.adopt_fences(circle);
+            let news = theirs != *self;
+            *self = theirs;
+            return if news { Absorbed::News } else { Absorbed::Nothing };
         }
         let rose = self.merge(state);
         if self.adopt_fences(circle) || rose { Absorbed::News } else { Absorbed::Nothing }
@@ -58,9 +65,11 @@ impl State {
         all
     }
 
-    /// The first data center that takes `dc` for gone.
+    /// A data center that takes `dc` for gone; itself, if it knows of no other.
     pub fn fenced(&self, dc: DcId) -> Option<DcId> {
-        self.rows.iter().find(|(_, row)| row.gone.contains(&dc)).map(|(by, _)| *by)
+        let mut by = self.rows.iter().filter(|(_, row)| row.gone.contains(&dc)).map(|(by, _)| *by);
+        let first = by.next()?;
+        Some(if first == dc { by.next().unwrap_or(dc) } else { first })
     }
 
     /// From now on this data center hears nothing from `gone`; says whether that is new.
