@@ -216,16 +216,8 @@ impl<R: PartitionServer> Counting<R> {
         let here = self.circle.here;
         let state = self.state_of(now, key, here, incarnation)?.unwrap_or_else(|| State::new(incarnation));
         let usage = Usage { seen: Both { down: state.row(here).removed, up: state.row(here).added }, ..Usage::default() };
-        let cell = Cell {
-            definition,
-            seen,
-            unwritten,
-            state,
-            used_us: now.monotonic_us,
-            hunted: Both::default(),
-            balanced_us: Both::default(),
-            usage,
-        };
+        let cell =
+            Cell { definition, seen, unwritten, state, used_us: now.monotonic_us, hunted: Both::default(), balanced_us: Both::default(), usage };
         let (flight, next, parked, touched) = (&self.flight, &self.next, &self.parked, &self.touched);
         let stays = |key: &Key| {
             flight.as_ref().is_some_and(|(_, batch)| batch.cells.contains(key))

@@ -140,7 +140,8 @@ impl<R: PartitionServer> Counting<R> {
             self.tidy(now, key);
             return false;
         };
-        let wants = state.rows.values().any(|row| !row.gone.is_empty()) || DIRECTIONS.into_iter().any(|way| state.open_ask(dc, self.circle.here, way).is_some());
+        let wants = state.rows.values().any(|row| !row.gone.is_empty())
+            || DIRECTIONS.into_iter().any(|way| state.open_ask(dc, self.circle.here, way).is_some());
         wants && self.load(now, key, false).is_ok()
     }
 
@@ -184,7 +185,8 @@ impl<R: PartitionServer> Counting<R> {
 
     /// Looks at the updates that wait for rights of `keys`, in the order in which they came.
     pub(super) fn retry_parked(&mut self, now: Now, keys: &BTreeSet<Key>, out: &mut Outbox) {
-        let waiting: Vec<OpId> = self.parked.iter().filter(|(_, parked)| parked.changes.iter().any(|(key, _)| keys.contains(key))).map(|(op, _)| *op).collect();
+        let waiting: Vec<OpId> =
+            self.parked.iter().filter(|(_, parked)| parked.changes.iter().any(|(key, _)| keys.contains(key))).map(|(op, _)| *op).collect();
         for op in waiting {
             let Some(changes) = self.parked.get(&op).map(|parked| parked.changes.clone()) else { continue };
             match self.apply(now, &changes) {
@@ -220,7 +222,8 @@ impl<R: PartitionServer> Counting<R> {
                 if needed <= here {
                     continue;
                 }
-                let under_way: u64 = hunted.values().filter(|hunted| hunted.until_us > now.monotonic_us).map(|hunted| hunted.amount).fold(0, u64::saturating_add);
+                let under_way: u64 =
+                    hunted.values().filter(|hunted| hunted.until_us > now.monotonic_us).map(|hunted| hunted.amount).fold(0, u64::saturating_add);
                 let mut missing = (needed - here).saturating_sub(under_way);
                 let mut able: Vec<(bool, u64, DcId)> = circle
                     .others()
@@ -252,7 +255,11 @@ impl<R: PartitionServer> Counting<R> {
             .parked
             .values()
             .flat_map(|parked| parked.changes.iter().map(|(key, _)| key))
-            .filter(|key| self.cells.get(key).is_none_or(|cell| DIRECTIONS.into_iter().any(|way| cell.hunted.of(way).values().any(|hunted| hunted.until_us <= now.monotonic_us))))
+            .filter(|key| {
+                self.cells.get(key).is_none_or(|cell| {
+                    DIRECTIONS.into_iter().any(|way| cell.hunted.of(way).values().any(|hunted| hunted.until_us <= now.monotonic_us))
+                })
+            })
             .cloned()
             .collect();
         if !late.is_empty() {

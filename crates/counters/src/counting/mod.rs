@@ -21,8 +21,8 @@ use rheostat_core::counter::{CounterCall, UpdateName};
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::Span;
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, Status};
+use rheostat_core::protocol::{Protocol, Span};
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position};
 use rheostat_core::version::Key;
@@ -60,6 +60,14 @@ pub struct Setup {
     pub options: Options,
     /// A planted bug; the simulator's only.
     pub planted: Planted,
+}
+
+impl Setup {
+    /// The setup for a server of protocol `P` at `place`.
+    pub fn of<P: Protocol>(config: &ReplicaConfig, protocol: &P::Options, options: Options) -> Setup {
+        let ReplicaConfig { place, durability, planted, .. } = *config;
+        Setup { place, holders: P::holders(&place, protocol), span: P::SPAN, durability, serves: P::serves, options, planted }
+    }
 }
 
 /// What has been done, for status and metrics; all since the start.
@@ -237,7 +245,9 @@ impl<R: PartitionServer> Counting<R> {
 
     fn counter(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
         if self.setup.span != Span::Server {
-            return failed(Failure::Refused("this keyspace's protocol keeps no counters; use a keyspace of protocol eventual, causal, cops, gentlerain or adaptive".into()));
+            return failed(Failure::Refused(
+                "this keyspace's protocol keeps no counters; use a keyspace of protocol eventual, causal, cops, gentlerain or adaptive".into(),
+            ));
         }
         if let Some(asked) = dial.level
             && (self.setup.serves)(asked).is_none()

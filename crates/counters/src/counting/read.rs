@@ -1,6 +1,6 @@
 //! Reads, and plain operations on keys that hold counters: users see the number.
 
-use super::cell::{damaged, find, Found};
+use super::cell::{Found, damaged, find};
 use super::update::names_itself;
 use super::{Counting, failed, keys};
 use crate::definition::Definition;
@@ -72,7 +72,9 @@ impl<R: PartitionServer> Counting<R> {
                 }
             }
             Operation::Change { key, .. } => Stage::Change { key: key.clone() },
-            Operation::ReadTransaction { keys, dial } => Stage::Many { keys: keys.clone(), counters: Vec::new(), single: false, dial: *dial, times: 0 },
+            Operation::ReadTransaction { keys, dial } => {
+                Stage::Many { keys: keys.clone(), counters: Vec::new(), single: false, dial: *dial, times: 0 }
+            }
             _ => return self.inner.execute(now, operation, session, &mut self.box_),
         };
         self.perform(now, None, operation, stage, session)

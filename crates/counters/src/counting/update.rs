@@ -119,7 +119,10 @@ impl<R: PartitionServer> Counting<R> {
         if self.newest(now, &key)?.0.value.is_some() {
             return Err(Failure::Refused("the key is there already: delete it first, or use another".into()));
         }
-        if self.is_in_use(&key) || self.next.extra.iter().any(|item| item.key == key) || self.flight.as_ref().is_some_and(|(_, batch)| batch.extra.iter().any(|item| item.key == key)) {
+        if self.is_in_use(&key)
+            || self.next.extra.iter().any(|item| item.key == key)
+            || self.flight.as_ref().is_some_and(|(_, batch)| batch.extra.iter().any(|item| item.key == key))
+        {
             return Err(Failure::Busy("the key is being written; try again".into()));
         }
         if bounded {
@@ -313,7 +316,8 @@ impl<R: PartitionServer> Counting<R> {
         let (Some(value), Some(version)) = (read.value, read.version) else { return Ok(None) };
         let record = Record::from_bytes(&value).map_err(damaged)?;
         if record.number > name.number {
-            let why = format!("update {} of this client was made already, so its number {} is outdated; numbers must rise", record.number, name.number);
+            let why =
+                format!("update {} of this client was made already, so its number {} is outdated; numbers must rise", record.number, name.number);
             return Err(Failure::Refused(why));
         }
         if record.number < name.number {
@@ -332,7 +336,16 @@ impl<R: PartitionServer> Counting<R> {
         Ok(Some(Execution::Done { outcome: Outcome::Counted(record.values.into(), version), after }))
     }
 
-    pub(super) fn move_out(&mut self, now: Now, key: Key, to: DcId, direction: Direction, amount: u64, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
+    pub(super) fn move_out(
+        &mut self,
+        now: Now,
+        key: Key,
+        to: DcId,
+        direction: Direction,
+        amount: u64,
+        dial: Dial,
+        session: &mut Session,
+    ) -> Result<Execution, Failure> {
         self.check_key(&key)?;
         self.load(now, &key, false)?;
         if let Err(stopped) = self.check_greeted(now, &key) {
@@ -555,4 +568,3 @@ pub(super) fn names_itself(read: &rheostat_core::operation::Read) -> Option<Defi
         _ => None,
     }
 }
-

@@ -129,6 +129,13 @@ pub struct KeyspaceConfig {
     /// The protocol's own options.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub options: toml::Table,
+    /// Of its counters.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub counters: rheostat_counters::Options,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn one_replica() -> u8 {
