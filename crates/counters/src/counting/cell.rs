@@ -85,14 +85,15 @@ impl Cells {
         self.cells.iter()
     }
 
-    /// Puts `cell` in; if there are too many, an eighth of them goes, except those that `stays` keeps.
+    /// Puts `cell` in; if there are too many, an eighth of them goes, except those that `stays` keeps and those that are
+    /// used at this moment.
     pub(super) fn insert(&mut self, key: Key, cell: Cell, stays: impl Fn(&Key) -> bool) {
         if self.cells.len() >= self.most {
             let mut ages: Vec<u64> = self.cells.values().map(|cell| cell.used_us).collect();
             let place = ages.len() / 8;
             let (_, oldest, _) = ages.select_nth_unstable(place);
             let oldest = *oldest;
-            self.cells.retain(|key, cell| cell.used_us > oldest || stays(key));
+            self.cells.retain(|key, known| known.used_us > oldest || known.used_us == cell.used_us || stays(key));
         }
         self.cells.insert(key, cell);
     }
@@ -164,7 +165,13 @@ impl<R: PartitionServer> Counting<R> {
         if planted.is("counter-hears-who-is-gone") {
             return Ok(if cell.state.merge(&state) { Absorbed::News } else { Absorbed::Nothing });
         }
-        Ok(cell.state.absorb(circle, dc, &state))
+        let fences = cell.state.row(circle.here).gone.len();
+        let absorbed = cell.state.absorb(circle, dc, &state);
+        if cell.state.row(circle.here).gone.len() > fences {
+            // A fence that is seen is made here at once.
+            self.touched.insert(key.clone());
+        }
+        Ok(absorbed)
     }
 
     /// Makes the counter at `key` ready, as the newest definition that has arrived says; `begin` one if there is none and there can be one. Says how good that is.

@@ -6,9 +6,9 @@ use super::{Counting, keys};
 use crate::fence::Absorbed;
 use crate::hello::Greetings;
 use crate::rights::Asked;
-use crate::state::{DIRECTIONS, Refusal, State};
+use crate::state::{DIRECTIONS, State};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::counter::{Direction, UpdateName};
+use rheostat_core::counter::{Direction, Scope, UpdateName};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
@@ -19,8 +19,9 @@ use rheostat_core::wire::Wire;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeSet;
 
-/// An update that waits for rights.
+/// An update that waits for rights, or to be greeted.
 pub(super) struct Parked {
+    pub(super) scope: Scope,
     pub(super) changes: SmallVec<[(Key, i64); 1]>,
     pub(super) name: Option<(Key, UpdateName)>,
     pub(super) dial: Dial,
@@ -30,7 +31,11 @@ pub(super) struct Parked {
 }
 
 impl Parked {
+    /// How many rights to `key` it wants fetched.
     fn needs(&self, key: &Key, direction: Direction) -> u64 {
+        if self.scope == Scope::Local {
+            return 0;
+        }
         let way = |amount: i64| if amount < 0 { Direction::Down } else { Direction::Up };
         self.changes.iter().filter(|(changed, amount)| changed == key && way(*amount) == direction).map(|(_, amount)| amount.unsigned_abs()).sum()
     }
@@ -93,6 +98,8 @@ impl<R: PartitionServer> Counting<R> {
                 keys::HELLO => {
                     let Some(theirs) = self.greetings_of(now, dc) else { continue };
                     self.greetings_changed |= self.greetings.greet(dc, &theirs);
+                    // Counters with bounds are used in this partition: this server will need to be greeted too.
+                    self.say_hello(now);
                     let greeted = theirs.greeted.get(&self.circle.here).copied().unwrap_or(0);
                     if self.greeted_by.insert(dc, greeted) != Some(greeted) {
                         news.extend(self.parked.values().flat_map(|parked| parked.changes.iter().map(|(key, _)| key.clone())));
@@ -124,7 +131,10 @@ impl<R: PartitionServer> Counting<R> {
                     if let Some(cell) = self.cells.get_mut(key)
                         && absorbed == Absorbed::News
                     {
-                        DIRECTIONS.into_iter().for_each(|direction| _ = cell.hunted.of_mut(direction).remove(&dc));
+                        // Who was late is heard again.
+                        DIRECTIONS
+                            .into_iter()
+                            .for_each(|way| cell.hunted.of_mut(way).retain(|to, hunted| *to != dc || hunted.until_us > now.monotonic_us));
                     }
                     if absorbed == Absorbed::Ignored {
                         self.tidy(now, key);
@@ -155,14 +165,10 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// Makes the fences that are due, and answers what this data center is asked for.
+    /// Answers what this data center is asked for.
     pub(super) fn answer_asks(&mut self, now: Now, key: &Key) {
         let planted = self.setup.planted;
         let circle = self.circle.clone();
-        let Some(cell) = self.cells.get_mut(key) else { return };
-        if !planted.is("counter-hears-who-is-gone") && cell.state.adopt_fences(&circle) {
-            self.touched.insert(key.clone());
-        }
         let Some(cell) = self.cells.get(key) else { return };
         let asked = cell.state.asked(&circle);
         if asked.is_empty() || self.check_greeted(now, key).is_err() {
@@ -188,11 +194,10 @@ impl<R: PartitionServer> Counting<R> {
         let waiting: Vec<OpId> =
             self.parked.iter().filter(|(_, parked)| parked.changes.iter().any(|(key, _)| keys.contains(key))).map(|(op, _)| *op).collect();
         for op in waiting {
-            let Some(changes) = self.parked.get(&op).map(|parked| parked.changes.clone()) else { continue };
+            let Some((changes, scope)) = self.parked.get(&op).map(|parked| (parked.changes.clone(), parked.scope)) else { continue };
             match self.apply(now, &changes) {
                 Ok(values) => self.go_ahead(now, op, values, out),
-                Err(Stopped::NotGreeted(_)) => {}
-                Err(Stopped::Refused(_, Refusal::OutOfRights { needed, here, elsewhere, .. })) if here.saturating_add(elsewhere) >= needed => {}
+                Err(stopped) if self.may_wait(scope, &stopped) => {}
                 Err(stopped) => self.give_up(now, op, stopped, out),
             }
         }
@@ -200,8 +205,9 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     fn give_up(&mut self, now: Now, op: OpId, stopped: Stopped, out: &mut Outbox) {
-        let Some(Parked { changes, name, session, since_us, .. }) = self.parked.remove(&op) else { return };
-        self.numbers.global_refused += 1;
+        let Some(Parked { changes, name, session, since_us, scope, .. }) = self.parked.remove(&op) else { return };
+        let number = if scope == Scope::Local { &mut self.numbers.local_refused } else { &mut self.numbers.global_refused };
+        *number += 1;
         self.numbers.parked_us += now.monotonic_us - since_us;
         let failure = self.words(&changes, stopped);
         self.fail_named(op, name, failure, &session, out);
@@ -281,8 +287,9 @@ impl<R: PartitionServer> Counting<R> {
 
     /// The update has its rights, and is made in memory.
     fn go_ahead(&mut self, now: Now, op: OpId, values: SmallVec<[i64; 1]>, out: &mut Outbox) {
-        let Some(Parked { changes, name, dial, mut session, since_us, .. }) = self.parked.remove(&op) else { return };
-        self.numbers.global_done += 1;
+        let Some(Parked { changes, name, dial, mut session, since_us, scope, .. }) = self.parked.remove(&op) else { return };
+        let number = if scope == Scope::Local { &mut self.numbers.local_done } else { &mut self.numbers.global_done };
+        *number += 1;
         self.numbers.parked_us += now.monotonic_us - since_us;
         let cells = changes.iter().map(|(key, _)| key.clone()).collect();
         match self.counted(now, &changes, cells, values, name.clone(), dial, &mut session, Some(op)) {

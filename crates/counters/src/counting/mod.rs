@@ -257,6 +257,9 @@ impl<R: PartitionServer> Counting<R> {
         if !self.circle.members.contains(&self.circle.here) {
             return failed(Failure::Refused(format!("data center {} does not hold this key", self.circle.here)));
         }
+        if self.flight.is_some() && self.next.riders.len() >= self.setup.options.max_waiting {
+            return failed(Failure::Busy(format!("{} updates are waiting already", self.next.riders.len())));
+        }
         let done = match call {
             CounterCall::Create { key, counter } => self.create(now, key, &counter, dial, session),
             CounterCall::Add { changes, scope, name } => self.add(now, changes, scope, name, dial, session),
@@ -313,7 +316,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     }
 
     fn abandon(&mut self, op: OpId) {
-        self.parked.remove(&op);
+        // One with a name may be sent again, and is then found here.
+        if self.parked.get(&op).is_some_and(|parked| parked.name.is_none()) {
+            self.parked.remove(&op);
+        }
         for batch in self.flight.iter_mut().map(|(_, batch)| batch).chain([&mut self.next]) {
             batch.forget(op);
         }

@@ -140,7 +140,9 @@ impl<R: PartitionServer> Counting<R> {
             return Ok(());
         }
         self.say_hello(now);
-        let (Some(cell), Some(hello_at)) = (self.cells.get(key), self.hello_at) else { return Ok(()) };
+        let (Some(cell), Some(hello_at)) = (self.cells.get(key), self.hello_at) else {
+            return Err(Stopped::Failed(Failure::Busy("this server cannot say that it has started; try again".into())));
+        };
         let made = cell.state.incarnation;
         if made.origin == self.circle.here && made.written > hello_at {
             return Ok(());
@@ -215,7 +217,7 @@ impl<R: PartitionServer> Counting<R> {
                 *number += 1;
                 self.counted(now, &changes, all, values, name.map(|name| (first, name)), dial, session, None)
             }
-            Err(stopped) if scope == Scope::Global && self.may_wait(&stopped) => {
+            Err(stopped) if self.may_wait(scope, &stopped) => {
                 let waiting = self.parked.len() + self.next.riders.len();
                 if waiting >= self.setup.options.max_waiting {
                     return Err(Failure::Busy(format!("{waiting} updates are waiting already")));
@@ -226,8 +228,8 @@ impl<R: PartitionServer> Counting<R> {
                 if let Some(name) = &name {
                     self.twins.insert(name.clone(), Vec::new());
                 }
-                self.numbers.global_parked += 1;
-                self.parked.insert(op, Parked { changes, name, dial, session: session.clone(), since_us: now.monotonic_us, deadline_us });
+                self.numbers.global_parked += u64::from(scope == Scope::Global);
+                self.parked.insert(op, Parked { scope, changes, name, dial, session: session.clone(), since_us: now.monotonic_us, deadline_us });
                 self.hunt(now, &all);
                 Ok(Execution::Waiting(op))
             }
@@ -240,9 +242,11 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Whether rights from elsewhere, or a greeting, could help.
-    fn may_wait(&self, stopped: &Stopped) -> bool {
+    pub(super) fn may_wait(&self, scope: Scope, stopped: &Stopped) -> bool {
         match stopped {
-            Stopped::Refused(_, Refusal::OutOfRights { needed, here, elsewhere, .. }) => here.saturating_add(*elsewhere) >= *needed,
+            Stopped::Refused(_, Refusal::OutOfRights { needed, here, elsewhere, .. }) => {
+                scope == Scope::Global && here.saturating_add(*elsewhere) >= *needed
+            }
             Stopped::NotGreeted(_) => true,
             Stopped::Refused(..) | Stopped::Failed(_) => false,
         }
@@ -312,7 +316,8 @@ impl<R: PartitionServer> Counting<R> {
             return Ok(None);
         }
         let record_key = keys::update(key, name.client);
-        let (read, _) = self.newest(now, &record_key)?;
+        let (outcome, after) = self.run(now, Operation::Get { key: record_key.clone(), dial: Dial::at(Level::Eventual) })?;
+        let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record")) };
         let (Some(value), Some(version)) = (read.value, read.version) else { return Ok(None) };
         let record = Record::from_bytes(&value).map_err(damaged)?;
         if record.number > name.number {
@@ -324,15 +329,11 @@ impl<R: PartitionServer> Counting<R> {
             return Ok(None);
         }
         self.numbers.repeats += 1;
-        // The read makes the session one that has seen the update, and says from when on it may be told.
+        // This read makes the session one that has seen the update.
         let get = Operation::Get { key: record_key, dial: Dial::default() };
-        let after = match self.inner.execute(now, get, session, &mut self.box_) {
-            Execution::Done { after, .. } => after,
-            Execution::Waiting(op) => {
-                self.inner.abandon(op);
-                Position(0)
-            }
-        };
+        if let Execution::Waiting(op) = self.inner.execute(now, get, session, &mut self.box_) {
+            self.inner.abandon(op);
+        }
         Ok(Some(Execution::Done { outcome: Outcome::Counted(record.values.into(), version), after }))
     }
 
@@ -394,10 +395,6 @@ impl<R: PartitionServer> Counting<R> {
         }
         let rider = Rider { op: Some(op), name, says, session: session.clone() };
         if self.flight.is_some() && !self.setup.planted.is("counter-overtakes-itself") {
-            if self.next.riders.len() >= self.setup.options.max_waiting {
-                self.next.cells.extend(cells);
-                return Err(Failure::Timeout("a write that is under way; this one goes out after it".into()));
-            }
             self.next.cells.extend(cells);
             self.next.extra.extend(extra);
             self.next.add_dial(dial);
