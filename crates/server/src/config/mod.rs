@@ -130,12 +130,8 @@ pub struct KeyspaceConfig {
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub options: toml::Table,
     /// Of its counters.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub counters: rheostat_counters::Options,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 fn one_replica() -> u8 {
