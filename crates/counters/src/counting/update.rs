@@ -337,6 +337,7 @@ impl<R: PartitionServer> Counting<R> {
         Ok(Some(Execution::Done { outcome: Outcome::Counted(record.values.into(), version), after }))
     }
 
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn move_out(
         &mut self,
         now: Now,
