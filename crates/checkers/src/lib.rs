@@ -12,6 +12,7 @@
 //! | [`durability`] | no acknowledged write is lost, no deleted data comes back | |
 //! | [`linearizable`] | operations of level local or strong are linearizable | Herlihy and Wing, 1990 |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
+//! | [`counters`] | counters stay within their bounds, and every update counts once; over a record of its own | document 002, sections II-C and III |
 //!
 //! Values are unique within a history, so what each read read is known, and every check but [`linearizable`] takes polynomial time; that one
 //! says so when it gives up. A write
@@ -24,6 +25,7 @@
 pub mod builder;
 pub mod causal;
 pub mod convergence;
+pub mod counters;
 pub mod durability;
 pub mod history;
 pub mod linearizable;

@@ -38,6 +38,9 @@ pub struct Arguments {
     /// An option of the protocol, as in the configuration; the seed draws the others
     #[arg(long = "option", value_name = "NAME=VALUE")]
     option: Vec<String>,
+    /// A load of counters, whose rights move between data centers and are reclaimed
+    #[arg(long)]
+    counters: bool,
     /// Plant a bug, by name, or each of them in turn: all
     #[arg(long, value_name = "BUG")]
     planted: Option<String>,
@@ -68,6 +71,7 @@ const EXAMPLES: &str = "\
 Examples:
   rheostat sim --protocol causal --seeds 1000              draw 1000 clusters with loads and faults, run them, check every promise
   rheostat sim --protocol causal --seed 42 --trace         one seed, told line by line
+  rheostat sim --protocol eventual --counters              counters: bounds, rights, reclaims
   rheostat sim --planted all                               bugs put in on purpose: which checker catches each, after how many seeds
   rheostat sim --option published=true                     the rule as published: finds a broken promise and shrinks it
   rheostat sim --plan FILE --trace                         a kept plan
@@ -84,6 +88,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let options = BatchOptions {
         protocol: arguments.protocol.clone(),
         options: parse_options(&arguments.protocol, &arguments.option)?,
+        counters: arguments.counters,
         planted: None,
         verify: arguments.verify,
     };

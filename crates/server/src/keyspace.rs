@@ -8,6 +8,7 @@ use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::{ClusterId, Session, TokenError, decode_token};
 use rheostat_core::store::{Durability, Recovered, Store};
 use rheostat_core::wire::WireError;
+use rheostat_counters::{Counting, Setup};
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
 use std::path::PathBuf;
@@ -140,6 +141,7 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
         let able = if able.is_empty() { "no protocol of this release has several".into() } else { format!("those that can: {}", able.join(", ")) };
         return Err(("replicas", format!("protocol {protocol} has one server of a partition in each data center, so it must be 1; {able}")));
     }
+    keyspace.counters.check().map_err(|reason| ("counters", reason))?;
     registry::check_options(protocol, &keyspace.options).map_err(|reason| ("options", reason))
 }
 
@@ -175,12 +177,12 @@ impl Visitor for Build<'_> {
         let Build { keyspace, replica, folder, disk } = self;
         let options = registry::parse_options::<P>(&keyspace.options)?;
         match folder {
-            None => boxed::<P, _>(replica, &options, MemoryStore::<P::Meta>::new(), Recovered::default()),
+            None => boxed::<P, _>(replica, &options, &keyspace.counters, MemoryStore::<P::Meta>::new(), Recovered::default()),
             Some(folder) => {
                 let server = replica.place.server;
                 let opened = DiskStore::<P::Meta>::open(&folder, disk);
                 let (store, recovered) = opened.map_err(|error| format!("keyspace {}, partition server {server}: {error}", keyspace.name))?;
-                boxed::<P, _>(replica, &options, store, recovered)
+                boxed::<P, _>(replica, &options, &keyspace.counters, store, recovered)
             }
         }
     }
@@ -189,9 +191,11 @@ impl Visitor for Build<'_> {
 fn boxed<P: Protocol, S: Store<P::Meta> + 'static>(
     config: ReplicaConfig,
     options: &P::Options,
+    counters: &rheostat_counters::Options,
     store: S,
     recovered: Recovered,
 ) -> Result<(Box<dyn PartitionServer>, Recovered), String> {
+    let setup = Setup::of::<P>(&config, options, counters.clone());
     let replica: Replica<P, S> = Replica::new(config, options, store, recovered.clone())?;
-    Ok((Box::new(replica), recovered))
+    Ok((Box::new(Counting::new(replica, setup)?), recovered))
 }

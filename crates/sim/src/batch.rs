@@ -21,6 +21,8 @@ pub struct BatchOptions {
     pub protocol: String,
     /// Its options; what is not set here the seed draws.
     pub options: toml::Table,
+    /// Whether the load is of counters.
+    pub counters: bool,
     /// A planted bug.
     pub planted: Option<String>,
     /// Run each seed twice and compare everything that happened.
@@ -30,12 +32,19 @@ pub struct BatchOptions {
 impl BatchOptions {
     /// The plan that `seed` draws.
     pub fn plan(&self, seed: u64) -> Plan {
-        generate::plan(&self.protocol, &self.options, self.planted.as_deref(), seed)
+        let planted = self.planted.as_deref();
+        match self.counters {
+            true => generate::counter_plan(&self.protocol, &self.options, planted, seed),
+            false => generate::plan(&self.protocol, &self.options, planted, seed),
+        }
     }
 
     /// The command that runs `seed` again.
     pub fn replay(&self, seed: u64) -> String {
         let mut line = format!("rheostat sim --protocol {} --seed {seed}", self.protocol);
+        if self.counters {
+            line.push_str(" --counters");
+        }
         for (name, value) in &self.options {
             line.push_str(&format!(" --option {name}={value}"));
         }
@@ -112,7 +121,8 @@ impl fmt::Display for Summary {
         )?;
         writeln!(f, "runs in which")?;
         let predicted = marks::OF_PREDICTION.iter().filter(|mark| self.marks.get(mark.name).is_some_and(|count| *count > 0));
-        for mark in marks::ALL.iter().chain(predicted) {
+        let counters = marks::OF_COUNTERS.iter().map(|of| &of.mark).filter(|mark| self.marks.get(mark.name).is_some_and(|count| *count > 0));
+        for mark in marks::ALL.iter().chain(predicted).chain(counters) {
             writeln!(f, "  {:>8}  {}", self.marks.get(mark.name).copied().unwrap_or(0), mark.name)?;
         }
         Ok(())
@@ -136,7 +146,7 @@ pub fn run_seed(options: &BatchOptions, seed: u64, summary: &mut Summary) -> Res
     summary.virtual_us += report.virtual_us;
     summary.events += report.events;
     summary.operations += report.operations as u64;
-    for mark in marks::ALL.iter().chain(marks::OF_PREDICTION) {
+    for mark in marks::ALL.iter().chain(marks::OF_PREDICTION).chain(marks::OF_COUNTERS.iter().map(|of| &of.mark)) {
         *summary.marks.entry(mark.name).or_default() += u64::from(report.marks.count(*mark) > 0);
     }
     if let Some(failure) = report.failure {

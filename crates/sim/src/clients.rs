@@ -15,7 +15,7 @@ use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
 
 /// A client that finds nobody at its server's address tries again after so many microseconds, up to twice as many.
-const RETRY_US: u64 = 4_000;
+pub(crate) const RETRY_US: u64 = 4_000;
 
 /// The simulated cluster's name, as far as tokens go.
 const CLUSTER: &str = "simulation";
@@ -63,12 +63,26 @@ pub(crate) struct Client {
     trying_since_us: Option<u64>,
     current: Option<Current>,
     attempts: u64,
+    /// Of an operation on counters: its place in the record, its number, and how often it was sent.
+    pub(crate) counting: Option<Counting>,
     pub(crate) random: Random,
+}
+
+/// An operation on counters, over all its attempts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counting {
+    pub(crate) place: usize,
+    pub(crate) sent: u32,
 }
 
 impl Client {
     pub(crate) fn new(dc: DcId, (name, session): (SessionId, Session), random: Random) -> Client {
-        Client { dc, at: dc, session, name, step: 0, turn: 0, trying_since_us: None, current: None, attempts: 0, random }
+        Client { dc, at: dc, session, name, step: 0, turn: 0, trying_since_us: None, current: None, attempts: 0, counting: None, random }
+    }
+
+    /// The step that it is at, counted from 1.
+    pub(crate) fn step_number(&self) -> u64 {
+        self.step as u64 + 1
     }
 
     /// The attempt that it has under way at `server`.
@@ -107,7 +121,7 @@ impl World<'_> {
         result.map_err(|error| self.fail("record", refused(error))).ok()
     }
 
-    fn advance(&mut self, client: usize) {
+    pub(crate) fn advance(&mut self, client: usize) {
         let state = &mut self.clients[client];
         state.step += 1;
         state.turn += 1;
@@ -204,21 +218,20 @@ impl World<'_> {
 
     /// Asks a server, or tries again later if it is down.
     fn ask(&mut self, client: usize, action: &Action) {
-        let first = action.keys().first().copied().unwrap_or(0);
-        let partition = self.plan.partition(first);
+        let partition = self.plan.place(action);
         let dc = self.serving(self.clients[client].dc, partition);
         self.clients[client].at = dc;
         let server = self.choose(client, ServerId::new(dc, partition));
         if self.servers[server].node.is_none() {
-            let since_us = *self.clients[client].trying_since_us.get_or_insert(self.now_us);
-            if self.now_us - since_us > self.plan.client_timeout_us {
+            if self.try_again(client).is_none() {
                 self.tell(client, || "gives up: its server is down".into());
+                self.counter_given_up(client);
                 self.advance(client);
-            } else {
-                let state = &mut self.clients[client];
-                let (after_us, turn) = (RETRY_US + state.random.below(RETRY_US), state.turn);
-                self.schedule(self.now_us + after_us, Event::Step { client, turn });
             }
+            return;
+        }
+        if !action.counters().is_empty() {
+            self.ask_counter(client, action, server);
             return;
         }
         let mut values = Vec::new();
@@ -250,7 +263,7 @@ impl World<'_> {
             Action::Await { data_centers, .. } => {
                 Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
             }
-            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => return,
+            _ => return,
         };
         let recorded = match self.decides {
             true => record_of_change(action, &values, self.write_level()),
@@ -284,8 +297,34 @@ impl World<'_> {
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
 
+    /// Sends `operation` on counters to `server`, as what the client has under way.
+    pub(crate) fn send_counter(&mut self, client: usize, server: ServerIndex, action: &Action, operation: Operation) {
+        let state = &mut self.clients[client];
+        state.attempts += 1;
+        let attempt = Attempt { client, number: state.attempts };
+        let session = state.session.clone();
+        let (number, action, invoked_us) = (attempt.number, action.clone(), self.now_us);
+        let (values, awaited) = (Vec::new(), Timestamp::ZERO);
+        self.clients[client].current = Some(Current { number, server, action, invoked_us, event: None, values, awaited, scatter: None });
+        let id = self.servers[server].id;
+        self.request(attempt, id.dc, vec![(id.partition, operation)], &session);
+        self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
+    }
+
+    /// Does the client's step again in a while; `None` once it has tried for too long.
+    pub(crate) fn try_again(&mut self, client: usize) -> Option<()> {
+        let since_us = *self.clients[client].trying_since_us.get_or_insert(self.now_us);
+        if self.now_us - since_us > self.plan.client_timeout_us {
+            return None;
+        }
+        let state = &mut self.clients[client];
+        let (after_us, turn) = (RETRY_US + state.random.below(RETRY_US), state.turn);
+        self.schedule(self.now_us + after_us, Event::Step { client, turn });
+        Some(())
+    }
+
     /// Sends `requests` of `attempt` to their partitions in `dc`.
-    fn request(&mut self, attempt: Attempt, dc: DcId, requests: Vec<(PartitionId, Operation)>, session: &Session) {
+    pub(crate) fn request(&mut self, attempt: Attempt, dc: DcId, requests: Vec<(PartitionId, Operation)>, session: &Session) {
         for (partition, operation) in requests {
             let server = self.index(ServerId::new(dc, partition));
             let delay_us = self.local_delay(attempt.client, server);
@@ -332,7 +371,7 @@ impl World<'_> {
         }
     }
 
-    fn tell(&mut self, client: usize, what: impl FnOnce() -> String) {
+    pub(crate) fn tell(&mut self, client: usize, what: impl FnOnce() -> String) {
         let dc = self.clients[client].dc;
         self.trace.number(self.now_us << 16 | client as u64);
         self.trace.line(TraceLevel::Story, self.now_us, format!("client {client}@{dc}"), what);
@@ -387,6 +426,10 @@ impl World<'_> {
 
     /// It is known that nothing was done.
     fn fails(&mut self, client: usize, current: &Current, why: &str) {
+        if !current.action.counters().is_empty() {
+            self.counter_fails(client, &current.action, why);
+            return;
+        }
         if let Some(event) = current.event {
             let ended = self.history.end(event, self.now_us, checkers::Outcome::Failed);
             self.recorded(ended);
@@ -397,6 +440,10 @@ impl World<'_> {
 
     /// It is not known whether anything was done.
     fn leaves_open(&mut self, client: usize, current: Current, why: &str) {
+        if !current.action.counters().is_empty() {
+            self.counter_leaves_open(client, &current.action, why);
+            return;
+        }
         if !current.action.writes() {
             self.fails(client, &current, why);
             return;
@@ -425,6 +472,10 @@ impl World<'_> {
         let client = reply.attempt.client;
         self.trace.bytes(&reply.session.to_bytes());
         self.clients[client].session = reply.session;
+        if !current.action.counters().is_empty() {
+            self.counter_ends(client, current.action, reply.outcome);
+            return;
+        }
         match (reply.outcome, current.event) {
             (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why)), _) => self.fails(client, &current, &why),
             (Outcome::Failed(failure), _) => self.leaves_open(client, current, &failure.to_string()),

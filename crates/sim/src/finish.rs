@@ -36,6 +36,7 @@ impl World<'_> {
         for server in 0..self.servers.len() {
             self.start(server);
         }
+        self.make_counters();
         let plan = self.plan;
         if plan.steps() > 0 {
             self.run_until(LOAD_LIMIT_US, |world| world.clients_are_done());
@@ -46,13 +47,15 @@ impl World<'_> {
         self.fall_silent();
         let mark = self.settle();
         self.read_finals();
+        self.read_counters();
         if plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
             // A timestamp can be ahead of the clock; it is history only when the clock has passed it.
             let passed_us = (mark.millis() + plan.history_ms).saturating_sub(crate::clock::EPOCH_MS) * 1000;
             let patient = passed_us <= self.now_us + PATIENCE_MS * 1000;
             self.run_until(if patient { self.now_us.max(passed_us) } else { self.now_us } + COLLECTION_US, |_| false);
             self.read_finals();
-            if patient {
+            // Counters are written once more in the end.
+            if patient && plan.counters.is_empty() {
                 self.check_collected();
             }
         }
@@ -114,7 +117,7 @@ impl World<'_> {
     }
 
     /// Lets time pass until everything has arrived and is visible everywhere; returns the greatest timestamp before that.
-    fn settle(&mut self) -> Timestamp {
+    pub(crate) fn settle(&mut self) -> Timestamp {
         let clock = self.servers.iter().filter_map(|server| Some(server.node.as_ref()?.look().status(server.clock.read(self.now_us)).clock));
         let mark = clock.max().unwrap_or_default();
         // A heartbeat passes the mark only when its server's clock does.

@@ -4,6 +4,7 @@
 //! much: what goes wrong with causality goes wrong between related writes on partitions that are replicated at different speeds, and is seen by
 //! a session that happens to look.
 
+pub use crate::generate_counters::counter_plan;
 use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, KeyIndex, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
@@ -19,8 +20,16 @@ const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 5, 50), ("stabiliz
 /// Planted bugs whose names begin so are about members that are away for long.
 const AWAY: &[&str] = &["snapshot-", "leader-clock-"];
 
-/// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn.
+/// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn. Bugs in counters come with a load of counters.
 pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+    match planted.is_some_and(|bug| bug.starts_with("counter-")) {
+        true => counter_plan(protocol, options, planted, seed),
+        false => general_plan(protocol, options, planted, seed),
+    }
+}
+
+/// The plan whose load is of plain keys.
+pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5EED_0F0F_7E57_1234);
     let mut plan = Plan::empty(protocol);
     plan.seed = seed;
@@ -196,7 +205,7 @@ fn checking(plan: &mut Plan, random: &mut Random) {
 }
 
 /// One of `choices`, each as likely as its weight.
-fn pick<T: Copy>(random: &mut Random, choices: &[(u64, T)]) -> T {
+pub(crate) fn pick<T: Copy>(random: &mut Random, choices: &[(u64, T)]) -> T {
     let mut left = random.below(choices.iter().map(|(weight, _)| weight).sum());
     for (weight, choice) in choices {
         if left < *weight {

@@ -25,6 +25,32 @@ pub(crate) const SNAPSHOT_PREDICTED: Mark = Mark { name: "a snapshot was predict
 /// A partition refused a predicted snapshot, and there was a second round.
 pub(crate) const SNAPSHOT_REFUSED: Mark = Mark { name: "a predicted snapshot was refused", causal: true };
 
+/// A mark that the gauge of a server's counters shows.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterMark {
+    /// The mark.
+    pub mark: Mark,
+    /// The gauge.
+    pub gauge: &'static str,
+}
+
+const fn of_gauge(name: &'static str, gauge: &'static str) -> CounterMark {
+    CounterMark { mark: Mark { name, causal: false }, gauge }
+}
+
+/// Marks of runs with a load of counters.
+pub const OF_COUNTERS: &[CounterMark] = &[
+    of_gauge("a local update of a counter was made", "counters_local_done"),
+    of_gauge("a local update lacked rights", "counters_local_refused"),
+    of_gauge("an update waited for rights", "counters_global_parked"),
+    of_gauge("rights moved on demand", "counters_moved_on_demand"),
+    of_gauge("rights moved in the background", "counters_moved_in_background"),
+    of_gauge("an ask was refused", "counters_asks_refused"),
+    of_gauge("a repeated update was known", "counters_repeats"),
+    of_gauge("a server that started used no rights yet", "counters_refused_not_greeted"),
+    of_gauge("a reclaimed data center was refused", "counters_refused_reclaimed"),
+];
+
 /// Marks of runs whose plan sets a strategy for transactions.
 pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 

@@ -12,6 +12,7 @@ use rheostat_core::store::{Durability, Position, Recovered, Store};
 use rheostat_core::version::{Update, VersionId};
 use rheostat_core::wire::Wire;
 use rheostat_core::{link, replica};
+use rheostat_counters::{Counting, Options, Setup, counting};
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_storage::MemoryStore;
 use std::fmt::Write;
@@ -64,16 +65,24 @@ pub(crate) trait Node {
 }
 
 struct Machine<P: Protocol> {
-    replica: Replica<P, MemoryStore<P::Meta>>,
+    replica: Counting<Replica<P, MemoryStore<P::Meta>>>,
     options: P::Options,
+    counting: Options,
     place: Place,
 }
 
 impl<P: Protocol> Machine<P> {
-    fn open(config: ReplicaConfig, options: P::Options, store: MemoryStore<P::Meta>, recovered: Recovered) -> Result<Box<dyn Node>, String> {
+    fn open(
+        config: ReplicaConfig,
+        options: P::Options,
+        counting: Options,
+        store: MemoryStore<P::Meta>,
+        recovered: Recovered,
+    ) -> Result<Box<dyn Node>, String> {
         let place = config.place;
-        let replica = Replica::<P, _>::new(config, &options, store, recovered)?;
-        Ok(Box::new(Machine { replica, options, place }))
+        let setup = Setup::of::<P>(&config, &options, counting.clone());
+        let replica = Counting::new(Replica::<P, _>::new(config, &options, store, recovered)?, setup)?;
+        Ok(Box::new(Machine { replica, options, counting, place }))
     }
 }
 
@@ -87,8 +96,8 @@ impl<P: Protocol> Node for Machine<P> {
     }
 
     fn halt(self: Box<Self>, how: Halt) -> Halted {
-        let Machine { replica, options, place } = *self;
-        let mut store = replica.into_store();
+        let Machine { replica, options, counting, place } = *self;
+        let mut store = replica.into_inner().into_store();
         let end = store.end();
         let (image, recovered) = match how {
             Halt::Kill => store.kill_image(),
@@ -101,7 +110,12 @@ impl<P: Protocol> Node for Machine<P> {
         let newest = |dc: DcId| recovered.newest.get(dc.index()).copied().unwrap_or_default();
         let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.0.first()?.id))).collect();
         let (newest_own, records_lost) = (newest(place.dc()), end.0.saturating_sub(image.end().0));
-        Halted { restart: Box::new(move |config| Machine::<P>::open(config, options, image, recovered)), newest_own, records_lost, first_lost }
+        Halted {
+            restart: Box::new(move |config| Machine::<P>::open(config, options, counting, image, recovered)),
+            newest_own,
+            records_lost,
+            first_lost,
+        }
     }
 
     fn resumes(&self, frame: &[u8]) -> bool {
@@ -144,6 +158,7 @@ fn describe_update<M: std::fmt::Debug>(update: &Update<M>, text: &mut String) {
 
 struct Open<'o> {
     options: &'o toml::Table,
+    counting: Options,
     config: ReplicaConfig,
 }
 
@@ -156,14 +171,15 @@ impl Visitor for Open<'_> {
             Durability::Memory => MemoryStore::new(),
             Durability::Always | Durability::Interval => MemoryStore::with_simulated_disk(),
         };
-        Machine::<P>::open(self.config, options, store, Recovered::default())
+        Machine::<P>::open(self.config, options, self.counting, store, Recovered::default())
     }
 }
 
 /// A server of `protocol` that has never run. Errors: no such protocol, options that are not its own or out of range.
-pub(crate) fn open(protocol: &str, options: &toml::Table, config: ReplicaConfig) -> Result<Box<dyn Node>, String> {
+pub(crate) fn open(protocol: &str, options: &toml::Table, counting: &Options, config: ReplicaConfig) -> Result<Box<dyn Node>, String> {
     registry::check_options(protocol, options)?;
-    registry::visit(protocol, Open { options, config }).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
+    registry::visit(protocol, Open { options, counting: counting.clone(), config })
+        .unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
 }
 
 struct Holders<'o>(&'o toml::Table, Place);
@@ -200,8 +216,10 @@ pub(crate) fn replicates(protocol: &str) -> bool {
 pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
     // Without links and with a log of its own, most bugs of the parts that all share cannot show.
-    let shared = if info.span == Span::Server { [link::PLANTED, replica::PLANTED].concat() } else { Vec::new() };
-    [info.planted, &shared].concat()
+    let shared = if info.span == Span::Server { [link::PLANTED, replica::PLANTED, counting::PLANTED].concat() } else { Vec::new() };
+    // A write is overtaken only where writes wait.
+    let can_show = |bug: &&str| *bug != "counter-overtakes-itself" || info.name == "gentlerain";
+    [info.planted, &shared].concat().into_iter().filter(can_show).collect()
 }
 
 /// The planted bug called `name` under `protocol`. Errors: there is none.

@@ -1,10 +1,12 @@
 //! A plan: everything that one run does, as explicit data. The generator draws one from a seed, the shrinker makes it smaller, a file keeps it.
 
 use rheostat_core::DcId;
+use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
+use rheostat_counters::Options;
 
 /// What one run does. Times are microseconds of virtual time; the run begins at 0.
 ///
@@ -50,6 +52,10 @@ pub struct Plan {
     pub clocks: Vec<ClockPlan>,
     /// The keys.
     pub keys: Vec<String>,
+    /// The counters.
+    pub counters: Vec<CounterPlan>,
+    /// The options of the counters.
+    pub counting: Options,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// Who asks what.
@@ -214,6 +220,22 @@ pub struct PutItem {
     pub delete: bool,
 }
 
+/// A counter. One without bounds and placement is not made: the first update begins it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CounterPlan {
+    /// Its key; not one of [`Plan::keys`].
+    pub name: String,
+    /// What it is.
+    pub counter: NewCounter,
+}
+
+impl CounterPlan {
+    /// Whether it is made before the load begins.
+    pub fn is_made(&self) -> bool {
+        self.counter != NewCounter::default()
+    }
+}
+
 /// What a client does. Values are unique; the run hands them out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -274,12 +296,52 @@ pub enum Action {
     },
     /// Begins a new session.
     Fresh,
+    /// Adds to counters, to all or none.
+    Add {
+        /// Their places in [`Plan::counters`], and how much.
+        changes: Vec<(usize, i64)>,
+        /// Whether rights are fetched.
+        global: bool,
+        /// Whether it is named, and sent again when its reply does not come.
+        named: bool,
+    },
+    /// Reads a counter, as a key.
+    Value {
+        /// Its place.
+        counter: usize,
+    },
+    /// Moves rights of the client's data center.
+    Give {
+        /// The counter's place.
+        counter: usize,
+        /// To whom.
+        to: DcId,
+        /// Which.
+        direction: Direction,
+        /// How many.
+        amount: u64,
+    },
+    /// Takes over the rights of a data center.
+    Reclaim {
+        /// The counter's place.
+        counter: usize,
+        /// Whose.
+        gone: DcId,
+    },
 }
 
 impl Plan {
     /// The partition of `key`.
     pub fn partition(&self, key: KeyIndex) -> PartitionId {
         self.keys.get(key).map_or(PartitionId(0), |name| partition_of(name.as_bytes(), self.partitions))
+    }
+
+    /// The partition that an action begins at.
+    pub fn place(&self, action: &Action) -> PartitionId {
+        match action.counters().first() {
+            Some(counter) => self.counters.get(*counter).map_or(PartitionId(0), |plan| partition_of(plan.name.as_bytes(), self.partitions)),
+            None => self.partition(action.keys().first().copied().unwrap_or(0)),
+        }
     }
 
     /// Every server, by data center, then partition, then replica.
@@ -319,6 +381,10 @@ impl Plan {
         }
         if (1..self.keys.len()).any(|place| self.keys[..place].contains(&self.keys[place])) {
             return Err("a key is listed twice".into());
+        }
+        let names: Vec<&String> = self.counters.iter().map(|counter| &counter.name).collect();
+        if (0..names.len()).any(|place| names[..place].contains(&names[place]) || self.keys.contains(names[place])) {
+            return Err("a counter has the name of another, or of a key".into());
         }
         let dc = |dc: DcId| if dc.0 < self.data_centers { Ok(()) } else { Err(format!("there is no data center {dc}")) };
         let server = |server: ServerId| match server.partition.0 < self.partitions && server.replica < self.replicas {
@@ -361,7 +427,17 @@ impl Plan {
         if (1..keys.len()).any(|place| keys[..place].contains(&keys[place])) {
             return Err("a key stands twice in one operation".into());
         }
+        let counters = action.counters();
+        if counters.iter().any(|counter| *counter >= self.counters.len()) {
+            return Err("there is no such counter".into());
+        }
         match action {
+            Action::Add { .. } if counters.is_empty() || (1..counters.len()).any(|place| counters[..place].contains(&counters[place])) => {
+                Err("an update changes at least one counter, and each once".into())
+            }
+            Action::Give { to: dc, .. } | Action::Reclaim { gone: dc, .. } if dc.0 >= self.data_centers => {
+                Err(format!("there is no data center {dc}"))
+            }
             Action::Put { items } if items.is_empty() => Err("a put writes at least one key".into()),
             Action::Put { .. } if keys.iter().any(|key| self.partition(*key) != self.partition(keys[0])) => {
                 Err("the keys of a put are of one partition".into())
@@ -382,6 +458,16 @@ impl Action {
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } => keys.clone(),
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
+            Action::Add { .. } | Action::Value { .. } | Action::Give { .. } | Action::Reclaim { .. } => Vec::new(),
+        }
+    }
+
+    /// The counters that it names.
+    pub fn counters(&self) -> Vec<usize> {
+        match self {
+            Action::Add { changes, .. } => changes.iter().map(|(counter, _)| *counter).collect(),
+            Action::Value { counter } | Action::Give { counter, .. } | Action::Reclaim { counter, .. } => vec![*counter],
+            _ => Vec::new(),
         }
     }
 

@@ -130,7 +130,9 @@ impl World<'_> {
     /// What follows a round, from the third duty on: replies and frames leave, the disk is asked, the next tick is set.
     pub(crate) fn after_round(&mut self, server: ServerIndex, mut out: Outbox, answered: Answered) {
         for Done { op, outcome, session } in out.done.drain(..) {
-            if let Some(attempt) = self.servers[server].waiting.remove(&op) {
+            if let Some(awaited) = self.awaited.get_mut(&(server, op)) {
+                *awaited = Some(outcome);
+            } else if let Some(attempt) = self.servers[server].waiting.remove(&op) {
                 self.reply(server, Reply { attempt, server, executed_us: None, outcome, session });
             }
         }
@@ -263,6 +265,7 @@ impl World<'_> {
             }
         }
         self.servers[server].clock.restart(self.now_us);
+        self.servers[server].since_us = self.now_us;
         self.trace.line(TraceLevel::Story, self.now_us, self.servers[server].id, || "starts again".into());
         self.check_acknowledged(server);
         self.start(server);
@@ -299,6 +302,10 @@ impl World<'_> {
         let counters = status.counters;
         self.marks.see_times(marks::VERSION_COLLECTED, counters.versions_collected);
         self.marks.see_times(marks::TOO_FAR_AHEAD, counters.batches_too_far_ahead + counters.sessions_too_far_ahead);
+        for mark in marks::OF_COUNTERS {
+            let seen = status.gauges.iter().find(|(name, _)| *name == mark.gauge).map_or(0.0, |(_, value)| *value);
+            self.marks.see_times(mark.mark, seen as u64);
+        }
         if counters.frames_refused > 0 {
             let text = format!("{} refused {} frames, though none was altered\n", self.servers[server].id, counters.frames_refused);
             self.fail("frames", text);

@@ -14,6 +14,7 @@
 //! delay 0 1 40ms+3ms
 //! clock p0@0 offset -1200ms drift 30ppm
 //! keys a b c
+//! counter n 0 - 100
 //! fault 100ms..300ms cut 0 1
 //! client 0 start 5ms
 //!   +3ms put a !b
@@ -22,11 +23,13 @@
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
 //! up to 43 milliseconds; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
 
-use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, Plan, PutItem, Spread, Step, Transport};
+use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Fault, FaultKind, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
+use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::store::Durability;
+use rheostat_counters::Options;
 use std::fmt;
 
 /// Why a text is not a plan.
@@ -93,6 +96,13 @@ impl fmt::Display for FaultKind {
     }
 }
 
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Down => "down",
+        Direction::Up => "up",
+    }
+}
+
 /// The level of a read, and its checking groups if it names some.
 struct Asked(Level, Groups);
 
@@ -111,6 +121,7 @@ impl fmt::Display for ActionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ActionText(plan, action) = self;
         let name = |key: &usize| plan.keys.get(*key).map_or("?", String::as_str);
+        let counter = |place: &usize| plan.counters.get(*place).map_or("?", |counter| counter.name.as_str());
         match action {
             Action::Get { key, level, groups } => write!(f, "get {} {}", Asked(*level, *groups), name(key)),
             Action::Put { items } => {
@@ -128,6 +139,13 @@ impl fmt::Display for ActionText<'_> {
             Action::Move { dc } => write!(f, "move {dc}"),
             Action::Adopt { client } => write!(f, "adopt {client}"),
             Action::Fresh => f.write_str("fresh"),
+            Action::Add { changes, global, named } => {
+                write!(f, "add{}{}", if *global { " global" } else { "" }, if *named { " named" } else { "" })?;
+                changes.iter().try_for_each(|(place, amount)| write!(f, " {} {amount}", counter(place)))
+            }
+            Action::Value { counter: place } => write!(f, "value {}", counter(place)),
+            Action::Give { counter: place, to, direction, amount } => write!(f, "give {} {to} {} {amount}", counter(place), way(*direction)),
+            Action::Reclaim { counter: place, gone } => write!(f, "reclaim {} {gone}", counter(place)),
         }
     }
 }
@@ -164,6 +182,18 @@ impl fmt::Display for Plan {
             writeln!(f, "clock {server} offset {offset_ms}ms drift {drift_ppm}ppm")?;
         }
         writeln!(f, "keys {}", self.keys.join(" "))?;
+        for CounterPlan { name, counter: NewCounter { lower, upper, initial, placement } } in &self.counters {
+            let bound = |bound: &Option<i64>| bound.map_or_else(|| "-".to_owned(), |bound| bound.to_string());
+            write!(f, "counter {name} {} {} {initial}", bound(lower), bound(upper))?;
+            placement.iter().try_for_each(|weight| write!(f, " {weight}"))?;
+            writeln!(f)?;
+        }
+        if self.counting != Options::default() {
+            let table = toml::Table::try_from(&self.counting).map_err(|_| fmt::Error)?;
+            for (name, value) in &table {
+                writeln!(f, "counting {name} = {value}")?;
+            }
+        }
         for Fault { from_us, until_us, kind } in &self.faults {
             writeln!(f, "fault {}..{} {kind}", Millis(*from_us), Millis(*until_us))?;
         }
@@ -295,6 +325,8 @@ impl Plan {
             disk: Spread { least_us: 500, jitter_us: 0 },
             clocks: Vec::new(),
             keys: Vec::new(),
+            counters: Vec::new(),
+            counting: Options::default(),
             faults: Vec::new(),
             clients: Vec::new(),
         }
@@ -330,6 +362,24 @@ impl Plan {
                 let table: toml::Table = toml::from_str(&line["option".len()..]).map_err(|error| error.message().to_owned())?;
                 self.options.extend(table);
                 return Ok(());
+            }
+            "counting" => {
+                let given: toml::Table = toml::from_str(&line["counting".len()..]).map_err(|error| error.message().to_owned())?;
+                let mut table = toml::Table::try_from(&self.counting).map_err(|error| error.to_string())?;
+                table.extend(given);
+                self.counting = table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+                return Ok(());
+            }
+            "counter" => {
+                let name = words.next("a name")?.to_owned();
+                let mut bound = || match words.next("a bound")? {
+                    "-" => Ok(None),
+                    word => parse_number(word, "a bound").map(Some),
+                };
+                let (lower, upper) = (bound()?, bound()?);
+                let initial = words.number("a value")?;
+                let placement = words.0.by_ref().map(|word| parse_number(word, "a weight")).collect::<Parsed<_>>()?;
+                self.counters.push(CounterPlan { name, counter: NewCounter { lower, upper, initial, placement } });
             }
             "planted" => self.planted = Some(words.next("a name")?.to_owned()),
             "seed" => self.seed = words.number("a seed")?,
@@ -401,6 +451,7 @@ impl Plan {
         let mut words = Words(text.split_whitespace().peekable());
         let think_us = words.time("a time")?;
         let key = |word: &str| self.keys.iter().position(|key| key == word).ok_or_else(|| format!("there is no key `{word}`"));
+        let counter = |word: &str| self.counters.iter().position(|plan| plan.name == word).ok_or_else(|| format!("there is no counter `{word}`"));
         let action = match words.next("an action")? {
             "get" => {
                 let (level, groups) = words.asked()?;
@@ -424,6 +475,25 @@ impl Plan {
             "move" => Action::Move { dc: words.dc()? },
             "adopt" => Action::Adopt { client: words.number("a client")? },
             "fresh" => Action::Fresh,
+            "add" => {
+                let (global, named) = (words.optional("global"), words.optional("named"));
+                let mut changes = Vec::new();
+                while let Some(name) = words.0.next() {
+                    changes.push((counter(name)?, words.number("an amount")?));
+                }
+                Action::Add { changes, global, named }
+            }
+            "value" => Action::Value { counter: counter(words.next("a counter")?)? },
+            "give" => {
+                let (counter, to) = (counter(words.next("a counter")?)?, words.dc()?);
+                let direction = match words.next("a direction")? {
+                    "down" => Direction::Down,
+                    "up" => Direction::Up,
+                    other => return Err(format!("`{other}` is neither down nor up")),
+                };
+                Action::Give { counter, to, direction, amount: words.number("an amount")? }
+            }
+            "reclaim" => Action::Reclaim { counter: counter(words.next("a counter")?)?, gone: words.dc()? },
             other => return Err(format!("there is no action `{other}`")),
         };
         words.end()?;

@@ -10,8 +10,9 @@ use crate::node::{self, Node, Restart};
 use crate::plan::{Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
+use rheostat_checkers::counters::CounterHistory;
 use rheostat_core::ids::{KeyspaceId, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Level, Operation};
+use rheostat_core::operation::{Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Outbox, ReplicaConfig};
@@ -117,6 +118,8 @@ pub(crate) struct Server {
     pub(crate) random: Random,
     /// Own versions with timestamps greater than the first and up to the second were lost with the power.
     pub(crate) lost: Vec<(Timestamp, Timestamp)>,
+    /// When it has started last.
+    pub(crate) since_us: u64,
     /// Per other data center, the first update of it that the last stop cost.
     pub(crate) first_lost: Vec<(DcId, VersionId)>,
 }
@@ -185,6 +188,10 @@ pub(crate) struct World<'p> {
     /// Requests that have not reached their servers.
     pub(crate) requests_under_way: u64,
     pub(crate) outbox: Outbox,
+    /// What was asked of counters, and what came of it.
+    pub(crate) counted: CounterHistory,
+    /// Operations of nobody that wait, and what came of them.
+    pub(crate) awaited: BTreeMap<(ServerIndex, OpId), Option<Outcome>>,
     pub(crate) healed: bool,
     pub(crate) failure: Option<Failure>,
 }
@@ -203,7 +210,7 @@ impl<'p> World<'p> {
             Some(name) => node::find_planted(&plan.protocol, name)?,
         };
         let ids: Vec<ServerId> = plan.servers().collect();
-        let front = node::open(&plan.protocol, &plan.options, config_of(plan, planted, ids[0], 0))?;
+        let front = node::open(&plan.protocol, &plan.options, &plan.counting, config_of(plan, planted, ids[0], 0))?;
         let mut world = World {
             plan,
             planted,
@@ -228,6 +235,8 @@ impl<'p> World<'p> {
             sessions: 0,
             requests_under_way: 0,
             outbox: Outbox::default(),
+            counted: CounterHistory::new(plan.counters.iter().map(|plan| (plan.name.clone(), plan.counter.clone()))),
+            awaited: BTreeMap::new(),
             healed: false,
             failure: None,
         };
@@ -235,7 +244,7 @@ impl<'p> World<'p> {
             let clock = plan.clocks.iter().find(|clock| clock.server == *id);
             world.servers.push(Server {
                 id: *id,
-                node: Some(node::open(&plan.protocol, &plan.options, config_of(plan, planted, *id, 0))?),
+                node: Some(node::open(&plan.protocol, &plan.options, &plan.counting, config_of(plan, planted, *id, 0))?),
                 restart: None,
                 incarnation: 0,
                 clock: clock.map_or(ServerClock::new(0, 0), |clock| ServerClock::new(clock.offset_ms, clock.drift_ppm)),
@@ -250,6 +259,7 @@ impl<'p> World<'p> {
                 slow_disk_us: 0,
                 random: source(plan.seed, 1 + index as u64),
                 lost: Vec::new(),
+                since_us: 0,
                 first_lost: Vec::new(),
             });
         }

@@ -129,6 +129,9 @@ pub struct KeyspaceConfig {
     /// The protocol's own options.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub options: toml::Table,
+    /// Of its counters.
+    #[serde(default)]
+    pub counters: rheostat_counters::Options,
 }
 
 fn one_replica() -> u8 {

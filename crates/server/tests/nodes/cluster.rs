@@ -20,6 +20,7 @@ pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
         link_flush_interval_ms: 2,
         history_ms: 0,
         options: Default::default(),
+        counters: Default::default(),
     }
 }
 

@@ -1,0 +1,312 @@
+//! Counters: within their bounds wherever they are read, every acknowledged update counted once, no right lost and none made (document 002, sections II-C and III-B).
+//!
+//! Updates have no unique values, so they are recorded apart from a [`crate::History`]: what was asked, what came of it, every value that somebody saw, and how each data center sees the
+//! counter when everything has arrived.
+//!
+//! An update of unknown outcome counts once or not at all. So does one of a data center that was taken for gone, unless its server started after that was done: what it did and nobody had heard is lost with it.
+
+use rheostat_clock::DcId;
+use rheostat_core::counter::{CounterView, NewCounter, Standing};
+use rheostat_core::version::VersionId;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// More sums than this are not followed together; then each counter is looked at for itself.
+const MOST_SUMS: usize = 100_000;
+
+/// What came of an update.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Came {
+    /// It is under way.
+    Pending,
+    /// It was acknowledged.
+    Done,
+    /// It was refused.
+    Failed,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// An update, over all its attempts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Update {
+    /// Who made it.
+    pub client: usize,
+    /// Where.
+    pub dc: DcId,
+    /// When its server had started, in microseconds.
+    pub since_us: u64,
+    /// When it was first sent.
+    pub begun_us: u64,
+    /// Which counters, and by how much.
+    pub changes: Vec<(usize, i64)>,
+    /// What came of it.
+    pub came: Came,
+    /// The version that it was written under, if that is known.
+    pub version: Option<VersionId>,
+}
+
+/// A value that somebody saw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Of which counter.
+    pub counter: usize,
+    /// When, in microseconds.
+    pub at_us: u64,
+    /// The value.
+    pub value: i64,
+}
+
+/// A data center was taken for gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reclaim {
+    /// For which counter.
+    pub counter: usize,
+    /// Which.
+    pub gone: DcId,
+    /// When that was acknowledged, in microseconds; `None` if it is not known.
+    pub ended_us: Option<u64>,
+    /// It was refused.
+    pub void: bool,
+}
+
+/// How one data center sees a counter in the end.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FinalView {
+    /// The counter.
+    pub counter: usize,
+    /// The data center.
+    pub dc: DcId,
+    /// How it sees it; `None` if there is none.
+    pub view: Option<CounterView>,
+    /// What a GET there returns.
+    pub read: Option<String>,
+}
+
+/// What was asked of counters, and what came of it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CounterHistory {
+    /// The counters: name, and what each is.
+    pub counters: Vec<(String, NewCounter)>,
+    /// Updates.
+    pub updates: Vec<Update>,
+    /// Values.
+    pub seen: Vec<Seen>,
+    /// Data centers that were taken for gone.
+    pub reclaims: Vec<Reclaim>,
+    /// The end.
+    pub finals: Vec<FinalView>,
+}
+
+impl CounterHistory {
+    /// The record of these counters, in which nothing has happened.
+    pub fn new(counters: impl IntoIterator<Item = (String, NewCounter)>) -> CounterHistory {
+        CounterHistory { counters: counters.into_iter().collect(), ..CounterHistory::default() }
+    }
+
+    /// An update begins; returns its place.
+    pub fn begin(&mut self, update: Update) -> usize {
+        self.updates.push(update);
+        self.updates.len() - 1
+    }
+
+    /// The update at `place` has come to something.
+    pub fn end(&mut self, place: usize, came: Came, version: Option<VersionId>) {
+        if let Some(update) = self.updates.get_mut(place) {
+            (update.came, update.version) = (came, version);
+        }
+    }
+
+    /// Somebody saw a value.
+    pub fn see(&mut self, seen: Seen) {
+        self.seen.push(seen);
+    }
+
+    /// A data center is being taken for gone; returns the place of that.
+    pub fn reclaim(&mut self, reclaim: Reclaim) -> usize {
+        self.reclaims.push(reclaim);
+        self.reclaims.len() - 1
+    }
+
+    /// The reclaim at `place` was acknowledged.
+    pub fn reclaimed(&mut self, place: usize, at_us: u64) {
+        if let Some(reclaim) = self.reclaims.get_mut(place) {
+            reclaim.ended_us = Some(at_us);
+        }
+    }
+
+    /// The reclaim at `place` was refused.
+    pub fn void(&mut self, place: usize) {
+        if let Some(reclaim) = self.reclaims.get_mut(place) {
+            reclaim.void = true;
+        }
+    }
+
+    fn excused(&self, update: &Update, counter: usize) -> bool {
+        let excuses = |reclaim: &&Reclaim| reclaim.counter == counter && reclaim.gone == update.dc && !reclaim.void;
+        self.reclaims.iter().filter(excuses).any(|reclaim| reclaim.ended_us.is_none_or(|ended| update.since_us <= ended))
+    }
+}
+
+/// Checks everything that counters promise.
+///
+/// # Errors
+///
+/// The first violation, in words, with the updates that it is about.
+pub fn check(history: &CounterHistory) -> Result<(), String> {
+    within_bounds(history)?;
+    let values = (0..history.counters.len()).map(|counter| converged(history, counter)).collect::<Result<Vec<i64>, String>>()?;
+    counted_once(history, &values)?;
+    (0..history.counters.len()).try_for_each(|counter| rights_conserved(history, counter))
+}
+
+fn within_bounds(history: &CounterHistory) -> Result<(), String> {
+    let finals = history.finals.iter().filter_map(|last| Some((last.counter, last.view.as_ref()?.value, "in the end".to_owned())));
+    let seen = history.seen.iter().map(|seen| (seen.counter, seen.value, format!("at {} us", seen.at_us)));
+    for (counter, value, when) in seen.chain(finals) {
+        let (name, NewCounter { lower, upper, .. }) = &history.counters[counter];
+        if lower.is_some_and(|lower| value < lower) || upper.is_some_and(|upper| value > upper) {
+            return Err(format!("counter {name} was seen at {value} {when}, out of its bounds\n{}", story(history, counter)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `last` is of a data center that somebody takes for gone.
+fn is_gone(history: &CounterHistory, last: &FinalView) -> bool {
+    let of = |other: &&FinalView| other.counter == last.counter;
+    let standing = |view: &CounterView| view.rights.iter().any(|rights| rights.dc == last.dc && rights.standing != Standing::Member);
+    history.finals.iter().filter(of).filter_map(|other| other.view.as_ref()).any(standing)
+}
+
+/// The value on which all data centers agree that take part.
+fn converged(history: &CounterHistory, counter: usize) -> Result<i64, String> {
+    let (name, new) = &history.counters[counter];
+    let mut agreed: Option<Option<i64>> = None;
+    for last in history.finals.iter().filter(|last| last.counter == counter && !is_gone(history, last)) {
+        let value = last.view.as_ref().map(|view| view.value);
+        if value.map(|value| value.to_string()) != last.read {
+            return Err(format!(
+                "counter {name} in data center {} is read as {:?} and looked at as {value:?}\n{}",
+                last.dc,
+                last.read,
+                story(history, counter)
+            ));
+        }
+        if *agreed.get_or_insert(value) != value {
+            let text = story(history, counter);
+            return Err(format!(
+                "counter {name} is {value:?} in data center {} and {:?} elsewhere, though everything has arrived\n{text}",
+                last.dc,
+                agreed.flatten()
+            ));
+        }
+    }
+    Ok(agreed.flatten().unwrap_or(new.initial))
+}
+
+/// Every acknowledged update counts once, every refused one not at all, and every other once or not at all.
+fn counted_once(history: &CounterHistory, values: &[i64]) -> Result<(), String> {
+    let count = history.counters.len();
+    let mut sure = vec![0i64; count];
+    let mut optional: Vec<Vec<(usize, i64)>> = Vec::new();
+    for update in &history.updates {
+        match update.came {
+            Came::Failed => {}
+            Came::Done => {
+                for (counter, amount) in &update.changes {
+                    match history.excused(update, *counter) {
+                        true => optional.push(vec![(*counter, *amount)]),
+                        false => sure[*counter] += amount,
+                    }
+                }
+            }
+            // A fence takes effect counter by counter.
+            Came::Pending | Came::Unknown if update.changes.iter().any(|(counter, _)| history.excused(update, *counter)) => {
+                optional.extend(update.changes.iter().map(|change| vec![*change]));
+            }
+            Came::Pending | Came::Unknown => optional.push(update.changes.clone()),
+        }
+    }
+    let missing: Vec<i64> = (0..count).map(|counter| values[counter] - history.counters[counter].1.initial - sure[counter]).collect();
+    let together = reaches(&optional, &missing);
+    let explained = together.unwrap_or_else(|| {
+        (0..count).all(|counter| {
+            let alone: Vec<Vec<(usize, i64)>> =
+                optional.iter().flatten().filter(|(changed, _)| *changed == counter).map(|(_, amount)| vec![(0, *amount)]).collect();
+            reaches(&alone, &missing[counter..=counter]).unwrap_or(true)
+        })
+    });
+    if explained {
+        return Ok(());
+    }
+    let mut text = String::new();
+    for counter in 0..count {
+        let (name, new) = &history.counters[counter];
+        let _ = writeln!(
+            text,
+            "counter {name} is {}, began at {}, and acknowledged updates add {}: no choice of those of unknown outcome explains it",
+            values[counter], new.initial, sure[counter]
+        );
+        text.push_str(&story(history, counter));
+    }
+    Err(text)
+}
+
+/// Whether some of `optional` add up to `wanted`; `None` if there are too many sums to tell.
+fn reaches(optional: &[Vec<(usize, i64)>], wanted: &[i64]) -> Option<bool> {
+    let mut sums = BTreeSet::from([vec![0i64; wanted.len()]]);
+    for changes in optional {
+        let with: Vec<Vec<i64>> = sums
+            .iter()
+            .map(|sum| {
+                let mut sum = sum.clone();
+                changes.iter().for_each(|(counter, amount)| sum[*counter] += amount);
+                sum
+            })
+            .collect();
+        sums.extend(with);
+        if sums.len() > MOST_SUMS {
+            return None;
+        }
+    }
+    Some(sums.contains(wanted))
+}
+
+/// What everyone holds together is what the value leaves.
+fn rights_conserved(history: &CounterHistory, counter: usize) -> Result<(), String> {
+    let (name, _) = &history.counters[counter];
+    for last in history.finals.iter().filter(|last| last.counter == counter && !is_gone(history, last)) {
+        let Some(view) = &last.view else { continue };
+        let held = |of: fn(&rheostat_core::counter::Rights) -> Option<u64>| view.rights.iter().filter_map(of).map(u128::from).sum::<u128>();
+        let down = view.lower.map(|lower| (held(|rights| rights.down), u128::from(view.value.abs_diff(lower)), "decrement"));
+        let up = view.upper.map(|upper| (held(|rights| rights.up), u128::from(view.value.abs_diff(upper)), "increment"));
+        for (held, left, verb) in down.into_iter().chain(up) {
+            if held != left {
+                let text = story(history, counter);
+                return Err(format!(
+                    "rights to {verb} counter {name} are {held} in all, seen from data center {}, and its value leaves {left}\n{text}",
+                    last.dc
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The updates of one counter, for the reader.
+fn story(history: &CounterHistory, counter: usize) -> String {
+    let mut text = String::new();
+    for reclaim in history.reclaims.iter().filter(|reclaim| reclaim.counter == counter) {
+        let _ = writeln!(text, "  data center {} was taken for gone: {reclaim:?}", reclaim.gone);
+    }
+    for update in history.updates.iter().filter(|update| update.changes.iter().any(|(changed, _)| *changed == counter)) {
+        let Update { client, dc, begun_us, changes, came, version, .. } = update;
+        let version = version.map_or_else(String::new, |version| format!(", version {version}"));
+        let _ = writeln!(text, "  client {client} in data center {dc} at {begun_us} us: {changes:?} {came:?}{version}");
+    }
+    for last in history.finals.iter().filter(|last| last.counter == counter) {
+        let _ = writeln!(text, "  in the end data center {} sees {:?}", last.dc, last.view);
+    }
+    text
+}

@@ -1,0 +1,264 @@
+//! Counters held ready in memory (document 002, section IV-C, the first optimisation), and how they come there.
+
+use super::{Counting, keys};
+use crate::definition::Definition;
+use crate::state::{Both, Circle, DIRECTIONS, State};
+use rheostat_clock::DcId;
+use rheostat_core::counter::Direction;
+use rheostat_core::ids::Now;
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::replica::PartitionServer;
+use rheostat_core::version::{Key, VersionId};
+use std::collections::BTreeMap;
+
+/// An ask that an operation here waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hunted {
+    pub(super) amount: u64,
+    pub(super) until_us: u64,
+}
+
+/// How fast rights are used up here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    /// What the row said when it was last looked at.
+    pub(super) seen: Both<u64>,
+    /// Rights used per 1000 seconds, newer ones weighing more.
+    pub(super) rate: Both<u64>,
+}
+
+/// One counter.
+pub(super) struct Cell {
+    pub(super) definition: Definition,
+    /// The version that holds the definition, or that it is begun over; `None` if there was none.
+    pub(super) seen: Option<VersionId>,
+    /// The definition is not written yet; when it expires, in milliseconds since the Unix epoch.
+    pub(super) unwritten: Option<u64>,
+    pub(super) state: State,
+    /// When it was last used, on the monotonic clock.
+    pub(super) used_us: u64,
+    /// Asks under way for operations that wait here.
+    pub(super) hunted: Both<BTreeMap<DcId, Hunted>>,
+    /// When each data center was last asked in the background.
+    pub(super) balanced_us: Both<u64>,
+    pub(super) usage: Usage,
+}
+
+impl Cell {
+    pub(super) fn is_bounded(&self) -> bool {
+        self.definition.lower.is_some() || self.definition.upper.is_some()
+    }
+}
+
+/// All that are ready; those not used for longest make place.
+pub(super) struct Cells {
+    cells: BTreeMap<Key, Cell>,
+    most: usize,
+}
+
+impl Cells {
+    pub(super) fn new(most: usize) -> Cells {
+        Cells { cells: BTreeMap::new(), most }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&Cell> {
+        self.cells.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &Key) -> Option<&mut Cell> {
+        self.cells.get_mut(key)
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) {
+        self.cells.remove(key);
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Cell)> {
+        self.cells.iter_mut()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Cell)> {
+        self.cells.iter()
+    }
+
+    /// Puts `cell` in; if there are too many, an eighth of them goes, except those that `stays` keeps and those that are
+    /// used at this moment.
+    pub(super) fn insert(&mut self, key: Key, cell: Cell, stays: impl Fn(&Key) -> bool) {
+        if self.cells.len() >= self.most {
+            let mut ages: Vec<u64> = self.cells.values().map(|cell| cell.used_us).collect();
+            let place = ages.len() / 8;
+            let (_, oldest, _) = ages.select_nth_unstable(place);
+            let oldest = *oldest;
+            self.cells.retain(|key, known| known.used_us > oldest || known.used_us == cell.used_us || stays(key));
+        }
+        self.cells.insert(key, cell);
+    }
+
+    /// Rights held here, of all counters that are ready.
+    pub(super) fn held(&self, circle: &Circle) -> [u64; 2] {
+        DIRECTIONS.map(|direction: Direction| {
+            let held = self.cells.values().filter_map(|cell| cell.state.rights(&cell.definition, circle, circle.here, direction));
+            held.fold(0, u64::saturating_add)
+        })
+    }
+}
+
+/// What a key is, as far as counters go.
+pub(super) enum Found {
+    /// A counter.
+    Counter(Definition),
+    /// Nothing, or a number: a counter without bounds can begin here.
+    Free(i64),
+    /// A value that is no number.
+    Other,
+}
+
+pub(super) fn damaged(what: impl std::fmt::Display) -> Failure {
+    Failure::Storage(format!("a counter cannot be read: {what}"))
+}
+
+pub(super) fn find(read: &Read) -> Result<Found, Failure> {
+    let Some(value) = &read.value else { return Ok(Found::Free(0)) };
+    match Definition::from_value(value) {
+        Some(definition) => definition.map(Found::Counter).map_err(damaged),
+        None => {
+            let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            Ok(number.map_or(Found::Other, Found::Free))
+        }
+    }
+}
+
+impl<R: PartitionServer> Counting<R> {
+    /// The newest version of `key` that has arrived.
+    pub(super) fn newest(&mut self, now: Now, key: &Key) -> Result<(Read, Quality), Failure> {
+        match self.run(now, Operation::Get { key: key.clone(), dial: Dial::at(Level::Eventual) })? {
+            (Outcome::Read(read, quality), _) => Ok((read, quality)),
+            (other, _) => Err(damaged(format!("a read was answered by {other:?}"))),
+        }
+    }
+
+    /// The state that `dc` wrote of `key`, if it is of counter `incarnation`.
+    fn state_of(&mut self, now: Now, key: &Key, dc: DcId, incarnation: VersionId) -> Result<Option<State>, Failure> {
+        let (read, _) = self.newest(now, &keys::state(key, dc))?;
+        let state = read.value.map(|value| State::from_value(&value)).transpose().map_err(damaged)?;
+        Ok(state.filter(|state| state.incarnation == incarnation))
+    }
+
+    /// Takes in what `dc` has written of the counter at `key`, which is ready.
+    pub(super) fn absorb(&mut self, now: Now, key: &Key, dc: DcId) -> Result<crate::fence::Absorbed, Failure> {
+        use crate::fence::Absorbed;
+        let Some(incarnation) = self.cells.get(key).map(|cell| cell.state.incarnation) else { return Ok(Absorbed::Ignored) };
+        let Some(state) = self.state_of(now, key, dc, incarnation)? else { return Ok(Absorbed::Ignored) };
+        let (circle, planted) = (&self.circle, self.setup.planted);
+        let Some(cell) = self.cells.get_mut(key) else { return Ok(Absorbed::Ignored) };
+        if planted.is("counter-merge-adds") {
+            for (dc, row) in &state.rows {
+                if *dc != circle.here {
+                    cell.state.row_mut(*dc).added += row.added;
+                }
+            }
+        }
+        if planted.is("counter-hears-who-is-gone") {
+            return Ok(if cell.state.merge(&state) { Absorbed::News } else { Absorbed::Nothing });
+        }
+        let fences = cell.state.row(circle.here).gone.len();
+        let absorbed = cell.state.absorb(circle, dc, &state);
+        if cell.state.row(circle.here).gone.len() > fences {
+            // A fence that is seen is made here at once.
+            self.touched.insert(key.clone());
+        }
+        Ok(absorbed)
+    }
+
+    /// Makes the counter at `key` ready, as the newest definition that has arrived says; `begin` one if there is none and there can be one. Says how good that is.
+    /// Errors: there is none, or it cannot be read.
+    pub(super) fn load(&mut self, now: Now, key: &Key, begin: bool) -> Result<Quality, Failure> {
+        let (read, quality) = self.newest(now, key)?;
+        if let Some(cell) = self.cells.get_mut(key)
+            && cell.seen == read.version
+            && (cell.unwritten.is_some() || read.value.is_some())
+        {
+            cell.used_us = now.monotonic_us;
+            if cell.is_bounded() {
+                self.stay_active(now);
+            }
+            return Ok(quality);
+        }
+        let seen = read.version;
+        let (definition, unwritten) = match find(&read)? {
+            Found::Counter(definition) => (definition, None),
+            Found::Free(initial) if begin => {
+                // A counter that has expired must not begin again as itself.
+                let over = seen.map(|VersionId { written, origin }| match read.value {
+                    None => VersionId { written: written.successor(), origin },
+                    Some(_) => VersionId { written, origin },
+                });
+                (Definition::unbounded(over.unwrap_or_default(), initial), Some(read.expires_ms))
+            }
+            Found::Free(_) => {
+                self.forget(now, key);
+                return Err(Failure::Refused("no such counter".into()));
+            }
+            Found::Other => {
+                self.forget(now, key);
+                return Err(Failure::Refused("the value is not a counter and not an integer".into()));
+            }
+        };
+        let incarnation = definition.incarnation(seen.unwrap_or_default());
+        if let Some(cell) = self.cells.get_mut(key) {
+            if cell.state.incarnation == incarnation {
+                (cell.definition, cell.seen, cell.used_us) = (definition, seen, now.monotonic_us);
+                cell.unwritten = unwritten;
+                return Ok(quality);
+            }
+            if self.is_in_use(key) {
+                return Err(Failure::Busy("another counter has just begun at this key; try again".into()));
+            }
+            self.cells.remove(key);
+        }
+        let here = self.circle.here;
+        let state = self.state_of(now, key, here, incarnation)?.unwrap_or_else(|| State::new(incarnation));
+        let usage = Usage { seen: Both { down: state.row(here).removed, up: state.row(here).added }, ..Usage::default() };
+        let cell =
+            Cell { definition, seen, unwritten, state, used_us: now.monotonic_us, hunted: Both::default(), balanced_us: Both::default(), usage };
+        let (flight, next, parked, touched) = (&self.flight, &self.next, &self.parked, &self.touched);
+        let stays = |key: &Key| {
+            flight.as_ref().is_some_and(|(_, batch)| batch.cells.contains(key))
+                || next.cells.contains(key)
+                || touched.contains(key)
+                || parked.values().any(|parked| parked.changes.iter().any(|(waits, _)| waits == key))
+        };
+        self.cells.insert(key.clone(), cell, stays);
+        let others: Vec<DcId> = self.circle.others().collect();
+        for dc in others {
+            if let Err(failure) = self.absorb(now, key, dc) {
+                self.cells.remove(key);
+                return Err(failure);
+            }
+        }
+        self.answer_asks(now, key);
+        Ok(quality)
+    }
+
+    /// Whether something at `key` is not written yet.
+    pub(super) fn is_in_use(&self, key: &Key) -> bool {
+        self.flight.as_ref().is_some_and(|(_, batch)| batch.cells.contains(key)) || self.next.cells.contains(key)
+    }
+
+    /// There is no counter at `key` any more: what this data center keeps of it goes.
+    pub(super) fn forget(&mut self, now: Now, key: &Key) {
+        if self.is_in_use(key) {
+            return;
+        }
+        self.cells.remove(key);
+        self.touched.remove(key);
+        let own = keys::state(key, self.circle.here);
+        if let Ok((Read { value: Some(_), .. }, _)) = self.newest(now, &own) {
+            self.next.extra.push(rheostat_core::version::Item { key: own, value: None, expires_ms: 0 });
+        }
+    }
+}

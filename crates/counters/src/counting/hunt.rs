@@ -1,0 +1,309 @@
+//! Rights from elsewhere: updates that wait for them, asks, answers, and what arrives (document 002, section IV-D).
+
+use super::cell::Hunted;
+use super::update::Stopped;
+use super::{Counting, keys};
+use crate::fence::Absorbed;
+use crate::hello::Greetings;
+use crate::rights::Asked;
+use crate::state::{DIRECTIONS, State};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::counter::{Direction, Scope, UpdateName};
+use rheostat_core::ids::{Now, OpId};
+use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::reserved::Reserved;
+use rheostat_core::session::Session;
+use rheostat_core::version::{Item, Key};
+use rheostat_core::wire::Wire;
+use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeSet;
+
+/// An update that waits for rights, or to be greeted.
+pub(super) struct Parked {
+    pub(super) scope: Scope,
+    pub(super) changes: SmallVec<[(Key, i64); 1]>,
+    pub(super) name: Option<(Key, UpdateName)>,
+    pub(super) dial: Dial,
+    pub(super) session: Session,
+    pub(super) since_us: u64,
+    pub(super) deadline_us: u64,
+}
+
+impl Parked {
+    /// How many rights to `key` it wants fetched.
+    fn needs(&self, key: &Key, direction: Direction) -> u64 {
+        if self.scope == Scope::Local {
+            return 0;
+        }
+        let way = |amount: i64| if amount < 0 { Direction::Down } else { Direction::Up };
+        self.changes.iter().filter(|(changed, amount)| changed == key && way(*amount) == direction).map(|(_, amount)| amount.unsigned_abs()).sum()
+    }
+}
+
+impl<R: PartitionServer> Counting<R> {
+    /// Reads what an earlier run has left: if counters with bounds were used, this server says hello.
+    pub(super) fn recall(&mut self, now: Now) {
+        let record = |read: Option<Greetings>| read.unwrap_or_default();
+        self.greetings = record(self.greetings_of(now, self.circle.here));
+        if self.greetings.hello == 0 && self.greetings.greeted.is_empty() {
+            return;
+        }
+        let others: Vec<DcId> = self.circle.others().collect();
+        for dc in others {
+            let theirs = record(self.greetings_of(now, dc));
+            self.greetings.greet(dc, &theirs);
+            self.greeted_by.insert(dc, theirs.greeted.get(&self.circle.here).copied().unwrap_or(0));
+        }
+        if self.greetings.hello > 0 {
+            self.say_hello(now);
+        } else {
+            self.greetings_changed = true;
+        }
+    }
+
+    fn greetings_of(&mut self, now: Now, dc: DcId) -> Option<Greetings> {
+        let (read, _) = self.newest(now, &keys::hello(dc)).ok()?;
+        Greetings::from_bytes(&read.value?).ok()
+    }
+
+    /// Says hello, once in a run.
+    pub(super) fn say_hello(&mut self, now: Now) {
+        if self.hello_at.is_some() {
+            return;
+        }
+        if self.circle.members.len() == 1 {
+            self.hello_at = Some(Timestamp::ZERO);
+            return;
+        }
+        let mut greetings = self.greetings.clone();
+        greetings.hello += 1;
+        let item = Item { key: keys::hello(self.circle.here), value: Some(greetings.to_bytes().into()), expires_ms: 0 };
+        if let Ok((Outcome::Written(version), _)) = self.run(now, Operation::Put { items: smallvec![item], dial: Dial::at(Level::Eventual) }) {
+            self.greetings = greetings;
+            self.hello_at = Some(version.written);
+        }
+    }
+
+    /// Updates of other data centers have written these reserved keys.
+    pub(super) fn on_arrived(&mut self, now: Now, arrived: BTreeSet<Key>, out: &mut Outbox) {
+        let mut news = BTreeSet::new();
+        for reserved in &arrived {
+            let Some(Reserved { kind, number, of }) = Reserved::parse(reserved) else { continue };
+            let Ok(dc) = u8::try_from(number).map(DcId) else { continue };
+            if dc == self.circle.here || !self.circle.members.contains(&dc) {
+                continue;
+            }
+            match kind {
+                keys::HELLO => {
+                    let Some(theirs) = self.greetings_of(now, dc) else { continue };
+                    self.greetings_changed |= self.greetings.greet(dc, &theirs);
+                    // Counters with bounds are used in this partition: this server will need to be greeted too.
+                    self.say_hello(now);
+                    let greeted = theirs.greeted.get(&self.circle.here).copied().unwrap_or(0);
+                    if self.greeted_by.insert(dc, greeted) != Some(greeted) {
+                        news.extend(self.parked.values().flat_map(|parked| parked.changes.iter().map(|(key, _)| key.clone())));
+                        news.extend(self.cells.iter().map(|(key, _)| key.clone()));
+                    }
+                }
+                keys::STATE => {
+                    let key = Key::from(of);
+                    if self.on_state(now, &key, dc) {
+                        news.insert(key);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for key in &news {
+            self.answer_asks(now, key);
+        }
+        if !news.is_empty() {
+            self.retry_parked(now, &news, out);
+        }
+    }
+
+    /// The state of `dc` of the counter at `key` has arrived; says whether something here depends on it.
+    fn on_state(&mut self, now: Now, key: &Key, dc: DcId) -> bool {
+        if self.cells.get(key).is_some() {
+            return match self.absorb(now, key, dc) {
+                Ok(absorbed) => {
+                    if let Some(cell) = self.cells.get_mut(key)
+                        && absorbed == Absorbed::News
+                    {
+                        // Who was late is heard again.
+                        DIRECTIONS
+                            .into_iter()
+                            .for_each(|way| cell.hunted.of_mut(way).retain(|to, hunted| *to != dc || hunted.until_us > now.monotonic_us));
+                    }
+                    if absorbed == Absorbed::Ignored {
+                        self.tidy(now, key);
+                    }
+                    absorbed == Absorbed::News
+                }
+                Err(_) => false,
+            };
+        }
+        // Of a counter that is not ready only what wants an answer is looked at.
+        let Ok((read, _)) = self.newest(now, &keys::state(key, dc)) else { return false };
+        let Some(Ok(state)) = read.value.map(|value| State::from_value(&value)) else {
+            self.tidy(now, key);
+            return false;
+        };
+        let wants = state.rows.values().any(|row| !row.gone.is_empty())
+            || DIRECTIONS.into_iter().any(|way| state.open_ask(dc, self.circle.here, way).is_some());
+        wants && self.load(now, key, false).is_ok()
+    }
+
+    /// What this data center keeps of a counter that is gone goes.
+    fn tidy(&mut self, now: Now, key: &Key) {
+        if let Ok((read, _)) = self.newest(now, key)
+            && matches!(super::cell::find(&read), Ok(super::cell::Found::Free(_) | super::cell::Found::Other))
+            && self.cells.get(key).is_none_or(|cell| cell.unwritten.is_none())
+        {
+            self.forget(now, key);
+        }
+    }
+
+    /// Answers what this data center is asked for.
+    pub(super) fn answer_asks(&mut self, now: Now, key: &Key) {
+        let planted = self.setup.planted;
+        let circle = self.circle.clone();
+        let Some(cell) = self.cells.get(key) else { return };
+        let asked = cell.state.asked(&circle);
+        if asked.is_empty() || self.check_greeted(now, key).is_err() {
+            return;
+        }
+        for Asked { from, direction, mut ask } in asked {
+            // Of two data centers that both lack rights the first gets them; else they would give them to each other for ever.
+            if from > circle.here && self.parked.values().any(|parked| parked.needs(key, direction) > 0) {
+                ask.amount = 0;
+            }
+            let Some(cell) = self.cells.get_mut(key) else { return };
+            let moved = cell.state.answer(&cell.definition, &circle, Asked { from, direction, ask }, planted);
+            self.numbers.asks_answered += 1;
+            self.numbers.asks_refused += u64::from(moved == 0);
+            let number = if ask.urgent { &mut self.numbers.moved_on_demand } else { &mut self.numbers.moved_in_background };
+            *number += moved;
+            self.touched.insert(key.clone());
+        }
+    }
+
+    /// Looks at the updates that wait for rights of `keys`, in the order in which they came.
+    pub(super) fn retry_parked(&mut self, now: Now, keys: &BTreeSet<Key>, out: &mut Outbox) {
+        let waiting: Vec<OpId> =
+            self.parked.iter().filter(|(_, parked)| parked.changes.iter().any(|(key, _)| keys.contains(key))).map(|(op, _)| *op).collect();
+        for op in waiting {
+            let Some((changes, scope)) = self.parked.get(&op).map(|parked| (parked.changes.clone(), parked.scope)) else { continue };
+            match self.apply(now, &changes) {
+                Ok(values) => self.go_ahead(now, op, values, out),
+                Err(stopped) if self.may_wait(scope, &stopped) => {}
+                Err(stopped) => self.give_up(now, op, stopped, out),
+            }
+        }
+        self.hunt(now, keys);
+    }
+
+    fn give_up(&mut self, now: Now, op: OpId, stopped: Stopped, out: &mut Outbox) {
+        let Some(Parked { changes, name, session, since_us, scope, .. }) = self.parked.remove(&op) else { return };
+        let number = if scope == Scope::Local { &mut self.numbers.local_refused } else { &mut self.numbers.global_refused };
+        *number += 1;
+        self.numbers.parked_us += now.monotonic_us - since_us;
+        let failure = self.words(&changes, stopped);
+        self.fail_named(op, name, failure, &session, out);
+    }
+
+    /// Asks for the rights that updates here wait for: the data center that has most, and more of them if one does not suffice; who does not answer in time is asked again when
+    /// there is nobody else.
+    pub(super) fn hunt(&mut self, now: Now, keys: &BTreeSet<Key>) {
+        let circle = self.circle.clone();
+        for key in keys {
+            for direction in DIRECTIONS {
+                let needed = self.parked.values().map(|parked| parked.needs(key, direction)).fold(0, u64::saturating_add);
+                let Some(cell) = self.cells.get_mut(key) else { continue };
+                let state = &cell.state;
+                let Some(here) = state.rights(&cell.definition, &circle, circle.here, direction) else { continue };
+                let hunted = cell.hunted.of_mut(direction);
+                hunted.retain(|to, _| state.open_ask(circle.here, *to, direction).is_some());
+                if needed <= here {
+                    continue;
+                }
+                let under_way: u64 =
+                    hunted.values().filter(|hunted| hunted.until_us > now.monotonic_us).map(|hunted| hunted.amount).fold(0, u64::saturating_add);
+                let mut missing = (needed - here).saturating_sub(under_way);
+                let mut able: Vec<(bool, u64, DcId)> = circle
+                    .others()
+                    .filter(|dc| state.fenced(*dc).is_none() && hunted.get(dc).is_none_or(|hunted| hunted.until_us <= now.monotonic_us))
+                    .filter_map(|dc| Some((hunted.contains_key(&dc), state.rights(&cell.definition, &circle, dc, direction)?, dc)))
+                    .filter(|(_, theirs, _)| *theirs > 0)
+                    .collect();
+                // Those who have let it time out come last; then the richest first.
+                able.sort_by_key(|(late, theirs, dc)| (*late, std::cmp::Reverse(*theirs), *dc));
+                for (_, theirs, dc) in able {
+                    if missing == 0 {
+                        break;
+                    }
+                    let amount = missing.max(theirs.saturating_sub(here) / 2).min(theirs);
+                    cell.state.ask(circle.here, dc, direction, amount, true);
+                    let until_us = now.monotonic_us + self.setup.options.ask_timeout_ms * 1000;
+                    cell.hunted.of_mut(direction).insert(dc, Hunted { amount, until_us });
+                    missing = missing.saturating_sub(amount);
+                    self.numbers.asks_sent += 1;
+                    self.touched.insert(key.clone());
+                }
+            }
+        }
+    }
+
+    /// Goes on with updates whose asks nobody has answered in time.
+    pub(super) fn ask_again(&mut self, now: Now, out: &mut Outbox) {
+        let late: BTreeSet<Key> = self
+            .parked
+            .values()
+            .flat_map(|parked| parked.changes.iter().map(|(key, _)| key))
+            .filter(|key| {
+                self.cells.get(key).is_none_or(|cell| {
+                    DIRECTIONS.into_iter().any(|way| cell.hunted.of(way).values().any(|hunted| hunted.until_us <= now.monotonic_us))
+                })
+            })
+            .cloned()
+            .collect();
+        if !late.is_empty() {
+            self.retry_parked(now, &late, out);
+        }
+    }
+
+    /// Refuses the updates whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Now, out: &mut Outbox) {
+        let due: Vec<OpId> = self.parked.iter().filter(|(_, parked)| parked.deadline_us <= now.monotonic_us).map(|(op, _)| *op).collect();
+        for op in due {
+            let Some(changes) = self.parked.get(&op).map(|parked| parked.changes.clone()) else { continue };
+            match self.apply(now, &changes) {
+                Ok(values) => self.go_ahead(now, op, values, out),
+                Err(stopped) => self.give_up(now, op, stopped, out),
+            }
+        }
+    }
+
+    /// The update has its rights, and is made in memory.
+    fn go_ahead(&mut self, now: Now, op: OpId, values: SmallVec<[i64; 1]>, out: &mut Outbox) {
+        let Some(Parked { changes, name, dial, mut session, since_us, scope, .. }) = self.parked.remove(&op) else { return };
+        let number = if scope == Scope::Local { &mut self.numbers.local_done } else { &mut self.numbers.global_done };
+        *number += 1;
+        self.numbers.parked_us += now.monotonic_us - since_us;
+        let cells = changes.iter().map(|(key, _)| key.clone()).collect();
+        match self.counted(now, &changes, cells, values, name.clone(), dial, &mut session, Some(op)) {
+            Ok(Execution::Waiting(_)) => {}
+            Ok(Execution::Done { outcome, after }) => self.hold(after, Done { op, outcome, session }, out),
+            Err(failure) => self.fail_named(op, name, failure, &session, out),
+        }
+    }
+
+    /// When something here is due without any call.
+    pub(super) fn next_own_us(&self) -> u64 {
+        let deadlines = self.parked.values().map(|parked| parked.deadline_us);
+        let hunted = self.parked.values().flat_map(|parked| parked.changes.iter()).filter_map(|(key, _)| self.cells.get(key));
+        let asks = hunted.flat_map(|cell| DIRECTIONS.into_iter().flat_map(|way| cell.hunted.of(way).values().map(|hunted| hunted.until_us)));
+        deadlines.chain(asks).chain([self.next_balance_us()]).min().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,24 @@
+//! The reserved keys of counters.
+
+use rheostat_clock::DcId;
+use rheostat_core::reserved::Reserved;
+use rheostat_core::version::Key;
+
+/// A data center's state of a counter; the number is the data center's.
+pub(super) const STATE: u8 = 1;
+/// What came of a client's last update of a counter; the number is the client's.
+pub(super) const UPDATE: u8 = 2;
+/// A server's greetings; the number is its data center's. It stands beside no key.
+pub(super) const HELLO: u8 = 3;
+
+pub(super) fn state(of: &[u8], dc: DcId) -> Key {
+    Reserved { kind: STATE, number: dc.0.into(), of }.to_key()
+}
+
+pub(super) fn update(of: &[u8], client: u64) -> Key {
+    Reserved { kind: UPDATE, number: client, of }.to_key()
+}
+
+pub(super) fn hello(dc: DcId) -> Key {
+    Reserved { kind: HELLO, number: dc.0.into(), of: b"" }.to_key()
+}

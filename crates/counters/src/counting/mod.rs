@@ -1,0 +1,403 @@
+//! The owner of a partition's counters in one data center (document 002, section IV-C): a partition server that does, beside everything that the one inside of it does, what is asked of counters.
+//!
+//! To the server inside, a counter is ordinary keys: the definition at the user's key and, beside it, one reserved key per data center with that data center's state. The owner serialises all that is done to them in
+//! its data center, keeps the counters ready in memory, and writes what it has done as one write. Between data centers the keyspace's own replication carries it.
+
+mod balance;
+mod cell;
+mod hunt;
+mod keys;
+mod read;
+mod update;
+
+use crate::hello::Greetings;
+use crate::options::Options;
+use crate::state::Circle;
+use cell::Cells;
+use hunt::Parked;
+use read::Stage;
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::counter::{CounterCall, UpdateName};
+use rheostat_core::ids::{Now, OpId, Place, ServerId};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Protocol, Span};
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
+use rheostat_core::session::Session;
+use rheostat_core::store::{Durability, FlushJob, Position};
+use rheostat_core::version::Key;
+use rheostat_core::wire::WireError;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use update::Batch;
+
+/// The bugs that can be planted in counters.
+pub const PLANTED: &[&str] = &[
+    "counter-ask-served-again",
+    "counter-gives-more-than-held",
+    "counter-merge-adds",
+    "counter-spends-before-durable",
+    "counter-name-forgotten-at-restart",
+    "counter-spends-without-greeting",
+    "counter-hears-who-is-gone",
+    "counter-half-written",
+    "counter-overtakes-itself",
+];
+
+/// What an owner is told when it is made.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where it stands.
+    pub place: Place,
+    /// The data centers that hold this partition.
+    pub holders: Vec<DcId>,
+    /// Which servers of the keyspace keep data together.
+    pub span: Span,
+    /// How durable the keyspace is.
+    pub durability: Durability,
+    /// At which level the keyspace's protocol serves what is asked for; `None` if it cannot.
+    pub serves: fn(Level) -> Option<Level>,
+    /// The counters' options.
+    pub options: Options,
+    /// A planted bug; the simulator's only.
+    pub planted: Planted,
+}
+
+impl Setup {
+    /// The setup for a server of protocol `P` at `place`.
+    pub fn of<P: Protocol>(config: &ReplicaConfig, protocol: &P::Options, options: Options) -> Setup {
+        let ReplicaConfig { place, durability, planted, .. } = *config;
+        Setup { place, holders: P::holders(&place, protocol), span: P::SPAN, durability, serves: P::serves, options, planted }
+    }
+}
+
+/// What has been done, for status and metrics; all since the start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    local_done: u64,
+    local_refused: u64,
+    global_done: u64,
+    global_refused: u64,
+    global_parked: u64,
+    parked_us: u64,
+    asks_sent: u64,
+    asks_answered: u64,
+    asks_refused: u64,
+    moved_on_demand: u64,
+    moved_in_background: u64,
+    rows_written: u64,
+    riders: u64,
+    repeats: u64,
+    not_greeted: u64,
+    reclaimed: u64,
+}
+
+/// See the module.
+pub struct Counting<R: PartitionServer> {
+    inner: R,
+    setup: Setup,
+    circle: Circle,
+    /// What the server inside wants done, until it has been looked through.
+    box_: Outbox,
+    /// The session of what is done on nobody's behalf.
+    session: Session,
+    cells: Cells,
+    /// Operations inside that are a part of one here: what follows, and its name outside.
+    stages: BTreeMap<OpId, (OpId, Stage)>,
+    /// Updates that look for rights, in the order in which they came.
+    parked: BTreeMap<OpId, Parked>,
+    /// Repeats of updates that are under way, and those updates.
+    twins: BTreeMap<(Key, UpdateName), Vec<(OpId, Session)>>,
+    /// The write that is under way, and what goes out after it.
+    flight: Option<(OpId, Batch)>,
+    next: Batch,
+    /// Counters whose own row has changed on nobody's behalf and is to be written.
+    touched: BTreeSet<Key>,
+    /// Answers that wait for the disk.
+    held: VecDeque<(Position, Done)>,
+    greetings: Greetings,
+    /// Whether this server has said hello in this run, and when on its own clock; whether its record is to be written.
+    hello_at: Option<Timestamp>,
+    greetings_changed: bool,
+    /// The last hello of this server that each other has greeted.
+    greeted_by: BTreeMap<DcId, u64>,
+    balance_at_us: u64,
+    /// Nothing is balanced after this, unless a counter is used.
+    active_until_us: u64,
+    next_op: u64,
+    numbers: Numbers,
+}
+
+/// Names of operations here have this bit, those of the server inside do not.
+const OWN: u64 = 1 << 63;
+
+impl<R: PartitionServer> Counting<R> {
+    /// The owner around `inner`. Errors: an option out of range.
+    pub fn new(inner: R, setup: Setup) -> Result<Counting<R>, String> {
+        setup.options.check().map_err(|why| format!("counters: {why}"))?;
+        Ok(Counting {
+            circle: Circle { here: setup.place.dc(), members: setup.holders.clone() },
+            session: inner.new_session(),
+            inner,
+            cells: Cells::new(setup.options.cache),
+            setup,
+            box_: Outbox::default(),
+            stages: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            twins: BTreeMap::new(),
+            flight: None,
+            next: Batch::default(),
+            touched: BTreeSet::new(),
+            held: VecDeque::new(),
+            greetings: Greetings::default(),
+            hello_at: None,
+            greetings_changed: false,
+            greeted_by: BTreeMap::new(),
+            balance_at_us: 0,
+            active_until_us: 0,
+            next_op: 0,
+            numbers: Numbers::default(),
+        })
+    }
+
+    /// The server inside, for tests and for the simulator's crash images.
+    pub fn into_inner(self) -> R {
+        self.inner
+    }
+
+    fn new_op(&mut self) -> OpId {
+        self.next_op += 1;
+        OpId(OWN | self.next_op)
+    }
+
+    /// Runs `operation` for nobody; what waits is given up.
+    fn run(&mut self, now: Now, operation: Operation) -> Result<(Outcome, Position), Failure> {
+        let mut session = self.session.clone();
+        match self.inner.execute(now, operation, &mut session, &mut self.box_) {
+            Execution::Done { outcome: Outcome::Failed(failure), .. } => Err(failure),
+            Execution::Done { outcome, after } => Ok((outcome, after)),
+            Execution::Waiting(op) => {
+                self.inner.abandon(op);
+                Err(Failure::Busy("this server is behind; try again".into()))
+            }
+        }
+    }
+
+    /// Hands out an answer when the store is durable up to `after`.
+    fn hold(&mut self, after: Position, done: Done, out: &mut Outbox) {
+        if after <= self.inner.durable() {
+            out.done.push(done);
+        } else {
+            self.held.push_back((after, done));
+        }
+    }
+
+    fn release_held(&mut self, out: &mut Outbox) {
+        if self.held.is_empty() {
+            return;
+        }
+        let (durable, failed) = (self.inner.durable(), self.inner.failed());
+        for (after, mut done) in std::mem::take(&mut self.held) {
+            if after <= durable {
+                out.done.push(done);
+            } else if failed {
+                done.outcome = Outcome::Failed(Failure::Storage("the disk failed before this was on it".into()));
+                out.done.push(done);
+            } else {
+                self.held.push_back((after, done));
+            }
+        }
+    }
+
+    /// After every call of the server inside: what it says, and what follows from it, until nothing does.
+    fn settle(&mut self, now: Now, out: &mut Outbox) {
+        loop {
+            out.frames.append(&mut self.box_.frames);
+            if !self.box_.done.is_empty() {
+                for done in std::mem::take(&mut self.box_.done) {
+                    self.on_done(now, done, out);
+                }
+            } else if !self.box_.arrived.is_empty() {
+                let arrived: BTreeSet<Key> = std::mem::take(&mut self.box_.arrived).into_iter().collect();
+                self.on_arrived(now, arrived, out);
+            } else if !self.write_touched(now, out) {
+                break;
+            }
+        }
+        self.release_held(out);
+    }
+
+    /// An operation of the server inside is done.
+    fn on_done(&mut self, now: Now, done: Done, out: &mut Outbox) {
+        if self.flight.as_ref().is_some_and(|(op, _)| *op == done.op) {
+            self.land(now, done, out);
+            return;
+        }
+        match self.stages.remove(&done.op) {
+            None => out.done.push(done),
+            Some((op, stage)) => {
+                let Done { outcome, mut session, .. } = done;
+                if let Execution::Done { outcome, after } = self.go_on(now, Some(op), stage, outcome, Position(0), &mut session) {
+                    self.hold(after, Done { op, outcome, session }, out);
+                }
+            }
+        }
+    }
+
+    fn counter(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
+        if self.setup.span != Span::Server {
+            return failed(Failure::Refused(
+                "this keyspace's protocol keeps no counters; use a keyspace of protocol eventual, causal, cops, gentlerain or adaptive".into(),
+            ));
+        }
+        if let Some(asked) = dial.level
+            && (self.setup.serves)(asked).is_none()
+        {
+            return failed(Failure::Refused(format!("this keyspace's protocol does not give level {asked}")));
+        }
+        if !self.circle.members.contains(&self.circle.here) {
+            return failed(Failure::Refused(format!("data center {} does not hold this key", self.circle.here)));
+        }
+        if self.flight.is_some() && self.next.riders.len() >= self.setup.options.max_waiting {
+            return failed(Failure::Busy(format!("{} updates are waiting already", self.next.riders.len())));
+        }
+        let done = match call {
+            CounterCall::Create { key, counter } => self.create(now, key, &counter, dial, session),
+            CounterCall::Add { changes, scope, name } => self.add(now, changes, scope, name, dial, session),
+            CounterCall::Look { key } => self.look(now, &key),
+            CounterCall::Move { key, to, direction, amount } => self.move_out(now, key, to, direction, amount, dial, session),
+            CounterCall::Reclaim { key, gone } => self.reclaim(now, key, gone, dial, session),
+        };
+        done.unwrap_or_else(failed)
+    }
+}
+
+fn failed(failure: Failure) -> Execution {
+    Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) }
+}
+
+impl<R: PartitionServer> PartitionServer for Counting<R> {
+    fn start(&mut self, now: Now, out: &mut Outbox) {
+        self.inner.start(now, &mut self.box_);
+        self.recall(now);
+        self.settle(now, out);
+    }
+
+    fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
+        let execution = match operation {
+            Operation::Counter { call, dial } => self.counter(now, call, dial, session),
+            operation => self.plain(now, operation, session),
+        };
+        self.settle(now, out);
+        execution
+    }
+
+    fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
+        self.inner.receive(now, from, frame, &mut self.box_);
+        self.settle(now, out);
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Outbox) {
+        if self.inner.next_tick_us() <= now.monotonic_us {
+            self.inner.tick(now, &mut self.box_);
+        }
+        self.expire(now, out);
+        self.ask_again(now, out);
+        self.balance(now);
+        self.settle(now, out);
+    }
+
+    fn next_tick_us(&self) -> u64 {
+        self.inner.next_tick_us().min(self.next_own_us())
+    }
+
+    fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
+        self.inner.connected(now, dc, &mut self.box_);
+        self.settle(now, out);
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        // One with a name may be sent again, and is then found here.
+        if self.parked.get(&op).is_some_and(|parked| parked.name.is_none()) {
+            self.parked.remove(&op);
+        }
+        for batch in self.flight.iter_mut().map(|(_, batch)| batch).chain([&mut self.next]) {
+            batch.forget(op);
+        }
+        self.twins.values_mut().for_each(|waiting| waiting.retain(|(twin, _)| *twin != op));
+        self.held.retain(|(_, done)| done.op != op);
+        let inside: Vec<OpId> = self.stages.iter().filter(|(_, (outside, _))| *outside == op).map(|(inside, _)| *inside).collect();
+        for inside in inside {
+            self.stages.remove(&inside);
+            self.inner.abandon(inside);
+        }
+        if op.0 & OWN == 0 {
+            self.inner.abandon(op);
+        }
+    }
+
+    fn write_through(&mut self) {
+        self.inner.write_through();
+    }
+
+    fn poll_flush(&mut self, now: Now) -> Option<FlushJob> {
+        self.inner.poll_flush(now)
+    }
+
+    fn next_flush_us(&self) -> u64 {
+        self.inner.next_flush_us()
+    }
+
+    fn end_flush(&mut self, now: Now, flushed: std::io::Result<Position>, out: &mut Outbox) {
+        self.inner.end_flush(now, flushed, &mut self.box_);
+        self.settle(now, out);
+    }
+
+    fn durable(&self) -> Position {
+        self.inner.durable()
+    }
+
+    fn failed(&self) -> bool {
+        self.inner.failed()
+    }
+
+    fn new_session(&self) -> Session {
+        self.inner.new_session()
+    }
+
+    fn decode_session(&self, bytes: &[u8]) -> Result<Session, WireError> {
+        self.inner.decode_session(bytes)
+    }
+
+    fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool {
+        self.inner.merge_sessions(session, other)
+    }
+
+    fn status(&self, now: Now) -> Status {
+        let mut status = self.inner.status(now);
+        status.waiting += self.parked.len();
+        let numbers = &self.numbers;
+        let [down, up] = self.cells.held(&self.circle);
+        status.gauges.extend([
+            ("counters_cached", self.cells.len() as f64),
+            ("counters_rights_down", down as f64),
+            ("counters_rights_up", up as f64),
+            ("counters_local_done", numbers.local_done as f64),
+            ("counters_local_refused", numbers.local_refused as f64),
+            ("counters_global_done", numbers.global_done as f64),
+            ("counters_global_refused", numbers.global_refused as f64),
+            ("counters_global_parked", numbers.global_parked as f64),
+            ("counters_parked_seconds", numbers.parked_us as f64 / 1e6),
+            ("counters_asks_sent", numbers.asks_sent as f64),
+            ("counters_asks_answered", numbers.asks_answered as f64),
+            ("counters_asks_refused", numbers.asks_refused as f64),
+            ("counters_moved_on_demand", numbers.moved_on_demand as f64),
+            ("counters_moved_in_background", numbers.moved_in_background as f64),
+            ("counters_rows_written", numbers.rows_written as f64),
+            ("counters_updates_in_them", numbers.riders as f64),
+            ("counters_repeats", numbers.repeats as f64),
+            ("counters_refused_not_greeted", numbers.not_greeted as f64),
+            ("counters_refused_reclaimed", numbers.reclaimed as f64),
+        ]);
+        status
+    }
+}

@@ -1,0 +1,568 @@
+//! Updates: they change the counter in memory, and what they changed goes out as one write (document 002, section IV-C).
+//!
+//! While a write is under way, what is done meanwhile goes out together after it: two writes of one row are never under way at once, since the later could be overtaken.
+
+use super::cell::{Found, damaged, find};
+use super::hunt::Parked;
+use super::{Counting, failed, keys};
+use crate::definition::Definition;
+use crate::state::{Refusal, State};
+use rheostat_clock::DcId;
+use rheostat_core::counter::{Direction, NewCounter, Scope, UpdateName};
+use rheostat_core::ids::{Now, OpId};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::session::Session;
+use rheostat_core::slots;
+use rheostat_core::store::{Durability, Position};
+use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_core::wire::Wire;
+use rheostat_core::wire_struct;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// The most counters that one update changes.
+const MOST_CHANGES: usize = 64;
+
+/// What an update says when it is written.
+#[derive(Clone, Debug)]
+pub(super) enum Says {
+    /// The values.
+    Counted(SmallVec<[i64; 1]>),
+    /// How the counter is.
+    View(Key),
+}
+
+/// An update whose effect is in memory.
+pub(super) struct Rider {
+    /// Who waits for it; `None` if nobody does any more.
+    pub(super) op: Option<OpId>,
+    pub(super) name: Option<(Key, UpdateName)>,
+    pub(super) says: Says,
+    pub(super) session: Session,
+}
+
+/// What goes out as one write.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) riders: Vec<Rider>,
+    /// Counters whose own row has changed.
+    pub(super) cells: BTreeSet<Key>,
+    /// What else is written: definitions, records of named updates, states that go.
+    pub(super) extra: Vec<Item>,
+    pub(super) dial: Option<Dial>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.riders.is_empty() && self.cells.is_empty() && self.extra.is_empty()
+    }
+
+    pub(super) fn forget(&mut self, op: OpId) {
+        self.riders.iter_mut().filter(|rider| rider.op == Some(op)).for_each(|rider| rider.op = None);
+    }
+
+    /// Of two dials the stronger; weaker than the keyspace's own is only `eventual`.
+    fn add_dial(&mut self, dial: Dial) {
+        self.dial = match self.dial {
+            Some(known) if known != dial => Some(Dial::default()),
+            _ => Some(dial),
+        };
+    }
+}
+
+/// What a named update did, in its record.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Record {
+    number: u64,
+    values: Vec<i64>,
+    incarnation: VersionId,
+}
+
+wire_struct!(Record { number, values, incarnation });
+
+/// Why an update was not made.
+pub(super) enum Stopped {
+    /// Of counter number `.0` of the changes.
+    Refused(usize, Refusal),
+    /// Rights may not be used before this data center has greeted.
+    NotGreeted(DcId),
+    Failed(Failure),
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Stopped {
+        Stopped::Failed(failure)
+    }
+}
+
+impl<R: PartitionServer> Counting<R> {
+    fn check_key(&self, key: &Key) -> Result<(), Failure> {
+        let place = self.setup.place;
+        if rheostat_core::reserved::is_reserved(key) {
+            return Err(super::read::reserved());
+        }
+        if slots::partition_of(key, place.partitions) != place.server.partition {
+            return Err(Failure::Refused("counters that are changed together must lie in one partition: give their keys one {tag}".into()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, now: Now, key: Key, counter: &NewCounter, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
+        self.check_key(&key)?;
+        let definition = Definition::new(counter, self.setup.place.data_centers, &self.circle.members).map_err(Failure::Refused)?;
+        let bounded = definition.lower.is_some() || definition.upper.is_some();
+        if bounded && self.setup.durability == Durability::Memory {
+            let why = "a keyspace of durability `memory` keeps no counters with bounds: after a restart rights would be used twice; use `interval` or `always`";
+            return Err(Failure::Refused(why.into()));
+        }
+        if self.newest(now, &key)?.0.value.is_some() {
+            return Err(Failure::Refused("the key is there already: delete it first, or use another".into()));
+        }
+        if self.is_in_use(&key)
+            || self.next.extra.iter().any(|item| item.key == key)
+            || self.flight.as_ref().is_some_and(|(_, batch)| batch.extra.iter().any(|item| item.key == key))
+        {
+            return Err(Failure::Busy("the key is being written; try again".into()));
+        }
+        if bounded {
+            self.say_hello(now);
+        }
+        self.cells.remove(&key);
+        let item = Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: 0 };
+        self.commit(now, BTreeSet::new(), vec![item], Says::View(key), None, dial, session, None)
+    }
+
+    /// Whether rights may be used. See [`crate::hello`].
+    pub(super) fn check_greeted(&mut self, now: Now, key: &Key) -> Result<(), Stopped> {
+        let Some(cell) = self.cells.get(key) else { return Ok(()) };
+        if !cell.is_bounded() || !self.setup.options.confirm || self.setup.planted.is("counter-spends-without-greeting") {
+            return Ok(());
+        }
+        self.say_hello(now);
+        let (Some(cell), Some(hello_at)) = (self.cells.get(key), self.hello_at) else {
+            return Err(Stopped::Failed(Failure::Busy("this server cannot say that it has started; try again".into())));
+        };
+        let made = cell.state.incarnation;
+        if made.origin == self.circle.here && made.written > hello_at {
+            return Ok(());
+        }
+        let hello = self.greetings.hello;
+        let greeted_by = &self.greeted_by;
+        match cell.state.ungreeted(&self.circle, |dc| greeted_by.get(&dc).is_some_and(|greeted| *greeted >= hello)) {
+            None => Ok(()),
+            Some(dc) => Err(Stopped::NotGreeted(dc)),
+        }
+    }
+
+    /// Makes all changes in memory, or none; returns the values.
+    pub(super) fn apply(&mut self, now: Now, changes: &[(Key, i64)]) -> Result<SmallVec<[i64; 1]>, Stopped> {
+        let mut before: Vec<(Key, State)> = Vec::new();
+        let mut values = SmallVec::new();
+        let mut stopped = None;
+        for (index, (key, amount)) in changes.iter().enumerate() {
+            let done = self.load(now, key, true).map_err(Stopped::Failed).and_then(|_| self.check_greeted(now, key)).and_then(|()| {
+                let Some(cell) = self.cells.get_mut(key) else { return Err(Stopped::Failed(Failure::Busy("too many counters at once".into()))) };
+                if changes.len() > 1 {
+                    before.push((key.clone(), cell.state.clone()));
+                }
+                cell.state.add(&cell.definition, &self.circle, *amount).map_err(|refusal| Stopped::Refused(index, refusal))
+            });
+            match done {
+                Ok(value) => values.push(value),
+                Err(why) => {
+                    stopped = Some(why);
+                    break;
+                }
+            }
+        }
+        let Some(stopped) = stopped else { return Ok(values) };
+        for (key, state) in before {
+            if let Some(cell) = self.cells.get_mut(&key) {
+                cell.state = state;
+            }
+        }
+        Err(stopped)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn add(
+        &mut self,
+        now: Now,
+        changes: SmallVec<[(Key, i64); 1]>,
+        scope: Scope,
+        name: Option<UpdateName>,
+        dial: Dial,
+        session: &mut Session,
+    ) -> Result<Execution, Failure> {
+        let first = changes.first().ok_or_else(|| Failure::Refused("an update changes at least one counter".into()))?.0.clone();
+        if changes.len() > MOST_CHANGES {
+            return Err(Failure::Refused(format!("an update changes at most {MOST_CHANGES} counters")));
+        }
+        let mut all = BTreeSet::new();
+        for (key, _) in &changes {
+            self.check_key(key)?;
+            if !all.insert(key.clone()) {
+                return Err(Failure::Refused("an update changes each counter once: one key is named twice".into()));
+            }
+        }
+        if let Some(name) = name
+            && let Some(execution) = self.repeat(now, &first, name, session)?
+        {
+            return Ok(execution);
+        }
+        match self.apply(now, &changes) {
+            Ok(values) => {
+                let number = if scope == Scope::Local { &mut self.numbers.local_done } else { &mut self.numbers.global_done };
+                *number += 1;
+                self.counted(now, &changes, all, values, name.map(|name| (first, name)), dial, session, None)
+            }
+            Err(stopped) if self.may_wait(scope, &stopped) => {
+                let waiting = self.parked.len() + self.next.riders.len();
+                if waiting >= self.setup.options.max_waiting {
+                    return Err(Failure::Busy(format!("{waiting} updates are waiting already")));
+                }
+                let op = self.new_op();
+                let deadline_us = now.monotonic_us + self.setup.options.deadline_ms * 1000;
+                let name = name.map(|name| (first, name));
+                if let Some(name) = &name {
+                    self.twins.insert(name.clone(), Vec::new());
+                }
+                self.numbers.global_parked += u64::from(scope == Scope::Global);
+                self.parked.insert(op, Parked { scope, changes, name, dial, session: session.clone(), since_us: now.monotonic_us, deadline_us });
+                self.hunt(now, &all);
+                Ok(Execution::Waiting(op))
+            }
+            Err(stopped) => {
+                let number = if scope == Scope::Local { &mut self.numbers.local_refused } else { &mut self.numbers.global_refused };
+                *number += 1;
+                Err(self.words(&changes, stopped))
+            }
+        }
+    }
+
+    /// Whether rights from elsewhere, or a greeting, could help.
+    pub(super) fn may_wait(&self, scope: Scope, stopped: &Stopped) -> bool {
+        match stopped {
+            Stopped::Refused(_, Refusal::OutOfRights { needed, here, elsewhere, .. }) => {
+                scope == Scope::Global && here.saturating_add(*elsewhere) >= *needed
+            }
+            Stopped::NotGreeted(_) => true,
+            Stopped::Refused(..) | Stopped::Failed(_) => false,
+        }
+    }
+
+    /// Why an update was not made, for its user.
+    pub(super) fn words(&mut self, changes: &[(Key, i64)], stopped: Stopped) -> Failure {
+        match stopped {
+            Stopped::Failed(failure) => failure,
+            Stopped::NotGreeted(dc) => {
+                self.numbers.not_greeted += 1;
+                Failure::Busy(format!(
+                    "this server has started and has not heard from data center {dc} since; until then it uses no rights, since they may have been reclaimed"
+                ))
+            }
+            Stopped::Refused(index, refusal) => match refusal.out_of_rights(&changes[index].0) {
+                Some(missing) => Failure::OutOfRights(Box::new(missing)),
+                None => {
+                    self.numbers.reclaimed += u64::from(matches!(refusal, Refusal::Reclaimed { .. }));
+                    Failure::Refused(refusal.to_string())
+                }
+            },
+        }
+    }
+
+    /// Writes what an update has changed in memory.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn counted(
+        &mut self,
+        now: Now,
+        changes: &[(Key, i64)],
+        cells: BTreeSet<Key>,
+        values: SmallVec<[i64; 1]>,
+        name: Option<(Key, UpdateName)>,
+        dial: Dial,
+        session: &mut Session,
+        op: Option<OpId>,
+    ) -> Result<Execution, Failure> {
+        let mut extra = Vec::new();
+        if let Some((key, name)) = &name {
+            let incarnation = self.cells.get(key).map(|cell| cell.state.incarnation).unwrap_or_default();
+            let record = Record { number: name.number, values: values.to_vec(), incarnation };
+            let expires_ms = now.physical_ms + self.setup.options.retry_window_ms;
+            extra.push(Item { key: keys::update(key, name.client), value: Some(record.to_bytes().into()), expires_ms });
+        }
+        let mut cells = cells;
+        if self.setup.planted.is("counter-half-written") && changes.len() > 1 {
+            cells.remove(&changes[changes.len() - 1].0);
+        }
+        self.commit(now, cells, extra, Says::Counted(values), name, dial, session, op)
+    }
+
+    /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made.
+    fn repeat(&mut self, now: Now, key: &Key, name: UpdateName, session: &mut Session) -> Result<Option<Execution>, Failure> {
+        if let Some(waiting) = self.twins.get(&(key.clone(), name)) {
+            if waiting.len() >= self.setup.options.max_waiting {
+                return Err(Failure::Busy("this update is under way already".into()));
+            }
+            let op = self.new_op();
+            self.numbers.repeats += 1;
+            if let Some(waiting) = self.twins.get_mut(&(key.clone(), name)) {
+                waiting.push((op, session.clone()));
+            }
+            return Ok(Some(Execution::Waiting(op)));
+        }
+        if self.setup.planted.is("counter-name-forgotten-at-restart") && self.greetings.hello > 1 {
+            return Ok(None);
+        }
+        let record_key = keys::update(key, name.client);
+        let (outcome, after) = self.run(now, Operation::Get { key: record_key.clone(), dial: Dial::at(Level::Eventual) })?;
+        let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record")) };
+        let (Some(value), Some(version)) = (read.value, read.version) else { return Ok(None) };
+        let record = Record::from_bytes(&value).map_err(damaged)?;
+        if record.number > name.number {
+            let why =
+                format!("update {} of this client was made already, so its number {} is outdated; numbers must rise", record.number, name.number);
+            return Err(Failure::Refused(why));
+        }
+        if record.number < name.number {
+            return Ok(None);
+        }
+        self.numbers.repeats += 1;
+        // This read makes the session one that has seen the update.
+        let get = Operation::Get { key: record_key, dial: Dial::default() };
+        if let Execution::Waiting(op) = self.inner.execute(now, get, session, &mut self.box_) {
+            self.inner.abandon(op);
+        }
+        Ok(Some(Execution::Done { outcome: Outcome::Counted(record.values.into(), version), after }))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn move_out(
+        &mut self,
+        now: Now,
+        key: Key,
+        to: DcId,
+        direction: Direction,
+        amount: u64,
+        dial: Dial,
+        session: &mut Session,
+    ) -> Result<Execution, Failure> {
+        self.check_key(&key)?;
+        self.load(now, &key, false)?;
+        if let Err(stopped) = self.check_greeted(now, &key) {
+            return Err(self.words(&[(key, 0)], stopped));
+        }
+        let Some(cell) = self.cells.get_mut(&key) else { return Err(Failure::Busy("too many counters at once".into())) };
+        if let Err(refusal) = cell.state.move_rights(&cell.definition, &self.circle, to, direction, amount) {
+            return Err(self.words(&[(key, 0)], Stopped::Refused(0, refusal)));
+        }
+        self.commit(now, BTreeSet::from([key.clone()]), Vec::new(), Says::View(key), None, dial, session, None)
+    }
+
+    pub(super) fn reclaim(&mut self, now: Now, key: Key, gone: DcId, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
+        self.check_key(&key)?;
+        self.load(now, &key, false)?;
+        let Some(cell) = self.cells.get_mut(&key) else { return Err(Failure::Busy("too many counters at once".into())) };
+        let refusal = match cell.state.fenced(self.circle.here) {
+            Some(by) => Some(Refusal::Reclaimed { by }),
+            None if gone == self.circle.here || !self.circle.members.contains(&gone) => Some(Refusal::NoPart(gone)),
+            None if !cell.is_bounded() => return Err(Failure::Refused("this counter has no bounds, so there are no rights to reclaim".into())),
+            None => None,
+        };
+        if let Some(refusal) = refusal {
+            return Err(self.words(&[(key, 0)], Stopped::Refused(0, refusal)));
+        }
+        cell.state.fence(self.circle.here, gone);
+        self.commit(now, BTreeSet::from([key.clone()]), Vec::new(), Says::View(key), None, dial, session, None)
+    }
+
+    /// Sends one update's part out, alone or, while a write is under way, with what comes after it.
+    #[allow(clippy::too_many_arguments)]
+    fn commit(
+        &mut self,
+        now: Now,
+        cells: BTreeSet<Key>,
+        extra: Vec<Item>,
+        says: Says,
+        name: Option<(Key, UpdateName)>,
+        dial: Dial,
+        session: &mut Session,
+        op: Option<OpId>,
+    ) -> Result<Execution, Failure> {
+        let op = op.unwrap_or_else(|| self.new_op());
+        if let Some(name) = &name {
+            self.twins.entry(name.clone()).or_default();
+        }
+        let rider = Rider { op: Some(op), name, says, session: session.clone() };
+        if self.flight.is_some() && !self.setup.planted.is("counter-overtakes-itself") {
+            self.next.cells.extend(cells);
+            self.next.extra.extend(extra);
+            self.next.add_dial(dial);
+            self.next.riders.push(rider);
+            return Ok(Execution::Waiting(op));
+        }
+        let batch = Batch { riders: vec![rider], cells, extra, dial: Some(dial) };
+        match self.send(now, batch) {
+            None => Ok(Execution::Waiting(op)),
+            Some((batch, outcome, after, done)) => {
+                *session = done.clone();
+                let mut own = None;
+                for answer in self.answers(now, batch, &outcome, &done) {
+                    if answer.op == op {
+                        own = Some(answer.outcome);
+                    } else {
+                        self.held.push_back((after, answer));
+                    }
+                }
+                Ok(match own {
+                    Some(outcome) => Execution::Done { outcome, after },
+                    None => failed(Failure::Busy("this update is under way already".into())),
+                })
+            }
+        }
+    }
+
+    /// Writes `batch`; `None` if that takes time.
+    fn send(&mut self, now: Now, batch: Batch) -> Option<(Batch, Outcome, Position, Session)> {
+        let mut session = match batch.riders.first() {
+            Some(first) => first.session.clone(),
+            None => self.session.clone(),
+        };
+        for rider in batch.riders.iter().skip(1) {
+            self.inner.merge_sessions(&mut session, &rider.session);
+        }
+        let mut items: SmallVec<[Item; 1]> = SmallVec::new();
+        let mut add = |item: Item| {
+            // Of two for one key the later.
+            items.retain(|known| known.key != item.key);
+            items.push(item);
+        };
+        batch.extra.iter().cloned().for_each(&mut add);
+        for key in &batch.cells {
+            let Some(cell) = self.cells.get(key) else { continue };
+            if let Some(expires_ms) = cell.unwritten {
+                add(Item { key: key.clone(), value: Some(cell.definition.to_value()), expires_ms });
+            }
+            add(Item { key: keys::state(key, self.circle.here), value: Some(cell.state.to_value()), expires_ms: 0 });
+        }
+        self.numbers.rows_written += batch.cells.len() as u64;
+        self.numbers.riders += batch.riders.len() as u64;
+        let dial = batch.dial.unwrap_or(Dial::at(Level::Eventual));
+        match self.inner.execute(now, Operation::Put { items, dial }, &mut session, &mut self.box_) {
+            Execution::Done { outcome, after } => {
+                let after = if self.setup.planted.is("counter-spends-before-durable") { Position(0) } else { after };
+                Some((batch, outcome, after, session))
+            }
+            Execution::Waiting(op) => {
+                self.flight = Some((op, batch));
+                None
+            }
+        }
+    }
+
+    /// What is to be said to those who wait for `batch`, which is written, or is not.
+    fn answers(&mut self, now: Now, batch: Batch, outcome: &Outcome, session: &Session) -> Vec<Done> {
+        let mut answers = Vec::new();
+        match outcome {
+            Outcome::Written(version) => {
+                for key in &batch.cells {
+                    if let Some(cell) = self.cells.get_mut(key)
+                        && cell.unwritten.take().is_some()
+                    {
+                        cell.seen = Some(*version);
+                    }
+                }
+                for rider in batch.riders {
+                    let outcome = match rider.says {
+                        Says::Counted(values) => Outcome::Counted(values, *version),
+                        Says::View(key) => self.view(now, &key).map_or_else(Outcome::Failed, |view| Outcome::Counter(Box::new(view))),
+                    };
+                    self.say(rider.op, rider.name, outcome, session, &mut answers);
+                }
+            }
+            outcome => {
+                let failure = match outcome {
+                    Outcome::Failed(failure) => failure.clone(),
+                    other => damaged(format!("a write was answered by {other:?}")),
+                };
+                if !batch.riders.is_empty() && batch.extra.iter().any(|item| item.key == keys::hello(self.circle.here)) {
+                    self.greetings_changed = true;
+                }
+                // What is in memory was not written, nor will be what rests on it.
+                let next = std::mem::take(&mut self.next);
+                for key in batch.cells.iter().chain(&next.cells) {
+                    self.cells.remove(key);
+                    self.touched.remove(key);
+                }
+                for rider in batch.riders.into_iter().chain(next.riders) {
+                    self.say(rider.op, rider.name, Outcome::Failed(failure.clone()), session, &mut answers);
+                }
+            }
+        }
+        answers
+    }
+
+    fn say(&mut self, op: Option<OpId>, name: Option<(Key, UpdateName)>, outcome: Outcome, session: &Session, answers: &mut Vec<Done>) {
+        let twins = name.and_then(|name| self.twins.remove(&name)).unwrap_or_default();
+        for (op, _) in twins {
+            answers.push(Done { op, outcome: outcome.clone(), session: session.clone() });
+        }
+        if let Some(op) = op {
+            answers.push(Done { op, outcome, session: session.clone() });
+        }
+    }
+
+    /// Lets everybody know who waits for the update called `name` that it failed.
+    pub(super) fn fail_named(&mut self, op: OpId, name: Option<(Key, UpdateName)>, failure: Failure, session: &Session, out: &mut Outbox) {
+        let mut answers = Vec::new();
+        self.say(Some(op), name, Outcome::Failed(failure), session, &mut answers);
+        out.done.extend(answers);
+    }
+
+    /// The write that was under way is done.
+    pub(super) fn land(&mut self, now: Now, done: Done, out: &mut Outbox) {
+        let Some((_, batch)) = self.flight.take() else { return };
+        let answers = self.answers(now, batch, &done.outcome, &done.session);
+        out.done.extend(answers);
+        self.send_next(now, out);
+    }
+
+    fn send_next(&mut self, now: Now, out: &mut Outbox) {
+        if self.flight.is_some() || self.next.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut self.next);
+        if let Some((batch, outcome, after, session)) = self.send(now, batch) {
+            for answer in self.answers(now, batch, &outcome, &session) {
+                self.hold(after, answer, out);
+            }
+        }
+    }
+
+    /// Writes what has changed on nobody's behalf; says whether there was anything.
+    pub(super) fn write_touched(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let touched = std::mem::take(&mut self.touched);
+        if self.inner.failed() {
+            return false;
+        }
+        self.next.cells.extend(touched);
+        if std::mem::take(&mut self.greetings_changed) {
+            let item = Item { key: keys::hello(self.circle.here), value: Some(self.greetings.to_bytes().into()), expires_ms: 0 };
+            self.next.extra.push(item);
+        }
+        if self.next.is_empty() || self.flight.is_some() {
+            return false;
+        }
+        self.send_next(now, out);
+        true
+    }
+}
+
+/// Whether a change of a key's expiry would make another counter of the one that it holds.
+pub(super) fn names_itself(read: &rheostat_core::operation::Read) -> Option<Definition> {
+    match find(read) {
+        Ok(Found::Counter(definition)) if definition.incarnation == crate::Incarnation::Own => Some(definition),
+        _ => None,
+    }
+}

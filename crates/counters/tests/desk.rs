@@ -1,0 +1,472 @@
+//! Owners of counters on a desk: the test decides what arrives, and when.
+
+use rheostat_clock::DcId;
+use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, Scope, Standing, UpdateName};
+use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome};
+use rheostat_core::protocol::Protocol;
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::reserved::Reserved;
+use rheostat_core::session::Session;
+use rheostat_core::store::{Durability, Recovered, Store};
+use rheostat_core::version::{Item, Key};
+use rheostat_counters::{Counting, Options, Rebalance, Setup};
+use rheostat_protocols::registry;
+use rheostat_storage::MemoryStore;
+use smallvec::smallvec;
+use std::collections::BTreeMap;
+
+/// A server that can be started again with what it has flushed.
+trait Owner: PartitionServer {
+    fn restart(self: Box<Self>, setup: &Build) -> Box<dyn Owner>;
+    fn server(&mut self) -> &mut dyn PartitionServer;
+}
+
+struct Wrapped<P: Protocol>(Counting<Replica<P, MemoryStore<P::Meta>>>);
+
+#[derive(Clone)]
+struct Build {
+    config: ReplicaConfig,
+    options: Options,
+}
+
+impl Build {
+    fn open<P: Protocol>(&self, store: MemoryStore<P::Meta>, recovered: Recovered) -> Box<dyn Owner> {
+        let protocol = registry::parse_options::<P>(&toml::Table::new()).unwrap();
+        let setup = Setup::of::<P>(&self.config, &protocol, self.options.clone());
+        let replica = Replica::<P, _>::new(self.config.clone(), &protocol, store, recovered).unwrap();
+        Box::new(Wrapped::<P>(Counting::new(replica, setup).unwrap()))
+    }
+}
+
+impl registry::Visitor for Build {
+    type Output = Box<dyn Owner>;
+
+    fn visit<P: Protocol>(self) -> Box<dyn Owner> {
+        self.open::<P>(MemoryStore::with_simulated_disk(), Recovered::default())
+    }
+}
+
+impl<P: Protocol> Owner for Wrapped<P> {
+    fn restart(self: Box<Self>, build: &Build) -> Box<dyn Owner> {
+        let store = self.0.into_inner().into_store();
+        let (image, recovered) = store.crash_image();
+        assert!(store.end() >= image.end());
+        build.open::<P>(image, recovered)
+    }
+
+    fn server(&mut self) -> &mut dyn PartitionServer {
+        &mut self.0
+    }
+}
+
+macro_rules! pass_on {
+    ($($name:ident(&mut self $(, $arg:ident: $type:ty)*) $(-> $output:ty)?;)*; $($look:ident(&self $(, $look_arg:ident: $look_type:ty)*) -> $look_output:ty;)*) => {
+        impl<P: Protocol> PartitionServer for Wrapped<P> {
+            $(fn $name(&mut self $(, $arg: $type)*) $(-> $output)? { self.0.$name($($arg),*) })*
+            $(fn $look(&self $(, $look_arg: $look_type)*) -> $look_output { self.0.$look($($look_arg),*) })*
+        }
+    };
+}
+
+pass_on! {
+    start(&mut self, now: Now, out: &mut Outbox);
+    execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution;
+    receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);
+    tick(&mut self, now: Now, out: &mut Outbox);
+    connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
+    abandon(&mut self, op: OpId);
+    write_through(&mut self);
+    poll_flush(&mut self, now: Now) -> Option<rheostat_core::store::FlushJob>;
+    end_flush(&mut self, now: Now, flushed: std::io::Result<rheostat_core::store::Position>, out: &mut Outbox);
+    ;
+    next_tick_us(&self) -> u64;
+    next_flush_us(&self) -> u64;
+    durable(&self) -> rheostat_core::store::Position;
+    failed(&self) -> bool;
+    new_session(&self) -> Session;
+    decode_session(&self, bytes: &[u8]) -> Result<Session, rheostat_core::wire::WireError>;
+    merge_sessions(&self, session: &mut Session, other: &Session) -> bool;
+    status(&self, now: Now) -> rheostat_core::replica::Status;
+}
+
+struct Desk {
+    build: Vec<Build>,
+    owners: Vec<Option<Box<dyn Owner>>>,
+    under_way: Vec<(usize, usize, Vec<u8>)>,
+    /// Data centers that nothing leaves or reaches.
+    away: Vec<usize>,
+    now_us: u64,
+    /// Milliseconds that a data center's clock is off.
+    skew_ms: i64,
+    done: BTreeMap<(usize, OpId), (Outcome, Session)>,
+}
+
+const START_MS: u64 = 1_700_000_000_000;
+
+impl Desk {
+    fn new(protocol: &str, data_centers: u8) -> Desk {
+        Desk::with(protocol, data_centers, Options { rebalance: Rebalance::Off, ..Options::default() })
+    }
+
+    fn with(protocol: &str, data_centers: u8, options: Options) -> Desk {
+        let build = |dc: u8| {
+            let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers, partitions: 1, replicas: 1 };
+            let config = ReplicaConfig { durability: Durability::Always, seed: u64::from(dc), ..ReplicaConfig::new(place, KeyspaceId(0)) };
+            Build { config, options: options.clone() }
+        };
+        let build: Vec<Build> = (0..data_centers).map(build).collect();
+        let owners = build.iter().map(|build| registry::visit(protocol, build.clone())).collect();
+        let mut desk = Desk { build, owners, under_way: Vec::new(), away: Vec::new(), now_us: 1_000_000, skew_ms: 0, done: BTreeMap::new() };
+        (0..usize::from(data_centers)).for_each(|dc| desk.at(dc, |owner, now, out| owner.start(now, out)));
+        desk.pass(50);
+        desk
+    }
+
+    fn now(&self, dc: usize) -> Now {
+        let skew_ms = if dc == 0 { self.skew_ms } else { 0 };
+        Now { monotonic_us: self.now_us, physical_ms: (START_MS + self.now_us / 1000).saturating_add_signed(skew_ms) }
+    }
+
+    fn at<T>(&mut self, dc: usize, act: impl FnOnce(&mut dyn PartitionServer, Now, &mut Outbox) -> T) -> T {
+        let now = self.now(dc);
+        let mut out = Outbox::default();
+        let owner = self.owners[dc].as_mut().unwrap().server();
+        let result = act(owner, now, &mut out);
+        owner.write_through();
+        while let Some(job) = owner.poll_flush(now) {
+            owner.end_flush(now, job.run(), &mut out);
+        }
+        assert!(out.arrived.is_empty());
+        self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (dc, to.dc.index(), frame)));
+        self.done.extend(out.done.into_iter().map(|done| ((dc, done.op), (done.outcome, done.session))));
+        result
+    }
+
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now_us += 1000;
+            for dc in 0..self.owners.len() {
+                if self.owners[dc].is_some() {
+                    self.at(dc, |owner, now, out| {
+                        if owner.next_tick_us() <= now.monotonic_us {
+                            owner.tick(now, out);
+                        }
+                    });
+                }
+            }
+            for (from, to, frame) in std::mem::take(&mut self.under_way) {
+                if from == to || !(self.away.contains(&from) || self.away.contains(&to)) && self.owners[to].is_some() {
+                    let from = ServerId::new(DcId(from as u8), PartitionId(0));
+                    self.at(to, |owner, now, out| owner.receive(now, from, &frame, out));
+                }
+            }
+        }
+    }
+
+    fn cut_off(&mut self, dc: usize) {
+        self.away.push(dc);
+    }
+
+    fn restart(&mut self, dc: usize) {
+        let owner = self.owners[dc].take().unwrap();
+        self.owners[dc] = Some(owner.restart(&self.build[dc]));
+        self.at(dc, |owner, now, out| owner.start(now, out));
+    }
+
+    fn session(&self) -> Session {
+        self.owners[0].as_ref().unwrap().new_session()
+    }
+
+    fn execute(&mut self, dc: usize, session: &mut Session, operation: Operation) -> Execution {
+        self.at(dc, |owner, now, out| owner.execute(now, operation, session, out))
+    }
+
+    /// Lets time pass until the operation is done.
+    fn run(&mut self, dc: usize, operation: Operation) -> Outcome {
+        let mut session = self.session();
+        match self.execute(dc, &mut session, operation) {
+            Execution::Done { outcome, .. } => outcome,
+            Execution::Waiting(op) => self.wait(dc, op),
+        }
+    }
+
+    fn wait(&mut self, dc: usize, op: OpId) -> Outcome {
+        for _ in 0..10_000 {
+            if let Some((outcome, _)) = self.done.remove(&(dc, op)) {
+                return outcome;
+            }
+            self.pass(1);
+        }
+        panic!("the operation still waits");
+    }
+
+    fn call(&mut self, dc: usize, call: CounterCall) -> Outcome {
+        self.run(dc, Operation::Counter { call, dial: Dial::default() })
+    }
+
+    fn create(&mut self, counter: NewCounter) {
+        let made = self.call(0, CounterCall::Create { key: key("n"), counter });
+        assert!(matches!(made, Outcome::Counter(_)), "{made:?}");
+        self.pass(50);
+    }
+
+    fn look(&mut self, dc: usize) -> CounterView {
+        match self.call(dc, CounterCall::Look { key: key("n") }) {
+            Outcome::Counter(view) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn get(&mut self, dc: usize, name: &str) -> Option<String> {
+        match self.run(dc, Operation::Get { key: key(name), dial: Dial::default() }) {
+            Outcome::Read(read, _) => read.value.map(|value| String::from_utf8_lossy(&value).into_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn set(&mut self, dc: usize, key: Key, value: &[u8]) -> Outcome {
+        self.run(dc, Operation::Put { items: smallvec![Item { key, value: Some(value.into()), expires_ms: 0 }], dial: Dial::default() })
+    }
+}
+
+fn key(name: &str) -> Key {
+    name.as_bytes().into()
+}
+
+fn add(amount: i64, scope: Scope) -> CounterCall {
+    CounterCall::Add { changes: smallvec![(key("n"), amount)], scope, name: None }
+}
+
+fn named(amount: i64, number: u64) -> CounterCall {
+    CounterCall::Add { changes: smallvec![(key("n"), amount)], scope: Scope::Local, name: Some(UpdateName { client: 7, number }) }
+}
+
+fn stock(initial: i64, placement: &[u32]) -> NewCounter {
+    NewCounter { lower: Some(0), initial, placement: placement.to_vec(), ..NewCounter::default() }
+}
+
+fn counted(outcome: Outcome) -> i64 {
+    match outcome {
+        Outcome::Counted(values, _) => values[0],
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failure(outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+const PROTOCOLS: [&str; 5] = ["eventual", "causal", "gentlerain", "cops", "adaptive"];
+
+#[test]
+fn a_local_update_uses_the_rights_that_are_here() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::new(protocol, 3);
+        desk.create(stock(9, &[]));
+        assert_eq!(counted(desk.call(1, add(-3, Scope::Local))), 6);
+        let Failure::OutOfRights(missing) = failure(desk.call(1, add(-1, Scope::Local))) else { panic!() };
+        assert_eq!((missing.value, missing.needed, missing.here, missing.elsewhere), (6, 1, 0, 6));
+        desk.pass(200);
+        assert_eq!((desk.look(0).value, desk.get(2, "n").as_deref()), (6, Some("6")), "{protocol}");
+    }
+}
+
+#[test]
+fn a_global_update_fetches_rights() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::new(protocol, 3);
+        desk.create(stock(9, &[1, 1, 1]));
+        assert_eq!(counted(desk.call(0, add(-8, Scope::Global))), 1, "{protocol}");
+        desk.pass(300);
+        assert_eq!(counted(desk.call(2, add(-1, Scope::Global))), 0);
+        // Rights have run out everywhere, and nobody is asked.
+        desk.pass(200);
+        assert!(matches!(failure(desk.call(1, add(-1, Scope::Global))), Failure::OutOfRights(_)));
+        assert!(desk.look(1).rights.iter().all(|rights| rights.down == Some(0)));
+    }
+}
+
+#[test]
+fn a_global_update_goes_on_to_the_next_when_one_is_unreachable() {
+    let mut desk = Desk::new("eventual", 3);
+    desk.create(stock(9, &[0, 2, 1]));
+    desk.cut_off(1);
+    assert_eq!(counted(desk.call(0, add(-3, Scope::Global))), 6);
+    // What is left is unreachable, and stays reserved.
+    assert!(matches!(failure(desk.call(0, add(-1, Scope::Global))), Failure::OutOfRights(_)));
+}
+
+#[test]
+fn users_see_the_number() {
+    let mut desk = Desk::new("causal", 2);
+    desk.create(stock(9, &[]));
+    desk.call(0, add(-2, Scope::Local));
+    let Outcome::Many(reads, _) = desk.run(0, Operation::ReadTransaction { keys: vec![key("x"), key("n")], dial: Dial::default() }) else { panic!() };
+    assert_eq!(reads.iter().map(|read| read.value.as_deref()).collect::<Vec<_>>(), [None, Some(&b"7"[..])]);
+    // A change of its expiry leaves it the same counter.
+    let expire = |at: u64| Change::Expire { expiry: Expiry::At(at), condition: ExpiryCondition::Always };
+    let change = |change: Change| Operation::Change { key: key("n"), change, dial: Dial::default() };
+    desk.run(0, change(expire(START_MS + 3_600_000)));
+    assert_eq!(counted(desk.call(0, add(-1, Scope::Local))), 6);
+    // What replaces it sees the number, and the counter is gone.
+    let Outcome::Changed { before, .. } = desk.run(0, change(Change::Delete)) else { panic!() };
+    assert_eq!(before.value.as_deref(), Some(&b"6"[..]));
+    assert_eq!(desk.get(0, "n"), None);
+    assert_eq!(failure(desk.call(0, CounterCall::Look { key: key("n") })), Failure::Refused("no such counter".into()));
+    assert_eq!(counted(desk.call(0, add(4, Scope::Local))), 4);
+    desk.pass(300);
+    assert_eq!(desk.get(1, "n").as_deref(), Some("4"));
+}
+
+#[test]
+fn a_number_becomes_a_counter_that_two_data_centers_can_begin_at_once() {
+    let mut desk = Desk::new("eventual", 2);
+    desk.set(0, key("n"), b"10");
+    desk.pass(50);
+    desk.away = vec![0, 1];
+    assert_eq!((counted(desk.call(0, add(5, Scope::Local))), counted(desk.call(1, add(-2, Scope::Local)))), (15, 8));
+    desk.away.clear();
+    desk.pass(3_000);
+    assert_eq!((desk.get(0, "n").as_deref(), desk.get(1, "n").as_deref()), (Some("13"), Some("13")));
+    desk.set(0, key("n"), b"words");
+    assert!(matches!(failure(desk.call(0, add(1, Scope::Local))), Failure::Refused(why) if why.contains("not an integer")));
+}
+
+#[test]
+fn several_counters_change_together_or_not_at_all() {
+    let mut desk = Desk::new("causal", 2);
+    desk.create(stock(4, &[]));
+    let pair = |n: i64, m: i64| CounterCall::Add { changes: smallvec![(key("n"), n), (key("m"), m)], scope: Scope::Local, name: None };
+    let Outcome::Counted(values, _) = desk.call(0, pair(-2, 2)) else { panic!() };
+    assert_eq!(values[..], [2, 2]);
+    let other = |n: i64, m: i64| CounterCall::Add { changes: smallvec![(key("m"), m), (key("n"), n)], scope: Scope::Local, name: None };
+    assert!(matches!(failure(desk.call(0, other(-1, 1))), Failure::OutOfRights(_)));
+    assert_eq!((desk.get(0, "n").as_deref(), desk.get(0, "m").as_deref()), (Some("2"), Some("2")));
+    let twice = CounterCall::Add { changes: smallvec![(key("n"), 1), (key("n"), 1)], scope: Scope::Local, name: None };
+    assert!(matches!(failure(desk.call(0, twice)), Failure::Refused(why) if why.contains("named twice")));
+}
+
+#[test]
+fn an_update_with_a_name_counts_once() {
+    let mut desk = Desk::new("eventual", 2);
+    desk.create(stock(10, &[1, 0]));
+    assert_eq!(counted(desk.call(0, named(-3, 1))), 7);
+    assert_eq!(counted(desk.call(0, named(-3, 1))), 7);
+    desk.restart(0);
+    desk.pass(100);
+    assert_eq!(counted(desk.call(0, named(-3, 1))), 7);
+    assert_eq!(counted(desk.call(0, named(-1, 2))), 6);
+    assert!(matches!(failure(desk.call(0, named(-3, 1))), Failure::Refused(why) if why.contains("outdated")));
+}
+
+#[test]
+fn updates_while_a_write_is_under_way_go_out_together() {
+    let mut desk = Desk::new("gentlerain", 2);
+    desk.create(stock(10, &[1, 0]));
+    // A session from a data center whose clock is ahead: its writes wait for this one's.
+    let mut ahead = desk.session();
+    let at = desk.now(1);
+    desk.skew_ms = -40;
+    let put = Operation::Put { items: smallvec![Item { key: key("x"), value: Some(b"1"[..].into()), expires_ms: 0 }], dial: Dial::default() };
+    desk.execute(1, &mut ahead, put);
+    assert!(at.physical_ms > desk.now(0).physical_ms);
+    let operation = |amount| Operation::Counter { call: add(amount, Scope::Local), dial: Dial::default() };
+    let Execution::Waiting(first) = desk.execute(0, &mut ahead.clone(), operation(-1)) else { panic!("it does not wait") };
+    let mut session = desk.session();
+    let Execution::Waiting(second) = desk.execute(0, &mut session, operation(-2)) else { panic!("it overtakes the first") };
+    let Execution::Waiting(third) = desk.execute(0, &mut session, operation(-3)) else { panic!("it overtakes the first") };
+    let before = desk.owners[0].as_ref().unwrap().status(desk.now(0)).counters.updates_written;
+    assert_eq!([first, second, third].map(|op| counted(desk.wait(0, op))), [9, 7, 4]);
+    let after = desk.owners[0].as_ref().unwrap().status(desk.now(0)).counters.updates_written;
+    assert_eq!(after - before, 2);
+    desk.pass(200);
+    assert_eq!(desk.get(1, "n").as_deref(), Some("4"));
+}
+
+#[test]
+fn rights_of_a_data_center_that_is_gone_are_taken_over() {
+    let mut desk = Desk::new("causal", 3);
+    desk.create(stock(9, &[]));
+    desk.cut_off(2);
+    let Outcome::Counter(view) = desk.call(1, CounterCall::Reclaim { key: key("n"), gone: DcId(2) }) else { panic!() };
+    assert_eq!(view.rights[2].standing, Standing::Reclaiming);
+    desk.pass(100);
+    let view = desk.look(1);
+    assert_eq!((view.rights[2].dc, view.rights[2].standing, view.rights[2].down), (DcId(2), Standing::Reclaimed(DcId(0)), Some(0)));
+    assert_eq!(counted(desk.call(1, add(-9, Scope::Global))), 0);
+    // It comes back, and learns it before it is heard.
+    assert_eq!(counted(desk.call(2, add(-3, Scope::Local))), 6);
+    desk.away.clear();
+    desk.pass(3_000);
+    assert!(matches!(failure(desk.call(2, add(-1, Scope::Local))), Failure::Refused(why) if why.contains("reclaimed by data center 0")));
+    assert_eq!((0..3).map(|dc| desk.get(dc, "n").unwrap()).collect::<Vec<_>>(), ["0", "0", "0"]);
+}
+
+#[test]
+fn a_server_that_starts_uses_no_rights_before_it_was_greeted() {
+    let mut desk = Desk::new("eventual", 2);
+    desk.create(stock(10, &[]));
+    counted(desk.call(1, add(-1, Scope::Local)));
+    desk.pass(100);
+    desk.away = vec![0, 1];
+    desk.restart(1);
+    assert!(matches!(failure(desk.call(1, add(-1, Scope::Local))), Failure::Busy(why) if why.contains("data center 0")));
+    let mut session = desk.session();
+    let operation = Operation::Counter { call: add(-1, Scope::Local), dial: Dial::default() };
+    let Execution::Waiting(op) = desk.execute(1, &mut session, operation) else { panic!() };
+    desk.away.clear();
+    assert_eq!(counted(desk.wait(1, op)), 8);
+}
+
+#[test]
+fn what_users_cannot_name_or_write_is_refused() {
+    let mut desk = Desk::new("eventual", 1);
+    desk.create(stock(1, &[]));
+    let reserved = Reserved { kind: 1, number: 0, of: b"n" }.to_key();
+    for outcome in [
+        desk.set(0, reserved.clone(), b"1"),
+        desk.run(0, Operation::Get { key: reserved.clone(), dial: Dial::default() }),
+        desk.run(0, Operation::ReadTransaction { keys: vec![key("x"), reserved.clone()], dial: Dial::default() }),
+        desk.run(0, Operation::Change { key: reserved.clone(), change: Change::Delete, dial: Dial::default() }),
+        desk.run(0, Operation::Explain { key: reserved.clone() }),
+        desk.call(0, CounterCall::Look { key: reserved.clone() }),
+        desk.call(0, CounterCall::Create { key: reserved, counter: NewCounter::default() }),
+        desk.set(0, key("x"), &rheostat_counters::definition::MAGIC),
+    ] {
+        assert!(matches!(failure(outcome), Failure::Refused(_)));
+    }
+    let Outcome::Page(keys, _) = desk.run(0, Operation::Scan { slot: rheostat_core::slots::slot(b"n"), from: 0, limit: 100 }) else { panic!() };
+    assert_eq!(keys, [key("n")]);
+}
+
+#[test]
+fn rights_move_where_they_are_used_up() {
+    for rebalance in [Rebalance::Paper, Rebalance::Forecast] {
+        let mut desk = Desk::with("eventual", 3, Options { rebalance, ..Options::default() });
+        desk.create(stock(3_000, &[1, 1, 1]));
+        let mut refused = 0;
+        for _ in 0..2_000 {
+            refused += u32::from(matches!(desk.call(1, add(-1, Scope::Local)), Outcome::Failed(_)));
+            desk.pass(1);
+        }
+        assert_eq!(refused, 0, "{rebalance:?}");
+        assert!(desk.look(1).rights[0].down > Some(0));
+    }
+}
+
+#[test]
+fn moving_rights_needs_a_bound_and_a_part() {
+    let mut desk = Desk::new("eventual", 2);
+    desk.create(stock(4, &[1, 0]));
+    let give = |to: u8, direction, amount| CounterCall::Move { key: key("n"), to: DcId(to), direction, amount };
+    assert!(matches!(desk.call(0, give(1, Direction::Down, 3)), Outcome::Counter(_)));
+    assert!(matches!(failure(desk.call(0, give(1, Direction::Down, 2))), Failure::OutOfRights(_)));
+    assert!(matches!(failure(desk.call(0, give(1, Direction::Up, 1))), Failure::Refused(_)));
+    assert!(matches!(failure(desk.call(0, give(0, Direction::Down, 1))), Failure::Refused(_)));
+    desk.pass(50);
+    assert_eq!(counted(desk.call(1, add(-3, Scope::Local))), 1);
+}

@@ -1,0 +1,301 @@
+//! Counters: made before the load, changed by clients, read and used up at the end.
+
+use crate::clients::Counting;
+use crate::plan::Action;
+use crate::world::{Failure, ServerIndex, World};
+use rheostat_checkers::counters::{self, Came, FinalView, Reclaim, Seen, Update};
+use rheostat_core::DcId;
+use rheostat_core::counter::{CounterCall, Scope, Standing, UpdateName};
+use rheostat_core::ids::ServerId;
+use rheostat_core::operation::{Dial, Failure as Refusal, Operation, Outcome, Read};
+use rheostat_core::replica::Execution;
+use rheostat_core::version::Key;
+
+/// A named update is sent so many times at most.
+const MOST_SENT: u32 = 4;
+
+/// Rights go on moving in the background for so long after a counter was used, in microseconds.
+const BACKGROUND_US: u64 = 5_500_000;
+
+/// How much longer than an update's own deadline its answer may take in the end, in microseconds.
+const ANSWER_US: u64 = 1_000_000;
+
+impl World<'_> {
+    fn counter_key(&self, counter: usize) -> Key {
+        Key::from(self.plan.counters[counter].name.as_bytes())
+    }
+
+    /// Runs `operation` at `server` for nobody, at once; what waits is answered in [`World::awaited`] under the name that is returned.
+    fn run_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Execution> {
+        let now = self.servers[server].clock.read(self.now_us);
+        let mut out = std::mem::take(&mut self.outbox);
+        let Some(node) = &mut self.servers[server].node else {
+            self.outbox = out;
+            return None;
+        };
+        let mut session = node.look().new_session();
+        let execution = node.replica().execute(now, operation, &mut session, &mut out);
+        node.replica().write_through();
+        if let Execution::Waiting(op) = &execution {
+            self.awaited.insert((server, *op), None);
+        }
+        self.after_round(server, out, Vec::new());
+        Some(execution)
+    }
+
+    fn owner(&self, counter: usize, dc: DcId) -> ServerIndex {
+        let partition = self.plan.place(&Action::Value { counter });
+        self.index(ServerId::new(self.serving(dc, partition), partition))
+    }
+
+    /// Makes the counters that are made, each in the first data center that holds it.
+    pub(crate) fn make_counters(&mut self) {
+        let plan = self.plan;
+        for (counter, what) in plan.counters.iter().enumerate().filter(|(_, what)| what.is_made()) {
+            let server = self.owner(counter, DcId(0));
+            let call = CounterCall::Create { key: self.counter_key(counter), counter: what.counter.clone() };
+            match self.run_at(server, Operation::Counter { call, dial: Dial::default() }) {
+                Some(Execution::Done { outcome: Outcome::Counter(_), .. }) => {}
+                other => self.fail("counters", format!("counter {} is not made: {other:?}\n", what.name)),
+            }
+        }
+    }
+
+    fn is_there(&mut self, counter: usize, server: ServerIndex) -> bool {
+        let call = CounterCall::Look { key: self.counter_key(counter) };
+        !self.plan.counters[counter].is_made()
+            || matches!(
+                self.run_at(server, Operation::Counter { call, dial: Dial::default() }),
+                Some(Execution::Done { outcome: Outcome::Counter(_), .. })
+            )
+    }
+
+    /// Asks `server` for an operation on counters, once it knows them.
+    pub(crate) fn ask_counter(&mut self, client: usize, action: &Action, server: ServerIndex) {
+        if action.counters().into_iter().any(|counter| !self.is_there(counter, server)) {
+            if self.try_again(client).is_none() {
+                self.counter_given_up(client);
+                self.advance(client);
+            }
+            return;
+        }
+        let (dc, now_us, since_us) = (self.servers[server].id.dc, self.now_us, self.servers[server].since_us);
+        let dial = Dial::default();
+        let call = match action {
+            Action::Add { changes, global, named } => {
+                let place = match self.clients[client].counting {
+                    Some(counting) => counting.place,
+                    None => self.counted.begin(Update {
+                        dc,
+                        since_us,
+                        begun_us: now_us,
+                        changes: changes.clone(),
+                        came: Came::Pending,
+                        version: None,
+                        client,
+                    }),
+                };
+                let sent = self.clients[client].counting.map_or(0, |counting| counting.sent) + 1;
+                // What the first attempt may have done, it has done in that run of the server.
+                self.clients[client].counting = Some(Counting { place, sent });
+                let number = self.clients[client].step_number();
+                let name = named.then_some(UpdateName { client: client as u64 + 1, number });
+                let scope = if *global { Scope::Global } else { Scope::Local };
+                let changes = changes.iter().map(|(counter, amount)| (self.counter_key(*counter), *amount)).collect();
+                CounterCall::Add { changes, scope, name }
+            }
+            Action::Value { counter } => {
+                let get = Operation::Get { key: self.counter_key(*counter), dial };
+                self.send_counter(client, server, action, get);
+                return;
+            }
+            Action::Give { counter, to, direction, amount } => {
+                CounterCall::Move { key: self.counter_key(*counter), to: *to, direction: *direction, amount: *amount }
+            }
+            Action::Reclaim { counter, gone } => {
+                let place = self.counted.reclaim(Reclaim { counter: *counter, gone: *gone, ended_us: None, void: false });
+                self.clients[client].counting = Some(Counting { place, sent: 1 });
+                CounterCall::Reclaim { key: self.counter_key(*counter), gone: *gone }
+            }
+            _ => return,
+        };
+        self.tell(client, || format!("{call:?}"));
+        self.send_counter(client, server, action, Operation::Counter { call, dial });
+    }
+
+    /// The reply to an operation on counters has come.
+    pub(crate) fn counter_ends(&mut self, client: usize, action: Action, outcome: Outcome) {
+        self.tell(client, || format!("-> {outcome:?}"));
+        let now_us = self.now_us;
+        match (&action, outcome) {
+            (_, Outcome::Failed(failure @ (Refusal::Busy(_) | Refusal::Refused(_) | Refusal::OutOfRights(_)))) => {
+                self.counter_fails(client, &action, &failure.to_string());
+                return;
+            }
+            (_, Outcome::Failed(failure)) => {
+                self.counter_leaves_open(client, &action, &failure.to_string());
+                return;
+            }
+            (Action::Add { changes, .. }, Outcome::Counted(values, version)) => {
+                for ((counter, _), value) in changes.iter().zip(&values) {
+                    self.counted.see(Seen { counter: *counter, at_us: now_us, value: *value });
+                }
+                if let Some(counting) = self.clients[client].counting.take() {
+                    self.counted.end(counting.place, Came::Done, Some(version));
+                }
+            }
+            (Action::Value { counter }, Outcome::Read(read, _)) => self.see_value(*counter, &read),
+            (Action::Give { counter, .. } | Action::Reclaim { counter, .. }, Outcome::Counter(view)) => {
+                self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value });
+                if let (Action::Reclaim { .. }, Some(counting)) = (&action, self.clients[client].counting.take()) {
+                    self.counted.reclaimed(counting.place, now_us);
+                }
+            }
+            (_, outcome) => self.fail("replies", format!("{action:?} was answered by {outcome:?}\n")),
+        }
+        self.advance(client);
+    }
+
+    fn see_value(&mut self, counter: usize, read: &Read) {
+        let Some(value) = &read.value else { return };
+        match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
+            Some(value) => self.counted.see(Seen { counter, at_us: self.now_us, value }),
+            None => self.fail("counters", format!("counter {} was read as {value:?}\n", self.plan.counters[counter].name)),
+        }
+    }
+
+    /// It is known that nothing was done by this attempt.
+    pub(crate) fn counter_fails(&mut self, client: usize, action: &Action, why: &str) {
+        self.tell(client, || format!("fails: {why}"));
+        if let Some(counting) = self.clients[client].counting.take() {
+            match action {
+                Action::Add { .. } if counting.sent == 1 => self.counted.end(counting.place, Came::Failed, None),
+                Action::Add { .. } => self.counted.end(counting.place, Came::Unknown, None),
+                _ => self.counted.void(counting.place),
+            }
+        }
+        self.advance(client);
+    }
+
+    /// It is not known what came of this attempt; a named update is sent again.
+    pub(crate) fn counter_leaves_open(&mut self, client: usize, action: &Action, why: &str) {
+        self.tell(client, || format!("does not know what came of it: {why}"));
+        if let Some(counting) = self.clients[client].counting
+            && let Action::Add { named: true, .. } = action
+            && counting.sent < MOST_SENT
+            && self.try_again(client).is_some()
+        {
+            return;
+        }
+        self.counter_given_up(client);
+        self.advance(client);
+    }
+
+    /// The client goes on without knowing what came of its operation on counters.
+    pub(crate) fn counter_given_up(&mut self, client: usize) {
+        let step = self.clients[client].step_number();
+        let plan = self.plan;
+        if let Some(counting) = self.clients[client].counting.take()
+            && let Some(Action::Add { .. }) = plan.clients[client].steps.get(step as usize - 1).map(|step| &step.action)
+        {
+            self.counted.end(counting.place, Came::Unknown, None);
+        }
+    }
+
+    /// Reads every counter in every data center when everything has arrived, then uses up what is left in one of them.
+    pub(crate) fn read_counters(&mut self) {
+        let plan = self.plan;
+        if plan.counters.is_empty() || self.failure.is_some() {
+            return;
+        }
+        // Rights that move in the background come to rest.
+        self.run_until(self.now_us + BACKGROUND_US, |_| false);
+        self.settle();
+        for counter in 0..plan.counters.len() {
+            for dc in self.holders[usize::from(plan.place(&Action::Value { counter }).0)].clone() {
+                let server = self.owner(counter, dc);
+                let key = self.counter_key(counter);
+                let call = CounterCall::Look { key: key.clone() };
+                let view = match self.run_at(server, Operation::Counter { call, dial: Dial::default() }) {
+                    Some(Execution::Done { outcome: Outcome::Counter(view), .. }) => Some(*view),
+                    Some(Execution::Done { outcome: Outcome::Failed(Refusal::Refused(_)), .. }) => None,
+                    other => {
+                        self.fail("counters", format!("the last look at {} came to {other:?}\n", plan.counters[counter].name));
+                        return;
+                    }
+                };
+                let read = match self.run_at(server, Operation::Get { key, dial: Dial::default() }) {
+                    Some(Execution::Done { outcome: Outcome::Read(read, _), .. }) => {
+                        read.value.map(|value| String::from_utf8_lossy(&value).into_owned())
+                    }
+                    other => {
+                        self.fail("progress", format!("the last read of {} came to {other:?}\n", plan.counters[counter].name));
+                        return;
+                    }
+                };
+                self.counted.finals.push(FinalView { counter, dc, view, read });
+            }
+        }
+        self.mark_lost();
+        if let Err(what) = counters::check(&self.counted) {
+            self.failure.get_or_insert(Failure { promise: "counters".into(), text: what, events: self.counted.updates.len() });
+            return;
+        }
+        (0..plan.counters.len()).for_each(|counter| self.use_up(counter));
+    }
+
+    /// Updates that were acknowledged and may have gone with a server's power.
+    fn mark_lost(&mut self) {
+        if !self.plan.may_lose_acknowledged() {
+            return;
+        }
+        for place in 0..self.counted.updates.len() {
+            let update = &self.counted.updates[place];
+            let (Some(version), Some((counter, _))) = (update.version, update.changes.first()) else { continue };
+            let server = self.owner(*counter, update.dc);
+            if self.servers[server].lost.iter().any(|(after, upto)| *after < version.written && version.written <= *upto) {
+                self.counted.updates[place].came = Came::Unknown;
+            }
+        }
+    }
+
+    /// As long as there are rights, an update of scope global gets them.
+    fn use_up(&mut self, counter: usize) {
+        let plan = self.plan;
+        let Some(lower) = plan.counters[counter].counter.lower else { return };
+        let views: Vec<&FinalView> = self.counted.finals.iter().filter(|last| last.counter == counter).collect();
+        let takes_part = |last: &&&FinalView| last.view.as_ref().is_some_and(|view| view.rights[0].standing == Standing::Member);
+        let going = |view: &&FinalView| view.view.iter().flat_map(|view| &view.rights).any(|rights| rights.standing == Standing::Reclaiming);
+        let able: Vec<&&FinalView> = views.iter().filter(takes_part).collect();
+        if able.is_empty() || views.iter().any(going) {
+            return;
+        }
+        let chosen = able[plan.seed as usize % able.len()];
+        let (dc, value) = (chosen.dc, chosen.view.as_ref().map_or(lower, |view| view.value));
+        if value <= lower {
+            return;
+        }
+        let changes = [(self.counter_key(counter), lower - value)].into_iter().collect();
+        let call = CounterCall::Add { changes, scope: Scope::Global, name: None };
+        let server = self.owner(counter, dc);
+        let outcome = match self.run_at(server, Operation::Counter { call, dial: Dial::default() }) {
+            Some(Execution::Waiting(op)) => {
+                let until_us = self.now_us + plan.counting.deadline_ms * 1000 + ANSWER_US;
+                self.run_until(until_us, |world| world.awaited.get(&(server, op)).is_none_or(Option::is_some));
+                self.awaited.remove(&(server, op)).flatten()
+            }
+            Some(Execution::Done { outcome, .. }) => Some(outcome),
+            None => None,
+        };
+        match outcome {
+            Some(Outcome::Counted(values, _)) if values[0] == lower => {}
+            other => {
+                let name = &plan.counters[counter].name;
+                let text = format!(
+                    "counter {name} is at {value} everywhere, and an update of scope global in data center {dc} that takes it to {lower} came to {other:?}\n"
+                );
+                self.fail("counters-progress", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A seed becomes a plan whose load is of counters.
+//!
+//! Cluster, network, clocks and faults are drawn as for other plans; from sources of their own come the counters, who changes them, and whose rights are taken over. Bounds are tight and amounts are
+//! small, so that rights run out in one place while others have some.
+
+use crate::generate::{general_plan, pick};
+use crate::plan::{Action, ClientPlan, CounterPlan, FaultKind, Plan, Step};
+use rheostat_core::DcId;
+use rheostat_core::counter::{Direction, NewCounter};
+use rheostat_core::random::Random;
+use rheostat_core::slots::partition_of;
+use rheostat_core::store::Durability;
+use rheostat_counters::Rebalance;
+
+/// Of a plan's other clients so many stay, with so many steps.
+const OTHERS: usize = 1;
+const OTHERS_STEPS: usize = 12;
+
+/// How long an update may look for rights, in milliseconds: longer than the slowest way there and back.
+const DEADLINE_MS: u64 = 6_000;
+
+/// The plan of `seed` for `protocol` with a load of counters.
+pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+    let mut plan = general_plan(protocol, options, planted, seed);
+    let mut random = Random::new(seed ^ 0xC0_0417_5EED_0000);
+    plan.clients.truncate(OTHERS);
+    plan.clients.iter_mut().for_each(|client| client.steps.truncate(OTHERS_STEPS));
+    for action in plan.clients.iter_mut().flat_map(|client| &mut client.steps).map(|step| &mut step.action) {
+        if let Action::Adopt { .. } = action {
+            *action = Action::Fresh;
+        }
+    }
+    if plan.durability == Durability::Memory {
+        plan.durability = if random.chance(1, 2) { Durability::Interval } else { Durability::Always };
+    }
+    // Loads are short: what goes wrong must go wrong early, or nobody sees it.
+    let horizon_us = random.between(400_000, 2_500_000);
+    let last_us = plan.faults.iter().map(|fault| fault.from_us).max().unwrap_or(0).max(1);
+    for fault in &mut plan.faults {
+        let lasts_us = fault.until_us - fault.from_us;
+        fault.from_us = (u128::from(fault.from_us) * u128::from(horizon_us) / u128::from(last_us)) as u64;
+        fault.until_us = fault.from_us + lasts_us;
+    }
+    plan.counting.deadline_ms = DEADLINE_MS;
+    plan.counting.ask_timeout_ms = random.between(30, 900);
+    plan.counting.balance_ms = random.between(5, 200);
+    plan.counting.rebalance = pick(&mut random, &[(40, Rebalance::Forecast), (40, Rebalance::Paper), (20, Rebalance::Off)]);
+    counters(&mut plan, &mut random.fork());
+    clients(&mut plan, horizon_us, &mut random.fork());
+    reclaims(&mut plan, horizon_us, &mut random.fork());
+    plan
+}
+
+/// Up to three counters of one partition, so that they can be changed together.
+fn counters(plan: &mut Plan, random: &mut Random) {
+    let partition = random.below(plan.partitions.into()) as u16;
+    let count = random.between(1, 3) as usize;
+    let here = |name: &String| partition_of(name.as_bytes(), plan.partitions).0 == partition;
+    let names: Vec<String> = (0..).map(|number| format!("n{number}")).filter(here).take(count).collect();
+    for name in names {
+        let room = random.between(2, 60) as i64;
+        let (lower, upper, initial) = match random.below(10) {
+            0..=5 => (Some(0), None, room),
+            6 => (None, Some(0), -room),
+            7 | 8 => (Some(0), Some(room), random.between(0, room as u64) as i64),
+            _ => (None, None, 0),
+        };
+        let bounded = lower.is_some() || upper.is_some();
+        let mut placement: Vec<u32> = Vec::new();
+        if bounded && random.chance(1, 3) {
+            placement = (0..plan.data_centers).map(|_| random.below(3) as u32).collect();
+            if placement.iter().all(|weight| *weight == 0) {
+                placement[0] = 1;
+            }
+        }
+        plan.counters.push(CounterPlan { name, counter: NewCounter { lower, upper, initial, placement } });
+    }
+}
+
+fn clients(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let count = random.between(2, 6);
+    let mix = [
+        (random.between(20, 60), 0),
+        (random.between(0, 40), 1),
+        (random.between(5, 25), 2),
+        (random.between(0, 10), 3),
+        (random.below(10), 4),
+        (random.below(4), 5),
+    ];
+    let (named, up) = (random.below(5), random.between(10, 60));
+    for _ in 0..count {
+        let dc = DcId(random.below(plan.data_centers.into()) as u8);
+        let start_us = random.below(horizon_us / 3);
+        let steps = random.between(5, 40);
+        let think_us = horizon_us / steps;
+        let mut client = ClientPlan { dc, start_us, steps: Vec::new() };
+        for _ in 0..steps {
+            let counter = random.below(plan.counters.len() as u64) as usize;
+            let amount = |random: &mut Random| {
+                let size = if random.chance(1, 6) { random.between(1, 30) } else { random.between(1, 6) } as i64;
+                if random.chance(up, 100) { size } else { -size }
+            };
+            let is_named = random.chance(named, 5);
+            let action = match pick(random, &mix) {
+                0 => Action::Add { changes: vec![(counter, amount(random))], global: false, named: is_named },
+                1 => Action::Add { changes: vec![(counter, amount(random))], global: true, named: is_named },
+                2 => Action::Value { counter },
+                3 if plan.counters.len() > 1 => {
+                    let size = random.between(1, 5) as i64;
+                    let other = (counter + 1) % plan.counters.len();
+                    Action::Add { changes: vec![(counter, -size), (other, size)], global: random.chance(1, 2), named: is_named }
+                }
+                4 if plan.counters[counter].counter.lower.is_some() => {
+                    let to = DcId(random.below(plan.data_centers.into()) as u8);
+                    Action::Give { counter, to, direction: Direction::Down, amount: random.between(1, 8) }
+                }
+                5 => Action::Fresh,
+                _ => Action::Value { counter },
+            };
+            client.steps.push(Step { think_us: random.below(2 * think_us), action });
+        }
+        plan.clients.push(client);
+    }
+}
+
+/// Data centers whose rights are taken over: while their server is down, or though it is not.
+fn reclaims(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if plan.data_centers == 1 || !random.chance(2, 5) || plan.counters.iter().all(|counter| !counter.is_made()) {
+        return;
+    }
+    let down: Vec<(DcId, u64, u64)> = plan
+        .faults
+        .iter()
+        .filter_map(|fault| match fault.kind {
+            FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } => Some((server.dc, fault.from_us, fault.until_us)),
+            _ => None,
+        })
+        .collect();
+    let (gone, at_us) = match down.is_empty() || random.chance(1, 3) {
+        true => (DcId(random.below(plan.data_centers.into()) as u8), random.below(horizon_us)),
+        false => {
+            let (dc, from_us, until_us) = down[random.below(down.len() as u64) as usize];
+            (dc, from_us + random.below((until_us - from_us).max(1)))
+        }
+    };
+    let by = DcId((gone.0 + random.between(1, u64::from(plan.data_centers) - 1) as u8) % plan.data_centers);
+    let counters = (0..plan.counters.len()).filter(|place| plan.counters[*place].is_made());
+    let steps = counters.map(|counter| Step { think_us: 1_000, action: Action::Reclaim { counter, gone } }).collect();
+    plan.clients.push(ClientPlan { dc: by, start_us: at_us, steps });
+}
