@@ -82,7 +82,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "transfers",
         about: "rights are used, asked for by operations that wait, and given; states arrive late, again or never",
-        bounds: Bounds { asks: 2, ..NOTHING },
+        bounds: Bounds { asks: 2, amount: 1, ..NOTHING },
         possible: &[properties::MOVED, properties::USED_AFTER_MOVE, properties::REFUSED_ASK],
     },
     Scenario {
@@ -93,8 +93,8 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "background",
-        about: "rights are asked for before anybody waits, moved unasked, and made by increments",
-        bounds: Bounds { rights: 2, increments: 1, asks: 1, moves: 1, urgent: &[false], ..NOTHING },
+        about: "rights are asked for before anybody waits, and moved unasked",
+        bounds: Bounds { rights: 2, asks: 1, moves: 1, urgent: &[false], ..NOTHING },
         possible: &[properties::MOVED, properties::USED_AFTER_MOVE],
     },
     Scenario {
@@ -118,13 +118,13 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "reclaim-and-transfers",
         about: "likewise, while rights move to it and from it",
-        bounds: Bounds { rights: 2, asks: 1, amount: 1, reclaims: 1, ..NOTHING },
+        bounds: Bounds { rights: 1, asks: 1, amount: 1, reclaims: 1, ..NOTHING },
         possible: &[properties::MOVED, properties::SEALED, properties::USED_AFTER_SEALING],
     },
     Scenario {
         name: "two-reclaims",
         about: "two data centers are taken for gone, by different ones, perhaps by each other",
-        bounds: Bounds { rights: 2, reclaims: 2, ..NOTHING },
+        bounds: Bounds { rights: 1, reclaims: 2, ..NOTHING },
         possible: &[properties::SEALED, properties::USED_AFTER_SEALING],
     },
 ];
