@@ -29,6 +29,9 @@ pub enum Outcome<E> {
     Unknown,
 }
 
+/// A key's value and its version.
+pub type Found<V, E> = Result<(Option<Bytes>, Option<V>), E>;
+
 /// A store in one data center that writes a key only if it is as it was read.
 ///
 /// What it must promise: of all writes of a key that expect the same version at most one is made, and every write makes a new version. What it may do: read what is old; lose answers; make a write late.
@@ -39,7 +42,7 @@ pub trait ConditionalStore: Send {
     type Error: Send;
 
     /// The value of `key`, `None` if it has none, and the version that says so, `None` if it was never written.
-    fn get(&mut self, key: &[u8]) -> impl Future<Output = Result<(Option<Bytes>, Option<Self::Version>), Self::Error>> + Send;
+    fn get(&mut self, key: &[u8]) -> impl Future<Output = Found<Self::Version, Self::Error>> + Send;
 
     /// Writes `value` if `key` is still at `expected`; `None`: never written.
     fn put_if(&mut self, key: &[u8], value: Bytes, expected: Option<Self::Version>) -> impl Future<Output = Outcome<Self::Error>> + Send;

@@ -166,14 +166,24 @@ impl<R: PartitionServer> Counting<R> {
                 let level = (self.setup.serves)(Level::Strong).unwrap_or(Level::Local);
                 done(self.seen_as(&definition, Quality { level, staleness_ms: None }))
             }
-            (Stage::Made(_), Outcome::Changed { .. }) => done(Outcome::Failed(Failure::Refused("the key is there already: delete it first, or use another".into()))),
+            (Stage::Made(_), Outcome::Changed { .. }) => {
+                done(Outcome::Failed(Failure::Refused("the key is there already: delete it first, or use another".into())))
+            }
             (Stage::Look, Outcome::Read(read, quality)) => done(self.seen(&read, quality)),
             (_, outcome) => done(outcome),
         }
     }
 
     /// As [`Counting::perform`], after something that may be told `after`.
-    pub(super) fn later(&mut self, now: Now, op: Option<OpId>, operation: Operation, stage: Stage, after: Position, session: &mut Session) -> Execution {
+    pub(super) fn later(
+        &mut self,
+        now: Now,
+        op: Option<OpId>,
+        operation: Operation,
+        stage: Stage,
+        after: Position,
+        session: &mut Session,
+    ) -> Execution {
         match self.perform(now, op, operation, stage, session) {
             Execution::Done { outcome, after: last } => Execution::Done { outcome, after: after.max(last) },
             waiting => waiting,
