@@ -9,6 +9,7 @@ mod demo;
 mod kv;
 mod lab;
 mod logging;
+mod model;
 mod output;
 mod protocols;
 mod regions;
@@ -58,6 +59,8 @@ enum Command {
     Lab(lab::Arguments),
     /// Simulate clusters in virtual time, under faults, and check every promise
     Sim(sim::Arguments),
+    /// Explore every state of small models, and check what must hold in each
+    Model(model::Arguments),
     /// Compare the protocols that a keyspace can run: promises, waits, bytes, lines of code
     Protocols(protocols::Arguments),
     /// Print a configuration with every key, its default and what it does
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => block_on(bench::run(arguments)),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
+        Command::Model(arguments) => model::run(arguments),
         Command::Protocols(arguments) => protocols::run(&arguments),
         Command::Config => config::run(),
     });

@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+pub mod conditional;
 mod error;
 mod options;
 mod route;

@@ -5,8 +5,10 @@
 //! - [`rights`]: asks for rights and their answers, as entries of the asker's and the giver's rows (section IV-D).
 //! - [`fence`]: taking over the rights of a data center that is gone for ever, and not spending rights that were taken over (section IV-E).
 //! - [`counting`]: the owner of a partition's counters in one data center, around its partition server (section IV-C); [`options`]: what can be chosen.
+//! - [`conditional`]: the same counters over any store with conditional writes, without an owner (section IV-B).
 //! - [`hello`]: how a server that was down knows that they were not.
 
+pub mod conditional;
 pub mod counting;
 pub mod definition;
 pub mod fence;

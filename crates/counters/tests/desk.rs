@@ -10,7 +10,7 @@ use rheostat_core::reserved::Reserved;
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, Recovered, Store};
 use rheostat_core::version::{Item, Key};
-use rheostat_counters::{Counting, Options, Rebalance, Setup};
+use rheostat_counters::{Counting, Options, Rebalance, Refusal, Setup};
 use rheostat_protocols::registry;
 use rheostat_storage::MemoryStore;
 use smallvec::smallvec;
@@ -298,6 +298,63 @@ fn a_global_update_goes_on_to_the_next_when_one_is_unreachable() {
     assert_eq!(counted(desk.call(0, add(-3, Scope::Global))), 6);
     // What is left is unreachable, and stays reserved.
     assert!(matches!(failure(desk.call(0, add(-1, Scope::Global))), Failure::OutOfRights(_)));
+}
+
+#[test]
+fn where_one_group_decides_counters_are_exact_everywhere() {
+    let mut desk = Desk::new("strong", 3);
+    desk.pass(2000);
+    desk.create(stock(9, &[]));
+    assert_eq!(counted(desk.call(1, add(-4, Scope::Local))), 5);
+    assert_eq!(counted(desk.call(2, add(-4, Scope::Global))), 1);
+    let Failure::OutOfRights(missing) = failure(desk.call(0, add(-2, Scope::Local))) else { panic!() };
+    assert_eq!((missing.value, missing.needed, missing.here, missing.elsewhere), (1, 2, 1, 0));
+    // Several at once meet, and each is made once.
+    let mut session = desk.session();
+    let more: Vec<(usize, OpId)> = (0..12)
+        .map(|number| {
+            let operation = Operation::Counter { call: add(number as i64, Scope::Local), dial: Dial::default() };
+            match desk.execute(number % 3, &mut session, operation) {
+                Execution::Waiting(op) => (number % 3, op),
+                Execution::Done { outcome, .. } => panic!("nothing is decided at once: {outcome:?}"),
+            }
+        })
+        .collect();
+    let mut values: Vec<i64> = more.into_iter().map(|(dc, op)| counted(desk.wait(dc, op))).collect();
+    values.sort_unstable();
+    assert_eq!(values.last(), Some(&67));
+    for dc in 0..3 {
+        assert_eq!((desk.get(dc, "n").as_deref(), desk.look(dc).value, desk.look(dc).rights[0].down), (Some("67"), 67, Some(67)));
+    }
+    let refused = |outcome: Outcome| failure(outcome).to_string();
+    assert!(refused(desk.call(0, CounterCall::Create { key: key("n"), counter: stock(1, &[]) })).contains("there already"));
+    assert!(refused(desk.call(0, named(1, 1))).contains("keeps no names"));
+    assert!(refused(desk.call(0, CounterCall::Reclaim { key: key("n"), gone: DcId(1) })).contains("no data center holds rights"));
+}
+
+#[test]
+fn where_one_group_decides_a_number_stays_a_number() {
+    let mut desk = Desk::new("strong", 1);
+    desk.pass(2000);
+    assert_eq!(counted(desk.call(0, add(3, Scope::Local))), 3);
+    desk.set(0, key("n"), b"40");
+    let expire = Change::Expire { expiry: Expiry::At(START_MS + 60_000), condition: ExpiryCondition::Always };
+    desk.run(0, Operation::Change { key: key("n"), change: expire, dial: Dial::default() });
+    assert_eq!(counted(desk.call(0, add(2, Scope::Local))), 42);
+    assert_eq!(desk.get(0, "n").as_deref(), Some("42"));
+    desk.pass(60_000);
+    assert_eq!(desk.get(0, "n"), None);
+    assert_eq!(counted(desk.call(0, add(-1, Scope::Local))), -1);
+    assert_eq!(failure(desk.call(0, add(i64::MIN, Scope::Local))).to_string(), Refusal::Overflow.to_string());
+    desk.set(0, key("n"), b"word");
+    assert!(failure(desk.call(0, add(1, Scope::Local))).to_string().contains("not an integer"));
+}
+
+#[test]
+fn where_each_data_center_decides_for_itself_there_are_no_counters() {
+    let mut desk = Desk::new("session", 2);
+    desk.pass(2000);
+    assert!(failure(desk.call(0, add(1, Scope::Local))).to_string().contains("last writer"));
 }
 
 #[test]

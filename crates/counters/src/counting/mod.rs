@@ -5,6 +5,7 @@
 
 mod balance;
 mod cell;
+mod decided;
 mod hunt;
 mod keys;
 mod read;
@@ -244,15 +245,17 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     fn counter(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
-        if self.setup.span != Span::Server {
-            return failed(Failure::Refused(
-                "this keyspace's protocol keeps no counters; use a keyspace of protocol eventual, causal, cops, gentlerain or adaptive".into(),
-            ));
+        if self.setup.span == Span::DataCenter {
+            let why = "in this keyspace each data center decides for itself, and the last writer of a number wins between them";
+            return failed(Failure::Refused(format!("{why}: counters need protocol strong, or eventual, causal, cops, gentlerain or adaptive")));
         }
         if let Some(asked) = dial.level
             && (self.setup.serves)(asked).is_none()
         {
             return failed(Failure::Refused(format!("this keyspace's protocol does not give level {asked}")));
+        }
+        if self.setup.span == Span::Everywhere {
+            return self.decided(now, call, dial, session).unwrap_or_else(failed);
         }
         if !self.circle.members.contains(&self.circle.here) {
             return failed(Failure::Refused(format!("data center {} does not hold this key", self.circle.here)));

@@ -1,6 +1,7 @@
 //! Reads, and plain operations on keys that hold counters: users see the number.
 
 use super::cell::{Found, damaged, find};
+use super::decided::Adding;
 use super::update::names_itself;
 use super::{Counting, failed, keys};
 use crate::definition::Definition;
@@ -8,7 +9,7 @@ use crate::state::State;
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterView, Direction, Rights, Standing};
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Change, Dial, Failure, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{Change, Dial, Failure, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
@@ -31,6 +32,12 @@ pub(super) enum Stage {
     Change { key: Key },
     /// The definition has been written again, so that the expiry can be changed.
     Expire { key: Key, change: Change, dial: Dial },
+    /// Of an addition that one group decides.
+    Add(Box<Adding>),
+    /// A counter's definition was written where one group decides, unless the key was there.
+    Made(Definition),
+    /// A counter is looked at where one group decides.
+    Look,
 }
 
 pub(super) fn reserved() -> Failure {
@@ -81,7 +88,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Runs `operation` inside, and what follows.
-    fn perform(&mut self, now: Now, op: Option<OpId>, operation: Operation, stage: Stage, session: &mut Session) -> Execution {
+    pub(super) fn perform(&mut self, now: Now, op: Option<OpId>, operation: Operation, stage: Stage, session: &mut Session) -> Execution {
         match self.inner.execute(now, operation, session, &mut self.box_) {
             Execution::Done { outcome, after } => self.go_on(now, op, stage, outcome, after, session),
             Execution::Waiting(inside) => {
@@ -154,12 +161,29 @@ impl<R: PartitionServer> Counting<R> {
                 let operation = Operation::Change { key: key.clone(), change, dial };
                 self.later(now, op, operation, Stage::Change { key }, after, session)
             }
+            (Stage::Add(adding), outcome) => self.added(now, op, adding, outcome, after, session),
+            (Stage::Made(definition), Outcome::Changed { version: Some(_), .. }) => {
+                let level = (self.setup.serves)(Level::Strong).unwrap_or(Level::Local);
+                done(self.seen_as(&definition, Quality { level, staleness_ms: None }))
+            }
+            (Stage::Made(_), Outcome::Changed { .. }) => {
+                done(Outcome::Failed(Failure::Refused("the key is there already: delete it first, or use another".into())))
+            }
+            (Stage::Look, Outcome::Read(read, quality)) => done(self.seen(&read, quality)),
             (_, outcome) => done(outcome),
         }
     }
 
     /// As [`Counting::perform`], after something that may be told `after`.
-    fn later(&mut self, now: Now, op: Option<OpId>, operation: Operation, stage: Stage, after: Position, session: &mut Session) -> Execution {
+    pub(super) fn later(
+        &mut self,
+        now: Now,
+        op: Option<OpId>,
+        operation: Operation,
+        stage: Stage,
+        after: Position,
+        session: &mut Session,
+    ) -> Execution {
         match self.perform(now, op, operation, stage, session) {
             Execution::Done { outcome, after: last } => Execution::Done { outcome, after: after.max(last) },
             waiting => waiting,
