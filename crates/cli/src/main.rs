@@ -12,6 +12,7 @@ mod logging;
 mod output;
 mod protocols;
 mod regions;
+mod rights;
 mod serve;
 mod signal;
 mod sim;
