@@ -5,8 +5,8 @@ use crate::output::{self, say};
 use crate::regions::{self, RoundTrip};
 use crate::signal::Stop;
 use crate::table::Table;
-use crate::{Failure, tour};
-use clap::Args;
+use crate::{Failure, tickets, tour};
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -19,6 +19,7 @@ Examples:
   rheostat demo                                             us-east, us-west and eu
   rheostat demo --regions california,oregon,ireland --rtt oregon:ireland=130
   rheostat demo --datacenters 2 --rtt 10 --jitter 2         two data centers, 10 ms apart and back, 2 ms of jitter on average
+  rheostat demo --story tickets                             1000 tickets, sold in three data centers at once: who oversells?
   rheostat demo --data-dir ./data                           keep the data; the next start with the same folder finds it
 
 Round-trip times that are known (ms): us-east:us-west=80, us-east:eu=96, us-west:eu=163, california:oregon=21.9,
@@ -52,9 +53,19 @@ pub struct Arguments {
     /// where these are in use
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_BASE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     base_port: u16,
+    /// Tell a story instead of waiting, and end
+    #[arg(long, value_enum)]
+    story: Option<Story>,
     /// Keep the temporary folder
     #[arg(long, conflicts_with = "data_dir")]
     keep: bool,
+}
+
+/// What a demonstration can tell.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Story {
+    /// 1000 tickets sold in all data centers at once, a link cut in the middle: by a counter that is read first, and by one with a bound
+    Tickets,
 }
 
 /// Where the data is.
@@ -95,11 +106,20 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let cluster = Cluster::start(&plan, Some(&wanted)).await?;
-        welcome(&plan, &cluster, &folder, started_at);
-        let signal = stop.heard().await;
-        say!("\n{signal}: ending.");
+        let told = match arguments.story {
+            None => {
+                welcome(&plan, &cluster, &folder, started_at);
+                let signal = stop.heard().await;
+                say!("\n{signal}: ending.");
+                Ok(())
+            }
+            Some(Story::Tickets) => tokio::select! {
+                told = tickets::tell(&plan, &cluster) => told,
+                signal = stop.heard() => Err(format!("{signal}: the story ends before its end")),
+            },
+        };
         cluster.end().await;
-        Ok(ExitCode::SUCCESS)
+        told.map(|()| ExitCode::SUCCESS)
     })
 }
 

@@ -17,6 +17,7 @@ mod serve;
 mod signal;
 mod sim;
 mod table;
+mod tickets;
 mod tour;
 
 use clap::{Parser, Subcommand};
