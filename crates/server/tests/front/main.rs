@@ -1,6 +1,7 @@
 //! The front ends beside RESP, end to end: real nodes, real sockets.
 
 mod admin;
+mod counters;
 mod grpc;
 mod tls;
 
