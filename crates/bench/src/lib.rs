@@ -10,7 +10,7 @@
 //! | [`visibility`] | from a write in one data center to its first sight in another | `bench visibility` |
 //! | [`soak`] | endless overwriting: do memory and log stay level | `bench soak` |
 //! | [`counter`] | counters with bounds beside weak and strong ones | `bench counter` |
-//! | [`tickets`] | tickets sold out of a weak and a bounded counter while a link is cut | `demo --story tickets` |
+//! | [`tickets`] | tickets sold out of a weak and a bounded counter while a data center is cut off | `demo --story tickets` |
 //! | [`compare`] | `redis-benchmark` against several servers in turn | `bench compare` |
 //!
 //! Beneath them: [`workload`] (what is asked), [`target`] (whom), [`latency`] (what is recorded), [`rounds`] and [`table`] (how it is summed up),

@@ -61,10 +61,17 @@ pub struct Arguments {
     keep: bool,
 }
 
+impl Arguments {
+    /// Whether it prints a story, so that warnings of what the story does would be in the way.
+    pub fn tells(&self) -> bool {
+        self.story.is_some()
+    }
+}
+
 /// What a demonstration can tell.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum Story {
-    /// 1000 tickets sold in all data centers at once, a link cut in the middle: by a counter that is read first, and by one with a bound
+    /// 1000 tickets sold in all data centers at once, one of them cut off in the middle: by a counter that is read first, and by one with a bound
     Tickets,
 }
 
@@ -106,6 +113,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let cluster = Cluster::start(&plan, Some(&wanted)).await?;
+        let ports: Vec<(u16, u16)> = cluster.ports.iter().map(|ports| (ports.resp, ports.grpc)).collect();
         let told = match arguments.story {
             None => {
                 welcome(&plan, &cluster, &folder, started_at);
@@ -114,7 +122,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 Ok(())
             }
             Some(Story::Tickets) => tokio::select! {
-                told = tickets::tell(&plan, &cluster) => told,
+                told = tickets::tell(&plan.regions, &ports) => told,
                 signal = stop.heard() => Err(format!("{signal}: the story ends before its end")),
             },
         };

@@ -69,7 +69,8 @@ type Failure = String;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let default_log = match arguments.command {
+    let default_log = match &arguments.command {
+        Command::Demo(demo) if demo.tells() => "error",
         Command::Serve(_) => "info",
         _ => "warn",
     };

@@ -1,7 +1,6 @@
 //! `rheostat demo --story tickets`.
 
 use crate::Failure;
-use crate::cluster::{Cluster, Plan};
 use crate::output::{self, say};
 use rheostat_bench::Report;
 use rheostat_bench::target::resp::RespTarget;
@@ -12,13 +11,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const KEYSPACE: &str = "default";
 
 /// Tells the story on a cluster that has just been started. Errors: fewer than two data centers; what the story itself meets.
-pub async fn tell(plan: &Plan, cluster: &Cluster) -> Result<(), Failure> {
-    if plan.regions.len() < 2 {
+/// `ports` has the RESP and the gRPC port of each region's node.
+pub async fn tell(regions: &[String], ports: &[(u16, u16)]) -> Result<(), Failure> {
+    if regions.len() < 2 {
         return Err("--story tickets needs at least two data centers".to_string());
     }
-    let offices = plan.regions.iter().zip(&cluster.ports).map(|(region, ports)| BoxOffice {
-        target: RespTarget { keyspace: Some(KEYSPACE.to_string()), ..RespTarget::new(region, format!("127.0.0.1:{}", ports.resp)) },
-        grpc: format!("127.0.0.1:{}", ports.grpc),
+    let offices = regions.iter().zip(ports).map(|(region, (resp, grpc))| BoxOffice {
+        target: RespTarget { keyspace: Some(KEYSPACE.to_string()), ..RespTarget::new(region, format!("127.0.0.1:{}", resp)) },
+        grpc: format!("127.0.0.1:{}", grpc),
     });
     let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
     let options = TicketsOptions::new(offices.collect(), run);
@@ -26,15 +26,14 @@ pub async fn tell(plan: &Plan, cluster: &Cluster) -> Result<(), Failure> {
         "{} tickets are sold in {} at the same time, twice:\n\
          - weak: a counter that every data center changes at once. The seller looks at it, and takes one if some are left.\n\
          - bounded: a counter that is never below 0. The seller takes one, and the counter says whether that was possible.\n\
-         When {} % are sold, nothing passes between {} and {} for {:.0} s.\n",
+         When {} % are sold, {} is cut off from the others for {:.0} s.\n",
         options.tickets,
-        plan.regions.join(", "),
+        regions.join(", "),
         options.cut_at_percent,
-        plan.regions[0],
-        plan.regions[plan.regions.len() - 1],
+        regions[regions.len() - 1],
         options.cut_for.as_secs_f64()
     );
-    say!("Below: tickets sold, and how many are left as {} see it.\n", plan.regions.join("/"));
+    say!("Below: tickets sold, and how many are left as {} see it.\n", regions.join("/"));
     let report = tickets::run(&options, scene).await.map_err(|error| error.to_string())?;
     say!();
     output::text(&report.text());
@@ -50,7 +49,7 @@ fn scene(scene: &Scene) {
             };
             say!("{:>6.1} s   weak {}   bounded {}", at.as_secs_f64(), kind(weak), kind(bounded).trim_end());
         }
-        Scene::Cut(a, b) => say!("           --- the link between {a} and {b} is cut ---"),
-        Scene::Healed(a, b) => say!("           --- the link between {a} and {b} is healed ---"),
+        Scene::Cut(name) => say!("           --- {name} is cut off ---"),
+        Scene::Healed(name) => say!("           --- {name} is connected again ---"),
     }
 }

@@ -1,4 +1,4 @@
-//! `demo --story tickets`: the same tickets are sold twice, out of a weak counter and out of a bounded one, in all data centers at once, while a link is cut in the middle.
+//! `demo --story tickets`: the same tickets are sold twice, out of a weak counter and out of a bounded one, in all data centers at once, while one of them is cut off in the middle.
 //!
 //! Every seller sells one ticket of the one kind and one of the other by turns, so both sales meet the same delays and the same cut. A seller of weak tickets looks at the counter and
 //! decrements it if it was positive (document 002, section V); a seller of bounded ones only decrements.
@@ -31,7 +31,7 @@ pub struct BoxOffice {
 /// What is sold, and how.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TicketsOptions {
-    /// The data centers, at least two. The link between the first and the last is cut.
+    /// The data centers, at least two. The last one is cut off from all others.
     pub data_centers: Vec<BoxOffice>,
     /// How many tickets there are of each kind.
     pub tickets: i64,
@@ -39,9 +39,9 @@ pub struct TicketsOptions {
     pub sellers: usize,
     /// Between two customers of a seller, on average.
     pub pause: Duration,
-    /// The link is cut when so many percent of the bounded tickets are sold.
+    /// It is cut off when so many percent of the bounded tickets are sold.
     pub cut_at_percent: u32,
-    /// It is healed after so long.
+    /// It is connected again after so long.
     pub cut_for: Duration,
     /// Everything ends after so long.
     pub longest: Duration,
@@ -93,10 +93,10 @@ pub enum Scene {
         /// Of each kind, weak and bounded: tickets sold in each data center, and what is left as each data center sees it.
         kinds: [(Vec<u64>, Vec<Option<i64>>); 2],
     },
-    /// The link between these two was cut.
-    Cut(String, String),
-    /// It was healed.
-    Healed(String, String),
+    /// Nothing passes between this data center and the others.
+    Cut(String),
+    /// It is connected again.
+    Healed(String),
 }
 
 /// How often [`Scene::Progress`] comes.
@@ -105,7 +105,7 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// An update may take so long.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// For how long a seller is refused, after the link is whole again, before it goes home.
+/// For how long a seller is refused, once all are connected again, before it goes home.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// For how long the data centers may take to agree in the end.
@@ -138,7 +138,7 @@ pub async fn run(options: &TicketsOptions, mut tell: impl FnMut(&Scene)) -> Resu
 struct Board {
     /// By kind and data center.
     sales: Mutex<[Vec<Sale>; 2]>,
-    /// The link is whole again, and will stay so.
+    /// All are connected again, and will stay so.
     healed: AtomicBool,
 }
 
@@ -188,7 +188,7 @@ impl Story {
         Ok(TicketsReport::new(options.tickets, names, sales, left, cut, begun.elapsed()))
     }
 
-    /// Looks on until all sellers have gone home; cuts the link meanwhile. Returns for how long it was cut.
+    /// Looks on until all sellers have gone home; cuts the last data center off meanwhile. Returns for how long.
     async fn sell_and_cut(
         &self,
         sellers: &mut JoinSet<Result<(), Error>>,
@@ -200,7 +200,7 @@ impl Story {
         let options = &self.options;
         let (mut cut, mut lasted) = (None, None);
         let mut glance = tokio::time::interval(GLANCE);
-        // A link that is cut is healed whatever happens to the sellers.
+        // What is cut off is connected again whatever happens to the sellers.
         let result = loop {
             tokio::select! {
                 ended = sellers.join_next() => match ended {
@@ -219,13 +219,13 @@ impl Story {
             let due = sold * 100 >= options.tickets as u64 * u64::from(options.cut_at_percent);
             match cut {
                 None if due => {
-                    if let Err(error) = self.link(true).await {
+                    if let Err(error) = self.links(true).await {
                         break Err(error);
                     }
                     cut = Some(Instant::now());
                 }
                 Some(at) if lasted.is_none() && at.elapsed() >= options.cut_for => {
-                    if let Err(error) = self.link(false).await {
+                    if let Err(error) = self.links(false).await {
                         break Err(error);
                     }
                     lasted = Some(at.elapsed());
@@ -235,7 +235,7 @@ impl Story {
             }
         };
         if let (Some(at), None) = (cut, lasted) {
-            self.link(false).await?;
+            self.links(false).await?;
             lasted = Some(at.elapsed());
         }
         self.glance(eyes, board, keys, begun).await?;
@@ -259,20 +259,22 @@ impl Story {
         let _ = self.scenes.send(scene).await;
     }
 
-    /// Cuts or heals the link between the first data center and the last.
-    async fn link(&self, cut: bool) -> Result<(), Error> {
-        let offices = &self.options.data_centers;
-        let ends = [&offices[0], &offices[offices.len() - 1]];
-        let [a, b] = ends.map(|office| office.target.name.clone());
-        for office in ends {
-            let refused = |detail: String| Error::Refused { address: office.grpc.clone(), detail };
-            let client = Client::connect([office.grpc.clone()]).await.map_err(|error| refused(error.to_string()))?;
-            let request = client.request(v1::LinkRequest { data_center: a.clone(), other: b.clone() });
-            let mut admin = client.admin();
-            let answer = if cut { admin.pause_link(request).await } else { admin.resume_link(request).await };
-            answer.map_err(|status| refused(status.message().to_owned()))?;
+    /// Cuts the links between the last data center and all others, or heals them.
+    async fn links(&self, cut: bool) -> Result<(), Error> {
+        let Some((last, others)) = self.options.data_centers.split_last() else { return Ok(()) };
+        for other in others {
+            for office in [last, other] {
+                let refused = |detail: String| Error::Refused { address: office.grpc.clone(), detail };
+                let client = Client::connect([office.grpc.clone()]).await.map_err(|error| refused(error.to_string()))?;
+                let [data_center, other] = [last, other].map(|office| office.target.name.clone());
+                let request = client.request(v1::LinkRequest { data_center, other });
+                let mut admin = client.admin();
+                let answer = if cut { admin.pause_link(request).await } else { admin.resume_link(request).await };
+                answer.map_err(|status| refused(status.message().to_owned()))?;
+            }
         }
-        self.say(if cut { Scene::Cut(a, b) } else { Scene::Healed(a, b) }).await;
+        let name = last.target.name.clone();
+        self.say(if cut { Scene::Cut(name) } else { Scene::Healed(name) }).await;
         Ok(())
     }
 
@@ -311,7 +313,7 @@ async fn sell(
     for kind in KINDS {
         clients.push(CounterClient::connect(&target, kind, TIMEOUT).await?);
     }
-    // Since when nothing but refusals came, the link being whole.
+    // Since when nothing but refusals came, all being connected.
     let mut refused_since = [None; 2];
     let done = |since: &Option<Instant>| since.is_some_and(|since: Instant| since.elapsed() >= PATIENCE);
     while !refused_since.iter().all(done) && begun.elapsed() < options.longest {

@@ -61,7 +61,7 @@ pub struct TicketsReport {
     pub weak: Kind,
     /// Sold out of a counter with a lower bound.
     pub bounded: Kind,
-    /// For how long the link was cut, in seconds; absent if it was not.
+    /// For how long the last data center was cut off, in seconds; absent if it was not.
     pub cut_s: Option<f64>,
     /// How long it all took, in seconds.
     pub lasted_s: f64,
@@ -124,7 +124,8 @@ impl Report for TicketsReport {
             row.extend([duration_us(kind.latency.p50_us), duration_us(kind.latency.p99_us)]);
             table.row(row);
         }
-        let cut = self.cut_s.map_or("no link was cut".to_owned(), |cut| format!("a link was cut for {cut:.1} s of it"));
+        let last = self.data_centers.last().map_or("", String::as_str);
+        let cut = self.cut_s.map_or("no link was cut".to_owned(), |cut| format!("{last} was cut off for {cut:.1} s of it"));
         let mut out = format!("After {:.1} s ({cut}):\n\n{}\n", self.lasted_s, table.render());
         out.push_str(&self.verdict("weak", &self.weak));
         out.push_str(&self.verdict("bounded", &self.bounded));
@@ -152,6 +153,6 @@ mod tests {
         let text = report.text();
         assert!(text.contains("weak: OVERSOLD. 13 tickets sold, and there were 10: 3 people have no seat."), "{text}");
         assert!(text.contains("bounded: 10 of 10 tickets sold, none twice."), "{text}");
-        assert!(text.contains("cut for 2.0 s"), "{text}");
+        assert!(text.contains("eu was cut off for 2.0 s"), "{text}");
     }
 }

@@ -77,7 +77,8 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         rounds: arguments.rounds,
         redis_benchmark: arguments.redis_benchmark.clone(),
         // A new one for each run: it is made, and has a bound.
-        hot_counter: (!arguments.no_counter).then(|| format!("compare:hot:{}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros()))),
+        hot_counter: (!arguments.no_counter)
+            .then(|| format!("compare:hot:{}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros()))),
         ..CompareOptions::new(contenders)
     };
     let result = compare::run(&options, &Progress::on_stderr()).await;
