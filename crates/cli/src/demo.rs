@@ -105,6 +105,9 @@ impl Folder {
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let started_at = Instant::now();
     let regions = named_regions(&arguments)?;
+    if arguments.story.is_some() && regions.len() < 2 {
+        return Err("--story tickets needs at least two data centers".to_string());
+    }
     let round_trips = regions::round_trips(&regions, arguments.rtt.as_deref())?;
     let wanted = cluster::ports_from(arguments.base_port, regions.len())?;
     let folder = Folder::new(&arguments)?;

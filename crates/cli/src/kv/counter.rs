@@ -32,13 +32,13 @@ enum Operation {
         /// Its key
         key: String,
         /// It is never below this
-        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
         min: Option<i64>,
         /// It is never above this
-        #[arg(long, value_name = "N", allow_hyphen_values = true)]
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
         max: Option<i64>,
         /// Its value at first
-        #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+        #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
         value: i64,
         /// Each data center's weight in the placement of the rights, in their order [default: the same]
         #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
@@ -47,7 +47,7 @@ enum Operation {
     /// Add to counters, to all or to none; print the values afterwards
     Add {
         /// A key and what is added to it (less than 0 decrements), and so on
-        #[arg(required = true, num_args = 2.., value_names = ["KEY", "DELTA"], allow_hyphen_values = true)]
+        #[arg(required = true, num_args = 2.., value_names = ["KEY", "DELTA"], allow_negative_numbers = true)]
         pairs: Vec<String>,
         /// Fetch rights that are missing from other data centers
         #[arg(long)]

@@ -1,6 +1,6 @@
 //! Counters through the client library.
 
-use crate::{alone, client, grpc_address, pair};
+use crate::{alone, client, grpc_address, pair_in};
 use rheostat_client::{Direction, Error, NewCounter, Scope, Standing, v1};
 use rheostat_proto::rights::details_in;
 use rheostat_server::node::Node;
@@ -13,7 +13,8 @@ fn stock(initial: i64) -> NewCounter {
 
 #[tokio::test]
 async fn counters_are_made_updated_and_looked_at() {
-    let nodes = pair("counters").await;
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = pair_in("counters", Some(folder.path())).await;
     let (here, there) = (client(&nodes[0]).await, client(&nodes[1]).await);
     let mut session = here.session("default");
     let view = session.counter("{t}stock").create(NewCounter { placement: vec![1, 3], ..stock(40) }).await.unwrap();
@@ -52,7 +53,10 @@ async fn counters_are_made_updated_and_looked_at() {
 
 #[tokio::test]
 async fn an_update_that_is_sent_again_is_made_once_and_what_it_lacks_is_in_the_details() {
-    let node = Node::start(alone("again")).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = alone("again");
+    config.data_dir = Some(folder.path().into());
+    let node = Node::start(config).await.unwrap();
     client(&node).await.session("default").counter("k").create(stock(5)).await.unwrap();
     let mut raw = CountersClient::connect(format!("http://{}", grpc_address(&node))).await.unwrap();
     let add = |delta: i64, number: u64| v1::AddRequest {
@@ -70,7 +74,7 @@ async fn an_update_that_is_sent_again_is_made_once_and_what_it_lacks_is_in_the_d
 
     let code = async |request: v1::AddRequest| raw.clone().add(request).await.unwrap_err().code();
     assert_eq!(code(v1::AddRequest::default()).await, Code::InvalidArgument);
-    let twice = add(1, 4).additions.repeat(2);
+    let twice = [add(1, 4).additions, add(1, 4).additions].concat();
     assert_eq!(code(v1::AddRequest { additions: twice, ..Default::default() }).await, Code::InvalidArgument);
     assert_eq!(code(v1::AddRequest { scope: 9, ..add(1, 4) }).await, Code::InvalidArgument);
     let move_none = v1::MoveRequest { key: "k".into(), data_center: "a".into(), direction: 1, ..Default::default() };
