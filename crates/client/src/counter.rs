@@ -172,7 +172,7 @@ fn rights(rights: v1::Rights) -> Result<Rights, Error> {
     let standing = match v1::Standing::try_from(rights.standing) {
         Ok(v1::Standing::Member) => Standing::Member,
         Ok(v1::Standing::Reclaiming) => Standing::Reclaiming,
-        Ok(v1::Standing::Reclaimed) => Standing::Reclaimed(rights.beneficiary),
+        Ok(v1::Standing::Reclaimed) => Standing::Reclaimed(rights.heir),
         Err(_) => return Err(Error::Server(format!("the answer has a standing {}, which this client does not know", rights.standing))),
     };
     Ok(Rights { data_center: rights.data_center, down: rights.down, up: rights.up, standing })

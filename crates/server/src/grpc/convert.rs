@@ -123,13 +123,13 @@ pub(super) fn quality(quality: Quality) -> v1::Quality {
 
 pub(super) fn counter(topology: &Topology, view: CounterView) -> v1::Counter {
     let rights = view.rights.into_iter().map(|rights| {
-        let (standing, beneficiary) = match rights.standing {
+        let (standing, heir) = match rights.standing {
             Standing::Member => (v1::Standing::Member, String::new()),
             Standing::Reclaiming => (v1::Standing::Reclaiming, String::new()),
             Standing::Reclaimed(by) => (v1::Standing::Reclaimed, topology.dc_name(by).to_string()),
         };
         let data_center = topology.dc_name(rights.dc).to_string();
-        v1::Rights { data_center, down: rights.down, up: rights.up, standing: standing.into(), beneficiary }
+        v1::Rights { data_center, down: rights.down, up: rights.up, standing: standing.into(), heir }
     });
     v1::Counter { value: view.value, lower: view.lower, upper: view.upper, rights: rights.collect(), quality: Some(quality(view.quality)) }
 }
