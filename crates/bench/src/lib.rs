@@ -9,6 +9,8 @@
 //! | [`limit`] | the same load against a server without a store | `bench limit` |
 //! | [`visibility`] | from a write in one data center to its first sight in another | `bench visibility` |
 //! | [`soak`] | endless overwriting: do memory and log stay level | `bench soak` |
+//! | [`counter`] | counters with bounds beside weak and strong ones | `bench counter` |
+//! | [`tickets`] | tickets sold out of a weak and a bounded counter while a data center is cut off | `demo --story tickets` |
 //! | [`compare`] | `redis-benchmark` against several servers in turn | `bench compare` |
 //!
 //! Beneath them: [`workload`] (what is asked), [`target`] (whom), [`latency`] (what is recorded), [`rounds`] and [`table`] (how it is summed up),
@@ -16,6 +18,7 @@
 //! runtime.
 
 pub mod compare;
+pub mod counter;
 pub mod error;
 pub mod latency;
 pub mod limit;
@@ -27,6 +30,7 @@ pub mod soak;
 pub mod table;
 pub mod target;
 mod thread;
+pub mod tickets;
 pub mod visibility;
 pub mod workload;
 

@@ -1,6 +1,7 @@
 //! `rheostat bench`.
 
 mod compare;
+mod counter;
 mod limit;
 mod load;
 mod soak;
@@ -25,6 +26,7 @@ Examples:
   rheostat bench ycsb b --rate 20000 --duration 30        workload B, open loop: 20000 requests per second whatever happens
   rheostat bench ycsb c --resp 127.0.0.1:6379             the same load against any server that speaks RESP
   rheostat bench ycsb a --target grpc --level eventual    workload A over gRPC, reads at a level of their own
+  rheostat bench counter                                  bounded counters beside weak and strong ones, until none is left
   rheostat bench limit                                    against a server that parses and answers without a store
   rheostat bench soak --duration 600                      ten minutes of overwriting; the exit code is 0 when memory stayed level
 
@@ -52,6 +54,8 @@ enum Command {
     Limit(limit::Arguments),
     /// Overwrite keys for an hour: do memory and log stay level
     Soak(soak::Arguments),
+    /// Counters with bounds beside weak and strong ones: throughput, latency, exhaustion, decrements in excess
+    Counter(counter::Arguments),
     /// redis-benchmark against causal, eventual, Redis and the limit, in turn
     Compare(compare::Arguments),
 }
@@ -68,6 +72,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Visibility(arguments) => visibility::run(arguments, json.as_deref()).await,
         Command::Limit(arguments) => limit::run(arguments, json.as_deref()).await,
         Command::Soak(arguments) => soak::run(arguments, json.as_deref()).await,
+        Command::Counter(arguments) => counter::run(arguments, json.as_deref()).await,
         Command::Compare(arguments) => compare::run(arguments, json.as_deref()).await,
     }
 }

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod convergence;
+mod counter;
 mod explain;
 mod link;
 mod shell;
@@ -18,6 +19,7 @@ Examples:
   rheostat ctl status                           the demo's nodes, partition servers and links
   rheostat ctl -a 10.0.0.5:7401 status          another cluster; one address is enough, the other nodes are found
   rheostat ctl explain photo                    every version of a key in every data center, and why it is visible or not
+  rheostat ctl counter stock                    a counter's rights, as every data center sees them
   rheostat ctl pause-link us-east eu            cut a link on purpose
   rheostat ctl resume-link us-east eu
   rheostat ctl cluster up examples/demo.toml    start every node of a cluster file; down, status and logs likewise
@@ -40,6 +42,8 @@ enum Command {
     Status,
     /// A key's versions in every data center: timestamp, origin, dependencies, visible or why not
     Explain(explain::Arguments),
+    /// A counter's rights as every data center sees them; reclaim those of a data center that is gone for ever
+    Counter(counter::Arguments),
     /// Cut the link between two data centers until it is resumed
     PauseLink(link::Arguments),
     /// Let a paused link go on
@@ -63,6 +67,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Status => status::run(&topology, &nodes).await,
         Command::Explain(explain) => explain::run(&explain, &topology, &nodes).await,
+        Command::Counter(counter) => counter::run(&counter, &topology, &nodes).await,
         Command::PauseLink(link) => link::run(&link, true, &topology, &nodes).await,
         Command::ResumeLink(link) => link::run(&link, false, &topology, &nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, &topology, &nodes).await,

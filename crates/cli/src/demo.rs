@@ -4,8 +4,8 @@ use crate::output::{self, say};
 use crate::regions::round_trips;
 use crate::signal::Stop;
 use crate::table::Table;
-use crate::{Failure, tour};
-use clap::Args;
+use crate::{Failure, tickets, tour};
+use clap::{Args, ValueEnum};
 use rheostat_cluster::InProcess;
 use rheostat_cluster::description::{Description, Link, Network};
 use rheostat_cluster::nodes::keyspace;
@@ -26,6 +26,7 @@ Examples:
   rheostat demo                                             us-east, us-west and eu
   rheostat demo --regions california,oregon,ireland --rtt oregon:ireland=130
   rheostat demo --datacenters 2 --rtt 10 --jitter 2         two data centers, 10 ms apart and back, 2 ms of jitter on average
+  rheostat demo --story tickets                             1000 tickets, sold in three data centers at once: who oversells?
   rheostat demo --data-dir ./data                           keep the data; the next start with the same folder finds it
 
 Round-trip times that are known (ms): us-east:us-west=80, us-east:eu=96, us-west:eu=163, california:oregon=21.9,
@@ -59,9 +60,26 @@ pub struct Arguments {
     /// where these are in use
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_BASE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     base_port: u16,
+    /// Tell a story instead of waiting, and end
+    #[arg(long, value_enum)]
+    story: Option<Story>,
     /// Keep the temporary folder
     #[arg(long, conflicts_with = "data_dir")]
     keep: bool,
+}
+
+impl Arguments {
+    /// Whether it prints a story, so that warnings of what the story does would be in the way.
+    pub fn tells(&self) -> bool {
+        self.story.is_some()
+    }
+}
+
+/// What a demonstration can tell.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Story {
+    /// 1000 tickets sold in all data centers at once, one of them cut off in the middle: by a counter that is read first, and by one with a bound
+    Tickets,
 }
 
 /// Where the data is.
@@ -112,6 +130,9 @@ pub fn description(regions: &[String], round_trips: &[RoundTrip], jitter_ms: f64
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let started_at = Instant::now();
     let regions = named_regions(&arguments)?;
+    if arguments.story.is_some() && regions.len() < 2 {
+        return Err("--story tickets needs at least two data centers".to_string());
+    }
     let round_trips = round_trips(&regions, arguments.rtt.as_deref())?;
     let wanted = ports_from(arguments.base_port, regions.len())?;
     let description = description(&regions, &round_trips, arguments.jitter, arguments.partitions)?;
@@ -120,11 +141,21 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let cluster = InProcess::start(&description, &folder.path(), Some(&wanted)).await?;
-        welcome(&description, &cluster, &folder, started_at);
-        let signal = stop.heard().await;
-        say!("\n{signal}: ending.");
+        let ports: Vec<(u16, u16)> = cluster.ports.iter().map(|ports| (ports.resp, ports.grpc)).collect();
+        let told = match arguments.story {
+            None => {
+                welcome(&description, &cluster, &folder, started_at);
+                let signal = stop.heard().await;
+                say!("\n{signal}: ending.");
+                Ok(())
+            }
+            Some(Story::Tickets) => tokio::select! {
+                told = tickets::tell(&regions, &ports) => told,
+                signal = stop.heard() => Err(format!("{signal}: the story ends before its end")),
+            },
+        };
         cluster.end().await;
-        Ok(ExitCode::SUCCESS)
+        told.map(|()| ExitCode::SUCCESS)
     })
 }
 

@@ -1,5 +1,7 @@
 //! `rheostat kv`: reading and writing keys over gRPC.
 
+mod counter;
+
 use crate::Failure;
 use crate::connection::Connection;
 use crate::output::say;
@@ -17,6 +19,7 @@ Examples:
   rheostat kv -a 127.0.0.1:7411 get greeting            the same key in the demo's second data center
   rheostat kv --level eventual mget greeting farewell   whatever has arrived
   rheostat kv -k strong put lock me --if-absent         only if it has no value; in a keyspace that decides such writes
+  rheostat kv counter add stock -1                      take one, if the counter's bounds allow it; kv counter --help
   rheostat kv --show-session put a 1                    prints the session's token to standard error;
   rheostat kv -a 127.0.0.1:7411 --session TOKEN get a   with it, a read elsewhere never misses that write
 
@@ -72,6 +75,8 @@ enum Operation {
         #[arg(required = true)]
         keys: Vec<String>,
     },
+    /// Make, update and look at counters
+    Counter(counter::Arguments),
     /// Print the values of several keys from one snapshot
     Mget {
         /// The keys
@@ -182,6 +187,7 @@ async fn operate(arguments: &Arguments, session: &mut Session) -> Result<bool, E
             }
             Ok(all)
         }
+        Operation::Counter(arguments) => counter::run(arguments, session).await.map(|()| true),
         Operation::Mget { keys } => {
             let many = session.read_transaction(keys.iter().cloned()).await?;
             for (key, read) in keys.iter().zip(&many.reads) {

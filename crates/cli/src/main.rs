@@ -13,10 +13,12 @@ mod model;
 mod output;
 mod protocols;
 mod regions;
+mod rights;
 mod serve;
 mod signal;
 mod sim;
 mod table;
+mod tickets;
 mod tour;
 
 use clap::{Parser, Subcommand};
@@ -72,7 +74,8 @@ type Failure = String;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let default_log = match arguments.command {
+    let default_log = match &arguments.command {
+        Command::Demo(demo) if demo.tells() => "error",
         Command::Serve(_) => "info",
         _ => "warn",
     };

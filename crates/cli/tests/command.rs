@@ -52,6 +52,12 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["demo", "--jitter", "-1"], 2, "unexpected argument '-1'");
     fails(&["demo", "--jitter", "NaN"], 1, "jitter_ms");
     fails(&["demo", "--base-port", "65530"], 1, "beyond 65535");
+    fails(&["demo", "--story", "fairy"], 2, "possible values: tickets");
+    fails(&["demo", "--story", "tickets", "--datacenters", "1"], 1, "needs at least two data centers");
+    fails(&["kv", "counter", "move", "stock", "eu", "1", "sideways"], 2, "the directions are: down, up");
+    fails(&["kv", "counter", "transfer", "a", "b", "0"], 2, "0 is not in 1..");
+    fails(&["ctl", "counter", "stock", "--yes"], 2, "--reclaim");
+    fails(&["bench", "counter", "--clients", "0", "--resp", "a=127.0.0.1:1"], 1, "number of clients is 0");
     fails(&["serve"], 2, "--config <FILE>");
     fails(&["serve", "--config", "no-such.toml"], 1, "no-such.toml: cannot be read");
     fails(&["ctl", "status", "-a", "x"], 2, "unexpected argument '-a'");
@@ -122,13 +128,18 @@ struct Demo {
     welcome: String,
 }
 
+/// A port that is in use, as long as the listener lives, and a first port for a demonstration: such that the taken port is among those wanted, and that there is room for three data
+/// centers behind it.
+fn taken_port() -> (TcpListener, u16, String) {
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().port();
+    (held, taken, taken.min(65_000).to_string())
+}
+
 impl Demo {
     /// Starts it where its first port is in use, so that it takes free ones.
     fn start(arguments: &[&str]) -> Demo {
-        let held = TcpListener::bind("127.0.0.1:0").unwrap();
-        // The base is such that the taken port is among those wanted, and that there is room for three data centers behind it.
-        let taken = held.local_addr().unwrap().port();
-        let base = taken.min(65_000).to_string();
+        let (_held, taken, base) = taken_port();
         let mut child = Command::new(env!("CARGO_BIN_EXE_rheostat"))
             .args(["demo", "--base-port", &base])
             .args(arguments)
@@ -269,6 +280,51 @@ fn the_tour_shows_that_no_effect_comes_before_its_cause() {
     let found = text(&convergence.stdout);
     assert!(convergence.status.success() && found.contains("every data center shows the same"), "{found}{}", text(&convergence.stderr));
     assert!(demo.terminate().contains("SIGTERM: ending."));
+}
+
+#[test]
+fn counters_from_the_command_line() {
+    let demo = Demo::start(&["--datacenters", "2", "--rtt", "4"]);
+    let kv = |node: usize, arguments: &[&str]| {
+        let address = format!("127.0.0.1:{}", demo.ports[node].1);
+        rheostat(&[&["kv", "-a", &address, "counter"], arguments].concat())
+    };
+    let made = kv(0, &["create", "{t}stock", "--min", "0", "--value", "100", "--place", "3,1"]);
+    let said = text(&made.stdout);
+    assert!(said.contains("value 100, never below 0") && said.contains("us-east") && said.contains("75"), "{said}{}", text(&made.stderr));
+    assert_eq!(text(&kv(0, &["add", "{t}stock", "-5", "{t}sold", "5"]).stdout), "{t}stock: 95\n{t}sold: 5\n");
+    let refused = kv(0, &["add", "{t}stock", "-90"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("scope global may get them"), "{}", text(&refused.stderr));
+    assert_eq!(text(&kv(0, &["add", "{t}stock", "-90", "--global"]).stdout), "{t}stock: 5\n");
+
+    let drawn = || text(&demo.ctl(&["counter", "{t}stock"]).stdout);
+    until("2", |_| (), || drawn().matches("value 5, never below 0").count().to_string());
+    assert!(drawn().contains("as us-west sees it"), "{}", drawn());
+    let unsure = demo.ctl(&["counter", "{t}stock", "--reclaim", "us-west"]);
+    assert_eq!(unsure.status.code(), Some(1));
+    assert!(
+        text(&unsure.stdout).contains("Type us-west to go on") && text(&unsure.stderr).contains("nothing was reclaimed"),
+        "{}",
+        text(&unsure.stderr)
+    );
+    let sure = demo.ctl(&["counter", "{t}stock", "--reclaim", "us-west", "--yes"]);
+    assert!(text(&sure.stdout).contains("us-east reclaims the rights of us-west."), "{}{}", text(&sure.stdout), text(&sure.stderr));
+    until("true", |_| (), || drawn().contains("its rights were reclaimed by us-east").to_string());
+    let fenced = kv(1, &["add", "{t}stock", "-1"]);
+    assert!(text(&fenced.stderr).contains("were reclaimed by"), "{}{}", text(&fenced.stdout), text(&fenced.stderr));
+    demo.terminate();
+}
+
+#[test]
+fn the_story_of_the_tickets_ends_with_who_oversold() {
+    let (_held, _, base) = taken_port();
+    let told = rheostat(&["demo", "--story", "tickets", "--base-port", &base, "--rtt", "20"]);
+    let said = text(&told.stdout);
+    assert!(told.status.success(), "{said}{}", text(&told.stderr));
+    assert!(said.contains("--- eu is cut off ---") && said.contains("--- eu is connected again ---"), "{said}");
+    assert!(said.contains("bounded: 1000 of 1000 tickets sold, none twice."), "{said}");
+    assert!(said.contains("weak: OVERSOLD."), "{said}");
 }
 
 #[test]

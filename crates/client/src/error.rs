@@ -1,5 +1,7 @@
 //! What can go wrong, in the client's words.
 
+use rheostat_core::counter::OutOfRights;
+use rheostat_proto::rights::details_in;
 use std::fmt;
 use tonic::{Code, Status};
 
@@ -8,6 +10,8 @@ use tonic::{Code, Status};
 pub enum Error {
     /// The request is malformed, or the session token does not belong to this cluster, keyspace or protocol. Nothing was changed.
     Refused(String),
+    /// A counter would leave its bounds, with the rights that the update could use. Nothing was changed.
+    NoRights(Box<OutOfRights>),
     /// The password is missing or wrong. Nothing was changed.
     Unauthenticated(String),
     /// The server has too much to do, or the message is too large. Nothing was changed.
@@ -29,6 +33,9 @@ impl Error {
 
 impl From<Status> for Error {
     fn from(status: Status) -> Error {
+        if let Some(why) = details_in(status.details()) {
+            return Error::NoRights(Box::new(why));
+        }
         let text = status.message().to_string();
         match status.code() {
             Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange | Code::Unimplemented => Error::Refused(text),
@@ -45,6 +52,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Refused(why) => write!(f, "refused: {why}"),
+            Error::NoRights(why) => write!(f, "no rights: {why}"),
             Error::Unauthenticated(why) => write!(f, "not authenticated: {why}"),
             Error::Busy(why) => write!(f, "busy: {why}"),
             Error::Timeout(why) => write!(f, "timeout: {why}"),

@@ -23,13 +23,16 @@
 //! ```
 
 pub mod conditional;
+mod counter;
 mod error;
 mod options;
 mod route;
 mod session;
 
+pub use counter::{Added, Counter, CounterView, Rights, Standing};
 pub use error::Error;
 pub use options::{Options, Tls};
+pub use rheostat_core::counter::{Direction, NewCounter, OutOfRights, Scope};
 pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
 pub use rheostat_proto::v1;
 pub use session::{Before, Condition, Deleted, Many, Put, PutIf, Read, Session, Version};
@@ -40,6 +43,7 @@ use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use v1::admin_client::AdminClient;
+use v1::counters_client::CountersClient;
 use v1::store_client::StoreClient;
 
 /// How much longer than the server the client waits, so that the server's reason for a timeout arrives.
@@ -147,6 +151,13 @@ impl Client {
         let limit = self.shared.options.max_message_bytes;
         let channel = self.shared.routes.to(&self.shared.options, node)?;
         Ok(StoreClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit))
+    }
+
+    /// A connection to the counters of `node`.
+    fn counters(&self, node: usize) -> Result<CountersClient<Channel>, Error> {
+        let limit = self.shared.options.max_message_bytes;
+        let channel = self.shared.routes.to(&self.shared.options, node)?;
+        Ok(CountersClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit))
     }
 }
 

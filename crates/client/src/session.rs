@@ -1,5 +1,6 @@
 //! A session and its operations.
 
+use crate::counter::Names;
 use crate::error::Error;
 use crate::options::Options;
 use crate::v1::store_client::StoreClient;
@@ -151,20 +152,26 @@ pub struct Before {
 /// An operation whose future is dropped leaves the token as it was: what it may have written is then not part of the session.
 #[derive(Clone)]
 pub struct Session {
-    client: Client,
+    pub(crate) client: Client,
     keyspace: String,
     token: String,
     dial: Dial,
+    /// Of its updates of counters.
+    pub(crate) names: Names,
 }
 
 impl Session {
     pub(crate) fn new(client: Client, keyspace: String, token: String) -> Session {
-        Session { client, keyspace, token, dial: Dial::default() }
+        Session { client, keyspace, token, dial: Dial::default(), names: Names::new() }
     }
 
     /// The session's token; empty before its first operation. See [`Client::resume`].
     pub fn token(&self) -> &str {
         &self.token
+    }
+
+    pub(crate) fn set_token(&mut self, token: String) {
+        self.token = token;
     }
 
     /// What operations ask for beside: level, strategy, groups.
@@ -336,13 +343,23 @@ impl Session {
         tries: &Tries,
         call: impl Fn(Store, v1::Context) -> F,
     ) -> Result<R, Error> {
+        self.send_by(key, tries, |node, context| Ok(call(self.client.store(node)?, context))).await
+    }
+
+    /// As [`Session::send`]; `call` connects to the node that it is told.
+    pub(crate) async fn send_by<R, F: Future<Output = Result<Response<R>, Status>>>(
+        &self,
+        key: &[u8],
+        tries: &Tries,
+        call: impl Fn(usize, v1::Context) -> Result<F, Error>,
+    ) -> Result<R, Error> {
         let nodes = self.client.nodes(key);
         let mut failure = Error::Unreachable("no node is known".into());
         for index in 0..nodes.len() {
             let node = nodes[(tries.failed as usize + index) % nodes.len()];
             let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
             let context = v1::Context { keyspace: self.keyspace.clone(), session: self.token.clone(), deadline_ms };
-            match tokio::time::timeout(tries.left() + GRACE, call(self.client.store(node)?, context)).await {
+            match tokio::time::timeout(tries.left() + GRACE, call(node, context)?).await {
                 Ok(Ok(reply)) => return Ok(reply.into_inner()),
                 Ok(Err(status)) if is_unsent(&status) => {
                     self.client.avoid(node);
@@ -369,26 +386,35 @@ fn is_unsent(status: &Status) -> bool {
 }
 
 /// The tries of one operation.
-struct Tries {
+pub(crate) struct Tries {
     ends: Instant,
     failed: u32,
     retries: u32,
     pause: Duration,
+    /// What is sent again is made once.
+    named: bool,
 }
 
 impl Tries {
-    fn new(options: &Options) -> Tries {
-        Tries { ends: Instant::now() + options.deadline, failed: 0, retries: options.read_retries, pause: options.retry_pause }
+    pub(crate) fn new(options: &Options) -> Tries {
+        Tries { ends: Instant::now() + options.deadline, failed: 0, retries: options.read_retries, pause: options.retry_pause, named: false }
     }
 
-    /// How much time is left.
-    fn left(&self) -> Duration {
-        self.ends.saturating_duration_since(Instant::now())
+    /// Of an update that has a name.
+    pub(crate) fn named(options: &Options) -> Tries {
+        Tries { named: true, ..Tries::new(options) }
+    }
+
+    /// How much time this try has left. One that can be followed by another after a timeout has half of what is left.
+    pub(crate) fn left(&self) -> Duration {
+        let all = self.ends.saturating_duration_since(Instant::now());
+        if self.named && self.failed < self.retries { all / 2 } else { all }
     }
 
     /// Whether to try again after `error`; pauses first.
-    async fn again(&mut self, error: &Error) -> bool {
-        if !error.is_passing() || self.failed >= self.retries || self.left() <= self.pause {
+    pub(crate) async fn again(&mut self, error: &Error) -> bool {
+        let worth = error.is_passing() || self.named && matches!(error, Error::Timeout(_));
+        if !worth || self.failed >= self.retries || self.left() <= self.pause {
             return false;
         }
         tokio::time::sleep(self.pause).await;
@@ -398,7 +424,7 @@ impl Tries {
     }
 }
 
-fn quality(quality: Option<v1::Quality>) -> Result<(Level, Option<u64>), Error> {
+pub(crate) fn quality(quality: Option<v1::Quality>) -> Result<(Level, Option<u64>), Error> {
     let quality = quality.ok_or_else(|| Error::Server("the answer does not say its level".into()))?;
     match level_in(quality.level, &quality.guarantees) {
         Ok(Some(level)) => Ok((level, quality.staleness_ms)),

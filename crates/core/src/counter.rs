@@ -20,6 +20,24 @@ pub enum Scope {
     Global,
 }
 
+impl Scope {
+    /// Every scope.
+    pub const ALL: [Scope; 2] = [Scope::Local, Scope::Global];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scope::Local => "local",
+            Scope::Global => "global",
+        }
+    }
+
+    /// The scope called `name`, in any case.
+    pub fn from_name(name: &str) -> Option<Scope> {
+        Scope::ALL.into_iter().find(|scope| scope.name().eq_ignore_ascii_case(name))
+    }
+}
+
 /// The name of an update, so that it is applied once however often it is sent. A client numbers its updates upwards and has one under way per counter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UpdateName {
@@ -36,6 +54,24 @@ pub enum Direction {
     Down,
     /// Rights to increment, which an upper bound limits.
     Up,
+}
+
+impl Direction {
+    /// Both directions.
+    pub const ALL: [Direction; 2] = [Direction::Down, Direction::Up];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Direction::Down => "down",
+            Direction::Up => "up",
+        }
+    }
+
+    /// The direction called `name`, in any case.
+    pub fn from_name(name: &str) -> Option<Direction> {
+        Direction::ALL.into_iter().find(|direction| direction.name().eq_ignore_ascii_case(name))
+    }
 }
 
 /// A counter to be made.
@@ -99,12 +135,18 @@ pub enum CounterCall {
 impl CounterCall {
     /// The key that decides which partition serves it.
     pub fn key(&self) -> Option<&Key> {
-        match self {
+        self.keys().next()
+    }
+
+    /// All keys that it names.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let (one, several) = match self {
             CounterCall::Create { key, .. } | CounterCall::Look { key } | CounterCall::Move { key, .. } | CounterCall::Reclaim { key, .. } => {
-                Some(key)
+                (Some(key), None)
             }
-            CounterCall::Add { changes, .. } => changes.first().map(|(key, _)| key),
-        }
+            CounterCall::Add { changes, .. } => (None, Some(changes.iter().map(|(key, _)| key))),
+        };
+        one.into_iter().chain(several.into_iter().flatten())
     }
 }
 

@@ -6,8 +6,8 @@ use crate::version::Key;
 /// How a reserved key begins.
 pub const PREFIX: [u8; 2] = [0x00, 0xFF];
 
-/// Before the user's key stand the prefix, the kind, and a number of 8 bytes.
-const HEADER: usize = PREFIX.len() + 1 + 8;
+/// Bytes before the user's key: the prefix, the kind, and a number of 8 bytes.
+pub const HEADER: usize = PREFIX.len() + 1 + 8;
 
 /// A reserved key, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

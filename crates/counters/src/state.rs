@@ -186,7 +186,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::OutOfRights { needed, here, elsewhere, .. } => write!(f, "it takes {needed} rights; here are {here}, elsewhere {elsewhere}"),
-            Refusal::Overflow => write!(f, "the counter would leave the numbers from {} to {}", i64::MIN, i64::MAX),
+            Refusal::Overflow => f.write_str("increment or decrement would overflow"),
             Refusal::Reclaimed { by } => {
                 write!(f, "the rights of this data center were reclaimed by data center {by}: it may not change this counter any more")
             }

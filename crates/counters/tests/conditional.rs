@@ -9,6 +9,9 @@ use rheostat_counters::conditional::{Call, Creation, Failure, Look, Patience, Pl
 use rheostat_counters::state::{Circle, Refusal};
 use std::collections::BTreeMap;
 
+/// Where somebody updates by how much, how far it has come, and what it wants next.
+type Caller = (usize, i64, Update<u64>, Option<Want<u64, i64>>);
+
 const PATIENCE: Patience = Patience { tries: 12, pause_us: 3, longest_pause_us: 20 };
 
 /// One data center's store: of each key the value and a version that no other write has.
@@ -232,7 +235,7 @@ fn callers_that_interleave_stay_within_the_bounds_and_no_update_is_lost() {
         let mut uncertain = (0i64, 0i64);
         // Four callers at a time, a step of any of them at a time.
         for round in 0..20u64 {
-            let mut callers: Vec<(usize, i64, Update<u64>, Option<Want<u64, i64>>)> = (0..4)
+            let mut callers: Vec<Caller> = (0..4)
                 .map(|caller| {
                     let here = world.random.below(3) as usize;
                     let amount = world.random.between(0, 8) as i64 - 5;

@@ -10,6 +10,7 @@ pub mod v1 {
 }
 
 pub mod dial;
+pub mod rights;
 
 /// The encoded `FileDescriptorSet` of the interface, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

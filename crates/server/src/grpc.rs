@@ -1,7 +1,9 @@
 //! gRPC: the services of `rheostat.v1`, reflection and health.
 
 mod admin;
+mod asked;
 mod convert;
+mod counters;
 mod incoming;
 mod store;
 
@@ -10,6 +12,7 @@ use crate::router::Router;
 use incoming::Incoming;
 use rheostat_proto::DESCRIPTORS;
 use rheostat_proto::v1::admin_server::AdminServer;
+use rheostat_proto::v1::counters_server::CountersServer;
 use rheostat_proto::v1::store_server::StoreServer;
 use std::io;
 use std::time::Duration;
@@ -32,12 +35,14 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
     let limits = router.limits().clone();
     let (health_reporter, health) = tonic_health::server::health_reporter();
     health_reporter.set_serving::<StoreServer<store::Service>>().await;
+    health_reporter.set_serving::<CountersServer<counters::Service>>().await;
     health_reporter.set_serving::<AdminServer<admin::Service>>().await;
     let reflection = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();
     let check = Authentication { router: router.clone() };
     let store = StoreServer::new(store::Service { router: router.clone() })
         .max_decoding_message_size(limits.max_request_bytes)
         .max_encoding_message_size(limits.max_request_bytes);
+    let counters = CountersServer::new(counters::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
     let admin = AdminServer::new(admin::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
@@ -50,6 +55,7 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
         .add_service(health)
         .add_service(InterceptedService::new(reflection.map_err(io::Error::other)?, check.clone()))
         .add_service(InterceptedService::new(store, check.clone()))
+        .add_service(InterceptedService::new(counters, check.clone()))
         .add_service(InterceptedService::new(admin, check));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = routes.serve_with_incoming_shutdown(Incoming::new(listener, limits.max_connections), async {
@@ -62,6 +68,7 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
         () = stopping => {}
     }
     health_reporter.set_not_serving::<StoreServer<store::Service>>().await;
+    health_reporter.set_not_serving::<CountersServer<counters::Service>>().await;
     let _ = stop.send(());
     match tokio::time::timeout(Duration::from_millis(limits.stop_timeout_ms), serving).await {
         Ok(result) => result.map_err(io::Error::other),

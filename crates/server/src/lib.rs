@@ -10,6 +10,7 @@ mod access;
 pub mod admin;
 pub mod config;
 mod connection;
+mod counters;
 mod folder;
 pub mod grpc;
 pub mod keyspace;

@@ -1,9 +1,10 @@
 //! Metrics: one table that says what there is, and its rendering for Prometheus.
 
 use crate::keyspace::KeyspaceInfo;
-use crate::status::{FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ShardStatus, level_index};
+use crate::status::{CounterResult, FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ShardStatus, level_index};
 use crate::topology::Topology;
 use rheostat_core::Timestamp;
+use rheostat_core::counter::Scope;
 use rheostat_core::operation::Level;
 use rheostat_core::replica::LinkStatus;
 use std::fmt::Write;
@@ -277,6 +278,27 @@ pub const METRICS: &[Metric] = &[
         "How stale the answers of reads could be at most, by the level achieved.",
         |view, samples| {
             by_level(view, samples, 1e3, |shard| &shard.counters.staleness_ms);
+        }
+    ),
+    metric!("counter_updates_total", Counter, &["scope", "result"], "Updates of counters, by scope and by what came of them.", |view, samples| {
+        for scope in Scope::ALL {
+            for result in CounterResult::ALL {
+                let count: u64 = view.status.shards.iter().map(|shard| shard.counters.counter_updates.results[scope as usize][result as usize]).sum();
+                samples.add(&[scope.name(), result.name()], count as f64);
+            }
+        }
+    }),
+    metric!(
+        "counter_update_seconds",
+        Histogram,
+        &["scope"],
+        "From an update's arrival at the counter's partition server to its outcome there, without the write to disk, by scope.",
+        |view, samples| {
+            for scope in Scope::ALL {
+                let mut sum = Histogram::default();
+                view.status.shards.iter().for_each(|shard| sum.add(&shard.counters.counter_updates.latency_us[scope as usize]));
+                samples.histogram(&[scope.name()], &sum, 1e6);
+            }
         }
     ),
     metric!("flushes_total", Counter, SHARD, "Flushes to disk.", |view, samples| shards(view, samples, |shard| shard.counters.flushes as f64)),

@@ -2,8 +2,9 @@
 
 use crate::topology::NodeId;
 use rheostat_core::DcId;
+use rheostat_core::counter::Scope;
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Failure, Level, Outcome};
 use rheostat_core::replica::Status;
 
 /// A node at a glance.
@@ -87,6 +88,8 @@ pub struct ShardCounters {
     pub operations_received: u64,
     /// Frames to other partition servers that were dropped because a queue was full or no connection was there.
     pub frames_dropped: u64,
+    /// Updates of counters.
+    pub counter_updates: CounterUpdates,
     /// Flushes.
     pub flushes: u64,
     /// Duration of flushes, in microseconds.
@@ -196,6 +199,71 @@ impl FailureKind {
             FailureKind::Storage => "storage",
             FailureKind::OutOfRights => "out_of_rights",
         }
+    }
+}
+
+/// What came of updates of counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CounterResult {
+    /// It was made.
+    Made,
+    /// It would have needed rights that could not be had.
+    OutOfRights,
+    /// A deadline passed.
+    Timeout,
+    /// Too much was under way.
+    Busy,
+    /// It cannot be made: not a counter, a wrong key, too large a number.
+    Refused,
+    /// Something else failed.
+    Failed,
+}
+
+impl CounterResult {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+    /// All of them, by index.
+    pub const ALL: [CounterResult; CounterResult::COUNT] =
+        [CounterResult::Made, CounterResult::OutOfRights, CounterResult::Timeout, CounterResult::Busy, CounterResult::Refused, CounterResult::Failed];
+
+    /// The word in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CounterResult::Made => "made",
+            CounterResult::OutOfRights => "out_of_rights",
+            CounterResult::Timeout => "timeout",
+            CounterResult::Busy => "busy",
+            CounterResult::Refused => "refused",
+            CounterResult::Failed => "failed",
+        }
+    }
+
+    fn of(outcome: &Outcome) -> CounterResult {
+        match outcome {
+            Outcome::Counted(..) => CounterResult::Made,
+            Outcome::Failed(Failure::OutOfRights(_)) => CounterResult::OutOfRights,
+            Outcome::Failed(Failure::Timeout(_)) => CounterResult::Timeout,
+            Outcome::Failed(Failure::Busy(_)) => CounterResult::Busy,
+            Outcome::Failed(Failure::Refused(_)) => CounterResult::Refused,
+            _ => CounterResult::Failed,
+        }
+    }
+}
+
+/// Updates of counters, by scope, in the order of [`Scope::ALL`].
+#[derive(Clone, Debug, Default)]
+pub struct CounterUpdates {
+    /// How many, by result; see [`CounterResult`].
+    pub results: [[u64; CounterResult::COUNT]; Scope::ALL.len()],
+    /// From the moment an update reached its partition server to its outcome there, in microseconds. The write to disk comes after it.
+    pub latency_us: [Histogram; Scope::ALL.len()],
+}
+
+impl CounterUpdates {
+    pub(crate) fn count(&mut self, scope: Scope, outcome: &Outcome, took_us: u64) {
+        let scope = scope as usize;
+        self.results[scope][CounterResult::of(outcome) as usize] += 1;
+        self.latency_us[scope].record(took_us, 1);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every command: what its requests mean, and the errors that answer what is wrong with them.
 
+use rheostat_core::counter::{Direction, Scope, UpdateName};
 use rheostat_core::operation::{ExpiryCondition, Groups, Level};
 use rheostat_server::resp::command::*;
 use rheostat_server::resp::table::{COMMANDS, Reason, UNSERVED};
@@ -112,7 +113,7 @@ fn what_is_not_served_says_why() {
     let refused = |request: &str| with(&split(request), |command, _| command.expect_err("not served"));
     for (request, reason) in [
         ("msetnx k v", Reason::SeveralConditions),
-        ("incr k", Reason::ReadModifyWrite),
+        ("append k v", Reason::ReadModifyWrite),
         ("multi", Reason::Transaction),
         ("eval x 0", Reason::Scripts),
         ("rename a b", Reason::SeveralKeys),
@@ -450,4 +451,102 @@ fn rheo() {
         "rheo level linearizable",
         "ERR there is no level 'linearizable', the levels are default, eventual, session, causal, local, strong, or some of monotonic-reads, read-your-writes, monotonic-writes, writes-follow-reads with `+` between them",
     );
+}
+
+#[test]
+fn increments() {
+    let increment = |by: i64| Command::Increment(Increment { key: b"k", by });
+    is("incr k", increment(1));
+    is("decr k", increment(-1));
+    is("incrby k 0", increment(0));
+    is("incrby k -7", increment(-7));
+    is("decrby k 7", increment(-7));
+    is("decrby k -9223372036854775807", increment(i64::MAX));
+    is("incrby k -9223372036854775808", increment(i64::MIN));
+    fails("decrby k -9223372036854775808", "ERR decrement would overflow");
+    for request in ["incrby k x", "incrby k 1.5", "decrby k 9223372036854775808", "incrby k ''"] {
+        fails(request, NOT_AN_INTEGER);
+    }
+}
+
+/// What `request` asks of counters.
+fn counter<T>(request: &str, check: impl FnOnce(CounterCommand<'_>) -> T) -> T {
+    with(&split(request), |command, _| match command {
+        Ok(Command::Rheo(RheoCommand::Counter(counter))) => check(counter),
+        other => panic!("{request}: {other:?}"),
+    })
+}
+
+#[test]
+fn counters_are_made_with_bounds_and_weights() {
+    let create = |request: &str| {
+        counter(request, |command| match command {
+            CounterCommand::Create(create) => (create.lower, create.upper, create.initial, create.placement.iter().collect::<Vec<_>>()),
+            other => panic!("{request}: {other:?}"),
+        })
+    };
+    assert_eq!(create("rheo counter create k"), (None, None, 0, vec![]));
+    assert_eq!(create("RHEO COUNTER CREATE k MIN 0 VALUE 1000"), (Some(0), None, 1000, vec![]));
+    assert_eq!(create("rheo counter create k place 1 0 2 min -5 max 5"), (Some(-5), Some(5), 0, vec![1, 0, 2]));
+    assert_eq!(create("rheo Counter create min value 3 Place 4"), (None, None, 3, vec![4]));
+    for request in ["create k min", "create k min 0 min 0", "create k 0", "create k min 0 1", "create k value 1 value 1"] {
+        fails(&format!("rheo counter {request}"), SYNTAX);
+    }
+    fails("rheo counter create k max x", NOT_AN_INTEGER);
+    for request in ["place", "place 0 0", "place x", "place -1", "place 4294967296"] {
+        fails(
+            &format!("rheo counter create k {request}"),
+            "ERR PLACE needs a weight from 0 to 4294967295 for each data center, and one of them greater than 0",
+        );
+    }
+}
+
+#[test]
+fn counters_are_added_to_and_options_follow_the_pairs() {
+    let add = |request: &str| {
+        counter(request, |command| match command {
+            CounterCommand::Add { changes, how } => {
+                let changes = changes.iter().map(|(key, by)| (String::from_utf8_lossy(key).into_owned(), by)).collect::<Vec<_>>();
+                (changes, how.scope, how.name)
+            }
+            other => panic!("{request}: {other:?}"),
+        })
+    };
+    let one = |key: &str, by: i64| (key.to_owned(), by);
+    let name = Some(UpdateName { client: 7, number: u64::MAX });
+    assert_eq!(add("rheo counter add k -1"), (vec![one("k", -1)], None, None));
+    assert_eq!(add("rheo counter add a 1 b -2 GLOBAL"), (vec![one("a", 1), one("b", -2)], Some(Scope::Global), None));
+    assert_eq!(add("rheo counter add a 1 id 7 18446744073709551615 local"), (vec![one("a", 1)], Some(Scope::Local), name));
+    assert_eq!(add("rheo counter add local 1 b 2 ID 7 18446744073709551615"), (vec![one("local", 1), one("b", 2)], None, name));
+    for request in ["add k 1 b", "add k 1 local global", "add k 1 id 1", "add k 1 local local", "add k 1 id 1 2 id 1 2", "add k 1 local b 2"] {
+        fails(&format!("rheo counter {request}"), SYNTAX);
+    }
+    for request in ["add k x", "add k 1 b x", "add k 9223372036854775808"] {
+        fails(&format!("rheo counter {request}"), NOT_AN_INTEGER);
+    }
+    fails("rheo counter add k 1 id -1 2", "ERR ID takes two integers from 0 to 18446744073709551615: the client's and the update's");
+
+    let how = HowToAdd { scope: Some(Scope::Global), name };
+    let transfer = CounterCommand::Transfer { from: b"a", to: b"b", amount: 5, how };
+    counter("rheo counter transfer a b 5 global id 7 18446744073709551615", |command| assert_eq!(command, transfer));
+    for amount in ["0", "-1", "x", "9223372036854775808"] {
+        fails(&format!("rheo counter transfer a b {amount}"), "ERR the amount must be an integer greater than 0");
+    }
+}
+
+#[test]
+fn rights_of_counters() {
+    counter("rheo counter get k", |command| assert_eq!(command, CounterCommand::Look(b"k")));
+    let up = CounterCommand::Move { key: b"k", to: b"eu", direction: Direction::Up, amount: 3 };
+    counter("rheo counter move k eu 3 Up", |command| assert_eq!(command, up));
+    counter("rheo counter reclaim k 2", |command| assert_eq!(command, CounterCommand::Reclaim { key: b"k", gone: b"2" }));
+    fails("rheo counter move k eu 0 up", "ERR the amount must be an integer greater than 0");
+    fails("rheo counter move k eu 1 left", "ERR there are no rights 'left', there are DOWN (to decrement) and UP (to increment)");
+    fails("rheo counter", "ERR unknown subcommand 'counter'. Try RHEO HELP.");
+    fails("rheo counter frob k", "ERR unknown subcommand 'counter frob'. Try RHEO HELP.");
+    fails("rheo counter get", "ERR wrong number of arguments for 'rheo|counter|get' command");
+    is("rheo scope", Command::Rheo(RheoCommand::Scope(None)));
+    is("rheo scope Global", Command::Rheo(RheoCommand::Scope(Some(Scope::Global))));
+    fails("rheo scope all", "ERR there is no scope 'all', the scopes are local, global");
+    fails("rheo scope local x", "ERR wrong number of arguments for 'rheo|scope' command");
 }

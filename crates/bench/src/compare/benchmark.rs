@@ -36,14 +36,27 @@ pub(super) struct Line {
     pub(super) p99_ms: f64,
 }
 
+/// What `redis-benchmark` sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Load<'a> {
+    /// Tests that it knows: `set,get`.
+    Tests(&'a str),
+    /// The same command again and again; told under its name.
+    Command(&'a [&'a str]),
+}
+
 impl Benchmark {
-    /// Runs `tests` (`set,get`) with `requests` requests each.
+    /// Runs `load` with `requests` requests for each test.
     ///
     /// # Errors
     /// [`Error::Missing`] if the program is not there; [`Error::Program`] if it fails, takes too long or prints something else than its CSV.
-    pub(super) async fn run(&self, place: &Place, tests: &str, pipeline: u32, requests: u64) -> Result<Vec<Line>, Error> {
+    pub(super) async fn run(&self, place: &Place, load: Load<'_>, pipeline: u32, requests: u64) -> Result<Vec<Line>, Error> {
         let mut command = Command::new(&self.program);
-        command.args(["-h", &place.host, "-p", &place.port.to_string(), "-t", tests, "--csv", "-P", &pipeline.to_string()]);
+        command.args(["-h", &place.host, "-p", &place.port.to_string()]);
+        if let Load::Tests(tests) = load {
+            command.args(["-t", tests]);
+        }
+        command.args(["--csv", "-P", &pipeline.to_string()]);
         command.args(["-n", &requests.to_string(), "-c", &self.connections.to_string()]);
         command.args(["-d", &self.value_length.to_string(), "-r", &self.keys.to_string()]);
         if let Some(password) = &place.password {
@@ -51,6 +64,9 @@ impl Benchmark {
         }
         if let Some(database) = place.database {
             command.args(["--dbnum", &database.to_string()]);
+        }
+        if let Load::Command(words) = load {
+            command.args(words);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let child = command.spawn().map_err(|source| not_started(&self.program, "redis-tools", source))?;
@@ -64,8 +80,15 @@ impl Benchmark {
         if !output.status.success() {
             return Err(failed(format!("{}: {}", output.status, said())));
         }
-        let lines = parse_csv(&stdout).map_err(|text| failed(format!("{text}; it said: {}", said())))?;
-        let wanted = tests.split(',').count();
+        let mut lines = parse_csv(&stdout).map_err(|text| failed(format!("{text}; it said: {}", said())))?;
+        let wanted = match load {
+            Load::Tests(tests) => tests.split(',').count(),
+            Load::Command(words) => {
+                // It prints the whole command, with its key.
+                lines.iter_mut().for_each(|line| line.test = words.first().copied().unwrap_or_default().to_owned());
+                1
+            }
+        };
         if lines.len() != wanted {
             return Err(failed(format!("{} results for {wanted} tests; it said: {}", lines.len(), said())));
         }

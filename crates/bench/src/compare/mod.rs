@@ -4,6 +4,7 @@
 //! `redis-benchmark` shares the machine with what it measures: at pipeline 1 its own work is a large part of every number.
 
 mod benchmark;
+mod hot;
 mod redis_server;
 mod report;
 
@@ -13,7 +14,7 @@ use crate::error::{Error, check_range};
 use crate::limit::LimitServer;
 use crate::progress::Progress;
 use crate::rounds::order;
-use benchmark::{Benchmark, Place};
+use benchmark::{Benchmark, Load, Place};
 use redis_server::RedisServer;
 use report::Measurement;
 use serde::Serialize;
@@ -97,6 +98,9 @@ pub struct CompareOptions {
     pub keys: u32,
     /// Rounds that are recorded.
     pub rounds: usize,
+    /// The key of one hot counter that all connections decrement; a new one for each run, since it is made. Where Rheostat is measured it has a lower bound. `None`: no counter is
+    /// measured.
+    pub hot_counter: Option<String>,
     /// Longest time for one run of `redis-benchmark`.
     pub timeout: Duration,
     /// The program; `redis-benchmark` is looked for in the path.
@@ -108,6 +112,7 @@ impl CompareOptions {
     pub fn new(contenders: Vec<Contender>) -> CompareOptions {
         CompareOptions {
             base: contenders.len().saturating_sub(1),
+            hot_counter: None,
             contenders,
             depths: vec![Depth { pipeline: 1, requests: 100_000 }, Depth { pipeline: 16, requests: 500_000 }],
             connections: 50,
@@ -203,17 +208,28 @@ pub async fn run(options: &CompareOptions, progress: &Progress) -> Result<Compar
     progress.start("comparing", Some((places.len() * (1 + options.rounds * options.depths.len())) as u64));
     for place in &places {
         // Three writes per key leave one key in twenty unwritten.
-        benchmark.run(place, "set", 16, (u64::from(options.keys) * 3).clamp(1000, i32::MAX as u64)).await?;
+        benchmark.run(place, Load::Tests("set"), 16, (u64::from(options.keys) * 3).clamp(1000, i32::MAX as u64)).await?;
         progress.add(1);
+    }
+    let counted = |contender: usize| !matches!(running[contender], Running::Limit(_));
+    if let Some(key) = &options.hot_counter {
+        for (_, place) in places.iter().enumerate().filter(|(contender, _)| counted(*contender)) {
+            hot::make(place, key).await?;
+        }
     }
     let mut measurements = Vec::new();
     for round in 0..options.rounds {
         for depth in &options.depths {
             for contender in order(places.len(), round) {
-                for line in benchmark.run(&places[contender], TESTS, depth.pipeline, depth.requests).await? {
+                for line in benchmark.run(&places[contender], Load::Tests(TESTS), depth.pipeline, depth.requests).await? {
                     measurements.push(Measurement { pipeline: depth.pipeline, contender, line });
                 }
                 progress.add(1);
+            }
+            let Some(key) = &options.hot_counter else { continue };
+            for contender in order(places.len(), round).into_iter().filter(|contender| counted(*contender)) {
+                let line = hot::measure(&benchmark, &places[contender], key, depth).await?;
+                measurements.push(Measurement { pipeline: depth.pipeline, contender, line });
             }
         }
     }

@@ -18,7 +18,7 @@ pub(super) struct Measurement {
 /// One contender at one pipeline depth in one test.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ComparisonReport {
-    /// `SET` or `GET`.
+    /// `SET`, `GET`, or `DECR` of one hot counter.
     pub test: String,
     /// Requests in one pipeline.
     pub pipeline: u32,
@@ -75,6 +75,9 @@ impl CompareReport {
                 let base = series(options.base, |line| line.per_second);
                 for (contender, name) in names.iter().enumerate() {
                     let per_second = series(contender, |line| line.per_second);
+                    if per_second.rounds.is_empty() {
+                        continue;
+                    }
                     comparisons.push(ComparisonReport {
                         test: test.to_owned(),
                         pipeline: depth.pipeline,

@@ -93,6 +93,7 @@ fn connecting(address: &str, error: rheostat_client::Error) -> Error {
     use rheostat_client::Error as Client;
     let address = address.to_owned();
     match error {
+        Client::NoRights(why) => Error::Refused { address, detail: why.to_string() },
         Client::Refused(detail) | Client::Unauthenticated(detail) | Client::Busy(detail) => Error::Refused { address, detail },
         Client::Timeout(detail) => Error::Timeout { address, waiting_for: format!("connecting: {detail}") },
         Client::Unreachable(detail) => Error::Connection { address, source: std::io::Error::other(detail) },
@@ -136,6 +137,7 @@ impl GrpcConnection {
         let outcome = match ended.result {
             Ok(not_found) => Outcome::Done { not_found },
             Err(Client::Refused(_)) => Outcome::Failed("refused".to_owned()),
+            Err(Client::NoRights(_)) => Outcome::Failed("NORIGHTS".to_owned()),
             Err(Client::Unauthenticated(_)) => Outcome::Failed("unauthenticated".to_owned()),
             Err(Client::Busy(_)) => Outcome::Failed("BUSY".to_owned()),
             Err(Client::Timeout(_)) => Outcome::Failed("timeout".to_owned()),

@@ -7,6 +7,7 @@ use rheostat_bench::Progress;
 use rheostat_bench::compare::{self, CompareOptions, Contender, Depth};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Requests of a measurement at pipeline 1; deeper pipelines have up to five times as many.
 const REQUESTS: u64 = 100_000;
@@ -23,6 +24,9 @@ pub struct Arguments {
     /// Without the server that only parses and answers
     #[arg(long)]
     no_limit: bool,
+    /// Without DECR of one hot counter
+    #[arg(long)]
+    no_counter: bool,
     /// Pipeline depths
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 16], value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pipelines: Vec<u32>,
@@ -72,6 +76,9 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         keys: arguments.keys,
         rounds: arguments.rounds,
         redis_benchmark: arguments.redis_benchmark.clone(),
+        // A new one for each run: it is made, and has a bound.
+        hot_counter: (!arguments.no_counter)
+            .then(|| format!("compare:hot:{}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros()))),
         ..CompareOptions::new(contenders)
     };
     let result = compare::run(&options, &Progress::on_stderr()).await;

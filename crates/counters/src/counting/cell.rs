@@ -205,7 +205,7 @@ impl<R: PartitionServer> Counting<R> {
             }
             Found::Other => {
                 self.forget(now, key);
-                return Err(Failure::Refused("the value is not a counter and not an integer".into()));
+                return Err(Failure::Refused("value is not an integer or out of range".into()));
             }
         };
         let incarnation = definition.incarnation(seen.unwrap_or_default());

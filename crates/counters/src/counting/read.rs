@@ -109,6 +109,14 @@ impl<R: PartitionServer> Counting<R> {
                 self.later(now, op, operation, stage, after, session)
             }
             (Stage::Many { keys, counters, single, dial, times }, Outcome::Many(mut reads, quality)) => {
+                // A slice of a predicted snapshot that cannot be served is refused by an answer without reads; whoever asked makes another snapshot.
+                if reads.len() < keys.len() {
+                    return done(if single {
+                        Outcome::Failed(Failure::Busy("the counter cannot be read at this snapshot; try again".into()))
+                    } else {
+                        Outcome::Many(reads, quality)
+                    });
+                }
                 let found: Vec<usize> = (0..keys.len()).filter(|index| reads.get(*index).is_some_and(is_counter)).collect();
                 if found.iter().any(|index| !counters.contains(index)) {
                     if times >= MOST_READS {

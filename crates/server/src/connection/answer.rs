@@ -5,6 +5,9 @@ use crate::resp::ReplyWriter;
 use crate::resp::command::TimeOf;
 use rheostat_core::operation::{Explained, Failure, Outcome, Read};
 
+/// The reply where a partition server is at fault.
+pub(super) const STRANGE: &str = "ERR the partition server answered something else than was asked";
+
 /// How the outcome of a request's one operation is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Render {
@@ -28,6 +31,10 @@ pub(super) enum Render {
     Changed,
     /// The versions.
     Explain,
+    /// The counter's value.
+    Counted,
+    /// The counters' values.
+    CountedAll,
 }
 
 impl Render {
@@ -73,9 +80,22 @@ impl Render {
                     writer.bulk_or_null(read.value.as_deref());
                 }
             }
+            (Render::Counted, Outcome::Counted(values, version)) if values.len() == 1 => {
+                *last = LastAnswer { quality: None, version: Some(*version) };
+                writer.integer(values[0]);
+            }
+            (Render::CountedAll, Outcome::Counted(values, version)) => {
+                *last = LastAnswer { quality: None, version: Some(*version) };
+                writer.array(values.len());
+                values.iter().for_each(|value| writer.integer(*value));
+            }
+            (Render::Ok, Outcome::Counter(view)) => {
+                *last = LastAnswer { quality: Some(view.quality), version: None };
+                writer.ok();
+            }
             (Render::Explain, Outcome::Explained(versions)) => write_explained(versions, writer),
             _ => {
-                writer.error("ERR the partition server answered something else than was asked");
+                writer.error(STRANGE);
                 return false;
             }
         }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod cluster;
+mod counters;
 mod info;
 mod output;
 mod slow;

@@ -1,6 +1,7 @@
 //! Requests that wait: for another shard or node, for several partitions, for other data centers.
 
-use super::answer::{Render, failure_text};
+use super::answer::{Render, STRANGE, failure_text};
+use super::counters;
 use super::state::{Away, LastAnswer};
 use crate::access::{self, Access, Started};
 use crate::keyspace::KeyspaceInfo;
@@ -95,6 +96,23 @@ pub(super) fn await_started(context: Context, started: Started, render: Render) 
     Box::pin(async move {
         let (outcome, session) = started.finish().await;
         context.done_with(session, Waits::new(), render, &outcome)
+    })
+}
+
+/// A call of a counter whose reply is the counter as it is known here.
+pub(super) fn counter_view(context: Context, access: ShardAccess, session: Session, partition: PartitionId, operation: Operation) -> Slow {
+    Box::pin(async move {
+        let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
+        let last = match &outcome {
+            Outcome::Counter(view) => Some(LastAnswer { quality: Some(view.quality), version: None }),
+            _ => None,
+        };
+        let done = context.done(Some(session), access.waits(), |writer| match &outcome {
+            Outcome::Counter(view) => counters::write_view(view, &access.shared.topology, writer),
+            Outcome::Failed(failure) => writer.error(&failure_text(failure)),
+            _ => writer.error(STRANGE),
+        });
+        SlowDone { last, ..done }
     })
 }
 

@@ -1,18 +1,21 @@
 //! What a connection remembers from request to request, and the requests that are answered at once.
 
 use super::answer::Render;
+use super::counters::{self, Telling};
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use super::{cluster, info};
 use crate::access::Started;
 use crate::resp::command::{
-    ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewExpiry, RheoCommand, SessionCommand, Set, SetIf, SetReply,
+    ClientCommand, ClusterCommand, CounterCommand, Credentials, Hello, Increment, KeyspaceChoice, NewExpiry, RheoCommand, SessionCommand, Set, SetIf,
+    SetReply,
 };
 use crate::resp::table::{self, Flags};
 use crate::resp::{Arguments, Command, CommandError, ReplyWriter, RespVersion, resolve};
 use crate::shard::mailbox::{Answer, Waits, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
+use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition, Strategy};
 use rheostat_core::scatter::{Progress, Scatter};
@@ -65,6 +68,8 @@ pub(super) struct State {
     wrong_passwords: u32,
     version: RespVersion,
     dial: Dial,
+    /// Of updates of counters.
+    scope: Scope,
     keyspace: KeyspaceId,
     /// By keyspace: the session, once there is one. Absent while a request that uses it waits.
     sessions: Vec<Option<Session>>,
@@ -109,6 +114,7 @@ impl State {
             wrong_passwords: 0,
             version: RespVersion::Two,
             dial: Dial::default(),
+            scope: Scope::default(),
             keyspace: KeyspaceId(0),
             sessions: shared.keyspaces.iter().map(|_| None).collect(),
             last: LastAnswer::default(),
@@ -204,6 +210,13 @@ impl State {
                 Err(_) if self.away.is_some() => return Flow::Later,
                 Err(message) => return self.error(shard, out, message),
             },
+            Command::Increment(Increment { key, by }) => self.increment(key, by),
+            Command::Rheo(RheoCommand::Counter(_)) if self.away.is_some() => return Flow::Later,
+            Command::Rheo(RheoCommand::Counter(command)) => match self.counter(handle, now, command) {
+                Ok(Ok(single)) => single,
+                Ok(Err(slow)) => return Flow::Slow(slow),
+                Err(message) => return self.error(shard, out, &message),
+            },
             Command::Rheo(RheoCommand::Explain(key)) => {
                 let partition = self.shared.topology.partition_of(key);
                 Single { partition, operation: Operation::Explain { key: key.into() }, render: Render::Explain }
@@ -225,6 +238,26 @@ impl State {
             partition: self.shared.topology.partition_of(key),
             operation: Operation::Change { key: key.into(), change, dial: self.dial },
             render,
+        }
+    }
+
+    #[inline]
+    fn increment(&self, key: &[u8], by: i64) -> Single {
+        let call = CounterCall::Add { changes: smallvec![(key.into(), by)], scope: self.scope, name: None };
+        Single { partition: self.shared.topology.partition_of(key), operation: Operation::Counter { call, dial: self.dial }, render: Render::Counted }
+    }
+
+    /// A call of counters: as one operation, or as a request whose reply names data centers. Errors: the error reply.
+    fn counter(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, command: CounterCommand<'_>) -> Result<Result<Single, Slow>, String> {
+        let (partition, call, telling) = counters::call(&self.shared.topology, self.scope, command)?;
+        let operation = Operation::Counter { call, dial: self.dial };
+        match telling {
+            Telling::Short(render) => Ok(Ok(Single { partition, operation, render })),
+            Telling::View => {
+                let session = self.take_session(self.keyspace);
+                let access = ShardAccess::new(handle, &self.shared);
+                Ok(Err(slow::counter_view(self.context(now), access, session, partition, operation)))
+            }
         }
     }
 
@@ -518,6 +551,7 @@ impl State {
             | Command::MultiGet(_)
             | Command::MultiSet(_)
             | Command::StrLen(_)
+            | Command::Increment(_)
             | Command::Type(_)
             | Command::Expire(_)
             | Command::Persist(_)
@@ -606,6 +640,11 @@ impl State {
                 self.dial.level = level;
                 out.writer(self.version).ok();
             }
+            RheoCommand::Scope(None) => out.writer(self.version).bulk(self.scope.name().as_bytes()),
+            RheoCommand::Scope(Some(scope)) => {
+                self.scope = scope;
+                out.writer(self.version).ok();
+            }
             RheoCommand::Strategy(None) => out.writer(self.version).bulk(self.dial.strategy.name().as_bytes()),
             RheoCommand::Strategy(Some(strategy)) => {
                 self.dial.strategy = strategy;
@@ -644,8 +683,8 @@ impl State {
             }
             RheoCommand::Status => return Flow::Slow(info::status(self.context(now), self.shared.clone())),
             RheoCommand::Quality => self.quality(&mut out.writer(self.version)),
-            // One operation; taken care of before.
-            RheoCommand::Explain(_) => return self.error(shard, out, "ERR this command was not recognized"),
+            // One operation each; taken care of before.
+            RheoCommand::Explain(_) | RheoCommand::Counter(_) => return self.error(shard, out, "ERR this command was not recognized"),
         }
         Flow::Done
     }

@@ -5,20 +5,26 @@ use crate::router::Router;
 use crate::topology::Topology;
 use bytes::Bytes;
 use rheostat_core::Timestamp;
+use rheostat_core::counter::{CounterView, Standing};
 use rheostat_core::operation::{Dial, Failure, Quality, Read, SetCondition};
 use rheostat_core::protocol::Span;
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_proto::dial::{dial_in, level_out};
+use rheostat_proto::rights::details_out;
 use rheostat_proto::v1;
-use tonic::Status;
+use tonic::{Code, Status};
 
 pub(super) fn status(failure: Failure) -> Status {
     let text = failure.to_string();
     match failure {
+        Failure::OutOfRights(why) => {
+            let (code, details) = (Code::FailedPrecondition, details_out(Code::FailedPrecondition, &text, &why));
+            Status::with_details(code, text, details)
+        }
         Failure::Timeout(_) => Status::deadline_exceeded(text),
         Failure::Busy(_) => Status::resource_exhausted(text),
-        Failure::Refused(_) | Failure::OutOfRights(_) => Status::failed_precondition(text),
+        Failure::Refused(_) => Status::failed_precondition(text),
         Failure::Unreachable(_) => Status::unavailable(text),
         Failure::Storage(_) => Status::internal(text),
     }
@@ -113,6 +119,19 @@ pub(super) fn read(topology: &Topology, read: Read) -> v1::Read {
 pub(super) fn quality(quality: Quality) -> v1::Quality {
     let (level, guarantees) = level_out(quality.level);
     v1::Quality { level, guarantees, staleness_ms: quality.staleness_ms }
+}
+
+pub(super) fn counter(topology: &Topology, view: CounterView) -> v1::Counter {
+    let rights = view.rights.into_iter().map(|rights| {
+        let (standing, heir) = match rights.standing {
+            Standing::Member => (v1::Standing::Member, String::new()),
+            Standing::Reclaiming => (v1::Standing::Reclaiming, String::new()),
+            Standing::Reclaimed(by) => (v1::Standing::Reclaimed, topology.dc_name(by).to_string()),
+        };
+        let data_center = topology.dc_name(rights.dc).to_string();
+        v1::Rights { data_center, down: rights.down, up: rights.up, standing: standing.into(), heir }
+    });
+    v1::Counter { value: view.value, lower: view.lower, upper: view.upper, rights: rights.collect(), quality: Some(quality(view.quality)) }
 }
 
 pub(super) fn topology(router: &Router) -> v1::TopologyResponse {

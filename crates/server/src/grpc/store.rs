@@ -1,16 +1,15 @@
 //! The service `Store`.
 
+use super::asked::{Asked, strange};
 use super::convert;
-use crate::keyspace::KeyspaceInfo;
 use crate::router::Router;
-use rheostat_core::ids::{KeyspaceId, PartitionId};
-use rheostat_core::operation::{Change, Expiry, Failure, Operation, Outcome};
-use rheostat_core::session::Session;
+use rheostat_core::ids::PartitionId;
+use rheostat_core::operation::{Change, Expiry, Operation, Outcome};
 use rheostat_core::version::Item;
 use rheostat_proto::v1;
 use rheostat_proto::v1::store_server::Store;
 use smallvec::SmallVec;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::{Request, Response, Status};
 
 /// See the module.
@@ -18,21 +17,9 @@ pub(super) struct Service {
     pub(super) router: Router,
 }
 
-/// A request's keyspace, session and deadline.
-struct Asked<'a> {
-    router: &'a Router,
-    keyspace: &'a KeyspaceInfo,
-    session: Session,
-    deadline: Option<Duration>,
-}
-
 impl Service {
     fn asked(&self, context: Option<v1::Context>) -> Result<Asked<'_>, Status> {
-        let context = context.unwrap_or_default();
-        let keyspace = convert::keyspace(&self.router, &context.keyspace)?;
-        let session = convert::session(&self.router, keyspace, &context.session)?;
-        let deadline = (context.deadline_ms > 0).then(|| Duration::from_millis(context.deadline_ms.into()));
-        Ok(Asked { router: &self.router, keyspace, session, deadline })
+        Asked::new(&self.router, context)
     }
 
     async fn write(&self, asked: Asked<'_>, items: SmallVec<[Item; 1]>, dial: Option<v1::Dial>) -> Result<Response<v1::PutResponse>, Status> {
@@ -94,34 +81,6 @@ fn check_together(router: &Router, partition: PartitionId, items: &[Item]) -> Re
         true => Err(Status::invalid_argument("the same key twice")),
         false => Ok(()),
     }
-}
-
-impl Asked<'_> {
-    /// Runs `operation`; returns its outcome, which is no failure, and the session's new token.
-    async fn run(self, partition: PartitionId, operation: Operation) -> Result<(Outcome, String), Status> {
-        let id: KeyspaceId = self.keyspace.id;
-        let running = self.router.execute(id, partition, self.session, operation);
-        let (outcome, session) = match self.deadline {
-            None => running.await,
-            Some(deadline) => match tokio::time::timeout(deadline, running).await {
-                Ok(done) => done,
-                Err(_) => {
-                    let waited = Failure::Timeout(format!("partition {partition}, {} ms", deadline.as_millis()));
-                    return Err(convert::status(waited));
-                }
-            },
-        };
-        match outcome {
-            Outcome::Failed(failure) => Err(convert::status(failure)),
-            outcome => Ok((outcome, self.router.session_token(id, &session))),
-        }
-    }
-}
-
-/// A partition answered something that was not asked for: a fault of ours.
-fn strange(outcome: &Outcome) -> Status {
-    tracing::error!(?outcome, "a partition answered something else than was asked");
-    Status::internal("a partition answered something else than was asked")
 }
 
 fn physical_ms() -> u64 {

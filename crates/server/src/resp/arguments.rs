@@ -51,6 +51,11 @@ impl<'a> Arguments<'a> {
         Arguments { bytes: self.bytes, spans: self.spans.get(first..).unwrap_or_default() }
     }
 
+    /// The first `count` arguments; all of them if there are fewer.
+    pub fn first(&self, count: usize) -> Arguments<'a> {
+        Arguments { bytes: self.bytes, spans: &self.spans[..count.min(self.spans.len())] }
+    }
+
     /// The arguments in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;

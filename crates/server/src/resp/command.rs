@@ -1,6 +1,7 @@
 //! Typed commands: what a request means, or the error that answers it.
 
 mod connection;
+mod counters;
 mod keys;
 mod server;
 mod strings;
@@ -9,12 +10,14 @@ mod time;
 pub(super) mod parse {
     //! The functions that read arguments, for the table.
     pub(in crate::resp) use super::connection::*;
+    pub(in crate::resp) use super::counters::*;
     pub(in crate::resp) use super::keys::*;
     pub(in crate::resp) use super::server::*;
     pub(in crate::resp) use super::strings::*;
 }
 
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
+pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Increment, Weights};
 pub use keys::{Expire, Scan, TimeOf};
 pub use server::{ClusterCommand, RheoCommand, SessionCommand, Wait};
 pub use strings::{GetEx, Set, SetIf, SetReply};
@@ -83,6 +86,8 @@ pub enum Command<'a> {
     MultiSet(Pairs<'a>),
     /// STRLEN.
     StrLen(&'a [u8]),
+    /// INCR, DECR, INCRBY, DECRBY: the counter's value afterwards.
+    Increment(Increment<'a>),
 
     /// DEL, UNLINK: how many of the keys were there. A key given twice is deleted, and counted, once.
     Delete(Arguments<'a>),
@@ -198,18 +203,23 @@ pub fn resolve(arguments: Arguments<'_>) -> Result<&'static Entry, CommandError>
     if !entry.subcommands.is_empty()
         && let Some(name) = arguments.get(1)
     {
-        return resolve_subcommand(entry, name, arguments.len());
+        return resolve_subcommand(entry, name, arguments);
     }
     if entry.accepts(arguments.len()) { Ok(entry) } else { Err(CommandError::WrongArity(entry.name)) }
 }
 
-fn resolve_subcommand(container: &'static Entry, name: &[u8], count: usize) -> Result<&'static Entry, CommandError> {
-    match container.subcommand(name) {
-        Some(entry) if entry.accepts(count) => Ok(entry),
+fn resolve_subcommand(container: &'static Entry, name: &[u8], arguments: Arguments<'_>) -> Result<&'static Entry, CommandError> {
+    match container.subcommand_of(arguments) {
+        Some(entry) if entry.accepts(arguments.len()) => Ok(entry),
         Some(entry) => Err(CommandError::WrongArity(entry.name)),
         None => Err(match table::find_unserved_subcommand(container, name) {
             Some((name, reason)) => CommandError::Unserved { name, reason },
-            None => CommandError::UnknownSubcommand { container: container.name, name: printable(name, REPEATED) },
+            None => {
+                // A family's name says nothing without the word after it.
+                let second = arguments.get(2).filter(|_| container.has_family(name)).map(|word| format!(" {}", printable(word, REPEATED)));
+                let name = printable(name, REPEATED) + &second.unwrap_or_default();
+                CommandError::UnknownSubcommand { container: container.name, name }
+            }
         }),
     }
 }

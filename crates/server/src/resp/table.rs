@@ -24,7 +24,7 @@ pub type Parse = for<'a> fn(&'static Entry, Arguments<'a>) -> Result<Command<'a>
 /// One command, or one subcommand.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its name in lower case; of a subcommand `container|subcommand`.
+    /// Its name in lower case; of a subcommand `container|subcommand`, of one in a family `container|family|subcommand`.
     pub name: &'static str,
     /// Number of arguments, the name (and the subcommand's name) included; negative: at least so many.
     pub arity: i8,
@@ -165,6 +165,21 @@ impl Entry {
     pub fn accepts(&self, count: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { count >= arity } else { count == arity }
+    }
+
+    /// The subcommand that `arguments` name, the first of which is this command: by one word, or by two where it belongs to a family.
+    pub fn subcommand_of(&self, arguments: Arguments<'_>) -> Option<&'static Entry> {
+        let names = |entry: &&Entry| {
+            let mut words = entry.short_name().split('|').enumerate();
+            words.all(|(index, word)| arguments.get(index + 1).is_some_and(|given| given.eq_ignore_ascii_case(word.as_bytes())))
+        };
+        self.subcommands.iter().find(names)
+    }
+
+    /// Whether subcommands have a name of two words of which `word` is the first.
+    pub fn has_family(&self, word: &[u8]) -> bool {
+        let first = |entry: &Entry| entry.short_name().split_once('|').is_some_and(|(first, _)| word.eq_ignore_ascii_case(first.as_bytes()));
+        self.subcommands.iter().any(first)
     }
 
     /// The subcommand's own name; of a command, its name.

@@ -7,6 +7,7 @@
 pub(crate) mod flush;
 pub(crate) mod mailbox;
 mod start;
+mod timed;
 mod turn;
 
 pub(crate) use start::{Acceptors, Starting, run};
@@ -18,9 +19,11 @@ use crate::topology::NodeId;
 use flush::Flusher;
 use hashbrown::HashMap;
 use mailbox::{Answer, Answered, Frame, Message, Report, Sequence, add_wait};
+use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
 use rheostat_core::operation::{Change, Failure, Operation, Outcome};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer};
+use rheostat_core::reserved::HEADER;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_storage::MAX_KEY_BYTES;
@@ -29,6 +32,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use timed::Begun;
 
 /// One of the shard's partition servers: an index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -77,6 +81,8 @@ pub(crate) struct Shard {
     held: Vec<(Sequence, Session)>,
     /// Sequences whose present operation waits.
     expected: HashMap<(ReplicaIndex, OpId), Sequence>,
+    /// When updates of counters that wait were begun.
+    timed: timed::Waiting,
     /// Sequences whose operation has waited and is done; they go on in the next turn.
     resumed: Vec<(Sequence, Session)>,
     /// By shard: what leaves for it in the next turn, in one message each.
@@ -160,6 +166,7 @@ impl Shard {
         if let Some(failure) = self.refuse(&operation) {
             return Executed::Done(self.failed(failure), Position(0));
         }
+        let begun = Begun::of(&operation, || self.shared.clocks.monotonic_us());
         let slot = &mut self.replicas[replica.0 as usize];
         let execution = slot.server.execute(now, operation, session, &mut self.outbox);
         slot.touched = true;
@@ -169,9 +176,17 @@ impl Shard {
         match execution {
             Execution::Done { outcome, after } => {
                 let outcome = self.count(outcome);
+                if let Some(begun) = begun {
+                    begun.count(&mut self.counters.counter_updates, &outcome, self.shared.clocks.monotonic_us());
+                }
                 Executed::Done(outcome, after)
             }
-            Execution::Waiting(op) => Executed::Waiting(op),
+            Execution::Waiting(op) => {
+                if let Some(begun) = begun {
+                    self.timed.insert((replica, op), begun);
+                }
+                Executed::Waiting(op)
+            }
         }
     }
 
@@ -193,6 +208,12 @@ impl Shard {
                     return Some(refused);
                 }
                 true
+            }
+            Operation::Counter { call, .. } => {
+                if let Some(refused) = call.keys().find_map(|key| too_long(key.len() + HEADER)) {
+                    return Some(refused);
+                }
+                matches!(call, CounterCall::Create { .. } | CounterCall::Add { .. })
             }
             _ => false,
         };
@@ -341,6 +362,9 @@ impl Shard {
         self.outbox.frames = frames;
         for done in std::mem::take(&mut self.outbox.done) {
             let outcome = self.count(done.outcome);
+            if let Some(begun) = self.timed.remove(&(replica, done.op)) {
+                begun.count(&mut self.counters.counter_updates, &outcome, self.shared.clocks.monotonic_us());
+            }
             if let Some(mut sequence) = self.expected.remove(&(replica, done.op)) {
                 sequence.outcomes.push((Some(replica), outcome));
                 if sequence.operations.is_empty() { &mut self.held } else { &mut self.resumed }.push((sequence, done.session));

@@ -112,6 +112,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         leaving: Vec::new(),
         held: Vec::new(),
         expected: HashMap::new(),
+        timed: HashMap::new(),
         resumed: Vec::new(),
         outgoing: shared.shards.iter().map(|_| Vec::new()).collect(),
         answers: shared.shards.iter().map(|_| Vec::new()).collect(),

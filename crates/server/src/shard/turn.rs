@@ -289,6 +289,7 @@ impl Shard {
         let abandoned: Vec<_> = self.expected.iter().filter(|(_, sequence)| sequence.answer.is_abandoned()).map(|(key, _)| *key).collect();
         for (replica, op) in abandoned {
             self.expected.remove(&(replica, op));
+            self.timed.remove(&(replica, op));
             let slot = &mut self.replicas[replica.0 as usize];
             slot.server.abandon(op);
             slot.touched = true;

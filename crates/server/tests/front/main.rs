@@ -1,6 +1,7 @@
 //! The front ends beside RESP, end to end: real nodes, real sockets.
 
 mod admin;
+mod counters;
 mod grpc;
 mod tls;
 
@@ -8,6 +9,7 @@ use rheostat_client::{Client, Options};
 use rheostat_server::config::{KeyspaceConfig, Listen, Member, NodeConfig, Secret, TlsFiles};
 use rheostat_server::node::{Listeners, Node};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 /// A node alone: two partitions, keyspaces `default` (causal) and `eventual`, all in memory, at free ports.
 fn alone(cluster: &str) -> NodeConfig {
@@ -26,6 +28,11 @@ fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
 
 /// Data centers `a` and `b`, a node in each.
 async fn pair(cluster: &str) -> [Node; 2] {
+    pair_in(cluster, None).await
+}
+
+/// The same, with their data in `folder`.
+async fn pair_in(cluster: &str, folder: Option<&Path>) -> [Node; 2] {
     let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let listen = Listen { resp: None, grpc: any, admin: None, peer: any };
     let listeners = [Listeners::bind(&listen).unwrap(), Listeners::bind(&listen).unwrap()];
@@ -41,6 +48,7 @@ async fn pair(cluster: &str) -> [Node; 2] {
         let mut config = NodeConfig { members: members.clone(), data_centers: vec!["a".into(), "b".into()], ..alone(cluster) };
         config.node = format!("{name}1");
         config.data_center = name.into();
+        config.data_dir = folder.map(|folder| folder.join(name));
         config.listen = listeners.addresses();
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }

@@ -3,10 +3,10 @@
 use crate::client::{Client, Reply, words};
 use crate::cluster::{single, start_single};
 
-const MULTI: &[u16] = &[1, 4];
+pub const MULTI: &[u16] = &[1, 4];
 
 /// Runs `script`: a request per line, then `=>` and its reply (`OK`, `(nil)`, an integer, `-KIND`, `[a b]`, or a bulk string's text).
-async fn run(client: &mut Client, script: &str) {
+pub async fn run(client: &mut Client, script: &str) {
     for entry in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (request, expected) = entry.split_once("=>").unwrap_or_else(|| panic!("no => in {entry}"));
         let reply = client.ask(request).await;
@@ -78,7 +78,7 @@ async fn strings_and_keys() {
              MSET {t}1 a {t}2 b {t}1 c => OK
              MGET {t}1 {t}2 => [c b]
              SET a 1 NX => -ERR
-             INCR a => -ERR
+             MSETNX a 1 => -ERR
              FOO => -ERR
              GET => -ERR
              SELECT 1 => OK

@@ -3,6 +3,7 @@
 mod client;
 mod cluster;
 mod commands;
+mod counters;
 mod encrypted;
 mod hostile;
 mod lifecycle;

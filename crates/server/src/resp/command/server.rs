@@ -1,10 +1,12 @@
 //! Commands on the server, on the cluster, and those that only Rheostat has.
 
+use super::counters::CounterCommand;
 use super::keys::pattern;
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
 use crate::resp::number::{parse_i64, parse_u64};
 use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
+use rheostat_core::counter::Scope;
 use rheostat_core::operation::{Groups, Level, Strategy};
 use rheostat_core::slots::SLOTS;
 
@@ -47,6 +49,10 @@ pub enum RheoCommand<'a> {
     Strategy(Option<Strategy>),
     /// The checking groups of this connection's reads from now on, the empty set if the protocol chooses; `None` asks for them.
     Groups(Option<Groups>),
+    /// Where the rights come from that updates of counters on this connection need from now on; `None` asks for it.
+    Scope(Option<Scope>),
+    /// Of counters.
+    Counter(CounterCommand<'a>),
     /// The version chain of a key, and why each version is visible or not.
     Explain(&'a [u8]),
     /// Nodes, links and lags.
@@ -153,7 +159,7 @@ fn inner_request<'a>(arguments: Arguments<'a>) -> Result<(table::Keys, Arguments
     let inner = arguments.from(2);
     let error = |text: &'static str| CommandError::Other(text.into());
     let Some(Found::Served(entry)) = inner.get(0).and_then(table::find) else { return Err(error("ERR Invalid command specified")) };
-    let entry = inner.get(1).and_then(|name| entry.subcommand(name)).unwrap_or(entry);
+    let entry = entry.subcommand_of(inner).unwrap_or(entry);
     match entry.keys {
         None => Err(error("ERR The command has no key arguments")),
         Some(_) if !entry.accepts(inner.len()) => Err(error("ERR Invalid number of arguments specified for command")),

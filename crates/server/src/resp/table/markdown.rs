@@ -18,6 +18,9 @@ write there, `ctl cluster` and `ctl shell`, are in [cluster.md](cluster.md).
 - `SET` with `NX` or `XX`, `SETNX` and `RHEO CAS` need a keyspace whose protocol decides such a write in one place: `strong` for all data centers,
   `session` for this one, where another one's later write still wins. Other keyspaces answer with an error. `SET` with `GET` alone is served everywhere: it is
   one step in this data center.
+- `INCR`, `DECR`, `INCRBY`, `DECRBY` and `RHEO COUNTER` update [counters](counters.md), which all data centers can change at once without losing changes. What a
+  counter's bounds do not allow, for want of rights here (`LOCAL`) or anywhere (`GLOBAL`), is answered with `NORIGHTS`; nothing was changed then.
+- `RHEO COUNTER` takes a data center's name or its number. In `ADD`, a word `LOCAL`, `GLOBAL` or `ID` at a key's place ends the keys, except at the first one.
 - An expiry is a point in time that is stored with the value, so that all data centers agree on it.
 - `SELECT` takes a keyspace's number or its name.
 - `WAIT` counts data centers that have this session's writes on disk.

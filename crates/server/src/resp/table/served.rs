@@ -32,6 +32,11 @@ impl Entry {
         Entry::new(name, arity, flags, Group::Rheostat, "0.1.0", parse)
     }
 
+    /// Of the family `RHEO COUNTER`, whose first argument is a key.
+    const fn of_counter(name: &'static str, arity: i8, flags: Flags, access: &'static [&'static str], parse: Parse) -> Entry {
+        Entry { keys: Some(Keys { first: 3, last: 3, step: 1, access }), ..Entry::own(name, arity, flags, parse) }
+    }
+
     const fn does(self, summary: &'static str) -> Entry {
         Entry { summary, ..self }
     }
@@ -92,6 +97,11 @@ const LIFE: Argument = Argument::one_of(
 )
 .optional();
 
+const DATA_CENTER: Argument = Argument::new("data-center", Kind::String);
+const SCOPE: Argument = Argument::one_of("scope", &[Argument::token("local", "LOCAL"), Argument::token("global", "GLOBAL")]);
+const UPDATE_ID: Argument =
+    Argument::block("id", &[Argument::new("client", Kind::Integer), Argument::new("number", Kind::Integer)]).after("ID").optional();
+
 const READ: Flags = Flags::READONLY.and(Flags::FAST);
 const WRITE: Flags = Flags::WRITE.and(Flags::FAST);
 const FAST: Flags = Flags::FAST;
@@ -112,10 +122,18 @@ const ADDED_UP: &[&str] = &["request_policy:multi_shard", "response_policy:agg_s
 const VARYING: &[&str] = &["nondeterministic_output"];
 const HELP: &str = "Says what the subcommands are";
 const PER_KEY: &str = "O(N) where N is the number of keys";
+const PER_DATA_CENTER: &str = "O(N) where N is the number of data centers";
 const PER_COMMAND: &str = "O(N) where N is the number of commands";
 
 /// Every command that is served, by group and then by name.
 pub static COMMANDS: &[Entry] = &[
+    Entry::string("decr", 2, WRITE, "1.0.0", parse::decr)
+        .does("Takes 1 from a counter and returns its value; a key that is absent, or has a decimal number, becomes a counter")
+        .on_key(READS_AND_WRITES),
+    Entry::string("decrby", 3, WRITE, "1.0.0", parse::decr_by)
+        .does("Takes a number from a counter and returns its value, as DECR does")
+        .on_key(READS_AND_WRITES)
+        .takes(&[KEY, Argument::new("decrement", Kind::Integer)]),
     Entry::string("get", 2, READ, "1.0.0", parse::get).does("Returns the value of a key").on_key(READS),
     Entry::string("getdel", 2, WRITE, "6.2.0", parse::get_del).does("Returns the value of a key and deletes it").on_key(READS_AND_REMOVES),
     Entry::string("getex", -2, WRITE, "6.2.0", parse::get_ex)
@@ -139,6 +157,13 @@ pub static COMMANDS: &[Entry] = &[
         .does("Sets the value of a key and returns the one before")
         .on_key(READS_AND_WRITES)
         .takes(&[KEY, VALUE]),
+    Entry::string("incr", 2, WRITE, "1.0.0", parse::incr)
+        .does("Adds 1 to a counter and returns its value; a key that is absent, or has a decimal number, becomes a counter")
+        .on_key(READS_AND_WRITES),
+    Entry::string("incrby", 3, WRITE, "1.0.0", parse::incr_by)
+        .does("Adds a number to a counter and returns its value, as INCR does")
+        .on_key(READS_AND_WRITES)
+        .takes(&[KEY, Argument::new("increment", Kind::Integer)]),
     Entry::string("mget", -2, READ, "1.0.0", parse::multi_get)
         .does("Returns the values of keys, of one snapshot where the keyspace's protocol promises it")
         .costs(PER_KEY)
@@ -380,6 +405,52 @@ pub static COMMANDS: &[Entry] = &[
         }
         .does("Compares and sets: sets the value of a key that has the expected one; 1 if it did, else 0")
         .takes(&[KEY, Argument::new("expected", Kind::String), VALUE, LIFE]),
+        Entry::of_counter("rheo|counter|add", -5, Flags::WRITE, &["RW", "access", "update", "incomplete"], parse::counter_add)
+            .does("Adds to counters of one partition, to all or to none, and returns the value, or an array of the values of several; where they lack rights, the answer is NORIGHTS. An update with an ID can be sent again and is made once")
+            .costs(PER_KEY)
+            .takes(&[
+                Argument::block("change", &[KEY, Argument::new("delta", Kind::Integer)]).multiple(),
+                SCOPE.optional(),
+                UPDATE_ID,
+            ]),
+        Entry::of_counter("rheo|counter|create", -4, Flags::WRITE, &["OW", "insert"], parse::counter_create)
+            .does("Makes a counter that is never below MIN nor above MAX, with an initial value of 0 or VALUE; PLACE gives each data center's weight in the placement of its rights")
+            .takes(&[
+                KEY,
+                Argument::new("min", Kind::Integer).after("MIN").optional(),
+                Argument::new("max", Kind::Integer).after("MAX").optional(),
+                Argument::new("value", Kind::Integer).after("VALUE").optional(),
+                Argument::new("weight", Kind::Integer).after("PLACE").multiple().optional(),
+            ]),
+        Entry::of_counter("rheo|counter|get", 4, Flags::READONLY, READS, parse::counter_get)
+            .does("Returns a counter as it is known here: value, bounds and each data center's rights")
+            .costs(PER_DATA_CENTER)
+            .takes(&[KEY]),
+        Entry::of_counter("rheo|counter|move", 7, Flags::WRITE, READS_AND_WRITES, parse::counter_move)
+            .does("Moves rights of this data center to another one, and returns the counter as GET does")
+            .costs(PER_DATA_CENTER)
+            .takes(&[
+                KEY,
+                DATA_CENTER,
+                Argument::new("amount", Kind::Integer),
+                Argument::one_of("direction", &[Argument::token("down", "DOWN"), Argument::token("up", "UP")]),
+            ]),
+        Entry::of_counter("rheo|counter|reclaim", 5, Flags::WRITE.and(Flags::ADMIN), READS_AND_WRITES, parse::counter_reclaim)
+            .does("Takes over the rights of a data center that is gone for ever, which cannot update the counter any more, and returns the counter as GET does")
+            .costs(PER_DATA_CENTER)
+            .takes(&[KEY, DATA_CENTER]),
+        Entry {
+            keys: Some(Keys { first: 3, last: 4, step: 1, access: READS_AND_WRITES }),
+            ..Entry::own("rheo|counter|transfer", -6, Flags::WRITE, parse::counter_transfer)
+        }
+        .does("Takes an amount from one counter and adds it to another of the same partition, both or neither, and returns both values")
+        .takes(&[
+            Argument::new("from", Kind::Key),
+            Argument::new("to", Kind::Key),
+            Argument::new("amount", Kind::Integer),
+            SCOPE.optional(),
+            UPDATE_ID,
+        ]),
         Entry {
             keys: Some(Keys { first: 2, last: 2, step: 1, access: READS }),
             ..Entry::own("rheo|explain", 3, Flags::READONLY, parse::rheo_explain)
@@ -398,6 +469,9 @@ pub static COMMANDS: &[Entry] = &[
         Entry::own("rheo|quality", 2, FAST, parse::rheo_quality)
             .does("Returns the level, the staleness bound in milliseconds and the version of the last reply on this connection")
             .hints(VARYING),
+        Entry::own("rheo|scope", -2, FAST, parse::rheo_scope)
+            .does("Sets, or returns, where updates of counters on this connection get the rights that they need: LOCAL, only here; GLOBAL, from other data centers too")
+            .takes(&[SCOPE.optional()]),
         Entry::own("rheo|session", -3, FAST, parse::rheo_session)
             .does("Returns the session's token, goes on with another session, adds another to it, or begins a new one")
             .costs("O(N) where N is the number of data centers")

@@ -81,7 +81,7 @@ const fn because(reason: Reason, names: &'static [&'static str]) -> Unserved {
 /// What is not served.
 pub const UNSERVED: &[Unserved] = &[
     because(Reason::SeveralConditions, &["msetnx"]),
-    because(Reason::ReadModifyWrite, &["append", "bitfield", "decr", "decrby", "incr", "incrby", "incrbyfloat", "setbit", "setrange"]),
+    because(Reason::ReadModifyWrite, &["append", "bitfield", "incrbyfloat", "setbit", "setrange"]),
     because(Reason::SeveralKeys, &["bitop", "copy", "migrate", "move", "rename", "renamenx"]),
     because(Reason::Transaction, &["discard", "exec", "multi", "unwatch", "watch"]),
     because(Reason::Scripts, &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "module", "script"]),

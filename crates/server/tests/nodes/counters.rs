@@ -1,0 +1,132 @@
+//! Counters over RESP.
+
+use crate::client::{PATIENCE, Reply, eventually};
+use crate::cluster::{Plan, single, start_single};
+use crate::commands::{MULTI, run};
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn increments_bounds_and_names() {
+    for partitions in MULTI {
+        let mut config = single(*partitions);
+        config.shards = 2;
+        // Bounds need rights that a restart does not forget.
+        let folder = tempfile::tempdir().unwrap();
+        config.data_dir = Some(folder.path().into());
+        let (node, mut client) = start_single(config).await;
+        run(
+            &mut client,
+            "INCR a => 1
+             INCRBY a 5 => 6
+             DECR a => 5
+             DECRBY a 7 => -2
+             GET a => -2
+             STRLEN a => 2
+             TYPE a => string
+             SET n 41 => OK
+             INCR n => 42
+             SET s text => OK
+             INCR s => -ERR
+             GET s => text
+             SET m 9223372036854775807 => OK
+             INCR m => -ERR
+             RHEO COUNTER CREATE {t}c MIN 0 MAX 10 VALUE 4 => OK
+             RHEO COUNTER CREATE {t}c => -ERR
+             RHEO COUNTER CREATE {t}x MIN 5 => -ERR
+             RHEO COUNTER CREATE {t}x MIN 0 PLACE 1 1 => -ERR
+             RHEO COUNTER ADD {t}c -3 => 1
+             DECRBY {t}c 2 => -NORIGHTS
+             RHEO COUNTER ADD {t}c 9 => 10
+             INCR {t}c => -NORIGHTS
+             RHEO COUNTER CREATE {t}d MIN 0 => OK
+             RHEO COUNTER TRANSFER {t}c {t}d 4 => [6 4]
+             RHEO COUNTER TRANSFER {t}c {t}d 7 => -NORIGHTS
+             RHEO COUNTER ADD {t}c 1 {t}d -4 => [7 0]
+             MGET {t}c {t}d a => [7 0 -2]
+             RHEO COUNTER ADD {t}c -1 ID 9 1 => 6
+             RHEO COUNTER ADD {t}c -1 ID 9 1 => 6
+             RHEO COUNTER ADD {t}c -1 ID 9 2 => 5
+             RHEO COUNTER ADD {t}c -1 ID 9 1 => -ERR
+             RHEO COUNTER ADD {t}c -1 {t}c 1 => -ERR
+             RHEO COUNTER GET {t}d => [value 0 min 0 max (nil) rights [here [down 0 up (nil) standing member]] level eventual staleness_ms 0]
+             RHEO COUNTER GET none => -ERR
+             RHEO COUNTER MOVE {t}c mars 1 DOWN => -ERR
+             RHEO COUNTER RECLAIM {t}c mars => -ERR
+             RHEO SCOPE => local
+             RHEO SCOPE Global => OK
+             RHEO SCOPE => global
+             DECRBY {t}c 6 => -NORIGHTS
+             DECRBY {t}c 5 => 0
+             RESET => RESET
+             RHEO SCOPE => local
+             DEL {t}c => 1
+             INCR {t}c => 1",
+        )
+        .await;
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn counters_of_several_partitions_are_not_updated_together() {
+    let (node, mut client) = start_single(single(4)).await;
+    let partition = |key: &str| rheostat_core::slots::partition_of(key.as_bytes(), 4);
+    let other = (0..100).map(|number| number.to_string()).find(|key| partition(key) != partition("a")).unwrap();
+    for request in [format!("RHEO COUNTER ADD a 1 {other} 1"), format!("RHEO COUNTER TRANSFER a {other} 1")] {
+        let Reply::Error(why) = client.ask(&request).await else { panic!("{request} was served") };
+        assert!(why.starts_with("CROSSSLOT") && why.contains("{hash tag}"), "{why}");
+    }
+    assert_eq!(client.ask("EXISTS a").await, Reply::Integer(0));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn rights_are_fetched_from_other_data_centers_and_no_more_is_taken_than_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Plan { one_way_ms: 2.0, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let mut clients = Vec::new();
+    for node in 0..3 {
+        clients.push(cluster.client(node).await);
+    }
+    assert_eq!(clients[0].ask("RHEO COUNTER CREATE stock MIN 0 VALUE 30 PLACE 1 1 1").await, Reply::ok());
+    for client in &mut clients[1..] {
+        client.ask_until("GET stock", Reply::bulk("30")).await;
+    }
+    // Servers that have just started use no rights before they have greeted each other.
+    let started = Instant::now();
+    for client in &mut clients {
+        loop {
+            let reply = client.ask("DECRBY stock 31").await;
+            if reply.is_error("NORIGHTS") {
+                break;
+            }
+            assert!(reply.is_error("BUSY") && started.elapsed() < PATIENCE, "{reply:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(clients[1].ask("RHEO COUNTER ADD stock -25 GLOBAL").await, Reply::Integer(5));
+    let mut taken = 25;
+    for round in 0..60 {
+        match clients[round % 3].ask("RHEO COUNTER ADD stock -1 GLOBAL").await {
+            Reply::Integer(_) => taken += 1,
+            refused => assert!(refused.is_error("NORIGHTS"), "{refused:?}"),
+        }
+    }
+    assert_eq!(taken, 30);
+    for client in &mut clients {
+        client.ask_until("GET stock", Reply::bulk("0")).await;
+    }
+    let view = clients[2].ask("RHEO COUNTER GET stock").await;
+    let rights = view.items()[7].items();
+    assert_eq!(rights.iter().step_by(2).map(Reply::text).collect::<Vec<_>>(), ["c", "a", "b"], "its own come first");
+
+    // What one data center gives, another has.
+    assert_eq!(clients[0].ask("INCRBY stock 8").await, Reply::Integer(8));
+    clients[0].ask("RHEO COUNTER MOVE stock b 8 DOWN").await.items();
+    eventually("the moved rights are used", async || {
+        let mut there = cluster.client(1).await;
+        there.ask("DECRBY stock 8").await == Reply::Integer(0)
+    })
+    .await;
+    cluster.stop_all().await;
+}
