@@ -62,7 +62,7 @@ fn text() -> String {
             table = of;
             let header = match of.strip_suffix("[]") {
                 Some(name) => format!("[[{name}]]"),
-                None => format!("[{of}]"),
+                None => format!("[{}]", of.replace("[]", "")),
             };
             out.push_str(&format!("\n{}{header}\n", if optional { "#" } else { "" }));
         }

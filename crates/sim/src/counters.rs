@@ -53,7 +53,15 @@ impl World<'_> {
         let plan = self.plan;
         for (counter, what) in plan.counters.iter().enumerate().filter(|(_, what)| what.is_made()) {
             let server = self.owner(counter, DcId(0));
-            let call = CounterCall::Create { key: self.counter_key(counter), counter: what.counter.clone() };
+            let mut made = what.counter.clone();
+            let holders = &self.holders[usize::from(plan.place(&Action::Value { counter }).0)];
+            // Who does not hold it gets no rights; if that leaves nobody, they are placed evenly.
+            let outside = (0..).map(DcId).zip(&mut made.placement).filter(|(dc, _)| !holders.contains(dc));
+            outside.for_each(|(_, weight)| *weight = 0);
+            if made.placement.iter().all(|weight| *weight == 0) {
+                made.placement.clear();
+            }
+            let call = CounterCall::Create { key: self.counter_key(counter), counter: made };
             match self.run_at(server, Operation::Counter { call, dial: Dial::default() }) {
                 Some(Execution::Done { outcome: Outcome::Counter(_), .. }) => {}
                 other => self.fail("counters", format!("counter {} is not made: {other:?}\n", what.name)),

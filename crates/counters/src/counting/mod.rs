@@ -266,7 +266,7 @@ impl<R: PartitionServer> Counting<R> {
         let done = match call {
             CounterCall::Create { key, counter } => self.create(now, key, &counter, dial, session),
             CounterCall::Add { changes, scope, name } => self.add(now, changes, scope, name, dial, session),
-            CounterCall::Look { key } => self.look(now, &key),
+            CounterCall::Look { key } => self.look(now, key, dial, session),
             CounterCall::Move { key, to, direction, amount } => self.move_out(now, key, to, direction, amount, dial, session),
             CounterCall::Reclaim { key, gone } => self.reclaim(now, key, gone, dial, session),
         };

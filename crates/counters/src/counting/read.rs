@@ -38,6 +38,8 @@ pub(super) enum Stage {
     Made(Definition),
     /// A counter is looked at where one group decides.
     Look,
+    /// A counter is looked at elsewhere: what was read is what the session must see at least.
+    View { key: Key },
 }
 
 pub(super) fn reserved() -> Failure {
@@ -178,6 +180,10 @@ impl<R: PartitionServer> Counting<R> {
                 done(Outcome::Failed(Failure::Refused("the key is there already: delete it first, or use another".into())))
             }
             (Stage::Look, Outcome::Read(read, quality)) => done(self.seen(&read, quality)),
+            (Stage::View { key }, Outcome::Many(_, quality)) => done(match self.view(now, &key) {
+                Ok(view) => Outcome::Counter(Box::new(CounterView { quality, ..view })),
+                Err(failure) => Outcome::Failed(failure),
+            }),
             (_, outcome) => done(outcome),
         }
     }
@@ -246,17 +252,17 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// The counter at `key`, as known here.
-    pub(super) fn look(&mut self, now: Now, key: &Key) -> Result<Execution, Failure> {
-        if is_reserved(key) {
+    /// The counter at `key`, as known here when what `session` has seen is here.
+    pub(super) fn look(&mut self, now: Now, key: Key, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
+        if is_reserved(&key) {
             return Err(reserved());
         }
-        let (read, _) = self.newest(now, key)?;
+        let (read, _) = self.newest(now, &key)?;
         if !matches!(find(&read)?, Found::Counter(_)) {
             return Err(Failure::Refused(if read.value.is_some() { "the value is not a counter" } else { "no such counter" }.into()));
         }
-        let view = self.view(now, key)?;
-        Ok(Execution::Done { outcome: Outcome::Counter(Box::new(view)), after: Position(0) })
+        let operation = self.with_states(std::slice::from_ref(&key), &[0], dial);
+        Ok(self.perform(now, None, operation, Stage::View { key }, session))
     }
 
     pub(super) fn view(&mut self, now: Now, key: &Key) -> Result<CounterView, Failure> {
