@@ -1,0 +1,267 @@
+//! What is asked of the connection and the node, and not of keys: who the client is, its dial and its sessions, and commands that several operations serve.
+
+use super::{Flow, State, WRONG_PASSWORDS, session_of};
+use crate::connection::output::Output;
+use crate::connection::slow::{self, ShardAccess};
+use crate::connection::{cluster, info};
+use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, RheoCommand, SessionCommand};
+use crate::resp::table;
+use crate::resp::{Command, ReplyWriter};
+use crate::shard::Shard;
+use rheostat_core::ids::Now;
+use rheostat_core::session::encode_token;
+use rheostat_core::slots;
+use rheostat_core::version::Key;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+impl State {
+    /// Everything that is not one operation.
+    pub(super) fn other_command(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: Command<'_>, out: &mut Output) -> Flow {
+        let mut writer = out.writer(self.version);
+        match command {
+            Command::Ping(None) => writer.simple("PONG"),
+            Command::Ping(Some(message)) | Command::Echo(message) => writer.bulk(message),
+            Command::Hello(hello) => return self.hello(shard, hello, out),
+            Command::Auth(credentials) => {
+                return match self.authenticate(shard, credentials) {
+                    Ok(()) => {
+                        out.writer(self.version).ok();
+                        Flow::Authenticated
+                    }
+                    Err(message) => self.refuse_password(shard, out, message),
+                };
+            }
+            Command::Quit => {
+                writer.ok();
+                return Flow::Close;
+            }
+            Command::Reset => {
+                let created_us = self.created_us;
+                *self = State { created_us, wrong_passwords: self.wrong_passwords, ..State::new(&self.shared, self.id, self.address, now) };
+                out.writer(self.version).simple("RESET");
+                return if self.authenticated { Flow::Done } else { Flow::Forgotten };
+            }
+            Command::Select(choice) => {
+                let found = match choice {
+                    KeyspaceChoice::Number(number) => self.shared.keyspaces.get(usize::from(number)),
+                    KeyspaceChoice::Name(name) => self.shared.keyspaces.iter().find(|keyspace| keyspace.name == name),
+                };
+                match found {
+                    Some(info) => {
+                        self.keyspace = info.id;
+                        writer.ok();
+                    }
+                    None => return self.error(shard, out, "ERR there is no such keyspace; INFO keyspace lists them"),
+                }
+            }
+            Command::ReadOnly | Command::ReadWrite => writer.ok(),
+            Command::Catalogue(catalogue) => catalogue.reply(&mut writer),
+            Command::Help(entry) => table::help::reply(entry, &mut writer),
+            Command::ConfigGet(patterns) => info::config_get(&self.shared, patterns, &mut writer),
+            Command::Time => {
+                let micros = self.shared.clocks.monotonic_us() % 1000;
+                writer.array(2);
+                writer.bulk((now.physical_ms / 1000).to_string().as_bytes());
+                writer.bulk((now.physical_ms % 1000 * 1000 + micros).to_string().as_bytes());
+            }
+            Command::Client(client) => return self.client(handle, now, client, out),
+            Command::Cluster(ClusterCommand::CountKeysInSlot(slot)) => {
+                let session = self.take_session(self.keyspace);
+                return Flow::Slow(slow::count(self.context(now), ShardAccess::new(handle, &self.shared), session, (slot, slot)));
+            }
+            Command::Cluster(ClusterCommand::KeySlot(key)) => writer.integer(slots::slot(key).into()),
+            Command::Cluster(other) => cluster::reply(&self.shared.topology, other, &mut writer),
+            Command::Rheo(rheo) => return self.rheo(shard, now, rheo, out),
+            Command::Info(sections) => {
+                let sections = sections.iter().map(|section| String::from_utf8_lossy(section).to_lowercase()).collect();
+                return Flow::Slow(info::info(self.context(now), self.shared.clone(), sections));
+            }
+            Command::DbSize => {
+                let session = self.take_session(self.keyspace);
+                return Flow::Slow(slow::count(self.context(now), ShardAccess::new(handle, &self.shared), session, (0, slots::SLOTS - 1)));
+            }
+            Command::Wait(wait) => {
+                let session = self.take_session(self.keyspace);
+                let timeout = wait.timeout_ms.map(Duration::from_millis);
+                return Flow::Slow(slow::wait(self.context(now), ShardAccess::new(handle, &self.shared), session, wait.data_centers.into(), timeout));
+            }
+            Command::Scan(scan) => {
+                let session = self.take_session(self.keyspace);
+                let wanted = slow::Wanted::new(&scan);
+                return Flow::Slow(slow::scan(self.context(now), ShardAccess::new(handle, &self.shared), session, wanted));
+            }
+            Command::Delete(keys) => {
+                let mut keys: Vec<Key> = keys.iter().map(Key::from).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                let session = self.take_session(self.keyspace);
+                return Flow::Slow(slow::delete(self.context(now), ShardAccess::new(handle, &self.shared), session, keys));
+            }
+            Command::Exists(keys) => {
+                let keys: Vec<Key> = keys.iter().map(Key::from).collect();
+                let session = self.take_session(self.keyspace);
+                return Flow::Slow(slow::exists(self.context(now), ShardAccess::new(handle, &self.shared), session, keys));
+            }
+            Command::Get(_)
+            | Command::Set(_)
+            | Command::GetDel(_)
+            | Command::GetEx(_)
+            | Command::MultiGet(_)
+            | Command::MultiSet(_)
+            | Command::StrLen(_)
+            | Command::Increment(_)
+            | Command::Type(_)
+            | Command::Expire(_)
+            | Command::Persist(_)
+            | Command::TimeOf(_) => return self.error(shard, out, "ERR this command was not recognized"),
+        }
+        Flow::Done
+    }
+
+    fn authenticate(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<(), &'static str> {
+        let Some(password) = &self.shared.config.security.password else {
+            return Err("ERR AUTH called without any password configured. Are you sure your configuration is correct?");
+        };
+        let known_user = credentials.user.is_none_or(|user| user == b"default");
+        if password.matches(credentials.password.0) && known_user {
+            self.authenticated = true;
+            return Ok(());
+        }
+        shard.counters.wrong_passwords += 1;
+        self.wrong_passwords += 1;
+        Err("WRONGPASS invalid username-password pair or user is disabled.")
+    }
+
+    fn refuse_password(&mut self, shard: &mut Shard, out: &mut Output, message: &str) -> Flow {
+        self.error(shard, out, message);
+        if self.wrong_passwords >= WRONG_PASSWORDS { Flow::Close } else { Flow::Done }
+    }
+
+    fn hello(&mut self, shard: &mut Shard, hello: Hello<'_>, out: &mut Output) -> Flow {
+        let before = self.authenticated;
+        if let Some(credentials) = hello.credentials
+            && let Err(message) = self.authenticate(shard, credentials)
+        {
+            return self.refuse_password(shard, out, message);
+        }
+        if !self.authenticated {
+            return self.error(shard, out, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
+        }
+        self.version = hello.version.unwrap_or(self.version);
+        if let Some(name) = hello.name {
+            self.name = name.to_vec();
+        }
+        info::hello(self.id, &mut out.writer(self.version));
+        if before { Flow::Done } else { Flow::Authenticated }
+    }
+
+    fn client(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, command: ClientCommand<'_>, out: &mut Output) -> Flow {
+        let mut writer = out.writer(self.version);
+        match command {
+            ClientCommand::Id => writer.integer(self.id as i64),
+            ClientCommand::SetName(name) => {
+                self.name = name.to_vec();
+                writer.ok();
+            }
+            ClientCommand::GetName => writer.bulk_or_null(Some(self.name.as_slice()).filter(|name| !name.is_empty())),
+            ClientCommand::Info => writer.verbatim(&self.describe(now, now.monotonic_us, 0, 0)),
+            ClientCommand::List(selection) => {
+                let own = self.describe(now, now.monotonic_us, 0, 0);
+                return Flow::Slow(info::client_list(self.context(now), handle, info::Selection::new(selection), (self.id, own)));
+            }
+            // There is no eviction and no recency to touch: both hold already.
+            ClientCommand::NoEvict(_) | ClientCommand::NoTouch(_) => writer.ok(),
+            ClientCommand::SetLibraryName(name) => {
+                self.library.0 = name.to_vec();
+                writer.ok();
+            }
+            ClientCommand::SetLibraryVersion(version) => {
+                self.library.1 = version.to_vec();
+                writer.ok();
+            }
+        }
+        Flow::Done
+    }
+
+    fn rheo(&mut self, shard: &mut Shard, now: Now, command: RheoCommand<'_>, out: &mut Output) -> Flow {
+        let keyspace = self.keyspace;
+        let cluster = self.shared.topology.cluster_id;
+        match command {
+            RheoCommand::Level(None) => out.writer(self.version).bulk(self.level().to_string().as_bytes()),
+            RheoCommand::Level(Some(level)) => {
+                let info = &self.shared.keyspaces[usize::from(keyspace.0)];
+                if let Some(asked) = level
+                    && !info.serves(asked)
+                {
+                    return self.error(shard, out, &format!("ERR {}", info.does_not_serve(asked)));
+                }
+                self.dial.level = level;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Scope(None) => out.writer(self.version).bulk(self.scope.name().as_bytes()),
+            RheoCommand::Scope(Some(scope)) => {
+                self.scope = scope;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Strategy(None) => out.writer(self.version).bulk(self.dial.strategy.name().as_bytes()),
+            RheoCommand::Strategy(Some(strategy)) => {
+                self.dial.strategy = strategy;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Groups(None) => {
+                let numbers = (0..64).filter(|number| self.dial.groups.0 & 1 << number != 0).map(|number| number.to_string());
+                let named = numbers.collect::<Vec<_>>().join(" ");
+                out.writer(self.version).bulk(if named.is_empty() { b"auto" } else { named.as_bytes() });
+            }
+            RheoCommand::Groups(Some(groups)) => {
+                self.dial.groups = groups;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Session(SessionCommand::Get) => {
+                let token = encode_token(cluster, keyspace, session_of(&mut self.sessions, &self.shared, keyspace));
+                out.writer(self.version).bulk(token.as_bytes());
+            }
+            RheoCommand::Session(SessionCommand::Reset) => {
+                self.sessions[usize::from(keyspace.0)] = None;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Session(SessionCommand::Resume(token) | SessionCommand::Merge(token)) => {
+                let info = &self.shared.keyspaces[usize::from(keyspace.0)];
+                let decoded = info.decode_token(cluster, token);
+                let other = match decoded {
+                    Ok(other) => other,
+                    Err(why) => return self.error(shard, out, &format!("SESSION {why}")),
+                };
+                if matches!(command, RheoCommand::Session(SessionCommand::Merge(_))) {
+                    info.merge_sessions(session_of(&mut self.sessions, &self.shared, keyspace), &other);
+                } else {
+                    self.sessions[usize::from(keyspace.0)] = Some(other);
+                }
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Status => return Flow::Slow(info::status(self.context(now), self.shared.clone())),
+            RheoCommand::Quality => self.quality(&mut out.writer(self.version)),
+            // One operation each; taken care of before.
+            RheoCommand::Explain(_) | RheoCommand::Counter(_) => return self.error(shard, out, "ERR this command was not recognized"),
+        }
+        Flow::Done
+    }
+
+    fn quality(&self, writer: &mut ReplyWriter<'_>) {
+        writer.map(3);
+        writer.bulk(b"level");
+        writer.bulk_or_null(self.last.quality.map(|quality| quality.level.to_string()).as_deref().map(str::as_bytes));
+        writer.bulk(b"staleness_ms");
+        match self.last.quality.and_then(|quality| quality.staleness_ms) {
+            Some(staleness_ms) => writer.integer(i64::try_from(staleness_ms).unwrap_or(i64::MAX)),
+            None => writer.null(),
+        }
+        writer.bulk(b"version");
+        match self.last.version {
+            Some(version) => writer.bulk(info::version_text(&self.shared.topology, version).as_bytes()),
+            None => writer.null(),
+        }
+    }
+}
