@@ -48,7 +48,7 @@ async fn increments_bounds_and_names() {
              RHEO COUNTER ADD {t}c -1 ID 9 2 => 5
              RHEO COUNTER ADD {t}c -1 ID 9 1 => -ERR
              RHEO COUNTER ADD {t}c -1 {t}c 1 => -ERR
-             RHEO COUNTER GET {t}d => [value 0 min 0 max (nil) rights [here [down 0 up (nil) standing member]] level eventual staleness_ms 0]
+             RHEO COUNTER GET {t}d => [value 0 min 0 max (nil) rights [here [down 0 up (nil) standing member]] level causal staleness_ms 0]
              RHEO COUNTER GET none => -ERR
              RHEO COUNTER MOVE {t}c mars 1 DOWN => -ERR
              RHEO COUNTER RECLAIM {t}c mars => -ERR
