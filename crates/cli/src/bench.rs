@@ -133,6 +133,22 @@ impl Own {
     }
 }
 
+/// A running data center: its name, and the address where it speaks RESP.
+type Running<'a> = (&'a str, &'a str);
+
+/// The data centers that `--resp` names, as name and address, and the names of all that are measured: those, else the `given` ones, else the demo's.
+/// Errors: a place that is not of the form name=host:port.
+fn measured<'a>(resp: &'a [String], given: &[String]) -> Result<(Vec<Running<'a>>, Vec<String>), Failure> {
+    let running = resp.iter().map(|place| place.split_once('=').ok_or_else(|| format!("--resp {place}: not of the form name=host:port")));
+    let running: Vec<Running<'_>> = running.collect::<Result<_, _>>()?;
+    let names = match (running.is_empty(), given.is_empty()) {
+        (false, _) => running.iter().map(|(name, _)| name.to_string()).collect(),
+        (true, false) => given.to_vec(),
+        (true, true) => regions::names(regions::DEFAULT.len()),
+    };
+    Ok((running, names))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,9 @@
 //! - [`scatter`]: a read-only transaction that its client takes to the partitions itself.
 //! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`]: the token that carries a session.
 //! - [`reserved`]: keys that no user can name.
+//! - [`agenda`]: what happens next in virtual time.
 
+pub mod agenda;
 pub mod counter;
 pub mod ids;
 pub mod link;

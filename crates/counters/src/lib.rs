@@ -15,6 +15,7 @@ pub mod fence;
 pub mod hello;
 pub mod options;
 pub mod rights;
+mod sealed;
 pub mod state;
 
 pub use counting::{Counting, Setup};

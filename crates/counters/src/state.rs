@@ -5,6 +5,7 @@
 
 use crate::definition::Definition;
 use crate::rights::Ask;
+use crate::sealed::{open, seal};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, OutOfRights};
 use rheostat_core::version::{Key, Value, VersionId};
@@ -306,18 +307,12 @@ impl State {
         let mut out = Vec::with_capacity(256);
         out.push(FORM);
         self.encode(&mut out);
-        let checksum = crc32fast::hash(&out);
-        out.extend_from_slice(&checksum.to_le_bytes());
-        out.into()
+        seal(out)
     }
 
     /// The state with this byte form. Errors: damaged, or of a later form.
     pub fn from_value(value: &[u8]) -> Result<State, WireError> {
-        let (body, checksum) = value.split_last_chunk::<4>().ok_or(WireError::Truncated)?;
-        if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
-            return Err(WireError::Invalid("a counter's state, by its checksum"));
-        }
-        match body.split_first() {
+        match open(value, "a counter's state, by its checksum")?.split_first() {
             Some((&FORM, body)) => State::from_bytes(body),
             _ => Err(WireError::Invalid("a counter's state of a form that this server does not know")),
         }

@@ -11,6 +11,7 @@ use crate::plan::{Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::counters::CounterHistory;
+use rheostat_core::agenda::Agenda;
 use rheostat_core::ids::{KeyspaceId, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
@@ -20,8 +21,7 @@ use rheostat_core::session::Session;
 use rheostat_core::store::{FlushJob, Position};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// More events than this, and the run is stopped: something goes round without end.
 const MAX_EVENTS: u64 = 20_000_000;
@@ -62,32 +62,6 @@ pub(crate) enum Event {
     FaultBegins { fault: usize },
     /// A fault ends.
     FaultEnds { fault: usize },
-}
-
-struct Scheduled {
-    at_us: u64,
-    number: u64,
-    event: Event,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Scheduled) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Scheduled) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Scheduled) -> std::cmp::Ordering {
-        (self.at_us, self.number).cmp(&(other.at_us, other.number))
-    }
 }
 
 /// A server, up or down.
@@ -172,8 +146,7 @@ pub(crate) struct World<'p> {
     /// Per partition, the data centers that hold it.
     pub(crate) holders: Vec<Vec<DcId>>,
     pub(crate) now_us: u64,
-    queue: BinaryHeap<Reverse<Scheduled>>,
-    scheduled: u64,
+    agenda: Agenda<Event>,
     pub(crate) events: u64,
     pub(crate) servers: Vec<Server>,
     pub(crate) links: Vec<Link>,
@@ -221,8 +194,7 @@ impl<'p> World<'p> {
                 .map(|partition| node::holders(&plan.protocol, &plan.options, place_of(plan, ServerId::new(DcId(0), PartitionId(partition)))))
                 .collect::<Result<_, _>>()?,
             now_us: 0,
-            queue: BinaryHeap::new(),
-            scheduled: 0,
+            agenda: Agenda::default(),
             events: 0,
             servers: Vec::new(),
             links: Vec::new(),
@@ -315,8 +287,7 @@ impl<'p> World<'p> {
     }
 
     pub(crate) fn schedule(&mut self, at_us: u64, event: Event) {
-        self.scheduled += 1;
-        self.queue.push(Reverse(Scheduled { at_us: at_us.max(self.now_us), number: self.scheduled, event }));
+        self.agenda.put(at_us.max(self.now_us), event);
     }
 
     pub(crate) fn fail(&mut self, promise: &str, text: String) {
@@ -326,14 +297,11 @@ impl<'p> World<'p> {
     /// Lets everything happen until `until_us`, or until `done` says so; it is asked after each event.
     pub(crate) fn run_until(&mut self, until_us: u64, mut done: impl FnMut(&World<'p>) -> bool) {
         while self.failure.is_none() {
-            match self.queue.peek() {
-                Some(Reverse(next)) if next.at_us <= until_us => {}
-                _ => {
-                    self.now_us = self.now_us.max(until_us);
-                    return;
-                }
+            if self.agenda.next_at().is_none_or(|at_us| at_us > until_us) {
+                self.now_us = self.now_us.max(until_us);
+                return;
             }
-            let Some(Reverse(Scheduled { at_us, event, .. })) = self.queue.pop() else { return };
+            let Some((at_us, event)) = self.agenda.take() else { return };
             self.now_us = at_us;
             self.events += 1;
             if self.events > MAX_EVENTS {

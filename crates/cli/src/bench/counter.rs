@@ -1,14 +1,13 @@
 //! `rheostat bench counter`.
 
 use super::load::seconds;
-use super::{Own, show};
+use super::{Own, measured, show};
 use crate::Failure;
 use crate::regions::round_trips;
 use clap::Args;
 use rheostat_bench::Progress;
 use rheostat_bench::counter::{self, CounterOptions, Style};
 use rheostat_bench::target::resp::RespTarget;
-use rheostat_cluster::regions;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -52,13 +51,7 @@ pub struct Arguments {
 }
 
 pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
-    let running = arguments.resp.iter().map(|place| place.split_once('=').ok_or_else(|| format!("--resp {place}: not of the form name=host:port")));
-    let running: Vec<(&str, &str)> = running.collect::<Result<_, _>>()?;
-    let names: Vec<String> = match (running.is_empty(), arguments.regions.is_empty()) {
-        (false, _) => running.iter().map(|(name, _)| name.to_string()).collect(),
-        (true, false) => arguments.regions.clone(),
-        (true, true) => regions::names(regions::DEFAULT.len()),
-    };
+    let (running, names) = measured(&arguments.resp, &arguments.regions)?;
     let own = match running.is_empty() {
         true => Some(Own::start(&names, round_trips(&names, arguments.rtt.as_deref())?, 2).await?),
         false => None,

@@ -4,6 +4,7 @@ use super::names::{Known, Names};
 use super::retry::{Edit, Edited};
 use super::{Failure, Stopped};
 use crate::definition::{Definition, Incarnation};
+use crate::sealed::{open, seal};
 use crate::state::{Circle, State};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, UpdateName};
@@ -39,18 +40,15 @@ impl Sheet {
         let mut out = MAGIC.to_vec();
         out.push(FORM);
         self.encode(&mut out);
-        let checksum = crc32fast::hash(&out);
-        out.extend_from_slice(&checksum.to_le_bytes());
-        out.into()
+        seal(out)
     }
 
     /// The sheet with this byte form. Errors: it is none, damaged, or of a later form.
     pub fn from_value(value: &[u8]) -> Result<Sheet, WireError> {
-        let body = value.strip_prefix(&MAGIC).ok_or(WireError::Invalid("the value is no counter of conditional writes"))?;
-        let (body, checksum) = body.split_last_chunk::<4>().ok_or(WireError::Truncated)?;
-        if crc32fast::hash(&value[..value.len() - 4]) != u32::from_le_bytes(*checksum) {
-            return Err(WireError::Invalid("a counter, by its checksum"));
+        if !value.starts_with(&MAGIC) {
+            return Err(WireError::Invalid("the value is no counter of conditional writes"));
         }
+        let body = open(value, "a counter, by its checksum")?.get(MAGIC.len()..).ok_or(WireError::Truncated)?;
         match body.split_first() {
             Some((&FORM, body)) => {
                 let sheet = Sheet::from_bytes(body)?;

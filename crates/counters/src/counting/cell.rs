@@ -29,6 +29,8 @@ pub(super) struct Usage {
 
 /// One counter.
 pub(super) struct Cell {
+    /// The reserved key of this data center's state.
+    pub(super) own_key: Key,
     pub(super) definition: Definition,
     /// The version that holds the definition, or that it is begun over; `None` if there was none.
     pub(super) seen: Option<VersionId>,
@@ -223,8 +225,17 @@ impl<R: PartitionServer> Counting<R> {
         let here = self.circle.here;
         let state = self.state_of(now, key, here, incarnation)?.unwrap_or_else(|| State::new(incarnation));
         let usage = Usage { seen: Both { down: state.row(here).removed, up: state.row(here).added }, ..Usage::default() };
-        let cell =
-            Cell { definition, seen, unwritten, state, used_us: now.monotonic_us, hunted: Both::default(), balanced_us: Both::default(), usage };
+        let cell = Cell {
+            own_key: keys::state(key, here),
+            definition,
+            seen,
+            unwritten,
+            state,
+            used_us: now.monotonic_us,
+            hunted: Both::default(),
+            balanced_us: Both::default(),
+            usage,
+        };
         let (flight, next, parked, touched) = (&self.flight, &self.next, &self.parked, &self.touched);
         let stays = |key: &Key| {
             flight.as_ref().is_some_and(|(_, batch)| batch.cells.contains(key))

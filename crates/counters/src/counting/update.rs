@@ -390,25 +390,36 @@ impl<R: PartitionServer> Counting<R> {
         session: &mut Session,
         op: Option<OpId>,
     ) -> Result<Execution, Failure> {
-        let op = op.unwrap_or_else(|| self.new_op());
         if let Some(name) = &name {
             self.twins.entry(name.clone()).or_default();
         }
-        let rider = Rider { op: Some(op), name, says, session: session.clone() };
         if self.flight.is_some() && !self.setup.planted.is("counter-overtakes-itself") {
+            let op = op.unwrap_or_else(|| self.new_op());
             self.next.cells.extend(cells);
             self.next.extra.extend(extra);
             self.next.add_dial(dial);
-            self.next.riders.push(rider);
+            self.next.riders.push(Rider { op: Some(op), name, says, session: session.clone() });
             return Ok(Execution::Waiting(op));
         }
-        let batch = Batch { riders: vec![rider], cells, extra, dial: Some(dial) };
-        match self.send(now, batch) {
-            None => Ok(Execution::Waiting(op)),
-            Some((batch, outcome, after, done)) => {
-                *session = done.clone();
+        self.numbers.riders += 1;
+        let mut batch = Batch { riders: Vec::new(), cells, extra, dial: Some(dial) };
+        match self.put(now, &batch, session) {
+            Execution::Waiting(inside) => {
+                let op = op.unwrap_or_else(|| self.new_op());
+                batch.riders.push(Rider { op: Some(op), name, says, session: session.clone() });
+                self.flight = Some((inside, batch));
+                Ok(Execution::Waiting(op))
+            }
+            // Nobody else waits for it, and the session is the caller's: nothing is copied.
+            Execution::Done { outcome: Outcome::Written(version), after } if name.is_none() => {
+                self.written(&batch.cells, version);
+                Ok(Execution::Done { outcome: self.told(now, says, version), after })
+            }
+            Execution::Done { outcome, after } => {
+                let op = op.unwrap_or_else(|| self.new_op());
+                batch.riders.push(Rider { op: Some(op), name, says, session: session.clone() });
                 let mut own = None;
-                for answer in self.answers(now, batch, &outcome, &done) {
+                for answer in self.answers(now, batch, &outcome, session) {
                     if answer.op == op {
                         own = Some(answer.outcome);
                     } else {
@@ -423,7 +434,7 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// Writes `batch`; `None` if that takes time.
+    /// Writes `batch` for those who wait for it; `None` if that takes time.
     fn send(&mut self, now: Now, batch: Batch) -> Option<(Batch, Outcome, Position, Session)> {
         let mut session = match batch.riders.first() {
             Some(first) => first.session.clone(),
@@ -432,6 +443,18 @@ impl<R: PartitionServer> Counting<R> {
         for rider in batch.riders.iter().skip(1) {
             self.inner.merge_sessions(&mut session, &rider.session);
         }
+        self.numbers.riders += batch.riders.len() as u64;
+        match self.put(now, &batch, &mut session) {
+            Execution::Done { outcome, after } => Some((batch, outcome, after, session)),
+            Execution::Waiting(op) => {
+                self.flight = Some((op, batch));
+                None
+            }
+        }
+    }
+
+    /// Writes what is in `batch` for `session`.
+    fn put(&mut self, now: Now, batch: &Batch, session: &mut Session) -> Execution {
         let mut items: SmallVec<[Item; 1]> = SmallVec::new();
         let mut add = |item: Item| {
             // Of two for one key the later.
@@ -444,20 +467,34 @@ impl<R: PartitionServer> Counting<R> {
             if let Some(expires_ms) = cell.unwritten {
                 add(Item { key: key.clone(), value: Some(cell.definition.to_value()), expires_ms });
             }
-            add(Item { key: keys::state(key, self.circle.here), value: Some(cell.state.to_value()), expires_ms: 0 });
+            add(Item { key: cell.own_key.clone(), value: Some(cell.state.to_value()), expires_ms: 0 });
         }
         self.numbers.rows_written += batch.cells.len() as u64;
-        self.numbers.riders += batch.riders.len() as u64;
         let dial = batch.dial.unwrap_or(Dial::at(Level::Eventual));
-        match self.inner.execute(now, Operation::Put { items, dial }, &mut session, &mut self.box_) {
-            Execution::Done { outcome, after } => {
-                let after = if self.setup.planted.is("counter-spends-before-durable") { Position(0) } else { after };
-                Some((batch, outcome, after, session))
+        match self.inner.execute(now, Operation::Put { items, dial }, session, &mut self.box_) {
+            Execution::Done { outcome, .. } if self.setup.planted.is("counter-spends-before-durable") => {
+                Execution::Done { outcome, after: Position(0) }
             }
-            Execution::Waiting(op) => {
-                self.flight = Some((op, batch));
-                None
+            execution => execution,
+        }
+    }
+
+    /// Counters whose definitions were not written yet are now, by `version`.
+    fn written(&mut self, cells: &BTreeSet<Key>, version: VersionId) {
+        for key in cells {
+            if let Some(cell) = self.cells.get_mut(key)
+                && cell.unwritten.take().is_some()
+            {
+                cell.seen = Some(version);
             }
+        }
+    }
+
+    /// What an update that `version` has written answers.
+    fn told(&mut self, now: Now, says: Says, version: VersionId) -> Outcome {
+        match says {
+            Says::Counted(values) => Outcome::Counted(values, version),
+            Says::View(key) => self.view(now, &key).map_or_else(Outcome::Failed, |view| Outcome::Counter(Box::new(view))),
         }
     }
 
@@ -466,18 +503,9 @@ impl<R: PartitionServer> Counting<R> {
         let mut answers = Vec::new();
         match outcome {
             Outcome::Written(version) => {
-                for key in &batch.cells {
-                    if let Some(cell) = self.cells.get_mut(key)
-                        && cell.unwritten.take().is_some()
-                    {
-                        cell.seen = Some(*version);
-                    }
-                }
+                self.written(&batch.cells, *version);
                 for rider in batch.riders {
-                    let outcome = match rider.says {
-                        Says::Counted(values) => Outcome::Counted(values, *version),
-                        Says::View(key) => self.view(now, &key).map_or_else(Outcome::Failed, |view| Outcome::Counter(Box::new(view))),
-                    };
+                    let outcome = self.told(now, rider.says, *version);
                     self.say(rider.op, rider.name, outcome, session, &mut answers);
                 }
             }

@@ -12,14 +12,14 @@ use super::{Ground, Measured};
 use crate::experiment::{Act, ClockPattern, GroundName, Point};
 use client::Client;
 use rheostat_core::DcId;
+use rheostat_core::agenda::Agenda;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::random::Random;
 use rheostat_core::session::Session;
 use rheostat_protocols::registry;
 use server::{Server, Work};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 /// Nanoseconds of a millisecond.
 const MS: f64 = 1e6;
@@ -86,32 +86,6 @@ struct Answer {
     session: Session,
 }
 
-struct Scheduled {
-    at_ns: u64,
-    number: u64,
-    event: Event,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Scheduled) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Scheduled) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Scheduled) -> std::cmp::Ordering {
-        (self.at_ns, self.number).cmp(&(other.at_ns, other.number))
-    }
-}
-
 /// Messages that were counted in the measured time.
 #[derive(Clone, Copy, Default)]
 struct Messages {
@@ -130,8 +104,7 @@ struct Messages {
 struct World<'p> {
     point: &'p Point,
     now_ns: u64,
-    queue: BinaryHeap<Reverse<Scheduled>>,
-    scheduled: u64,
+    agenda: Agenda<Event>,
     servers: Vec<Server>,
     clients: Vec<Client>,
     random: Random,
@@ -190,8 +163,7 @@ impl<'p> World<'p> {
         let mut world = World {
             point,
             now_ns: 0,
-            queue: BinaryHeap::new(),
-            scheduled: 0,
+            agenda: Agenda::default(),
             servers,
             clients: Vec::new(),
             random,
@@ -210,8 +182,7 @@ impl<'p> World<'p> {
     }
 
     fn schedule(&mut self, at_ns: u64, event: Event) {
-        self.scheduled += 1;
-        self.queue.push(Reverse(Scheduled { at_ns: at_ns.max(self.now_ns), number: self.scheduled, event }));
+        self.agenda.put(at_ns.max(self.now_ns), event);
     }
 
     /// How long a message takes from one data center to another, or within one.
@@ -266,7 +237,7 @@ impl<'p> World<'p> {
         }
         let measured_clients = self.clients.iter().filter(|client| client.measured).count();
         let mut events = 0;
-        while let Some(Reverse(Scheduled { at_ns, event, .. })) = self.queue.pop() {
+        while let Some((at_ns, event)) = self.agenda.take() {
             if at_ns > end_ns || (size.operations.is_some() && self.finished >= measured_clients && self.measuring) {
                 break;
             }
