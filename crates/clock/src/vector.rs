@@ -85,7 +85,16 @@ impl TimestampVector {
     }
 
     /// Raises the entry of `dc` to `at` if it is lower; says whether it was.
+    #[inline]
     pub fn raise(&mut self, dc: DcId, at: Timestamp) -> bool {
+        if let Entries::Inline(entries) = &mut self.0
+            && let Some(entry) = entries.get(dc.index())
+        {
+            let lower = *entry < at;
+            // Every entry is written again: vectors are copied as a whole, and a processor reads what it has just written only if it was written as a whole.
+            *entries = std::array::from_fn(|index| if index == dc.index() { entries[index].max(at) } else { entries[index] });
+            return lower;
+        }
         let lower = self.get(dc) < at;
         if lower {
             self.set(dc, at);

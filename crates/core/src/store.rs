@@ -161,6 +161,9 @@ pub trait Store<M>: Send {
     /// the version chain of key k such that …".
     fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>>;
 
+    /// The greatest version of `key`, if its chain is in memory; nothing is read from the disk, nothing counts as used.
+    fn peek(&self, key: &[u8]) -> Option<&Version<M>>;
+
     /// Number of keys that [`Store::collect_some`] may find something in.
     fn candidates(&self) -> usize;
 

@@ -202,8 +202,17 @@ impl<M: Clone> Chains<M> {
     #[inline]
     pub(crate) fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
         let entry = self.map.get_mut(key)?;
-        entry.used = true;
+        // Only if it has to: what is not written to need not be taken from other caches.
+        if !entry.used {
+            entry.used = true;
+        }
         entry.versions.iter().rev().find(|version| accept(version))
+    }
+
+    /// See `Store::peek`.
+    #[inline]
+    pub(crate) fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
+        self.map.get(key)?.versions.last()
     }
 
     /// The chain of `key`, least first; empty if there is none in memory.

@@ -270,6 +270,11 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         self.chains.latest(key, accept)
     }
 
+    #[inline]
+    fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
+        self.chains.peek(key)
+    }
+
     fn candidates(&self) -> usize {
         self.chains.candidates()
     }

@@ -7,9 +7,12 @@ use crate::protocol::{Departure, Effect, Protocol, Span, Step};
 use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
+use crate::version::{Version, VersionId};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
+use std::hint::black_box;
+use std::sync::Arc;
 
 /// Between two rounds of collection, in microseconds.
 const COLLECT_INTERVAL_US: u64 = 100_000;
@@ -249,6 +252,19 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
         self.run(now, operation, session, out)
+    }
+
+    fn glance(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
+        self.store.peek(key).map(|version| (version.id, version.live(now.physical_ms).is_some()))
+    }
+
+    fn warm(&self, keys: &[&[u8]]) {
+        let found: SmallVec<[&Version<P::Meta>; 32]> = keys.iter().filter_map(|key| self.store.peek(key)).collect();
+        let nothing = P::Meta::default();
+        for version in found {
+            // The metadata can lie in another cache line than the key; the value lies elsewhere, its counter in front of it.
+            black_box((version.meta == nothing, version.value.as_ref().map(|value| (Arc::strong_count(value), value.last().copied()))));
+        }
     }
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {

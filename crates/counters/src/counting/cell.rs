@@ -176,6 +176,20 @@ impl<R: PartitionServer> Counting<R> {
         Ok(absorbed)
     }
 
+    /// Whether the counter at `key` is ready and its definition still the newest, as far as that can be seen in memory.
+    pub(super) fn is_ready(&mut self, now: Now, key: &Key) -> bool {
+        let Some(cell) = self.cells.get_mut(key) else { return false };
+        let Some((newest, there)) = self.inner.glance(now, key) else { return false };
+        if cell.seen != Some(newest) || !there {
+            return false;
+        }
+        cell.used_us = now.monotonic_us;
+        if cell.is_bounded() {
+            self.stay_active(now);
+        }
+        true
+    }
+
     /// Makes the counter at `key` ready, as the newest definition that has arrived says; `begin` one if there is none and there can be one. Says how good that is.
     /// Errors: there is none, or it cannot be read.
     pub(super) fn load(&mut self, now: Now, key: &Key, begin: bool) -> Result<Quality, Failure> {

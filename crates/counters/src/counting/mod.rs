@@ -26,7 +26,7 @@ use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position};
-use rheostat_core::version::Key;
+use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::WireError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use update::Batch;
@@ -292,6 +292,14 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         };
         self.settle(now, out);
         execution
+    }
+
+    fn glance(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
+        self.inner.glance(now, key)
+    }
+
+    fn warm(&self, keys: &[&[u8]]) {
+        self.inner.warm(keys);
     }
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {

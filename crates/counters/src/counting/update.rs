@@ -161,7 +161,8 @@ impl<R: PartitionServer> Counting<R> {
         let mut values = SmallVec::new();
         let mut stopped = None;
         for (index, (key, amount)) in changes.iter().enumerate() {
-            let done = self.load(now, key, true).map_err(Stopped::Failed).and_then(|_| self.check_greeted(now, key)).and_then(|()| {
+            let ready = if self.is_ready(now, key) { Ok(()) } else { self.load(now, key, true).map(drop) };
+            let done = ready.map_err(Stopped::Failed).and_then(|()| self.check_greeted(now, key)).and_then(|()| {
                 let Some(cell) = self.cells.get_mut(key) else { return Err(Stopped::Failed(Failure::Busy("too many counters at once".into()))) };
                 if changes.len() > 1 {
                     before.push((key.clone(), cell.state.clone()));

@@ -13,6 +13,7 @@ mod slow;
 mod state;
 mod stream;
 
+use crate::resp::ahead::SecondArguments;
 use crate::resp::{Limits, Parser};
 use crate::shard::Shard;
 use crate::shard::mailbox::Control;
@@ -50,6 +51,9 @@ const READS_PER_RUN: usize = 4;
 /// write; and how many bytes of them wait.
 const HOLD_US: u64 = 2_000;
 const HOLD_BYTES: usize = 64 << 10;
+
+/// Requests of a pipeline whose keys are looked up ahead, all at once.
+const WARMED: u64 = 32;
 
 /// The largest growth of an input buffer ahead of what has arrived.
 const GROWTH_BYTES: usize = 1 << 20;
@@ -378,11 +382,14 @@ impl Inner {
         // Bytes have come, or a request that others waited for is done.
         self.progress_us = now.monotonic_us;
         self.unparsed = false;
-        let mut count = 0;
+        let mut count = 0u64;
         loop {
             if self.output.len() > limit {
                 self.unparsed = true;
                 break;
+            }
+            if count.is_multiple_of(WARMED) {
+                self.state.warm(&borrowed, SecondArguments::of(self.parser.rest(bytes)).take(WARMED as usize));
             }
             let arguments = match self.parser.next(bytes) {
                 Ok(Some(arguments)) => arguments,

@@ -20,7 +20,7 @@ use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_core::version::{Item, Key, VersionId};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -137,6 +137,21 @@ impl State {
 
     pub(super) fn created_us(&self) -> u64 {
         self.created_us
+    }
+
+    /// Requests about `keys` follow: see [`rheostat_core::replica::PartitionServer::warm`]. For one key alone there is nothing to gain.
+    #[inline]
+    pub(super) fn warm<'a>(&self, shard: &Shard, mut keys: impl Iterator<Item = &'a [u8]>) {
+        let Some(mut last) = keys.next() else { return };
+        // The first is asked for at once, and a key that comes again is there already.
+        let replica = |key: &[u8]| shard.find(self.keyspace, self.shared.topology.partition_of(key));
+        let others = keys.filter(|key| *key != std::mem::replace(&mut last, key));
+        let mut found: SmallVec<[(ReplicaIndex, &[u8]); 32]> = others.filter_map(|key| Some((replica(key)?, key))).collect();
+        found.sort_by_key(|(replica, _)| *replica);
+        for of_one in found.chunk_by(|one, next| one.0 == next.0) {
+            let keys: SmallVec<[&[u8]; 32]> = of_one.iter().map(|(_, key)| *key).collect();
+            shard.warm(of_one[0].0, &keys);
+        }
     }
 
     /// Answers a request, or begins to.

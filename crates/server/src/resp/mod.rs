@@ -11,6 +11,7 @@
 //!
 //! [`table`] is the one list of commands: arity, flags, keys, documentation, and why what is missing is missing.
 
+pub mod ahead;
 pub mod arguments;
 pub mod command;
 pub mod glob;

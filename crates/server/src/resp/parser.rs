@@ -216,6 +216,11 @@ impl Parser {
         std::mem::take(&mut self.start)
     }
 
+    /// The bytes of `buffer` that belong to no request that has been returned.
+    pub fn rest<'a>(&self, buffer: &'a [u8]) -> &'a [u8] {
+        buffer.get(self.start..).unwrap_or_default()
+    }
+
     /// The length that the whole buffer must have before the argument that is being received is whole; `None` if its length is not
     /// known yet. Meant for sizing reads: it is what the peer announced, within the limits, so memory should follow it only as bytes arrive.
     pub fn wanted(&self) -> Option<usize> {

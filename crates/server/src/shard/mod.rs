@@ -158,6 +158,12 @@ impl Shard {
         self.replicas[replica.0 as usize].server.durable()
     }
 
+    /// See [`rheostat_core::replica::PartitionServer::warm`].
+    #[inline]
+    pub(crate) fn warm(&self, replica: ReplicaIndex, keys: &[&[u8]]) {
+        self.replicas[replica.0 as usize].server.warm(keys);
+    }
+
     /// Runs `operation` at a replica of this shard.
     #[inline]
     pub(crate) fn execute(&mut self, now: Now, replica: ReplicaIndex, operation: Operation, session: &mut Session) -> Executed {
@@ -166,7 +172,7 @@ impl Shard {
         if let Some(failure) = self.refuse(&operation) {
             return Executed::Done(self.failed(failure), Position(0));
         }
-        let begun = Begun::of(&operation, || self.shared.clocks.monotonic_us());
+        let begun = Begun::of(&operation, now);
         let slot = &mut self.replicas[replica.0 as usize];
         let execution = slot.server.execute(now, operation, session, &mut self.outbox);
         slot.touched = true;

@@ -4,7 +4,7 @@ use super::ReplicaIndex;
 use crate::status::CounterUpdates;
 use hashbrown::HashMap;
 use rheostat_core::counter::{CounterCall, Scope};
-use rheostat_core::ids::OpId;
+use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Operation, Outcome};
 
 /// An update of counters that was begun.
@@ -15,11 +15,11 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Of `operation`, if it is an update of counters.
+    /// Of `operation`, if it is an update of counters: at `now`, when it had come.
     #[inline]
-    pub(super) fn of(operation: &Operation, now_us: impl FnOnce() -> u64) -> Option<Begun> {
+    pub(super) fn of(operation: &Operation, now: Now) -> Option<Begun> {
         match operation {
-            Operation::Counter { call: CounterCall::Add { scope, .. }, .. } => Some(Begun { scope: *scope, at_us: now_us() }),
+            Operation::Counter { call: CounterCall::Add { scope, .. }, .. } => Some(Begun { scope: *scope, at_us: now.monotonic_us }),
             _ => None,
         }
     }

@@ -426,6 +426,11 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         if self.find(key) { self.chains.latest(key, accept) } else { None }
     }
 
+    #[inline]
+    fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
+        self.chains.peek(key)
+    }
+
     fn candidates(&self) -> usize {
         self.chains.candidates()
     }
