@@ -12,6 +12,8 @@ use crate::output;
 use crate::{Failure, date, demo};
 use clap::{Args, Subcommand};
 use rheostat_bench::{Environment, Report, report};
+use rheostat_cluster::description::Description;
+use rheostat_cluster::nodes::keyspace;
 use rheostat_cluster::regions::{self, RoundTrip};
 use rheostat_cluster::{InProcess, Ports};
 use std::path::{Path, PathBuf};
@@ -114,14 +116,25 @@ struct Own {
 impl Own {
     /// One node for each of `regions`, at free ports.
     async fn start(regions: &[String], round_trips: Vec<RoundTrip>, partitions: u16) -> Result<Own, Failure> {
+        Own::of(&demo::description(regions, &round_trips, 0.0, partitions)?).await
+    }
+
+    async fn of(description: &Description) -> Result<Own, Failure> {
         let folder = tempfile::Builder::new().prefix("rheostat-bench-").tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-        let description = demo::description(regions, &round_trips, 0.0, partitions)?;
-        Ok(Own { cluster: InProcess::start(&description, folder.path(), None).await?, _folder: folder })
+        Ok(Own { cluster: InProcess::start(description, folder.path(), None).await?, _folder: folder })
     }
 
     /// One node with `partitions` partitions, alone.
     async fn alone(partitions: u16) -> Result<Own, Failure> {
         Own::start(&regions::names(1), Vec::new(), partitions).await
+    }
+
+    /// One node with one partition, alone, with a keyspace of each of `protocols` in their order.
+    async fn of_protocols(protocols: &[String]) -> Result<Own, Failure> {
+        let keyspaces = protocols.iter().map(|protocol| keyspace(protocol, protocol)).collect::<Result<_, _>>()?;
+        let description = Description { keyspaces, ..demo::description(&regions::names(1), &[], 0.0, 1)? };
+        description.validate().map_err(|error| error.to_string())?;
+        Own::of(&description).await
     }
 
     fn ports(&self) -> &[Ports] {

@@ -74,6 +74,7 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["bench", "soak", "--resp", "here"], 1, "name=host:port");
     fails(&["bench", "soak", "--resp", "a=h:1,b=h:2", "--metrics", "h:3"], 1, "1 addresses for 2 data centers");
     fails(&["bench", "compare", "--resp", "here"], 1, "name=host:port");
+    fails(&["bench", "compare", "--protocols", "causal,nope"], 1, "there is no protocol \"nope\"");
     fails(&["lab", "run", "figure", "9.9"], 1, "there is no experiment or figure `9.9`");
     fails(&["lab", "run", "no-such.toml"], 1, "no-such.toml: ");
     fails(&["lab", "report", "--out", "no-such-folder"], 1, "nothing was measured");

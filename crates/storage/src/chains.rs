@@ -1,14 +1,13 @@
 //! The version chains in memory: what both drivers share.
 
 use crate::index::{Index, PageBuilder, Place};
-use crate::table_key::TableKey;
-use hashbrown::HashMap;
+use crate::table::Table;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, ScanPage};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
+use std::hint::black_box;
 
 /// Versions of one key, least first, so that the usual new version goes to the end.
 pub(crate) type Chain<M> = SmallVec<[Version<M>; 1]>;
@@ -98,7 +97,7 @@ pub(crate) struct HandedOver<'a, M> {
 /// The chains of a store, their index, and the queue of keys that may have something to collect.
 #[derive(Clone)]
 pub(crate) struct Chains<M> {
-    map: HashMap<TableKey, Entry<M>>,
+    map: Table<Entry<M>>,
     index: Index,
     candidates: VecDeque<(Key, u32)>,
     ticket: u32,
@@ -114,7 +113,7 @@ impl<M: Clone> Chains<M> {
     /// No chains. `engine` says that changed keys are to be remembered for [`Chains::next_dirty`].
     pub(crate) fn new(engine: bool) -> Chains<M> {
         Chains {
-            map: HashMap::new(),
+            map: Table::new(),
             index: Index::default(),
             candidates: VecDeque::new(),
             ticket: 0,
@@ -141,11 +140,11 @@ impl<M: Clone> Chains<M> {
 
     /// Adds `version` to the chain of `key`, and lets go from its old end what `cut` says nobody asks for.
     pub(crate) fn insert(&mut self, key: &Key, version: Version<M>, cut: &impl Cut<M>) -> Inserted {
-        let entry = match self.map.get_mut(&**key) {
+        let entry = match self.map.get_mut(key) {
             Some(entry) => entry,
             None => {
                 self.bytes += Self::key_bytes(key);
-                self.map.entry(TableKey::new(key)).or_insert_with(Entry::new)
+                self.map.insert(key, Entry::new())
             }
         };
         let versions = &mut entry.versions;
@@ -212,7 +211,10 @@ impl<M: Clone> Chains<M> {
     /// See `Store::peek`.
     #[inline]
     pub(crate) fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
-        self.map.get(key)?.versions.last()
+        let entry = self.map.get(key)?;
+        // What comes next looks at it, and it can lie in the entry's other cache line.
+        black_box(entry.used);
+        entry.versions.last()
     }
 
     /// The chain of `key`, least first; empty if there is none in memory.
@@ -252,7 +254,7 @@ impl<M: Clone> Chains<M> {
 
     /// Removes an entry without versions.
     fn forget(&mut self, key: &Key) {
-        if self.map.remove(&**key).is_some() {
+        if self.map.remove(key).is_some() {
             self.bytes -= Self::key_bytes(key);
         }
     }
@@ -266,7 +268,7 @@ impl<M: Clone> Chains<M> {
     /// caller, which puts it back into the queue; one that stays as it is goes back at once. `None`: there is no candidate.
     pub(crate) fn next_candidate(&mut self, cut: &impl Cut<M>) -> Option<(Key, Option<Collected>)> {
         while let Some((key, ticket)) = self.candidates.pop_front() {
-            let Some(entry) = self.map.get_mut(&*key).filter(|entry| entry.ticket == ticket) else { continue };
+            let Some(entry) = self.map.get_mut(&key).filter(|entry| entry.ticket == ticket) else { continue };
             entry.ticket = 0;
             let collected = collectable(&entry.versions, cut);
             if collected.is_none() && entry.is_candidate() {
@@ -296,7 +298,7 @@ impl<M: Clone> Chains<M> {
     /// Whether `key` is in memory, be it to say that it has no versions.
     #[inline]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.map.contains_key(key)
+        self.map.get(key).is_some()
     }
 
     /// Takes the chain of a key that is not in memory from the engine.
@@ -312,7 +314,7 @@ impl<M: Clone> Chains<M> {
         if entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, key, &mut entry);
         }
-        self.map.insert(TableKey::new(key), entry);
+        self.map.insert(key, entry);
     }
 
     /// Keys in memory of which the engine holds a chain too, or will.
@@ -332,7 +334,7 @@ impl<M: Clone> Chains<M> {
 
     /// Hands a changed chain to the engine; `None` if it did not change, or is gone and the engine never heard of it.
     pub(crate) fn hand_over(&mut self, key: &Key) -> Option<HandedOver<'_, M>> {
-        let entry = self.map.get_mut(&**key).filter(|entry| entry.dirty)?;
+        let entry = self.map.get_mut(key).filter(|entry| entry.dirty)?;
         entry.dirty = false;
         entry.in_flight = true;
         let was_on_disk = std::mem::replace(&mut entry.on_disk, !entry.versions.is_empty());
@@ -350,7 +352,7 @@ impl<M: Clone> Chains<M> {
 
     /// The engine has written the chain of `key` that it was handed.
     pub(crate) fn confirm(&mut self, key: &Key) {
-        let Some(entry) = self.map.get_mut(&**key) else { return };
+        let Some(entry) = self.map.get_mut(key) else { return };
         entry.in_flight = false;
         if entry.versions.is_empty() && !entry.dirty {
             self.forget(key);
@@ -365,7 +367,7 @@ impl<M: Clone> Chains<M> {
             if self.bytes <= target {
                 return Some(key.clone());
             }
-            let Some(entry) = self.map.get_mut(&**key) else { continue };
+            let Some(entry) = self.map.get_mut(key) else { continue };
             if std::mem::take(&mut entry.used) || entry.dirty || entry.in_flight || !entry.on_disk {
                 continue;
             }
@@ -381,7 +383,7 @@ impl<M: Clone> Chains<M> {
 
     /// All keys with versions, with their versions, in no order that may be shown.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], &[Version<M>])> {
-        self.map.iter().map(|(key, entry)| (key.borrow(), &*entry.versions))
+        self.map.iter().map(|(key, entry)| (key, &*entry.versions))
     }
 
     /// The index of the keys in memory.

@@ -11,7 +11,7 @@ mod entries;
 mod index;
 mod memory;
 mod own;
-mod table_key;
+mod table;
 
 pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError};
 pub use memory::MemoryStore;

@@ -18,6 +18,9 @@ pub struct Arguments {
     /// Servers that run already, as name=host:port or name=host:port/number (SELECT) [default: a node with one partition, started for this]
     #[arg(long, value_name = "NAME=HOST:PORT", value_delimiter = ',')]
     resp: Vec<String>,
+    /// The protocols that the node started for this has keyspaces of
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',', default_values_t = ["causal".to_string(), "eventual".to_string()], conflicts_with = "resp")]
+    protocols: Vec<String>,
     /// Without Redis; ratios are then to the last contender
     #[arg(long)]
     no_redis: bool,
@@ -55,9 +58,9 @@ pub struct Arguments {
 
 pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
     let mut contenders: Vec<Contender> = arguments.resp.iter().map(|text| contender(text)).collect::<Result<_, _>>()?;
-    let own = if contenders.is_empty() { Some(Own::alone(1).await?) } else { None };
+    let own = if contenders.is_empty() { Some(Own::of_protocols(&arguments.protocols).await?) } else { None };
     if let Some(own) = &own {
-        for (number, name) in ["causal", "eventual"].into_iter().enumerate() {
+        for (number, name) in arguments.protocols.iter().enumerate() {
             let (host, port, database) = ("127.0.0.1".to_string(), own.ports()[0].resp, Some(number as u32));
             contenders.push(Contender::Address { name: name.to_string(), host, port, password: None, database });
         }

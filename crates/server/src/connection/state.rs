@@ -142,7 +142,7 @@ impl State {
     /// Requests about `keys` follow: see [`rheostat_core::replica::PartitionServer::warm`]. For one key alone there is nothing to gain.
     #[inline]
     pub(super) fn warm<'a>(&self, shard: &Shard, mut keys: impl Iterator<Item = &'a [u8]>) {
-        let Some(mut last) = keys.next() else { return };
+        let Some(mut last) = keys.next().filter(|_| self.authenticated) else { return };
         // The first is asked for at once, and a key that comes again is there already.
         let replica = |key: &[u8]| shard.find(self.keyspace, self.shared.topology.partition_of(key));
         let others = keys.filter(|key| *key != std::mem::replace(&mut last, key));

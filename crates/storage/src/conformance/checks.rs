@@ -48,6 +48,8 @@ pub(super) fn latest<S: Store<Meta>>(mut store: S) {
     assert_eq!(found(&mut store, 10), Some(id(10, 0)));
     assert_eq!(found(&mut store, 9), None, "no version is accepted");
     assert!(store.latest(b"absent", |_| true).is_none());
+    assert!(store.peek(b"absent").is_none());
+    assert_eq!(store.peek(b"k").map(|version| version.id), Some(id(30, 0)));
     let newest = store.latest(b"k", |_| true).cloned().expect("is there");
     assert_eq!(newest.value.as_deref(), Some("k=30.0@0".as_bytes()));
     append(&mut store, &delete(id(40, 1), "k"), false);
