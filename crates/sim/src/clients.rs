@@ -54,7 +54,7 @@ pub(crate) struct Client {
     /// Where its operation under way is served: elsewhere only if `dc` does not hold the key.
     at: DcId,
     session: Session,
-    name: SessionId,
+    pub(crate) name: SessionId,
     /// Steps done.
     step: usize,
     /// Counts the wakings, so that a stale one is known.
@@ -289,11 +289,14 @@ impl World<'_> {
         let attempt = Attempt { client, number: state.attempts };
         let (mut session, awaited) = (state.session.clone(), state.session.last_write(dc));
         let scatter = self.scatter(dc, &mut session, &operation);
-        let requests = scatter.as_ref().map_or_else(|| vec![(self.servers[server].id.partition, operation)], Scatter::requests);
+        let requests = match &scatter {
+            Some(scatter) => self.at_servers(dc, scatter.requests()),
+            None => vec![(server, operation)],
+        };
         let scatter = scatter.map(|scatter| (scatter, session.clone()));
         let (number, action, invoked_us) = (attempt.number, action.clone(), self.now_us);
         self.clients[client].current = Some(Current { number, server, action, invoked_us, event, values, awaited, scatter });
-        self.request(attempt, dc, requests, &session);
+        self.request(attempt, requests, &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
 
@@ -306,8 +309,7 @@ impl World<'_> {
         let (number, action, invoked_us) = (attempt.number, action.clone(), self.now_us);
         let (values, awaited) = (Vec::new(), Timestamp::ZERO);
         self.clients[client].current = Some(Current { number, server, action, invoked_us, event: None, values, awaited, scatter: None });
-        let id = self.servers[server].id;
-        self.request(attempt, id.dc, vec![(id.partition, operation)], &session);
+        self.request(attempt, vec![(server, operation)], &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
 
@@ -323,10 +325,14 @@ impl World<'_> {
         Some(())
     }
 
-    /// Sends `requests` of `attempt` to their partitions in `dc`.
-    pub(crate) fn request(&mut self, attempt: Attempt, dc: DcId, requests: Vec<(PartitionId, Operation)>, session: &Session) {
-        for (partition, operation) in requests {
-            let server = self.index(ServerId::new(dc, partition));
+    /// Each of `requests`, with its partition's server in `dc`.
+    fn at_servers(&self, dc: DcId, requests: Vec<(PartitionId, Operation)>) -> Vec<(ServerIndex, Operation)> {
+        requests.into_iter().map(|(partition, operation)| (self.index(ServerId::new(dc, partition)), operation)).collect()
+    }
+
+    /// Sends `requests` of `attempt` to their servers.
+    fn request(&mut self, attempt: Attempt, requests: Vec<(ServerIndex, Operation)>, session: &Session) {
+        for (server, operation) in requests {
             let delay_us = self.local_delay(attempt.client, server);
             let incarnation = self.servers[server].incarnation;
             let (operation, session) = (Box::new(operation), Box::new(session.clone()));
@@ -361,7 +367,7 @@ impl World<'_> {
                 let (requests, session) = (scatter.requests(), session.clone());
                 self.marks.see(marks::SNAPSHOT_REFUSED);
                 self.tell(reply.attempt.client, || format!("predicts again: {:?}", session.to_bytes()));
-                self.request(reply.attempt, id.dc, requests, &session);
+                self.request(reply.attempt, self.at_servers(id.dc, requests), &session);
                 None
             }
             Progress::Done(outcome) => {
@@ -399,9 +405,8 @@ impl World<'_> {
         let Some(current) = &self.clients[attempt.client].current else { return };
         if current.number == attempt.number {
             let dc = self.servers[current.server].id.dc;
-            let waiting = current.scatter.as_ref().map(|(scatter, _)| scatter.waiting().collect::<Vec<_>>());
-            for partition in waiting.unwrap_or_else(|| vec![self.servers[current.server].id.partition]) {
-                let server = self.index(ServerId::new(dc, partition));
+            let waiting = current.scatter.as_ref().map(|(scatter, _)| scatter.waiting().map(|partition| self.index(ServerId::new(dc, partition))));
+            for server in waiting.map_or_else(|| vec![current.server], Iterator::collect) {
                 let incarnation = self.servers[server].incarnation;
                 let delay_us = self.local_delay(attempt.client, server);
                 self.schedule(self.now_us + delay_us, Event::Abandon { server, incarnation, attempt });

@@ -23,6 +23,21 @@ fn one_seed_twice_gives_the_same_bytes() {
     }
 }
 
+/// What a replica has not heard of yet is seen by those only who ask it.
+#[test]
+fn clients_ask_every_server_of_a_group() {
+    for protocol in ["session", "strong"] {
+        let plans = (1..=40).map(|seed| generate::plan(protocol, &toml::Table::new(), None, seed));
+        let plan = plans.into_iter().find(|plan| plan.replicas > 1 && plan.steps() > 50).unwrap();
+        let trace = run_plan(&plan, TraceLevel::Full).unwrap().trace;
+        for replica in 0..plan.replicas {
+            let word = if replica == 0 { "p0@".to_owned() } else { format!("p0.{replica}@") };
+            let is_asked = |line: &String| line.contains("executes for client") && line.contains(&word);
+            assert!(trace.iter().any(is_asked), "{protocol}, seed {}: nobody asks replica {replica}", plan.seed);
+        }
+    }
+}
+
 #[test]
 fn a_plan_survives_its_text_form() {
     for seed in 1..=300 {
