@@ -4,11 +4,14 @@
 //! everything up to A, skips what it has, and asks again from where it stands when something is missing. So the stream is
 //! exactly once and in order over a transport that loses, repeats or reorders batches, over reconnects, and over crashes and restarts of
 //! either end; and a heartbeat, which is a batch without updates, cannot overtake one.
+//!
+//! A receiver that has lost what it said it had is sent parts: what the sender's versions still hold. They lack what newer versions have replaced, so they
+//! are a state only together with those, and each says what the receiver needs before it may rely on them.
 
 use crate::planted::Planted;
 use crate::version::Update;
 use crate::wire::Wire;
-use rheostat_clock::Timestamp;
+use rheostat_clock::{Timestamp, TimestampVector};
 use std::collections::VecDeque;
 
 /// The bugs that can be planted in the links; see the lines that name them.
@@ -25,6 +28,17 @@ pub enum LinkFrame<M> {
         through: Timestamp,
         /// The updates, in timestamp order.
         updates: Vec<Update<M>>,
+    },
+    /// As a batch, but without those of the sender's updates that newer ones, of any data center, have replaced.
+    Part {
+        /// As in a batch.
+        after: Timestamp,
+        /// As in a batch.
+        through: Timestamp,
+        /// The updates, in timestamp order.
+        updates: Vec<Update<M>>,
+        /// Whoever has everything of each data center up to here lacks nothing by it.
+        needs: TimestampVector,
     },
     /// The receiver has everything up to `received`; send from there.
     Resume {
@@ -55,6 +69,13 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 out.push(2);
                 durable.encode(out);
             }
+            LinkFrame::Part { after, through, updates, needs } => {
+                out.push(3);
+                after.encode(out);
+                through.encode(out);
+                updates.encode(out);
+                needs.encode(out);
+            }
         }
     }
 
@@ -63,6 +84,12 @@ impl<M: Wire> Wire for LinkFrame<M> {
             0 => LinkFrame::Batch { after: Wire::decode(input)?, through: Wire::decode(input)?, updates: Wire::decode(input)? },
             1 => LinkFrame::Resume { received: Wire::decode(input)? },
             2 => LinkFrame::Acknowledge { durable: Wire::decode(input)? },
+            3 => LinkFrame::Part {
+                after: Wire::decode(input)?,
+                through: Wire::decode(input)?,
+                updates: Wire::decode(input)?,
+                needs: Wire::decode(input)?,
+            },
             _ => return Err(crate::wire::WireError::Invalid("a link frame")),
         })
     }

@@ -142,8 +142,9 @@ proptest! {
     }
 
     #[test]
-    fn link_frames_round_trip(updates in prop::collection::vec(update(), 0..3), after in timestamp(), through in timestamp()) {
-        round_trip(&LinkFrame::Batch { after, through, updates })?;
+    fn link_frames_round_trip(updates in prop::collection::vec(update(), 0..3), after in timestamp(), through in timestamp(), needs in vector()) {
+        round_trip(&LinkFrame::Batch { after, through, updates: updates.clone() })?;
+        round_trip(&LinkFrame::Part { after, through, updates, needs })?;
         round_trip(&LinkFrame::<DependencyVector>::Resume { received: after })?;
         round_trip(&LinkFrame::<DependencyVector>::Acknowledge { durable: through })?;
     }

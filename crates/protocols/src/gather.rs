@@ -1,8 +1,11 @@
 //! A read-only transaction's reads, gathered from several partitions.
 
+use rheostat_clock::Timestamp;
 use rheostat_core::ids::{OpId, PartitionId};
 use rheostat_core::operation::Read;
+use rheostat_core::protocol::{Protocol, Step};
 use rheostat_core::slots;
+use rheostat_core::store::Store;
 use rheostat_core::version::Key;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use std::collections::BTreeMap;
@@ -55,6 +58,12 @@ pub fn by_partition(keys: &[Key], partitions: u16) -> BTreeMap<PartitionId, Vec<
 }
 
 impl<T> Gather<T> {
+    /// The server starts. What answers a transaction of an earlier run may still come, so names go on above all that it can have given: fewer than its clock
+    /// can give timestamps.
+    pub fn start<P: Protocol, S: Store<P::Meta>>(&mut self, step: &Step<'_, P, S>) {
+        self.next = step.clock.last().max(Timestamp::new(step.now.physical_ms, 0)).bits();
+    }
+
     /// Opens a transaction of `keys` keys that waits for the partitions in `waiting`.
     pub fn open(&mut self, op: OpId, keys: usize, waiting: BTreeMap<PartitionId, Vec<usize>>, state: T) -> TransactionId {
         self.next += 1;

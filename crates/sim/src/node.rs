@@ -126,7 +126,8 @@ impl<P: Protocol> Node for Machine<P> {
     }
 
     fn has_updates(&self, frame: &[u8]) -> bool {
-        P::SPAN == Span::Server && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. }) if !updates.is_empty())
+        P::SPAN == Span::Server
+            && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. }) if !updates.is_empty())
     }
 
     fn describe(&self, remote: bool, frame: &[u8]) -> String {
@@ -138,7 +139,7 @@ impl<P: Protocol> Node for Machine<P> {
             Ok(LinkFrame::Resume { received }) => format!("resume after {received}"),
             Ok(LinkFrame::Acknowledge { durable }) => format!("has everything up to {durable} on disk"),
             Ok(LinkFrame::Batch { after, through, updates }) if updates.is_empty() => format!("nothing after {after} up to {through}"),
-            Ok(LinkFrame::Batch { after, through, updates }) => {
+            Ok(LinkFrame::Batch { after, through, updates } | LinkFrame::Part { after, through, updates, .. }) => {
                 let mut text = format!("updates after {after} up to {through}:");
                 updates.iter().for_each(|update| describe_update(update, &mut text));
                 text

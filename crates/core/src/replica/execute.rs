@@ -66,6 +66,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if operation.key().is_some() && !self.holders.contains(&self.config.place.dc()) {
             return failed(Failure::Refused(self.lives_elsewhere()));
         }
+        if self.is_filling() && reads_more_than_what_is_here(&operation) {
+            self.counters.busy += 1;
+            return failed(filling());
+        }
         let (call, stage) = match operation {
             Operation::Get { key, dial } => match served::<P>(dial) {
                 Ok(level) => (Call::Get { key, level, groups: dial.groups }, Stage::Call),
@@ -153,7 +157,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn resume(&mut self, now: Now, op: OpId, reply: P::Reply, out: &mut Outbox) {
         let Some(Pending { mut session, stage, .. }) = self.pending.remove(&op) else { return };
         let Some(client) = session.client_mut::<P::Client>() else { return };
-        let outcome = client.accept(reply);
+        let outcome = match client.accept(reply) {
+            // It has waited since before the first part came, or for what came in one.
+            Outcome::Read(..) | Outcome::Many(..) if self.is_filling() => Outcome::Failed(filling()),
+            outcome => outcome,
+        };
         let outcome = match stage.next(now, outcome) {
             Next::Finished(outcome) => outcome,
             Next::Write { item, before } => {
@@ -317,6 +325,20 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
     let Some(asked) = dial.level else { return Ok(P::LEVEL) };
     P::serves(asked).ok_or_else(|| Failure::Refused(format!("protocol {} gives level {}, not {asked}", P::NAME, P::LEVEL)))
+}
+
+/// Whether `operation` asks for a state, not for what happens to be here.
+fn reads_more_than_what_is_here(operation: &Operation) -> bool {
+    match operation {
+        Operation::Get { dial, .. } => dial.level != Some(Level::Eventual),
+        // What other partitions answer does not come while this server is filled.
+        Operation::ReadTransaction { .. } | Operation::Change { .. } => true,
+        _ => false,
+    }
+}
+
+fn filling() -> Failure {
+    Failure::Busy("this server has lost what it had, and the other data centers are sending it again; level eventual reads what is here".into())
 }
 
 fn failed(failure: Failure) -> Execution {

@@ -3,6 +3,7 @@
 use super::{LinkStatus, Outbox, Replica};
 use crate::ids::{Now, Place, ServerId};
 use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Verdict};
+use crate::operation::Level;
 use crate::protocol::Protocol;
 use crate::store::{Durability, Store};
 use crate::version::Update;
@@ -13,6 +14,8 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 pub(super) struct Peers {
     links: Vec<Option<(LinkSender, LinkReceiver)>>,
     released: Timestamp,
+    /// What has come in parts can be relied on when everything of each data center up to here has come; empty if nothing has come so.
+    needs: TimestampVector,
 }
 
 impl Peers {
@@ -20,7 +23,7 @@ impl Peers {
     pub(super) fn new(place: &Place, received: &[Timestamp], linked: &[DcId]) -> Peers {
         let linked = |index: usize| index != place.dc().index() && linked.contains(&DcId(index as u8)) && linked.contains(&place.dc());
         let link = |(index, at): (usize, &Timestamp)| linked(index).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
-        Peers { links: received.iter().enumerate().map(link).collect(), released: Timestamp::ZERO }
+        Peers { links: received.iter().enumerate().map(link).collect(), released: Timestamp::ZERO, needs: TimestampVector::new() }
     }
 
     fn each(&self) -> impl Iterator<Item = (DcId, &LinkSender, &LinkReceiver)> {
@@ -33,6 +36,18 @@ impl Peers {
 
     pub(super) fn any(&self) -> bool {
         self.links.iter().any(Option::is_some)
+    }
+
+    /// Whether what is here is no state that a reader may rely on.
+    pub(super) fn are_filling(&self) -> bool {
+        self.needs != TimestampVector::new()
+    }
+
+    /// Of what is needed something has come.
+    fn come(&mut self) {
+        if self.each().all(|(dc, _, receiver)| self.needs.get(dc) <= receiver.received()) {
+            self.needs = TimestampVector::new();
+        }
     }
 
     pub(super) fn next_us(&self) -> u64 {
@@ -72,6 +87,12 @@ impl Peers {
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    /// Whether this server has lost what it had and gets it again in parts, so that it is no state that a reader may rely on. Until it has all, reads here are refused, and so are
+    /// messages from other partitions, whose transactions would read it.
+    pub(super) fn is_filling(&self) -> bool {
+        P::LEVEL != Level::Eventual && self.peers.are_filling()
+    }
+
     fn peer(&self, dc: DcId) -> ServerId {
         ServerId::new(dc, self.config.place.server.partition)
     }
@@ -102,11 +123,20 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     self.check_replication(out);
                 }
             }
-            LinkFrame::Batch { after, through, updates } => self.on_batch(now, from, after, through, updates, out),
+            LinkFrame::Batch { after, through, updates } => self.on_batch(now, from, (after, through), updates, TimestampVector::new(), out),
+            LinkFrame::Part { after, through, updates, needs } => self.on_batch(now, from, (after, through), updates, needs, out),
         }
     }
 
-    fn on_batch(&mut self, now: Now, from: DcId, after: Timestamp, through: Timestamp, updates: Vec<Update<P::Meta>>, out: &mut Outbox) {
+    fn on_batch(
+        &mut self,
+        now: Now,
+        from: DcId,
+        (after, through): (Timestamp, Timestamp),
+        updates: Vec<Update<P::Meta>>,
+        needs: TimestampVector,
+        out: &mut Outbox,
+    ) {
         let in_order = updates.windows(2).all(|pair| pair[0].id < pair[1].id)
             && updates.iter().all(|update| update.id.origin == from && after < update.id.written && update.id.written <= through);
         if !in_order {
@@ -114,7 +144,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return;
         }
         // The stream stands still here until the clocks are close enough again; nothing of it is lost.
-        if self.clock.check(now.physical_ms, through).is_err() {
+        if self.clock.check(now.physical_ms, through.max(needs.max())).is_err() {
             self.counters.batches_too_far_ahead += 1;
             return;
         }
@@ -124,6 +154,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             Verdict::Old => {}
             Verdict::Gap => self.ask_to_resume(now, from, true, out),
             Verdict::Apply { after } => {
+                self.peers.needs.join(&needs);
                 for update in updates.into_iter().filter(|update| update.id.written > after) {
                     self.counters.updates_received += 1;
                     self.step(now, out, |protocol, step| protocol.on_update(step, from, update));
@@ -134,6 +165,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 {
                     receiver.applied(through, self.store.end().0);
                     receiver.on_durable(self.store.durable().0);
+                    self.peers.come();
                 }
             }
         }
@@ -193,17 +225,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// The batch that follows `after`, if there is anything to say: (through, frame, bytes of updates).
     fn next_batch(&mut self, after: Timestamp) -> std::io::Result<Option<(Timestamp, Vec<u8>, usize)>> {
         let released = self.store.released();
-        let (updates, complete) = if after < released {
-            let (updates, _) = self.store.held_updates(self.config.place.dc(), after, BATCH_BYTES)?;
-            let updates: Vec<_> = updates.into_iter().filter(|update| update.id.written <= released).collect();
-            (updates, false)
-        } else {
-            self.store.own_updates(after, BATCH_BYTES)?
-        };
-        let mut through = match updates.last() {
-            Some(update) => update.id.written,
-            None => after.max(released),
-        };
+        if after < released {
+            return self.next_part(after, released).map(Some);
+        }
+        let (updates, complete) = self.store.own_updates(after, BATCH_BYTES)?;
+        let mut through = updates.last().map_or(after, |update| update.id.written);
         if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.heartbeat <= self.ceiling_on_disk {
             through = through.max(self.heartbeat);
         }
@@ -214,6 +240,20 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let frame = LinkFrame::Batch { after, through, updates }.to_bytes();
         let bytes = bytes * frame.len();
         Ok(Some((through, frame, bytes)))
+    }
+
+    /// As [`Replica::next_batch`], from the chains, for a peer that has lost what it had. They lack what newer versions have replaced, of any data center: the peer
+    /// needs all that is here.
+    fn next_part(&mut self, after: Timestamp, released: Timestamp) -> std::io::Result<(Timestamp, Vec<u8>, usize)> {
+        let here = self.config.place.dc();
+        let (mut updates, _) = self.store.held_updates(here, after, BATCH_BYTES)?;
+        updates.retain(|update| update.id.written <= released);
+        let through = updates.last().map_or(released, |update| update.id.written);
+        let mut needs = self.peers.received();
+        needs.raise(here, self.clock.last());
+        let frame = LinkFrame::Part { after, through, updates, needs }.to_bytes();
+        let bytes = frame.len();
+        Ok((through, frame, bytes))
     }
 
     /// The store is durable up to where it now says.

@@ -278,7 +278,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             self.on_link_frame(now, from.dc, frame, out);
             self.pump_links(now, out);
         } else if from.dc == place.dc() && from.partition.0 < place.partitions {
-            self.on_protocol_message(now, from, frame, out);
+            if from == place.server || !self.is_filling() {
+                self.on_protocol_message(now, from, frame, out);
+            }
         } else {
             self.counters.frames_refused += 1;
         }

@@ -371,6 +371,7 @@ impl Protocol for Adaptive {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
         self.received = start.arrived();
         let saved = start.state.as_deref().and_then(|state| <(TrackVector, Table)>::from_bytes(state).ok());
         if let Some((stable, _)) = &saved {

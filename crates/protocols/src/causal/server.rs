@@ -414,6 +414,7 @@ impl Protocol for Causal {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
         self.received = start.arrived();
         let saved = start.state.as_deref().map(StableVector::from_bytes);
         if let Some(Ok(saved)) = saved

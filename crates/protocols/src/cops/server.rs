@@ -276,6 +276,7 @@ impl Protocol for Cops {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
         self.received = start.arrived();
         if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {
             self.tree.persisted = saved.0.clone();

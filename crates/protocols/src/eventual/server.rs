@@ -94,6 +94,7 @@ impl Protocol for Eventual {
     }
 
     fn on_start<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
         self.received = start.arrived();
         step.effects.timer(HEARTBEAT, self.heartbeat_us);
     }

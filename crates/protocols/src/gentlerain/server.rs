@@ -351,6 +351,7 @@ impl Protocol for GentleRain {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
         self.received = start.arrived();
         let saved = start.state.as_deref().map(Timestamp::from_bytes);
         if let Some(Ok(saved)) = saved

@@ -322,6 +322,7 @@ impl Protocol for Hybrid {
     }
 
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
         self.received = start.arrived();
         self.restarted_with = self.received.clone();
         if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {

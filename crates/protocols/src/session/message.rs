@@ -70,13 +70,6 @@ pub enum Entry {
     Quiet(Timestamp),
 }
 
-impl Message {
-    /// A frame of a link that is no batch.
-    pub(super) fn alone(frame: LinkFrame<u64>) -> Message {
-        Message::Link { frame, needs: TimestampVector::new() }
-    }
-}
-
 /// From server to server.
 #[derive(Debug)]
 pub enum Message {
@@ -99,13 +92,8 @@ pub enum Message {
     Shipped(TimestampVector),
     /// To the replicas of another data center: the sender ships from now on.
     ShipperHere,
-    /// Between a shipping replica and the leaders of other data centers.
-    Link {
-        /// As between servers of other protocols.
-        frame: LinkFrame<u64>,
-        /// What is in a batch can be relied on when the receiver has everything of the other data centers up to here; empty for a batch from the log.
-        needs: TimestampVector,
-    },
+    /// Between a shipping replica and the leaders of other data centers: as between servers of other protocols.
+    Link(LinkFrame<u64>),
     /// To the leader: send what the group's state has from this place on.
     Fetch {
         /// The index of the snapshot.
@@ -157,7 +145,7 @@ wire_enum!(Message, "a message of protocol session", {
     3 => Role(shipper),
     4 => Shipped(acknowledged),
     5 => ShipperHere,
-    6 => Link { frame, needs },
+    6 => Link(frame),
     7 => Fetch { snapshot, slot, from },
     8 => Page { snapshot, slot, from, next, updates },
     9 => Slice { transaction, keys, need, level },

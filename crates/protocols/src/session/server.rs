@@ -65,6 +65,7 @@ impl Scope for InDataCenter {
         "snapshot-shipped-as-it-came",
         "snapshot-without-deletions",
         "leader-clock-behind-the-log",
+        "read-without-asking-the-leader",
     ];
     const TIMING: (u64, u64) = (50, 500);
 
@@ -287,6 +288,7 @@ impl<W: Scope> Protocol for Replicated<W> {
     }
 
     fn on_start<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
         self.in_store = start.arrived();
         // A state of another version of this software has another length; it is refused when the replica is made.
         let saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
@@ -348,7 +350,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             Message::Role(shipper) if from.dc == here.dc => self.on_role(step, shipper),
             Message::Shipped(acknowledged) => drop(self.acknowledged.join(&acknowledged)),
             Message::ShipperHere => self.on_shipper(step, from.dc),
-            Message::Link { frame, needs } if from.dc != here.dc => self.on_link(step, from, frame, needs),
+            Message::Link(frame) if from.dc != here.dc => self.on_link(step, from, frame),
             Message::Fetch { snapshot, slot, from: place } => self.on_fetch(step, from, snapshot, (slot, place)),
             Message::Page { snapshot, slot, from: place, next, updates } => self.on_page(step, from, snapshot, (slot, place), next, updates),
             _ => {}

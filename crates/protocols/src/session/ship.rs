@@ -107,15 +107,16 @@ impl<W: Scope> Replicated<W> {
                 let Some((through, updates, needs)) = self.next_batch(step, after) else { break };
                 // The chains are gone through for each of these: one in a step.
                 let held = needs != TimestampVector::new();
-                let frame = LinkFrame::Batch { after, through, updates };
-                let bytes = match &frame {
-                    LinkFrame::Batch { updates, .. } if updates.is_empty() => 0,
-                    _ => frame.to_bytes().len(),
+                let is_empty = updates.is_empty();
+                let frame = match held {
+                    true => LinkFrame::Part { after, through, updates, needs },
+                    false => LinkFrame::Batch { after, through, updates },
                 };
+                let bytes = if is_empty { 0 } else { frame.to_bytes().len() };
                 let (sender, leader) = &mut self.shipper.links[dc.index()];
                 sender.sent(through, bytes);
                 let to = ServerId { dc, replica: *leader, ..self.place.server };
-                step.effects.send_member(to, Message::Link { frame, needs }, Departure::AsReply);
+                step.effects.send_member(to, Message::Link(frame), Departure::AsReply);
                 if held {
                     break;
                 }
@@ -181,7 +182,7 @@ impl<W: Scope> Replicated<W> {
         if let Some(received) = receiver.link.resume_due(step.now.monotonic_us, gap) {
             // Nobody here knows which replica ships; the others pay no attention.
             for to in self.replicas_of(dc) {
-                step.effects.send_member(to, Message::alone(LinkFrame::Resume { received }), Departure::AsReply);
+                step.effects.send_member(to, Message::Link(LinkFrame::Resume { received }), Departure::AsReply);
             }
         }
     }
@@ -194,7 +195,7 @@ impl<W: Scope> Replicated<W> {
             receiver.link.on_durable(applied);
             if let Some(durable) = receiver.link.acknowledge_due(now_us, self.planted) {
                 for to in self.replicas_of(dc) {
-                    step.effects.send_member(to, Message::alone(LinkFrame::Acknowledge { durable }), Departure::AsReply);
+                    step.effects.send_member(to, Message::Link(LinkFrame::Acknowledge { durable }), Departure::AsReply);
                 }
             }
         }
@@ -207,7 +208,7 @@ impl<W: Scope> Replicated<W> {
         }
     }
 
-    pub(super) fn on_link<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, frame: LinkFrame<u64>, needs: TimestampVector) {
+    pub(super) fn on_link<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, frame: LinkFrame<u64>) {
         match frame {
             LinkFrame::Resume { received } => {
                 if let Some((sender, leader)) = self.shipper.links.get_mut(from.dc.index())
@@ -225,7 +226,8 @@ impl<W: Scope> Replicated<W> {
                     self.ship(step);
                 }
             }
-            LinkFrame::Batch { after, through, updates } => self.on_batch(step, from.dc, (after, through), updates, needs),
+            LinkFrame::Batch { after, through, updates } => self.on_batch(step, from.dc, (after, through), updates, TimestampVector::new()),
+            LinkFrame::Part { after, through, updates, needs } => self.on_batch(step, from.dc, (after, through), updates, needs),
         }
     }
 

@@ -50,7 +50,7 @@ impl Pages {
 }
 
 impl<W: Scope> Replicated<W> {
-    /// Deletes what is here of `slot` and was not `seen` in the pages: the leader has collected the tombstone, which nothing older can follow. The new tombstone's
+    /// Deletes what is here of `slot` and was not `seen` in the pages: the leader has collected the tombstone, which nothing older can follow. A tombstone here may be an older one, and goes too. The new tombstone's
     /// name comes directly after that of the version it hides, so it hides nothing else; no reader is told of it (`BURIED`). What an entry after the `snapshot` wrote (it came with pages that
     /// were cut short, from a leader that had applied more) stays: the log decides about it.
     fn bury_absent<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, slot: u16, snapshot: u64, seen: &BTreeSet<Key>) {
@@ -59,7 +59,8 @@ impl<W: Scope> Replicated<W> {
             let page = step.store.scan(slot, at, PAGE_KEYS);
             from = page.next;
             for key in page.keys.into_iter().filter(|key| !seen.contains(key)) {
-                if let Some(Version { id, value: Some(_), meta, .. }) = step.store.latest(&key, |_| true).cloned()
+                if let Some(Version { id, meta, .. }) = step.store.latest(&key, |_| true).cloned()
+                    && meta != BURIED
                     && meta <= snapshot
                 {
                     let id = VersionId { written: Timestamp::from_bits(id.written.bits() + 1), ..id };

@@ -41,6 +41,15 @@ pub struct Desk {
     pub done: BTreeMap<(ServerId, OpId), (Outcome, Session)>,
 }
 
+/// A server in memory that has never run.
+pub fn open(protocol: &str, options: &str, place: Place) -> Box<dyn PartitionServer> {
+    let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+    config.durability = Durability::Memory;
+    config.planted = Planted::NONE;
+    config.seed = u64::from(place.server.dc.0) * 16 + u64::from(place.server.replica);
+    registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap()
+}
+
 pub const START_MS: u64 = 1_700_000_000_000;
 
 pub fn server(dc: u8, partition: u16) -> ServerId {
@@ -64,12 +73,7 @@ impl Desk {
             for (partition, replica) in (0..partitions).flat_map(|partition| (0..replicas).map(move |replica| (partition, replica))) {
                 let server = ServerId { replica, ..server(dc, partition) };
                 let place = Place { server, data_centers, partitions, replicas };
-                let mut config = ReplicaConfig::new(place, KeyspaceId(0));
-                config.durability = Durability::Memory;
-                config.planted = Planted::NONE;
-                config.seed = u64::from(dc) * 16 + u64::from(replica);
-                let replica = registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap();
-                desk.replicas.insert(place.server, replica);
+                desk.replicas.insert(server, open(protocol, options, place));
             }
         }
         for id in desk.servers() {

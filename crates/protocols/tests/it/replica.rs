@@ -1,9 +1,9 @@
 //! The replica around the protocols: compound operations, expiry, bounds, bad frames, a failing disk.
 
-use crate::common::{Desk, START_MS, key, server, text};
+use crate::common::{Desk, START_MS, key, open, server, text};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, Now, Place};
-use rheostat_core::link::LinkFrame;
+use rheostat_core::link::{BATCH_BYTES, LinkFrame};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Level, Operation, Outcome, SetCondition};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::Session;
@@ -141,6 +141,46 @@ fn a_stream_from_the_future_stands_still_until_the_clocks_agree_again() {
     desk.skew_ms.insert(server(0, 0), 3_600_000);
     desk.pass(3_000, |_, _| true);
     assert_eq!(desk.get(0, &mut desk.session(), &x).as_deref(), Some("from the future"));
+}
+
+/// What its peers still hold comes in parts that lack what newer versions have replaced: here y, which depends on the first x, before the second x.
+#[test]
+fn a_server_that_has_lost_its_versions_serves_none_of_them_before_it_has_all_again() {
+    for protocol in ["causal", "gentlerain", "cops", "adaptive", "hybrid"] {
+        let mut desk = Desk::new(protocol, "", 2, 1);
+        let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+        desk.pass(300, |_, _| true);
+        let mut session = desk.session();
+        desk.put(0, &mut session, &x, "first");
+        desk.put(0, &mut session, &y, &"y".repeat(BATCH_BYTES + 1));
+        desk.put(0, &mut session, &x, "second");
+        desk.pass(5_000, |_, _| true);
+        let at = server(1, 0);
+        assert_eq!(desk.replicas[&server(0, 0)].status(desk.now(server(0, 0))).store.versions, 2, "{protocol}: the first x is collected");
+        desk.replicas.insert(at, open(protocol, "", Place { server: at, data_centers: 2, partitions: 1, replicas: 1 }));
+        desk.under_way.clear();
+        desk.with(at, |replica, now, out| replica.start(now, out));
+        desk.deliver(|from, _| from == at);
+        let part = desk.under_way.iter().position(|(_, to, _)| *to == at).unwrap();
+        let (from, _, frame) = desk.under_way.remove(part);
+        desk.with(at, |replica, now, out| replica.receive(now, from, &frame, out));
+        desk.pass(300, |from, to| from.dc == to.dc);
+        let get = |key: &Key, level| Operation::Get { key: key.clone(), dial: Dial { level, ..Dial::default() } };
+        let held = desk.run(1, &mut desk.session(), get(&y, Some(Level::Eventual)));
+        assert!(matches!(&held, Outcome::Read(read, _) if read.value.is_some()), "{protocol}: y has come");
+        let mut reader = desk.session();
+        if let Outcome::Read(read, _) = desk.run(1, &mut reader, get(&y, None))
+            && read.value.is_some()
+        {
+            assert_eq!(desk.get(1, &mut reader, &x).as_deref(), Some("second"), "{protocol}: y is read, and what it depends on is not there");
+        }
+        let outcome = desk.run(1, &mut desk.session(), get(&y, None));
+        assert!(matches!(&outcome, Outcome::Failed(Failure::Busy(why)) if why.contains("has lost what it had")), "{protocol}");
+        desk.pass(1_000, |_, _| true);
+        let mut reader = desk.session();
+        assert_eq!(desk.get(1, &mut reader, &y).map(|value| value.len()), Some(BATCH_BYTES + 1), "{protocol}");
+        assert_eq!(desk.get(1, &mut reader, &x).as_deref(), Some("second"), "{protocol}");
+    }
 }
 
 #[test]

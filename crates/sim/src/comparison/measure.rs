@@ -204,6 +204,7 @@ impl<P: Protocol> Cluster<P> {
                 updates.iter().for_each(|update| measured.metadata.add(update.meta.to_bytes().len()));
                 if updates.len() > 1 { "several updates" } else { "update" }
             }
+            Ok(LinkFrame::Part { .. }) => "part",
             Ok(LinkFrame::Acknowledge { .. }) => "acknowledgement",
             Ok(LinkFrame::Resume { .. }) => "resume",
             Err(_) => "?",
