@@ -3,8 +3,8 @@
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, Scope, Standing, UpdateName};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome};
-use rheostat_core::protocol::Protocol;
+use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy};
+use rheostat_core::protocol::{Protocol, Verdict};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::reserved::Reserved;
 use rheostat_core::session::Session;
@@ -419,6 +419,95 @@ fn an_update_with_a_name_counts_once() {
     assert_eq!(counted(desk.call(0, named(-3, 1))), 7);
     assert_eq!(counted(desk.call(0, named(-1, 2))), 6);
     assert!(matches!(failure(desk.call(0, named(-3, 1))), Failure::Refused(why) if why.contains("outdated")));
+}
+
+/// One that looks for rights when its client goes on must not be made after the next one: its record would take that one's place, and a repeat would count twice.
+#[test]
+fn an_update_whose_client_has_gone_on_is_not_made_any_more() {
+    let mut desk = Desk::new("eventual", 2);
+    desk.create(stock(10, &[1, 9]));
+    desk.cut_off(1);
+    let operation = Operation::Counter {
+        call: CounterCall::Add { changes: smallvec![(key("n"), -4)], scope: Scope::Global, name: Some(UpdateName { client: 7, number: 1 }) },
+        dial: Dial::default(),
+    };
+    let mut session = desk.session();
+    let Execution::Waiting(first) = desk.execute(0, &mut session, operation) else { panic!() };
+    assert_eq!(counted(desk.call(0, named(-1, 2))), 9);
+    assert!(matches!(failure(desk.wait(0, first)), Failure::Refused(why) if why.contains("a later one")));
+    desk.away.clear();
+    desk.pass(1_000);
+    assert_eq!(counted(desk.call(0, named(-1, 2))), 9);
+    desk.pass(100);
+    assert_eq!((desk.get(0, "n").as_deref(), desk.get(1, "n").as_deref()), (Some("9"), Some("9")));
+}
+
+/// Two updates that wait for one write, which fails: each has its own session still, and what this server owes the others is not lost with it.
+#[test]
+fn a_write_that_fails_leaves_every_session_its_own() {
+    let mut desk = Desk::new("causal", 2);
+    desk.create(stock(10, &[]));
+    let own = |desk: &mut Desk| {
+        let mut session = desk.session();
+        let items = smallvec![Item { key: key("mine"), value: Some((*b"1").into()), expires_ms: 0 }];
+        let Execution::Done { outcome: Outcome::Written(version), .. } =
+            desk.execute(0, &mut session, Operation::Put { items, dial: Dial::default() })
+        else {
+            panic!()
+        };
+        (session, version.written)
+    };
+    let mut traveller = desk.session();
+    desk.away = vec![0, 1];
+    let items = smallvec![Item { key: key("far"), value: Some((*b"1").into()), expires_ms: 0 }];
+    desk.execute(1, &mut traveller, Operation::Put { items, dial: Dial::default() });
+    let operation = Operation::Counter { call: add(-1, Scope::Local), dial: Dial::default() };
+    let Execution::Waiting(first) = desk.execute(0, &mut traveller, operation.clone()) else { panic!("it waits for its past") };
+    let (mut session, written) = own(&mut desk);
+    let Execution::Waiting(second) = desk.execute(0, &mut session, operation) else { panic!("it waits for the first") };
+    desk.pass(6_000);
+    for op in [first, second] {
+        let (outcome, session) = desk.done.remove(&(0, op)).unwrap();
+        assert!(matches!(outcome, Outcome::Failed(Failure::Timeout(_))), "{outcome:?}");
+        assert_eq!(session.last_write(DcId(0)) >= written, op == second, "the second has written, and the first has not");
+    }
+}
+
+/// A slice that finds a counter is read again with the counter's states: from the snapshot that its client predicted, as the other partitions' slices are.
+#[test]
+fn a_counter_in_a_predicted_transaction_is_read_from_its_snapshot() {
+    let mut desk = Desk::new("causal", 2);
+    desk.create(stock(10, &[1, 0]));
+    desk.pass(300);
+    let mut session = desk.session();
+    let mut taken = 0;
+    for round in 0..3 {
+        let get = Operation::Get { key: key("n"), dial: Dial::default() };
+        let Execution::Done { outcome: Outcome::Read(..), .. } = desk.execute(0, &mut session, get) else { panic!() };
+        let now_ms = desk.now(0).physical_ms;
+        assert!(session.predict(DcId(0), PartitionId(0), Strategy::Predicted, now_ms), "it has learned enough");
+        desk.pass(2);
+        // A decrement that depends on what is not in the snapshot: seen there, it would be an effect without its cause.
+        let mut writer = desk.session();
+        let items = smallvec![Item { key: key("z"), value: Some((*b"cause").into()), expires_ms: 0 }];
+        let Execution::Done { outcome: Outcome::Written(_), .. } = desk.execute(0, &mut writer, Operation::Put { items, dial: Dial::default() })
+        else {
+            panic!()
+        };
+        taken += 1;
+        let operation = Operation::Counter { call: add(-1, Scope::Local), dial: Dial::default() };
+        let Execution::Done { outcome, .. } = desk.execute(0, &mut writer, operation) else { panic!() };
+        assert_eq!(counted(outcome), 10 - taken, "after the snapshot");
+        let dial = Dial { strategy: Strategy::Predicted, ..Dial::default() };
+        let operation = Operation::ReadTransaction { keys: vec![key("n")], dial };
+        let Execution::Done { outcome: Outcome::Many(reads, _), .. } = desk.execute(0, &mut session, operation) else { panic!() };
+        // The first may be refused: nobody has predicted anything before.
+        assert!(round == 0 || reads.len() == 1);
+        for read in reads {
+            assert_eq!(read.value.as_deref(), Some((11 - taken).to_string().as_bytes()));
+        }
+        session.settle(Verdict::Held);
+    }
 }
 
 #[test]

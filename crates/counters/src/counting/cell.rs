@@ -16,6 +16,15 @@ use std::collections::BTreeMap;
 pub(super) struct Hunted {
     pub(super) amount: u64,
     pub(super) until_us: u64,
+    /// That time is past, and the operation has gone on to others.
+    pub(super) is_over: bool,
+}
+
+impl Hunted {
+    /// Whether its time has just run out.
+    pub(super) fn runs_out(&self, now: Now) -> bool {
+        !self.is_over && self.until_us <= now.monotonic_us
+    }
 }
 
 /// How fast rights are used up here.

@@ -246,7 +246,7 @@ impl<R: PartitionServer> Counting<R> {
                     let amount = missing.max(theirs.saturating_sub(here) / 2).min(theirs);
                     cell.state.ask(circle.here, dc, direction, amount, true);
                     let until_us = now.monotonic_us + self.setup.options.ask_timeout_ms * 1000;
-                    cell.hunted.of_mut(direction).insert(dc, Hunted { amount, until_us });
+                    cell.hunted.of_mut(direction).insert(dc, Hunted { amount, until_us, is_over: false });
                     missing = missing.saturating_sub(amount);
                     self.numbers.asks_sent += 1;
                     self.touched.insert(key.clone());
@@ -262,12 +262,19 @@ impl<R: PartitionServer> Counting<R> {
             .values()
             .flat_map(|parked| parked.changes.iter().map(|(key, _)| key))
             .filter(|key| {
-                self.cells.get(key).is_none_or(|cell| {
-                    DIRECTIONS.into_iter().any(|way| cell.hunted.of(way).values().any(|hunted| hunted.until_us <= now.monotonic_us))
-                })
+                self.cells
+                    .get(key)
+                    .is_none_or(|cell| DIRECTIONS.into_iter().any(|way| cell.hunted.of(way).values().any(|hunted| hunted.runs_out(now))))
             })
             .cloned()
             .collect();
+        for key in &late {
+            let Some(cell) = self.cells.get_mut(key) else { continue };
+            // Whoever stays in the list beyond this is waited for without a time.
+            for way in DIRECTIONS {
+                cell.hunted.of_mut(way).values_mut().for_each(|hunted| hunted.is_over |= hunted.runs_out(now));
+            }
+        }
         if !late.is_empty() {
             self.retry_parked(now, &late, out);
         }
@@ -303,7 +310,9 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn next_own_us(&self) -> u64 {
         let deadlines = self.parked.values().map(|parked| parked.deadline_us);
         let hunted = self.parked.values().flat_map(|parked| parked.changes.iter()).filter_map(|(key, _)| self.cells.get(key));
-        let asks = hunted.flat_map(|cell| DIRECTIONS.into_iter().flat_map(|way| cell.hunted.of(way).values().map(|hunted| hunted.until_us)));
+        let asks = hunted.flat_map(|cell| {
+            DIRECTIONS.into_iter().flat_map(|way| cell.hunted.of(way).values().filter(|hunted| !hunted.is_over).map(|hunted| hunted.until_us))
+        });
         deadlines.chain(asks).chain([self.next_balance_us()]).min().unwrap_or(u64::MAX)
     }
 }

@@ -207,10 +207,11 @@ impl<R: PartitionServer> Counting<R> {
                 return Err(Failure::Refused("an update changes each counter once: one key is named twice".into()));
             }
         }
-        if let Some(name) = name
-            && let Some(execution) = self.repeat(now, &first, name, session)?
-        {
-            return Ok(execution);
+        if let Some(name) = name {
+            if let Some(execution) = self.repeat(now, &first, name, session)? {
+                return Ok(execution);
+            }
+            self.withdraw_before(&first, name);
         }
         match self.apply(now, &changes) {
             Ok(values) => {
@@ -336,6 +337,24 @@ impl<R: PartitionServer> Counting<R> {
             self.inner.abandon(op);
         }
         Ok(Some(Execution::Done { outcome: Outcome::Counted(record.values.into(), version), after }))
+    }
+
+    /// A client has gone on to the update called `name`. An earlier one that still looks for rights is given up: made later, its record would take this one's place.
+    fn withdraw_before(&mut self, key: &Key, name: UpdateName) {
+        let first = (key.clone(), UpdateName { number: 0, ..name });
+        let earlier: Vec<(Key, UpdateName)> = self.twins.range(first..(key.clone(), name)).map(|(name, _)| name.clone()).collect();
+        if earlier.is_empty() {
+            return;
+        }
+        let withdrawn: Vec<OpId> =
+            self.parked.iter().filter(|(_, parked)| parked.name.as_ref().is_some_and(|name| earlier.contains(name))).map(|(op, _)| *op).collect();
+        for op in withdrawn {
+            let Some(Parked { name, session, .. }) = self.parked.remove(&op) else { continue };
+            let mut answers = Vec::new();
+            let why = Failure::Refused("its client has made a later one since, so this update was given up".into());
+            self.say(Some(op), name, Outcome::Failed(why), &session, &mut answers);
+            self.held.extend(answers.into_iter().map(|answer| (Position(0), answer)));
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -515,17 +534,18 @@ impl<R: PartitionServer> Counting<R> {
                     Outcome::Failed(failure) => failure.clone(),
                     other => damaged(format!("a write was answered by {other:?}")),
                 };
-                if !batch.riders.is_empty() && batch.extra.iter().any(|item| item.key == keys::hello(self.circle.here)) {
-                    self.greetings_changed = true;
-                }
                 // What is in memory was not written, nor will be what rests on it.
                 let next = std::mem::take(&mut self.next);
+                let own = keys::hello(self.circle.here);
+                let greets = |batch: &Batch| batch.extra.iter().any(|item| item.key == own);
+                // A greeting rests on nothing. Alone it is not tried again: then it is not for others that the write failed.
+                self.greetings_changed |= !batch.riders.is_empty() && greets(&batch) || greets(&next);
                 for key in batch.cells.iter().chain(&next.cells) {
                     self.cells.remove(key);
                     self.touched.remove(key);
                 }
                 for rider in batch.riders.into_iter().chain(next.riders) {
-                    self.say(rider.op, rider.name, Outcome::Failed(failure.clone()), session, &mut answers);
+                    self.say(rider.op, rider.name, Outcome::Failed(failure.clone()), &rider.session, &mut answers);
                 }
             }
         }
@@ -534,8 +554,9 @@ impl<R: PartitionServer> Counting<R> {
 
     fn say(&mut self, op: Option<OpId>, name: Option<(Key, UpdateName)>, outcome: Outcome, session: &Session, answers: &mut Vec<Done>) {
         let twins = name.and_then(|name| self.twins.remove(&name)).unwrap_or_default();
-        for (op, _) in twins {
-            answers.push(Done { op, outcome: outcome.clone(), session: session.clone() });
+        for (op, mut own) in twins {
+            self.inner.merge_sessions(&mut own, session);
+            answers.push(Done { op, outcome: outcome.clone(), session: own });
         }
         if let Some(op) = op {
             answers.push(Done { op, outcome, session: session.clone() });
