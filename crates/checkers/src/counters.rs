@@ -3,12 +3,15 @@
 //! Updates have no unique values, so they are recorded apart from a [`crate::History`]: what was asked, what came of it, every value that somebody saw, and how each data center sees the
 //! counter when everything has arrived.
 //!
+//! Where sessions are promised causal consistency, what one reads of a counter that goes one way only never goes back, and has in it what the session has read and made before.
+//!
 //! An update of unknown outcome counts once or not at all. So does one of a data center that was taken for gone, unless its server started after that was done: what it did and nobody had heard is lost with it.
 
+use crate::history::SessionId;
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterView, NewCounter, Standing};
 use rheostat_core::version::VersionId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// More sums than this are not followed together; then each counter is looked at for itself.
@@ -57,6 +60,15 @@ pub struct Seen {
     pub value: i64,
 }
 
+/// What a session learned of a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Learned {
+    /// It read this value.
+    Read(i64),
+    /// Its update by this much was acknowledged.
+    Made(i64),
+}
+
 /// A data center was taken for gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reclaim {
@@ -92,6 +104,8 @@ pub struct CounterHistory {
     pub updates: Vec<Update>,
     /// Values.
     pub seen: Vec<Seen>,
+    /// What sessions learned, by session and counter, in their order; nothing if sessions are promised nothing.
+    pub learned: BTreeMap<(SessionId, usize), Vec<Learned>>,
     /// Data centers that were taken for gone.
     pub reclaims: Vec<Reclaim>,
     /// The end.
@@ -120,6 +134,11 @@ impl CounterHistory {
     /// Somebody saw a value.
     pub fn see(&mut self, seen: Seen) {
         self.seen.push(seen);
+    }
+
+    /// `session` learned something of a counter.
+    pub fn learn(&mut self, session: SessionId, counter: usize, learned: Learned) {
+        self.learned.entry((session, counter)).or_default().push(learned);
     }
 
     /// A data center is being taken for gone; returns the place of that.
@@ -157,6 +176,7 @@ pub fn check(history: &CounterHistory) -> Result<(), String> {
     within_bounds(history)?;
     let values = (0..history.counters.len()).map(|counter| converged(history, counter)).collect::<Result<Vec<i64>, String>>()?;
     counted_once(history, &values)?;
+    sessions_remember(history)?;
     (0..history.counters.len()).try_for_each(|counter| rights_conserved(history, counter))
 }
 
@@ -167,6 +187,35 @@ fn within_bounds(history: &CounterHistory) -> Result<(), String> {
         let (name, NewCounter { lower, upper, .. }) = &history.counters[counter];
         if lower.is_some_and(|lower| value < lower) || upper.is_some_and(|upper| value > upper) {
             return Err(format!("counter {name} was seen at {value} {when}, out of its bounds\n{}", story(history, counter)));
+        }
+    }
+    Ok(())
+}
+
+/// The way that a counter goes for which all updates go one way: -1 or 1. `None` if they do not, if a data center was taken for gone, or if the first update began it.
+fn only_way(history: &CounterHistory, counter: usize) -> Option<i64> {
+    let amounts = || history.updates.iter().flat_map(|update| &update.changes).filter(|(changed, _)| *changed == counter).map(|(_, amount)| *amount);
+    let is_simple = history.counters[counter].1 != NewCounter::default() && history.reclaims.iter().all(|reclaim| reclaim.counter != counter);
+    [-1, 1].into_iter().find(|way| is_simple && amounts().all(|amount| amount * way >= 0))
+}
+
+/// What a session reads of a counter that goes one way has in it what it has read and made before.
+fn sessions_remember(history: &CounterHistory) -> Result<(), String> {
+    for ((session, counter), learned) in &history.learned {
+        let Some(way) = only_way(history, *counter) else { continue };
+        let (name, new) = &history.counters[*counter];
+        let mut known = new.initial;
+        for learned in learned {
+            match learned {
+                Learned::Read(value) if value * way < known * way => {
+                    let text = story(history, *counter);
+                    return Err(format!(
+                        "{session} read counter {name} as {value}, and by what it had read and made before nobody can read less far than {known}\n{text}"
+                    ));
+                }
+                Learned::Read(value) => known = *value,
+                Learned::Made(amount) => known += amount,
+            }
         }
     }
     Ok(())

@@ -3,11 +3,11 @@
 use crate::clients::Counting;
 use crate::plan::Action;
 use crate::world::{Failure, ServerIndex, World};
-use rheostat_checkers::counters::{self, Came, FinalView, Reclaim, Seen, Update};
+use rheostat_checkers::counters::{self, Came, FinalView, Learned, Reclaim, Seen, Update};
 use rheostat_core::DcId;
 use rheostat_core::counter::{CounterCall, Scope, Standing, UpdateName};
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Dial, Failure as Refusal, Operation, Outcome, Read};
+use rheostat_core::operation::{Dial, Failure as Refusal, Level, Operation, Outcome, Read};
 use rheostat_core::replica::Execution;
 use rheostat_core::version::Key;
 
@@ -145,14 +145,15 @@ impl World<'_> {
                 return;
             }
             (Action::Add { changes, .. }, Outcome::Counted(values, version)) => {
-                for ((counter, _), value) in changes.iter().zip(&values) {
+                for ((counter, amount), value) in changes.iter().zip(&values) {
                     self.counted.see(Seen { counter: *counter, at_us: now_us, value: *value });
+                    self.learn(client, *counter, Learned::Made(*amount));
                 }
                 if let Some(counting) = self.clients[client].counting.take() {
                     self.counted.end(counting.place, Came::Done, Some(version));
                 }
             }
-            (Action::Value { counter }, Outcome::Read(read, _)) => self.see_value(*counter, &read),
+            (Action::Value { counter }, Outcome::Read(read, _)) => self.see_value(client, *counter, &read),
             (Action::Give { counter, .. } | Action::Reclaim { counter, .. }, Outcome::Counter(view)) => {
                 self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value });
                 if let (Action::Reclaim { .. }, Some(counting)) = (&action, self.clients[client].counting.take()) {
@@ -164,10 +165,20 @@ impl World<'_> {
         self.advance(client);
     }
 
-    fn see_value(&mut self, counter: usize, read: &Read) {
+    /// What a client learns, where sessions are promised that they remember it.
+    fn learn(&mut self, client: usize, counter: usize, learned: Learned) {
+        if self.level == Level::Causal && !self.plan.may_lose_acknowledged() {
+            self.counted.learn(self.clients[client].name, counter, learned);
+        }
+    }
+
+    fn see_value(&mut self, client: usize, counter: usize, read: &Read) {
         let Some(value) = &read.value else { return };
         match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
-            Some(value) => self.counted.see(Seen { counter, at_us: self.now_us, value }),
+            Some(value) => {
+                self.counted.see(Seen { counter, at_us: self.now_us, value });
+                self.learn(client, counter, Learned::Read(value));
+            }
             None => self.fail("counters", format!("counter {} was read as {value:?}\n", self.plan.counters[counter].name)),
         }
     }

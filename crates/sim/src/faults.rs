@@ -2,9 +2,10 @@
 
 use crate::marks;
 use crate::node::Halt;
-use crate::plan::{Fault, FaultKind, Transport};
+use crate::plan::{Fault, FaultKind, Moment, Transport};
 use crate::trace::TraceLevel;
 use crate::world::{ServerIndex, World};
+use rheostat_core::ids::ServerId;
 use rheostat_core::store::Position;
 
 impl World<'_> {
@@ -40,16 +41,9 @@ impl World<'_> {
                 let server = self.index(server);
                 self.servers[server].paused_until_us = self.servers[server].paused_until_us.max(until_us);
             }
-            FaultKind::Kill { server, mid_round } => {
-                let server = self.index(server);
-                match mid_round && self.servers[server].node.is_some() {
-                    true => self.servers[server].dying = true,
-                    false => self.halt(server, Halt::Kill),
-                }
-            }
-            FaultKind::PowerLoss { server, flushed } => {
-                let server = self.index(server);
-                self.halt(server, if flushed { Halt::PowerLossAfter(Position(0)) } else { Halt::PowerLoss });
+            FaultKind::Kill { server, moment } => self.die(server, moment, Halt::Kill),
+            FaultKind::PowerLoss { server, flushed, moment } => {
+                self.die(server, moment, if flushed { Halt::PowerLossAfter(Position(0)) } else { Halt::PowerLoss });
             }
             FaultKind::SlowDisk { server, extra_us } => {
                 let server = self.index(server);
@@ -62,6 +56,15 @@ impl World<'_> {
                     self.marks.see(marks::CLOCK_BACK);
                 }
             }
+        }
+    }
+
+    fn die(&mut self, server: ServerId, moment: Moment, how: Halt) {
+        let server = self.index(server);
+        match moment {
+            Moment::AtOnce => self.halt(server, how),
+            _ if self.servers[server].node.is_none() => {}
+            _ => self.servers[server].dying = Some((moment, how)),
         }
     }
 
@@ -91,7 +94,7 @@ impl World<'_> {
             }
             FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } => {
                 let server = self.index(server);
-                self.servers[server].dying = false;
+                self.servers[server].dying = None;
                 self.restart(server);
             }
             FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::ClockJump { .. } => {}
@@ -124,7 +127,7 @@ impl World<'_> {
         for server in 0..self.servers.len() {
             let now_us = self.now_us;
             let state = &mut self.servers[server];
-            (state.slow_us, state.slow_disk_us, state.dying) = (0, 0, false);
+            (state.slow_us, state.slow_disk_us, state.dying) = (0, 0, None);
             state.clock.set_right(now_us);
             self.restart(server);
             self.go_on(server);

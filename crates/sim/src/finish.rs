@@ -105,6 +105,12 @@ impl World<'_> {
         while self.failure.is_none() && self.now_us < until_us && !(self.clients_are_idle() && self.nothing_waits()) {
             self.run_until(self.now_us + LOOK_US, |_| false);
         }
+        if self.decides {
+            // A write whose client has gone may be on its way to a leader, which may have changed when it comes there.
+            for _ in 0..2 {
+                self.run_until(self.last_arrival_us.max(self.now_us), |_| false);
+            }
+        }
         if self.decides && self.plan.options.get("hlc").and_then(toml::Value::as_bool) == Some(false) {
             // A leader may hold a write whose client has gone until its clock has passed what the write follows.
             self.run_until(self.now_us + HELD_WRITES_US, |_| false);

@@ -5,7 +5,7 @@
 //! a session that happens to look.
 
 pub use crate::generate_counters::counter_plan;
-use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, KeyIndex, Plan, PutItem, Spread, Step, Transport};
+use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, KeyIndex, Moment, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Guarantees, Level};
@@ -24,12 +24,12 @@ const AWAY: &[&str] = &["snapshot-", "leader-clock-"];
 pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
     match planted.is_some_and(|bug| bug.starts_with("counter-")) {
         true => counter_plan(protocol, options, planted, seed),
-        false => general_plan(protocol, options, planted, seed),
+        false => general_plan(protocol, options, planted, seed).0,
     }
 }
 
-/// The plan whose load is of plain keys.
-pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+/// The plan whose load is of plain keys, and about when that will be done.
+pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> (Plan, u64) {
     let mut random = Random::new(seed ^ 0x5EED_0F0F_7E57_1234);
     let mut plan = Plan::empty(protocol);
     plan.seed = seed;
@@ -61,7 +61,7 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
         }
     }
     checking(&mut plan, &mut random.fork());
-    plan
+    (plan, horizon_us)
 }
 
 /// The cluster of a protocol that replicates partitions: fewer of them, each with several servers, on disks.
@@ -136,7 +136,7 @@ fn absences(plan: &mut Plan, horizon_us: u64, seed: u64) {
         let from_us = random.below(horizon_us);
         let kind = match random.chance(1, 2) {
             true => FaultKind::Pause { server },
-            false => FaultKind::Kill { server, mid_round: random.chance(1, 3) },
+            false => FaultKind::Kill { server, moment: moment(&mut random) },
         };
         plan.faults.push(Fault { from_us, until_us: from_us + random.between(300_000, 3_000_000), kind });
     }
@@ -390,11 +390,11 @@ fn transaction(plan: &Plan, first: KeyIndex, level: Level, random: &mut Random) 
     Action::ReadTransaction { keys: transaction_keys(plan, first, random), level, groups: Groups::default() }
 }
 
-fn get(key: KeyIndex) -> Action {
+pub(crate) fn get(key: KeyIndex) -> Action {
     Action::Get { key, level: Level::Causal, groups: Groups::default() }
 }
 
-fn put(key: KeyIndex) -> Action {
+pub(crate) fn put(key: KeyIndex) -> Action {
     Action::Put { items: vec![PutItem { key, delete: false }] }
 }
 
@@ -448,6 +448,10 @@ fn two_servers_inside(plan: &Plan, random: &mut Random) -> (ServerId, ServerId) 
     let a = server(plan, random);
     let partition = (u64::from(a.partition.0) + random.between(1, u64::from(plan.partitions).max(2) - 1)) % u64::from(plan.partitions);
     (a, ServerId { partition: PartitionId(partition as u16), ..a })
+}
+
+fn moment(random: &mut Random) -> Moment {
+    if random.chance(1, 3) { Moment::MidRound } else { Moment::AtOnce }
 }
 
 #[derive(Clone, Copy)]
@@ -539,7 +543,7 @@ fn trouble(plan: &mut Plan, kind: Trouble, horizon_us: u64, random: &mut Random)
             plan.faults.push(fault(0, FaultKind::Break { a, b }));
         }
         Trouble::Pause => plan.faults.push(fault(short_us, FaultKind::Pause { server: server(plan, random) })),
-        Trouble::Kill => plan.faults.push(fault(short_us, FaultKind::Kill { server: server(plan, random), mid_round: random.chance(1, 3) })),
+        Trouble::Kill => plan.faults.push(fault(short_us, FaultKind::Kill { server: server(plan, random), moment: moment(random) })),
         Trouble::PowerLoss => {
             let server = server(plan, random);
             if random.chance(1, 2) {
@@ -548,13 +552,13 @@ fn trouble(plan: &mut Plan, kind: Trouble, horizon_us: u64, random: &mut Random)
                 let slow_from_us = from_us.saturating_sub(random.between(50_000, 1_500_000));
                 plan.faults.push(Fault { from_us: slow_from_us, until_us: from_us, kind: FaultKind::SlowDisk { server, extra_us } });
             }
-            plan.faults.push(fault(short_us, FaultKind::PowerLoss { server, flushed: random.chance(1, 4) }));
+            plan.faults.push(fault(short_us, FaultKind::PowerLoss { server, flushed: random.chance(1, 4), moment: Moment::AtOnce }));
         }
         Trouble::Blackout => {
             let dc = server(plan, random).dc;
             for server in plan.servers().filter(|server| server.dc == dc).collect::<Vec<_>>() {
                 let (lasts_us, flushed) = (spread(random, 20_000, 2_000_000), random.chance(1, 4));
-                plan.faults.push(fault(lasts_us, FaultKind::PowerLoss { server, flushed }));
+                plan.faults.push(fault(lasts_us, FaultKind::PowerLoss { server, flushed, moment: Moment::AtOnce }));
             }
         }
         Trouble::SlowDisk => {

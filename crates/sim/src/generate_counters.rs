@@ -2,11 +2,15 @@
 //!
 //! Cluster, network, clocks and faults are drawn as for other plans; from sources of their own come the counters, who changes them, and whose rights are taken over. Bounds are tight and amounts are
 //! small, so that rights run out in one place while others have some.
+//!
+//! All counters lie in one partition, and what goes wrong elsewhere shows nothing of them: so faults come to its servers more often than to others, while the load goes on, and those that die do so more often than not
+//! just when a client has asked them for something or has been answered. Clients write keys and go from data center to data center between their updates, so that an update can have a past that it must wait for.
 
-use crate::generate::{general_plan, pick};
-use crate::plan::{Action, ClientPlan, CounterPlan, FaultKind, Plan, Step};
+use crate::generate::{general_plan, get, pick, put};
+use crate::plan::{Action, ClientPlan, CounterPlan, FaultKind, Moment, Plan, Step};
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
+use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::random::Random;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
@@ -21,7 +25,7 @@ const DEADLINE_MS: u64 = 6_000;
 
 /// The plan of `seed` for `protocol` with a load of counters.
 pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
-    let mut plan = general_plan(protocol, options, planted, seed);
+    let (mut plan, load_us) = general_plan(protocol, options, planted, seed);
     let mut random = Random::new(seed ^ 0xC0_0417_5EED_0000);
     plan.clients.truncate(OTHERS);
     plan.clients.iter_mut().for_each(|client| client.steps.truncate(OTHERS_STEPS));
@@ -35,27 +39,62 @@ pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>
     }
     // Loads are short: what goes wrong must go wrong early, or nobody sees it.
     let horizon_us = random.between(400_000, 2_500_000);
-    let last_us = plan.faults.iter().map(|fault| fault.from_us).max().unwrap_or(0).max(1);
     for fault in &mut plan.faults {
         let lasts_us = fault.until_us - fault.from_us;
-        fault.from_us = (u128::from(fault.from_us) * u128::from(horizon_us) / u128::from(last_us)) as u64;
+        fault.from_us = (u128::from(fault.from_us) * u128::from(horizon_us) / u128::from(load_us.max(100_000))) as u64;
         fault.until_us = fault.from_us + lasts_us;
     }
     plan.counting.deadline_ms = DEADLINE_MS;
     plan.counting.ask_timeout_ms = random.between(30, 900);
     plan.counting.balance_ms = random.between(5, 200);
     plan.counting.rebalance = pick(&mut random, &[(40, Rebalance::Forecast), (40, Rebalance::Paper), (20, Rebalance::Off)]);
-    counters(&mut plan, &mut random.fork());
+    let partition = PartitionId(random.below(plan.partitions.into()) as u16);
+    counters(&mut plan, partition, &mut random.fork());
     clients(&mut plan, horizon_us, &mut random.fork());
+    aim(&mut plan, partition, &mut random.fork());
     reclaims(&mut plan, horizon_us, &mut random.fork());
     plan
 }
 
+/// Lets faults come to `partition`: those of every second of the others, to all of its servers alike. Servers that die do so at a moment that matters.
+fn aim(plan: &mut Plan, partition: PartitionId, random: &mut Random) {
+    let moved: Vec<bool> = (0..plan.partitions).map(|_| random.chance(1, 2)).collect();
+    let aimed = |server: &mut ServerId| {
+        if moved[usize::from(server.partition.0)] {
+            server.partition = partition;
+        }
+    };
+    let moment = |random: &mut Random, other: Moment| pick(random, &[(2, other), (2, Moment::Asked), (1, Moment::Answered)]);
+    for fault in &mut plan.faults {
+        match &mut fault.kind {
+            FaultKind::Cut { .. } => {}
+            // Between data centers both ends are of one partition, and stay so.
+            FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => {
+                if a.dc != b.dc {
+                    aimed(a);
+                    aimed(b);
+                }
+            }
+            FaultKind::Kill { server, moment: at } => {
+                aimed(server);
+                *at = moment(random, *at);
+            }
+            FaultKind::PowerLoss { server, moment: at, .. } => {
+                aimed(server);
+                *at = moment(random, *at);
+            }
+            FaultKind::SlowServer { server, .. }
+            | FaultKind::Pause { server }
+            | FaultKind::SlowDisk { server, .. }
+            | FaultKind::ClockJump { server, .. } => aimed(server),
+        }
+    }
+}
+
 /// Up to three counters of one partition, so that they can be changed together.
-fn counters(plan: &mut Plan, random: &mut Random) {
-    let partition = random.below(plan.partitions.into()) as u16;
+fn counters(plan: &mut Plan, partition: PartitionId, random: &mut Random) {
     let count = random.between(1, 3) as usize;
-    let here = |name: &String| partition_of(name.as_bytes(), plan.partitions).0 == partition;
+    let here = |name: &String| partition_of(name.as_bytes(), plan.partitions) == partition;
     let names: Vec<String> = (0..).map(|number| format!("n{number}")).filter(here).take(count).collect();
     for name in names {
         let room = random.between(2, 60) as i64;
@@ -86,8 +125,13 @@ fn clients(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         (random.between(0, 10), 3),
         (random.below(10), 4),
         (random.below(4), 5),
+        (random.below(12), 6),
+        (random.below(12), 7),
+        (random.below(6), 8),
     ];
-    let (named, up) = (random.below(5), random.between(10, 60));
+    // Some are only ever used up: what a session reads of them must go one way.
+    let up = if random.chance(1, 4) { 0 } else { random.between(10, 60) };
+    let named = random.below(5);
     for _ in 0..count {
         let dc = DcId(random.below(plan.data_centers.into()) as u8);
         let start_us = random.below(horizon_us / 3);
@@ -108,13 +152,17 @@ fn clients(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
                 3 if plan.counters.len() > 1 => {
                     let size = random.between(1, 5) as i64;
                     let other = (counter + 1) % plan.counters.len();
-                    Action::Add { changes: vec![(counter, -size), (other, size)], global: random.chance(1, 2), named: is_named }
+                    let back = if up == 0 { -size } else { size };
+                    Action::Add { changes: vec![(counter, -size), (other, back)], global: random.chance(1, 2), named: is_named }
                 }
                 4 if plan.counters[counter].counter.lower.is_some() => {
                     let to = DcId(random.below(plan.data_centers.into()) as u8);
                     Action::Give { counter, to, direction: Direction::Down, amount: random.between(1, 8) }
                 }
                 5 => Action::Fresh,
+                6 => put(random.below(plan.keys.len() as u64) as usize),
+                7 => Action::Move { dc: DcId(random.below(plan.data_centers.into()) as u8) },
+                8 => get(random.below(plan.keys.len() as u64) as usize),
                 _ => Action::Value { counter },
             };
             client.steps.push(Step { think_us: random.below(2 * think_us), action });
@@ -128,11 +176,14 @@ fn reclaims(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     if plan.data_centers == 1 || !random.chance(2, 5) || plan.counters.iter().all(|counter| !counter.is_made()) {
         return;
     }
+    let partition = plan.place(&Action::Value { counter: 0 });
     let down: Vec<(DcId, u64, u64)> = plan
         .faults
         .iter()
         .filter_map(|fault| match fault.kind {
-            FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } => Some((server.dc, fault.from_us, fault.until_us)),
+            FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } if server.partition == partition => {
+                Some((server.dc, fault.from_us, fault.until_us))
+            }
             _ => None,
         })
         .collect();

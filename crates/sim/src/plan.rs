@@ -118,6 +118,19 @@ pub struct Fault {
     pub kind: FaultKind,
 }
 
+/// When a server dies that is to die: at the fault's beginning, or with the first of what happens at it after that. If none does before the fault's end, it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// At once.
+    AtOnce,
+    /// In the middle of its next round: its work is done, but not handed to the operating system, and nothing of it left.
+    MidRound,
+    /// After the next round in which it logged something that a client asked for: that is handed to the operating system, and nothing of it left.
+    Asked,
+    /// When it has told a client that something is written.
+    Answered,
+}
+
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
@@ -162,8 +175,8 @@ pub enum FaultKind {
     Kill {
         /// The server.
         server: ServerId,
-        /// It dies in the middle of its next round: its work is done, but not handed to the operating system, and nothing of it left.
-        mid_round: bool,
+        /// When it dies.
+        moment: Moment,
     },
     /// The server loses power, and starts again at the end. What its disk confirmed is there.
     PowerLoss {
@@ -171,6 +184,8 @@ pub enum FaultKind {
         server: ServerId,
         /// A flush that was under way reached the disk, though nobody was told.
         flushed: bool,
+        /// When it dies.
+        moment: Moment,
     },
     /// The server's flushes take longer.
     SlowDisk {

@@ -3,11 +3,12 @@
 use crate::clients::Reply;
 use crate::marks;
 use crate::node::Halt;
-use crate::plan::Transport;
+use crate::plan::{Moment, Transport};
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
+use rheostat_core::operation::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, Status};
 use rheostat_core::store::Position;
 
@@ -37,6 +38,7 @@ impl World<'_> {
         let now = self.servers[server].clock.read(self.now_us);
         let before = self.trace.wants(TraceLevel::Story).then(|| node.look().status(now).stable);
         let mut out = std::mem::take(&mut self.outbox);
+        let logged = self.servers[server].dying.map(|_| node.look().status(now).end);
         let mut answered = Answered::new();
         let mut story = None;
         for event in events {
@@ -45,8 +47,13 @@ impl World<'_> {
             }
             self.input(server, &mut *node, now, event, &mut out, &mut answered);
         }
-        let dies = std::mem::take(&mut self.servers[server].dying);
-        if !dies {
+        let dies = self.servers[server].dying.filter(|(moment, _)| match moment {
+            Moment::MidRound => true,
+            Moment::Asked => story.is_some() && logged < Some(node.look().status(now).end),
+            Moment::AtOnce | Moment::Answered => false,
+        });
+        let mid_round = matches!(dies, Some((Moment::MidRound, _)));
+        if !mid_round {
             // Duty 3: before anything leaves.
             node.replica().write_through();
         }
@@ -54,12 +61,12 @@ impl World<'_> {
             self.tell_stable(server, &before, &node.look().status(now), attempt);
         }
         self.servers[server].node = Some(node);
-        if dies {
+        if let Some((_, how)) = dies {
             out.frames.clear();
             out.done.clear();
             self.outbox = out;
-            self.marks.see(marks::KILLED_MID_ROUND);
-            self.halt(server, Halt::Kill);
+            self.marks.see_times(marks::KILLED_MID_ROUND, mid_round.into());
+            self.halt(server, how);
             return;
         }
         self.after_round(server, out, answered);
@@ -169,6 +176,9 @@ impl World<'_> {
                 self.schedule(at_us, Event::Tick { server });
             }
         }
+        if let Some((Moment::AtOnce, how)) = self.servers[server].dying {
+            self.halt(server, how);
+        }
     }
 
     fn release_gated(&mut self, server: ServerIndex) {
@@ -191,6 +201,12 @@ impl World<'_> {
     }
 
     fn reply(&mut self, server: ServerIndex, reply: Reply) {
+        let is_written = matches!(&reply.outcome, Outcome::Written(_) | Outcome::Counted(..) | Outcome::Changed { version: Some(_), .. });
+        if let Some((moment @ Moment::Answered, _)) = &mut self.servers[server].dying
+            && is_written
+        {
+            *moment = Moment::AtOnce;
+        }
         let delay_us = self.local_delay(reply.attempt.client, server);
         self.schedule(self.now_us + delay_us, Event::Reply(Box::new(reply)));
     }
@@ -239,7 +255,7 @@ impl World<'_> {
         state.backlog.clear();
         state.paused_until_us = 0;
         state.tick_at_us = u64::MAX;
-        state.dying = false;
+        state.dying = None;
         self.break_connections(server);
         if how == Halt::Kill {
             // The operating system tells the peers; a machine without power cannot.

@@ -21,9 +21,9 @@
 //! ```
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
-//! up to 43 milliseconds; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
+//! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
 
-use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Fault, FaultKind, Plan, PutItem, Spread, Step, Transport};
+use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Fault, FaultKind, Moment, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
@@ -79,6 +79,15 @@ fn durability_name(durability: Durability) -> &'static str {
     }
 }
 
+fn moment_word(moment: Moment) -> &'static str {
+    match moment {
+        Moment::AtOnce => "",
+        Moment::MidRound => " mid-round",
+        Moment::Asked => " asked",
+        Moment::Answered => " answered",
+    }
+}
+
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flag = |on: bool, word: &'static str| if on { word } else { "" };
@@ -88,8 +97,10 @@ impl fmt::Display for FaultKind {
             FaultKind::SlowServer { server, extra_us } => write!(f, "slow-server {server} {}", Millis(*extra_us)),
             FaultKind::Break { a, b } => write!(f, "break {a} {b}"),
             FaultKind::Pause { server } => write!(f, "pause {server}"),
-            FaultKind::Kill { server, mid_round } => write!(f, "kill {server}{}", flag(*mid_round, " mid-round")),
-            FaultKind::PowerLoss { server, flushed } => write!(f, "power-loss {server}{}", flag(*flushed, " flushed")),
+            FaultKind::Kill { server, moment } => write!(f, "kill {server}{}", moment_word(*moment)),
+            FaultKind::PowerLoss { server, flushed, moment } => {
+                write!(f, "power-loss {server}{}{}", flag(*flushed, " flushed"), moment_word(*moment))
+            }
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
             FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
         }
@@ -270,6 +281,17 @@ impl<'l> Words<'l> {
         let (name, groups) = word.split_once(':').unwrap_or((word, "0"));
         let level = Level::from_name(name).ok_or_else(|| format!("there is no level `{name}`"))?;
         Ok((level, Groups(parse_number(groups, "checking groups")?)))
+    }
+
+    /// When a server dies: the last word, if it is not at once.
+    fn moment(&mut self) -> Parsed<Moment> {
+        match self.0.next() {
+            None => Ok(Moment::AtOnce),
+            Some("mid-round") => Ok(Moment::MidRound),
+            Some("asked") => Ok(Moment::Asked),
+            Some("answered") => Ok(Moment::Answered),
+            Some(found) => Err(format!("`{found}` is neither mid-round, asked nor answered")),
+        }
     }
 
     /// Whether `word` is the last word; no other may stand there.
@@ -511,8 +533,8 @@ fn fault(words: &mut Words<'_>) -> Parsed<Fault> {
         "slow-server" => FaultKind::SlowServer { server: words.server()?, extra_us: words.time("a time")? },
         "break" => FaultKind::Break { a: words.server()?, b: words.server()? },
         "pause" => FaultKind::Pause { server: words.server()? },
-        "kill" => FaultKind::Kill { server: words.server()?, mid_round: words.flag("mid-round")? },
-        "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.flag("flushed")? },
+        "kill" => FaultKind::Kill { server: words.server()?, moment: words.moment()? },
+        "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: words.moment()? },
         "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
         "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
         other => return Err(format!("there is no fault `{other}`")),

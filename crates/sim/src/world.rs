@@ -6,8 +6,8 @@
 use crate::clients::{Client, Reply};
 use crate::clock::ServerClock;
 use crate::marks::Marks;
-use crate::node::{self, Node, Restart};
-use crate::plan::{Plan, Spread};
+use crate::node::{self, Halt, Node, Restart};
+use crate::plan::{Moment, Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::counters::CounterHistory;
@@ -25,6 +25,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// More events than this, and the run is stopped: something goes round without end.
 const MAX_EVENTS: u64 = 20_000_000;
+
+/// A server is ticked at most so many times in a window of so many microseconds.
+const MOST_TICKS: u32 = 2_000;
+const TICKS_WINDOW_US: u64 = 10_000;
 
 /// A server's place in [`World::servers`].
 pub(crate) type ServerIndex = usize;
@@ -76,6 +80,8 @@ pub(crate) struct Server {
     pub(crate) clock: ServerClock,
     /// When it is to be ticked; an earlier entry in the queue is stale.
     pub(crate) tick_at_us: u64,
+    /// The last window in which it was ticked, and how often.
+    pub(crate) ticks: (u64, u32),
     pub(crate) paused_until_us: u64,
     /// What came while it was paused.
     pub(crate) backlog: Vec<Event>,
@@ -84,8 +90,8 @@ pub(crate) struct Server {
     pub(crate) gated: VecDeque<(Position, Reply)>,
     /// Who waits for which operation.
     pub(crate) waiting: BTreeMap<OpId, Attempt>,
-    /// It dies in its next round.
-    pub(crate) dying: bool,
+    /// It is about to die: when, and how.
+    pub(crate) dying: Option<(Moment, Halt)>,
     /// How much longer everything that goes to it takes.
     pub(crate) slow_us: u64,
     pub(crate) slow_disk_us: u64,
@@ -158,6 +164,8 @@ pub(crate) struct World<'p> {
     /// A server that never runs: it makes, reads and merges sessions for the clients.
     pub(crate) front: Box<dyn Node>,
     pub(crate) sessions: u64,
+    /// When the last of all frames that have been sent arrives.
+    pub(crate) last_arrival_us: u64,
     /// Requests that have not reached their servers.
     pub(crate) requests_under_way: u64,
     pub(crate) outbox: Outbox,
@@ -205,6 +213,7 @@ impl<'p> World<'p> {
             trace: Trace::new(level),
             front,
             sessions: 0,
+            last_arrival_us: 0,
             requests_under_way: 0,
             outbox: Outbox::default(),
             counted: CounterHistory::new(plan.counters.iter().map(|plan| (plan.name.clone(), plan.counter.clone()))),
@@ -221,12 +230,13 @@ impl<'p> World<'p> {
                 incarnation: 0,
                 clock: clock.map_or(ServerClock::new(0, 0), |clock| ServerClock::new(clock.offset_ms, clock.drift_ppm)),
                 tick_at_us: u64::MAX,
+                ticks: (0, 0),
                 paused_until_us: 0,
                 backlog: Vec::new(),
                 flush: None,
                 gated: VecDeque::new(),
                 waiting: BTreeMap::new(),
-                dying: false,
+                dying: None,
                 slow_us: 0,
                 slow_disk_us: 0,
                 random: source(plan.seed, 1 + index as u64),
@@ -287,6 +297,9 @@ impl<'p> World<'p> {
     }
 
     pub(crate) fn schedule(&mut self, at_us: u64, event: Event) {
+        if let Event::Frame { .. } = event {
+            self.last_arrival_us = self.last_arrival_us.max(at_us);
+        }
         self.agenda.put(at_us.max(self.now_us), event);
     }
 
@@ -315,11 +328,25 @@ impl<'p> World<'p> {
         }
     }
 
+    /// A server whose tick does not do what is due would be ticked again at once, for as long as that is due.
+    fn note_tick(&mut self, server: ServerIndex) {
+        let (window, ticks) = &mut self.servers[server].ticks;
+        if *window != self.now_us / TICKS_WINDOW_US {
+            (*window, *ticks) = (self.now_us / TICKS_WINDOW_US, 0);
+        }
+        *ticks += 1;
+        if *ticks > MOST_TICKS {
+            let id = self.servers[server].id;
+            self.fail("progress", format!("{id} was ticked more than {MOST_TICKS} times in {TICKS_WINDOW_US} us: what is due is not done\n"));
+        }
+    }
+
     fn happen(&mut self, event: Event) {
         match event {
             Event::Tick { server } => {
                 if self.servers[server].tick_at_us == self.now_us {
                     self.servers[server].tick_at_us = u64::MAX;
+                    self.note_tick(server);
                     self.deliver(server, Event::Tick { server });
                 }
             }
