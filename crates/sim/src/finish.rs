@@ -21,6 +21,9 @@ const SETTLE_LIMIT_US: u64 = 20_000_000;
 /// How long a leader without a hybrid clock holds a write at most.
 const HELD_WRITES_US: u64 = 5_100_000;
 
+/// How long a flush takes at most that began before everything healed, about.
+const FLUSH_US: u64 = 700_000;
+
 /// How often it is looked whether everything has arrived.
 const LOOK_US: u64 = 50_000;
 
@@ -106,9 +109,9 @@ impl World<'_> {
             self.run_until(self.now_us + LOOK_US, |_| false);
         }
         if self.decides {
-            // A write whose client has gone may be on its way to a leader, which may have changed when it comes there.
+            // A write whose client has gone may wait for a disk before it goes to a leader, and may be on its way.
             for _ in 0..2 {
-                self.run_until(self.last_arrival_us.max(self.now_us), |_| false);
+                self.run_until(self.last_arrival_us.max(self.now_us + FLUSH_US), |_| false);
             }
         }
         if self.decides && self.plan.options.get("hlc").and_then(toml::Value::as_bool) == Some(false) {
