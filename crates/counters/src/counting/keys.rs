@@ -6,7 +6,7 @@ use rheostat_core::version::Key;
 
 /// A data center's state of a counter; the number is the data center's.
 pub(super) const STATE: u8 = 1;
-/// What came of a client's last update of a counter; the number is the client's.
+/// What came of a client's last update of a counter in one data center; the number is the client's, with the data center's in its highest byte.
 pub(super) const UPDATE: u8 = 2;
 /// A server's greetings; the number is its data center's. It stands beside no key.
 pub(super) const HELLO: u8 = 3;
@@ -15,8 +15,8 @@ pub(super) fn state(of: &[u8], dc: DcId) -> Key {
     Reserved { kind: STATE, number: dc.0.into(), of }.to_key()
 }
 
-pub(super) fn update(of: &[u8], client: u64) -> Key {
-    Reserved { kind: UPDATE, number: client, of }.to_key()
+pub(super) fn update(of: &[u8], client: u64, dc: DcId) -> Key {
+    Reserved { kind: UPDATE, number: client ^ u64::from(dc.0) << 56, of }.to_key()
 }
 
 pub(super) fn hello(dc: DcId) -> Key {

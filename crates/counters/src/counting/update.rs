@@ -292,7 +292,7 @@ impl<R: PartitionServer> Counting<R> {
             let incarnation = self.cells.get(key).map(|cell| cell.state.incarnation).unwrap_or_default();
             let record = Record { number: name.number, values: values.to_vec(), incarnation };
             let expires_ms = now.physical_ms + self.setup.options.retry_window_ms;
-            extra.push(Item { key: keys::update(key, name.client), value: Some(record.to_bytes().into()), expires_ms });
+            extra.push(Item { key: keys::update(key, name.client, self.circle.here), value: Some(record.to_bytes().into()), expires_ms });
         }
         let mut cells = cells;
         if self.setup.planted.is("counter-half-written") && changes.len() > 1 {
@@ -317,11 +317,19 @@ impl<R: PartitionServer> Counting<R> {
         if self.setup.planted.is("counter-name-forgotten-at-restart") && self.greetings.hello > 1 {
             return Ok(None);
         }
-        let record_key = keys::update(key, name.client);
-        let (outcome, after) = self.run(now, Operation::Get { key: record_key.clone(), dial: Dial::at(Level::Eventual) })?;
-        let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record")) };
-        let (Some(value), Some(version)) = (read.value, read.version) else { return Ok(None) };
-        let record = Record::from_bytes(&value).map_err(damaged)?;
+        // One for each data center: of a client that goes from one to another, the last writer need not have written the last one.
+        let mut last: Option<(Record, VersionId, Key, Position)> = None;
+        for dc in self.circle.members.clone() {
+            let record_key = keys::update(key, name.client, dc);
+            let (outcome, after) = self.run(now, Operation::Get { key: record_key.clone(), dial: Dial::at(Level::Eventual) })?;
+            let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record")) };
+            let (Some(value), Some(version)) = (read.value, read.version) else { continue };
+            let record = Record::from_bytes(&value).map_err(damaged)?;
+            if last.as_ref().is_none_or(|(known, ..)| known.number < record.number) {
+                last = Some((record, version, record_key, after));
+            }
+        }
+        let Some((record, version, record_key, after)) = last else { return Ok(None) };
         if record.number > name.number {
             let why =
                 format!("update {} of this client was made already, so its number {} is outdated; numbers must rise", record.number, name.number);
