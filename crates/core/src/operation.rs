@@ -285,6 +285,18 @@ impl Change {
     }
 }
 
+/// What a guarded write expects of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Guard {
+    /// The key.
+    pub key: Key,
+    /// The version that a reader must get of it; `None`: it has none.
+    pub version: Option<VersionId>,
+}
+
+/// The most guards, and the most items, of one guarded write.
+pub const MOST_GUARDS: usize = 8192;
+
 /// What a user asks of one partition server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Operation {
@@ -299,6 +311,16 @@ pub enum Operation {
     Put {
         /// What to write; no key twice.
         items: SmallVec<[Item; 1]>,
+        /// What is asked for beside.
+        dial: Dial,
+    },
+    /// Writes items, all of this partition, so that they appear together, if keys of this partition are as expected; where one place decides that. Done with
+    /// [`Outcome::Written`] or, if nothing was or will be written, [`Outcome::Unmet`].
+    PutIf {
+        /// What to write; no key twice. At most [`MOST_GUARDS`].
+        items: SmallVec<[Item; 1]>,
+        /// What must hold, all of it, at the write's place among all writes of the partition. At most [`MOST_GUARDS`].
+        guards: Vec<Guard>,
         /// What is asked for beside.
         dial: Dial,
     },
@@ -361,7 +383,7 @@ impl Operation {
     pub fn key(&self) -> Option<&Key> {
         match self {
             Operation::Get { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } => Some(key),
-            Operation::Put { items, .. } => items.first().map(|item| &item.key),
+            Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.first().map(|item| &item.key),
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Counter { call, .. } => call.key(),
             Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => None,
@@ -440,8 +462,10 @@ impl fmt::Display for Failure {
 pub enum Outcome {
     /// Of Get.
     Read(Read, Quality),
-    /// Of Put.
+    /// Of Put and PutIf.
     Written(VersionId),
+    /// Of PutIf, when nothing was written: how the guards' keys were, in their order.
+    Unmet(Vec<Read>),
     /// Of Change: what was there before, and the new version if one was written.
     Changed {
         /// The key as it was.
@@ -468,6 +492,7 @@ pub enum Outcome {
 }
 
 wire_struct!(Read { value, version, expires_ms });
+wire_struct!(Guard { key, version });
 wire_struct!(Quality { level, staleness_ms });
 wire_struct!(Explained { id, length, expires_ms, dependencies, hidden });
 
@@ -521,6 +546,7 @@ wire_enum!(Operation, "an operation", {
     6 => AwaitReplication { upto, data_centers },
     7 => Explain { key },
     8 => Counter { call, dial },
+    9 => PutIf { items, guards, dial },
 });
 wire_enum!(Failure, "a failure", {
     0 => Timeout(what), 1 => Busy(what), 2 => Refused(why), 3 => Unreachable(partition), 4 => Storage(why),
@@ -538,4 +564,5 @@ wire_enum!(Outcome, "an outcome", {
     8 => Failed(failure),
     9 => Counted(values, version),
     10 => Counter(view),
+    11 => Unmet(reads),
 });

@@ -14,7 +14,7 @@
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
 use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
-use crate::operation::{Change, Groups, Level, Outcome, Strategy};
+use crate::operation::{Change, Groups, Guard, Level, Outcome, Strategy};
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::store::{Cut, History, Store};
@@ -90,6 +90,12 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
     /// The request for a change of a key that depends on what it is, if the protocol decides it in one place for all who see `level`; it is answered with
     /// [`Outcome::Changed`]. `None`: the replica makes it of a GET and a PUT, and refuses conditions.
     fn change(&self, _key: &Key, _change: &Change, _level: Level) -> Option<Self::Request> {
+        None
+    }
+
+    /// The request for a write of `items` if all `guards` hold, if the protocol decides that in one place for all who see `level`; it is answered with
+    /// [`Outcome::Written`] or [`Outcome::Unmet`]. `None`: such writes are refused.
+    fn put_if(&self, _items: &SmallVec<[Item; 1]>, _guards: &[Guard], _level: Level) -> Option<Self::Request> {
         None
     }
 
@@ -250,6 +256,12 @@ pub trait Protocol: Sized + Send + 'static {
     /// Per data center (by index), up to which timestamp it has this data center's updates of this partition durably, where the protocol carries them
     /// itself; `None` where links do. `own` is what stands for this data center.
     fn replicated(&self, _own: Timestamp) -> Option<Vec<Timestamp>> {
+        None
+    }
+
+    /// The server that gives this partition's writes their places, and the number of its period, if servers agree on one and it is known. This server itself only once it
+    /// has done everything that the ones before it have decided.
+    fn leader(&self) -> Option<(ServerId, u64)> {
         None
     }
 

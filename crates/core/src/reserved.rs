@@ -6,6 +6,9 @@ use crate::version::Key;
 /// How a reserved key begins.
 pub const PREFIX: [u8; 2] = [0x00, 0xFF];
 
+/// How a frame begins that is not of the protocol, but of a room above it; no protocol's message has so great a tag.
+pub const FRAME: u8 = 0xFF;
+
 /// Bytes before the user's key: the prefix, the kind, and a number of 8 bytes.
 pub const HEADER: usize = PREFIX.len() + 1 + 8;
 

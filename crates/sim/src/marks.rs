@@ -51,6 +51,10 @@ pub const OF_COUNTERS: &[CounterMark] = &[
     of_gauge("a reclaimed data center was refused", "counters_refused_reclaimed"),
 ];
 
+/// The same, where the servers of a data center keep a partition together.
+pub const OF_GROUPS: &[CounterMark] =
+    &[of_gauge("an update was passed on to the leader", "counters_forwarded"), of_gauge("an update was made again", "counters_tried_again")];
+
 /// Marks of runs whose plan sets a strategy for transactions.
 pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 

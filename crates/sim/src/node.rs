@@ -217,9 +217,17 @@ pub(crate) fn replicates(protocol: &str) -> bool {
 pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
     // Without links and with a log of its own, most bugs of the parts that all share cannot show.
-    let shared = if info.span == Span::Server { [link::PLANTED, replica::PLANTED, counting::PLANTED].concat() } else { Vec::new() };
-    // A write is overtaken only where writes wait.
-    let can_show = |bug: &&str| *bug != "counter-overtakes-itself" || info.name == "gentlerain";
+    let shared = match info.span {
+        Span::Server => [link::PLANTED, replica::PLANTED, counting::PLANTED].concat(),
+        Span::DataCenter => counting::PLANTED.to_vec(),
+        Span::Everywhere => Vec::new(),
+    };
+    // A write is overtaken only where writes wait and nothing guards them; a group's answers are on disk, and it says hello more than once.
+    let can_show = |bug: &&str| match *bug {
+        "counter-overtakes-itself" => info.name == "gentlerain",
+        "counter-spends-before-durable" | "counter-name-forgotten-at-restart" => info.span == Span::Server,
+        _ => true,
+    };
     [info.planted, &shared].concat().into_iter().filter(can_show).collect()
 }
 

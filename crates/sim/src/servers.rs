@@ -221,6 +221,14 @@ impl World<'_> {
         self.after_round(server, out, Answered::new());
     }
 
+    /// Since when there is what `server`, which starts now, goes on with: itself, or what other servers of its data center keep together with it.
+    fn since_us(&self, server: ServerIndex) -> u64 {
+        let id = self.servers[server].id;
+        let others = (0..self.plan.replicas).filter(|replica| *replica != id.replica).map(|replica| self.index(ServerId { replica, ..id }));
+        let up = others.map(|other| &self.servers[other]).find(|other| other.node.is_some());
+        up.map_or(self.now_us, |other| other.since_us)
+    }
+
     /// A server stops.
     pub(crate) fn halt(&mut self, server: ServerIndex, how: Halt) {
         let now = self.servers[server].clock.read(self.now_us);
@@ -281,7 +289,7 @@ impl World<'_> {
             }
         }
         self.servers[server].clock.restart(self.now_us);
-        self.servers[server].since_us = self.now_us;
+        self.servers[server].since_us = self.since_us(server);
         self.trace.line(TraceLevel::Story, self.now_us, self.servers[server].id, || "starts again".into());
         self.check_acknowledged(server);
         self.start(server);
@@ -318,7 +326,7 @@ impl World<'_> {
         let counters = status.counters;
         self.marks.see_times(marks::VERSION_COLLECTED, counters.versions_collected);
         self.marks.see_times(marks::TOO_FAR_AHEAD, counters.batches_too_far_ahead + counters.sessions_too_far_ahead);
-        for mark in marks::OF_COUNTERS {
+        for mark in marks::OF_COUNTERS.iter().chain(marks::OF_GROUPS) {
             let seen = status.gauges.iter().find(|(name, _)| *name == mark.gauge).map_or(0.0, |(_, value)| *value);
             self.marks.see_times(mark.mark, seen as u64);
         }

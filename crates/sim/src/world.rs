@@ -98,7 +98,7 @@ pub(crate) struct Server {
     pub(crate) random: Random,
     /// Own versions with timestamps greater than the first and up to the second were lost with the power.
     pub(crate) lost: Vec<(Timestamp, Timestamp)>,
-    /// When it has started last.
+    /// When it has started last; where servers keep a partition together, the first of those that have run at one time with one another up to it.
     pub(crate) since_us: u64,
     /// Per other data center, the first update of it that the last stop cost.
     pub(crate) first_lost: Vec<(DcId, VersionId)>,

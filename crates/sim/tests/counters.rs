@@ -48,3 +48,23 @@ fn counters_keep_their_promises_over_cops_and_adaptive() {
         }
     }
 }
+
+/// Where the servers of a data center keep a partition together, and where those of all do: leaders die, are cut off and followed by others.
+#[test]
+fn counters_keep_their_promises_over_groups() {
+    for (protocol, seeds) in [("session", 120), ("strong", 80)] {
+        let wanted: Vec<_> = marks::OF_COUNTERS.iter().chain(marks::OF_GROUPS).filter(|_| protocol == "session").collect();
+        let mut seen = vec![0; wanted.len()];
+        for seed in 1..=seeds {
+            let plan = counter_plan(protocol, &toml::Table::new(), None, seed);
+            let report = run_plan(&plan, TraceLevel::Off).unwrap();
+            if let Some(failure) = report.failure {
+                panic!("{protocol}, seed {seed}, {}: {}", failure.promise, failure.text);
+            }
+            wanted.iter().zip(&mut seen).for_each(|(of, seen)| *seen += report.marks.count(of.mark));
+        }
+        for (of, seen) in wanted.iter().zip(seen) {
+            assert!(seen > 0, "{protocol}: in {seeds} seeds it never happened that {}", of.mark.name);
+        }
+    }
+}

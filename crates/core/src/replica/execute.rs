@@ -2,7 +2,7 @@
 
 use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId, Place};
-use crate::operation::{Change, Dial, Explained, Failure, Level, Operation, Outcome, Read};
+use crate::operation::{Change, Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome, Read};
 use crate::protocol::{Call, Client, Protocol, Span};
 use crate::reserved::is_reserved;
 use crate::session::Session;
@@ -11,6 +11,9 @@ use crate::store::{Durability, Position, Store};
 use crate::version::{Item, Key};
 use rheostat_clock::Timestamp;
 use smallvec::smallvec;
+
+/// Why a protocol refuses conditional writes.
+const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
 
 /// An operation that waits.
 pub(super) struct Pending {
@@ -79,6 +82,20 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 Ok(level) => (Call::Put { items, level }, Stage::Call),
                 Err(refused) => return failed(refused),
             },
+            Operation::PutIf { items, guards, dial } => {
+                let level = match served::<P>(dial) {
+                    Ok(level) => level,
+                    Err(refused) => return failed(refused),
+                };
+                let most = items.len().max(guards.len());
+                if most > MOST_GUARDS {
+                    return failed(Failure::Refused(format!("{most} items or guards in one write; at most {MOST_GUARDS} are decided together")));
+                }
+                return match client.put_if(&items, &guards, level) {
+                    Some(request) => self.advance(now, request, Stage::Call, session, out),
+                    None => failed(Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME))),
+                };
+            }
             Operation::ReadTransaction { keys, dial } => match served::<P>(dial) {
                 Ok(level) => (Call::ReadTransaction { keys, level, strategy: dial.strategy, groups: dial.groups }, Stage::Call),
                 Err(refused) => return failed(refused),
@@ -89,8 +106,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     Err(refused) => return failed(refused),
                 };
                 if change.is_conditional() && P::SPAN == Span::Server {
-                    let why = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
-                    return failed(Failure::Refused(format!("protocol {} {why}", P::NAME)));
+                    return failed(Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME)));
                 }
                 if let Some(request) = client.change(&key, &change, level) {
                     return self.advance(now, request, Stage::Call, session, out);

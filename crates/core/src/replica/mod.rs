@@ -238,6 +238,9 @@ pub trait PartitionServer: Send {
     /// Whether the store has failed: replies that have not left since must not, since what they say may be lost.
     fn failed(&self) -> bool;
 
+    /// See [`Protocol::leader`].
+    fn leader(&self) -> Option<(ServerId, u64)>;
+
     /// A session that has seen nothing.
     fn new_session(&self) -> Session;
 

@@ -374,6 +374,10 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.failed.is_some()
     }
 
+    fn leader(&self) -> Option<(ServerId, u64)> {
+        self.protocol.leader()
+    }
+
     fn new_session(&self) -> Session {
         Session::new(P::Client::default())
     }

@@ -6,7 +6,7 @@ use crate::state::{Both, Circle, DIRECTIONS, State};
 use rheostat_clock::DcId;
 use rheostat_core::counter::Direction;
 use rheostat_core::ids::Now;
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::replica::PartitionServer;
 use rheostat_core::version::{Key, VersionId};
 use std::collections::BTreeMap;
@@ -46,6 +46,8 @@ pub(super) struct Cell {
     /// The definition is not written yet; when it expires, in milliseconds since the Unix epoch.
     pub(super) unwritten: Option<u64>,
     pub(super) state: State,
+    /// The version of this data center's row that the state is of; written over only where servers of a data center keep it together.
+    pub(super) row: Option<VersionId>,
     /// When it was last used, on the monotonic clock.
     pub(super) used_us: u64,
     /// Asks under way for operations that wait here.
@@ -86,6 +88,11 @@ impl Cells {
 
     pub(super) fn remove(&mut self, key: &Key) {
         self.cells.remove(key);
+    }
+
+    /// Keeps those that `stays` keeps.
+    pub(super) fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
+        self.cells.retain(|key, _| stays(key));
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Cell)> {
@@ -152,18 +159,32 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// The state that `dc` wrote of `key`, if it is of counter `incarnation`.
-    fn state_of(&mut self, now: Now, key: &Key, dc: DcId, incarnation: VersionId) -> Result<Option<State>, Failure> {
+    /// The state that `dc` wrote of `key`, if it is of counter `incarnation`, and the version that is there.
+    fn state_of(&mut self, now: Now, key: &Key, dc: DcId, incarnation: VersionId) -> Result<(Option<State>, Option<VersionId>), Failure> {
         let (read, _) = self.newest(now, &keys::state(key, dc))?;
         let state = read.value.map(|value| State::from_value(&value)).transpose().map_err(damaged)?;
-        Ok(state.filter(|state| state.incarnation == incarnation))
+        Ok((state.filter(|state| state.incarnation == incarnation), read.version))
+    }
+
+    /// Lets go of the counter at `key` if another server of this data center has written its row since.
+    fn let_go_of_old(&mut self, now: Now, key: &Key) -> Result<(), Failure> {
+        if !self.is_grouped() || self.is_in_use(key) {
+            return Ok(());
+        }
+        let Some(cell) = self.cells.get(key) else { return Ok(()) };
+        let (own_key, known) = (cell.own_key.clone(), cell.row);
+        if self.newest(now, &own_key)?.0.version != known {
+            self.cells.remove(key);
+            self.touched.remove(key);
+        }
+        Ok(())
     }
 
     /// Takes in what `dc` has written of the counter at `key`, which is ready.
     pub(super) fn absorb(&mut self, now: Now, key: &Key, dc: DcId) -> Result<crate::fence::Absorbed, Failure> {
         use crate::fence::Absorbed;
         let Some(incarnation) = self.cells.get(key).map(|cell| cell.state.incarnation) else { return Ok(Absorbed::Ignored) };
-        let Some(state) = self.state_of(now, key, dc, incarnation)? else { return Ok(Absorbed::Ignored) };
+        let (Some(state), _) = self.state_of(now, key, dc, incarnation)? else { return Ok(Absorbed::Ignored) };
         let (circle, planted) = (&self.circle, self.setup.planted);
         let Some(cell) = self.cells.get_mut(key) else { return Ok(Absorbed::Ignored) };
         if planted.is("counter-merge-adds") {
@@ -187,8 +208,13 @@ impl<R: PartitionServer> Counting<R> {
 
     /// Whether the counter at `key` is ready and its definition still the newest, as far as that can be seen in memory.
     pub(super) fn is_ready(&mut self, now: Now, key: &Key) -> bool {
+        let may_be_old = self.is_grouped() && !self.is_in_use(key);
         let Some(cell) = self.cells.get_mut(key) else { return false };
         let Some((newest, there)) = self.inner.glance(now, key) else { return false };
+        // Another server of this data center may have written the row since.
+        if may_be_old && self.inner.glance(now, &cell.own_key).map(|(row, _)| row) != cell.row {
+            return false;
+        }
         if cell.seen != Some(newest) || !there {
             return false;
         }
@@ -203,6 +229,7 @@ impl<R: PartitionServer> Counting<R> {
     /// Errors: there is none, or it cannot be read.
     pub(super) fn load(&mut self, now: Now, key: &Key, begin: bool) -> Result<Quality, Failure> {
         let (read, quality) = self.newest(now, key)?;
+        self.let_go_of_old(now, key)?;
         if let Some(cell) = self.cells.get_mut(key)
             && cell.seen == read.version
             && (cell.unwritten.is_some() || read.value.is_some())
@@ -246,7 +273,8 @@ impl<R: PartitionServer> Counting<R> {
             self.cells.remove(key);
         }
         let here = self.circle.here;
-        let state = self.state_of(now, key, here, incarnation)?.unwrap_or_else(|| State::new(incarnation));
+        let (state, row) = self.state_of(now, key, here, incarnation)?;
+        let state = state.unwrap_or_else(|| State::new(incarnation));
         let usage = Usage { seen: Both { down: state.row(here).removed, up: state.row(here).added }, ..Usage::default() };
         let cell = Cell {
             own_key: keys::state(key, here),
@@ -254,6 +282,7 @@ impl<R: PartitionServer> Counting<R> {
             seen,
             unwritten,
             state,
+            row,
             used_us: now.monotonic_us,
             hunted: Both::default(),
             balanced_us: Both::default(),
@@ -291,7 +320,8 @@ impl<R: PartitionServer> Counting<R> {
         self.cells.remove(key);
         self.touched.remove(key);
         let own = keys::state(key, self.circle.here);
-        if let Ok((Read { value: Some(_), .. }, _)) = self.newest(now, &own) {
+        if let Ok((Read { value: Some(_), version, .. }, _)) = self.newest(now, &own) {
+            self.next.guards.push(Guard { key: own.clone(), version });
             self.next.extra.push(rheostat_core::version::Item { key: own, value: None, expires_ms: 0 });
         }
     }

@@ -1,43 +1,57 @@
-//! Counters where one group of servers decides for all data centers (protocol `strong`): the number itself, or for one with bounds its definition with the number as its first value, changed by conditional
+//! Counters where one group of servers decides for all data centers (protocol `strong`): the number itself, or for one with bounds its definition with the number as its first value, changed by guarded
 //! writes (document 002, section V-A, the strongly consistent counter it compares with). Nobody holds rights: the bounds are kept where the write is decided.
+//!
+//! An update reads what it needs here, where it may be old, and writes all numbers that it changes, and the record of its name, if they still are what it has read. If others came first, the refusal brings what
+//! is there now.
 
 use super::cell::{Found, damaged, find};
+use super::names::Record;
 use super::read::{Stage, reserved};
-use super::{Counting, failed};
-use crate::conditional::{Edit, Edited, Next, Patience, Retry, Written};
+use super::{Counting, failed, keys};
 use crate::definition::{Definition, Incarnation};
 use crate::state::Refusal;
 use rheostat_clock::DcId;
-use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, OutOfRights, Rights, Standing};
+use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, OutOfRights, Rights, Standing, UpdateName};
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, Read, SetCondition};
-use rheostat_core::random::Random;
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guard, Operation, Outcome, Quality, Read, SetCondition};
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
-use rheostat_core::version::{Key, Value, VersionId};
-use smallvec::smallvec;
+use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_core::wire::Wire;
+use smallvec::SmallVec;
 
 /// How often a write that others came before is tried again; one of all that meet is made each time. There are no pauses: what came first comes back with the refusal.
-const PATIENCE: Patience = Patience { tries: 256, pause_us: 0, longest_pause_us: 0 };
+const MOST_TRIES: u32 = 256;
 
-/// Adds to the number at a key.
-#[derive(Debug)]
-struct Sum {
-    key: Key,
-    amount: i64,
-}
-
-/// An addition under way.
+/// An update under way.
 #[derive(Debug)]
 pub(super) struct Adding {
-    retry: Retry<Sum, VersionId>,
+    changes: SmallVec<[(Key, i64); 1]>,
+    /// Its name, and the key of its client's record.
+    name: Option<(UpdateName, Key)>,
     dial: Dial,
     /// Whether what was read last may be old; then it does not decide that nothing is written.
     old: bool,
+    tries: u32,
     /// What is answered once the write that is under way is made.
-    value: i64,
+    values: SmallVec<[i64; 1]>,
+}
+
+impl Adding {
+    /// What it reads, and guards.
+    fn keys(&self) -> Vec<Key> {
+        self.changes.iter().map(|(key, _)| key).chain(self.name.iter().map(|(_, record)| record)).cloned().collect()
+    }
+}
+
+/// What follows from what an update has read.
+enum Decided {
+    /// It was made before, as this version.
+    Before(SmallVec<[i64; 1]>, VersionId),
+    /// This is to be written.
+    Write(SmallVec<[Item; 1]>),
 }
 
 /// A counter with bounds that is at `value` now.
@@ -54,34 +68,29 @@ fn room(definition: &Definition, direction: Direction) -> Option<u64> {
     definition.bound(direction).map(|bound| definition.initial.abs_diff(bound))
 }
 
-impl Edit for Sum {
-    type Answer = Result<i64, Failure>;
-
-    fn edit(&mut self, before: Option<&Value>) -> Edited<Self::Answer> {
-        let refused = |failure| Edited::Answer(Err(failure));
-        let found = match find(&Read { value: before.cloned(), ..Read::default() }) {
-            Ok(found) => found,
-            Err(failure) => return refused(failure),
-        };
-        let number = match &found {
-            Found::Counter(definition) => definition.initial,
-            Found::Free(number) => *number,
-            Found::Other => return refused(Failure::Refused("the value is not a counter and not an integer".into())),
-        };
-        let Some(after) = number.checked_add(self.amount) else { return refused(Failure::Refused(Refusal::Overflow.to_string())) };
-        let Found::Counter(definition) = found else { return Edited::Write(after.to_string().into_bytes().into(), Ok(after)) };
-        let direction = if self.amount < 0 { Direction::Down } else { Direction::Up };
-        match room(&definition, direction) {
-            Some(here) if here < self.amount.unsigned_abs() => {
-                let needed = self.amount.unsigned_abs();
-                refused(Failure::OutOfRights(Box::new(OutOfRights { key: self.key.clone(), value: number, direction, needed, here, elsewhere: 0 })))
+/// The number at `key`, which was `read`, with `amount` added: the value, and what is to be written. Errors: it cannot be added.
+fn sum(key: &Key, amount: i64, read: &Read) -> Result<(i64, Item), Failure> {
+    let found = find(read)?;
+    let number = match &found {
+        Found::Counter(definition) => definition.initial,
+        Found::Free(number) => *number,
+        Found::Other => return Err(Failure::Refused("the value is not a counter and not an integer".into())),
+    };
+    let after = number.checked_add(amount).ok_or_else(|| Failure::Refused(Refusal::Overflow.to_string()))?;
+    let value = match &found {
+        Found::Counter(definition) => {
+            let direction = if amount < 0 { Direction::Down } else { Direction::Up };
+            let needed = amount.unsigned_abs();
+            if let Some(here) = room(definition, direction).filter(|here| *here < needed) {
+                return Err(Failure::OutOfRights(Box::new(OutOfRights { key: key.clone(), value: number, direction, needed, here, elsewhere: 0 })));
             }
-            _ => match at(&definition, after) {
-                Ok(definition) => Edited::Write(definition.to_value(), Ok(after)),
-                Err(failure) => refused(failure),
-            },
+            at(definition, after)?.to_value()
         }
-    }
+        _ => after.to_string().into_bytes().into(),
+    };
+    // Of a key that has expired nothing is kept.
+    let expires_ms = if read.value.is_some() { read.expires_ms } else { 0 };
+    Ok((after, Item { key: key.clone(), value: Some(value), expires_ms }))
 }
 
 impl<R: PartitionServer> Counting<R> {
@@ -97,19 +106,17 @@ impl<R: PartitionServer> Counting<R> {
                 let change = Change::Set { value, expiry: Expiry::Never, condition: SetCondition::IfAbsent };
                 Ok(self.perform(now, None, Operation::Change { key, change, dial }, Stage::Made(made), session))
             }
-            CounterCall::Add { changes, name: None, .. } if changes.len() == 1 => {
-                let (key, amount) = changes[0].clone();
-                let retry = Retry::new(Sum { key, amount }, PATIENCE, Random::new(0));
-                let adding = Adding { retry, dial, old: true, value: 0 };
-                Ok(self.add_on(now, None, Box::new(adding), Next::Read, Position(0), session))
+            CounterCall::Add { changes, name, .. } => {
+                let (first, _) = self.check_changes(&changes)?;
+                let name = name.map(|name| (name, keys::update(&first, name.client, DcId(0))));
+                let adding = Adding { changes, name, dial, old: true, tries: 0, values: SmallVec::new() };
+                // The first read need not be of today: if it is not, the write says so, and what is there.
+                let mut reads = Vec::new();
+                for key in adding.keys() {
+                    reads.push(self.newest(now, &key)?.0);
+                }
+                Ok(self.add_on(now, None, Box::new(adding), &reads, Position(0), session))
             }
-            CounterCall::Add { changes, name: None, .. } => {
-                let why = "protocol `strong` changes one counter at a time, and here are";
-                Err(Failure::Refused(format!("{why} {}; use a keyspace of protocol eventual, causal, cops, gentlerain or adaptive", changes.len())))
-            }
-            CounterCall::Add { .. } => Err(Failure::Refused(
-                "protocol `strong` keeps no names of updates: send it without one, and look at the counter when no answer comes".into(),
-            )),
             CounterCall::Look { key } => Ok(self.perform(now, None, Operation::Get { key, dial }, Stage::Look, session)),
             CounterCall::Move { .. } | CounterCall::Reclaim { .. } => Err(Failure::Refused(
                 "in a keyspace of protocol `strong` no data center holds rights: the bounds are kept where writes are decided".into(),
@@ -117,42 +124,58 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// Goes on with an addition.
-    fn add_on(
-        &mut self,
-        now: Now,
-        op: Option<OpId>,
-        mut adding: Box<Adding>,
-        next: Next<VersionId, Result<i64, Failure>>,
-        after: Position,
-        session: &mut Session,
-    ) -> Execution {
-        let key = adding.retry.edit().key.clone();
-        let operation = match next {
-            // The first read need not be of today: if it is not, the write says so, and what is there.
-            Next::Read if adding.old => Operation::Get { key, dial: Dial::at(Level::Eventual) },
-            Next::Read | Next::Pause(_) => Operation::Get { key, dial: adding.dial },
-            Next::Done(Err(_)) if adding.old => {
+    /// What `adding` comes to where its keys are as in `reads`. Errors: nothing is written.
+    fn decide(&mut self, now: Now, adding: &mut Adding, reads: &[Read]) -> Result<Decided, Failure> {
+        if reads.len() < adding.changes.len() + usize::from(adding.name.is_some()) {
+            return Err(damaged("a read of fewer keys than were asked for"));
+        }
+        if let (Some((name, _)), Some(Read { value: Some(value), version: Some(version), .. })) = (&adding.name, reads.last())
+            && let Some(values) = Record::from_bytes(value).map_err(damaged)?.answer(name.number)?
+        {
+            return Ok(Decided::Before(values, *version));
+        }
+        let mut items = SmallVec::new();
+        adding.values.clear();
+        for ((key, amount), read) in adding.changes.iter().zip(reads) {
+            let (value, item) = sum(key, *amount, read)?;
+            adding.values.push(value);
+            items.push(item);
+        }
+        if let Some((name, key)) = &adding.name {
+            let record = Record { number: name.number, values: adding.values.to_vec(), incarnation: VersionId::default() };
+            let expires_ms = now.physical_ms + self.setup.options.retry_window_ms;
+            items.push(Item { key: key.clone(), value: Some(record.to_bytes().into()), expires_ms });
+        }
+        Ok(Decided::Write(items))
+    }
+
+    /// Goes on with an update whose keys are as in `reads`.
+    fn add_on(&mut self, now: Now, op: Option<OpId>, mut adding: Box<Adding>, reads: &[Read], after: Position, session: &mut Session) -> Execution {
+        let keys = adding.keys();
+        let operation = match self.decide(now, &mut adding, reads) {
+            Ok(Decided::Write(_)) if adding.tries >= MOST_TRIES => {
+                return failed(Failure::Busy(format!("others came first {MOST_TRIES} times")));
+            }
+            Ok(Decided::Write(items)) => {
+                adding.tries += 1;
+                let guards = keys.into_iter().zip(reads).map(|(key, read)| Guard { key, version: read.version }).collect();
+                Operation::PutIf { items, guards, dial: adding.dial }
+            }
+            // The session is to have seen what it is told, and what stands in its way is to be of today.
+            Ok(Decided::Before(..)) | Err(_) if adding.old => {
                 adding.old = false;
-                Operation::Get { key, dial: adding.dial }
+                Operation::ReadTransaction { keys, dial: adding.dial }
             }
-            Next::Done(Err(failure)) => return failed(failure),
-            Next::Done(Ok(_)) => return failed(damaged("an addition that wrote nothing")),
-            Next::GaveUp { tried, .. } => return failed(Failure::Busy(format!("others came first {tried} times"))),
-            Next::Write { value, expected } => {
-                adding.value = match find(&Read { value: Some(value.clone()), ..Read::default() }) {
-                    Ok(Found::Counter(definition)) => definition.initial,
-                    Ok(Found::Free(number)) => number,
-                    _ => return failed(damaged("a sum that is no number")),
-                };
-                let change = Change::Set { value, expiry: Expiry::Keep, condition: SetCondition::IfVersion(expected) };
-                Operation::Change { key, change, dial: adding.dial }
+            Ok(Decided::Before(values, version)) => {
+                self.numbers.repeats += 1;
+                return Execution::Done { outcome: Outcome::Counted(values, version), after };
             }
+            Err(failure) => return Execution::Done { outcome: Outcome::Failed(failure), after },
         };
         self.later(now, op, operation, Stage::Add(adding), after, session)
     }
 
-    /// An operation inside, a part of an addition, has come to `outcome`.
+    /// An operation inside, a part of an update, has come to `outcome`.
     pub(super) fn added(
         &mut self,
         now: Now,
@@ -162,26 +185,27 @@ impl<R: PartitionServer> Counting<R> {
         after: Position,
         session: &mut Session,
     ) -> Execution {
-        let next = match outcome {
-            Outcome::Read(read, _) => adding.retry.read(read.value.as_ref(), read.version),
-            Outcome::Changed { version: Some(version), .. } => {
-                adding.retry.written(Written::Yes);
-                return Execution::Done { outcome: Outcome::Counted(smallvec![adding.value], version), after };
+        match outcome {
+            Outcome::Many(reads, _) => self.add_on(now, op, adding, &reads, after, session),
+            Outcome::Unmet(met) => {
+                // Who has decided that may lead no more, and know less than others.
+                adding.old = true;
+                self.add_on(now, op, adding, &met, after, session)
             }
-            Outcome::Changed { before, version: None } => {
-                adding.old = false;
-                adding.retry.written(Written::Conflict);
-                adding.retry.read(before.value.as_ref(), before.version)
-            }
-            other => return Execution::Done { outcome: other, after },
-        };
-        self.add_on(now, op, adding, next, after, session)
+            Outcome::Written(version) => Execution::Done { outcome: Outcome::Counted(adding.values, version), after },
+            other => Execution::Done { outcome: other, after },
+        }
     }
 
     /// The counter, as it was read.
     pub(super) fn seen(&self, read: &Read, quality: Quality) -> Outcome {
         match find(read) {
             Ok(Found::Counter(definition)) => self.seen_as(&definition, quality),
+            // Without bounds it is nothing but its number.
+            Ok(Found::Free(value)) if read.value.is_some() => {
+                let rights = vec![Rights { dc: self.circle.here, down: None, up: None, standing: Standing::Member }];
+                Outcome::Counter(Box::new(CounterView { value, lower: None, upper: None, rights, quality }))
+            }
             Ok(_) => Outcome::Failed(Failure::Refused(if read.value.is_some() { "the value is not a counter" } else { "no such counter" }.into())),
             Err(failure) => Outcome::Failed(failure),
         }

@@ -44,6 +44,9 @@ impl Parked {
 impl<R: PartitionServer> Counting<R> {
     /// Reads what an earlier run has left: if counters with bounds were used, this server says hello.
     pub(super) fn recall(&mut self, now: Now) {
+        if self.is_grouped() {
+            return;
+        }
         let record = |read: Option<Greetings>| read.unwrap_or_default();
         self.greetings = record(self.greetings_of(now, self.circle.here));
         if self.greetings.hello == 0 && self.greetings.greeted.is_empty() {
@@ -62,26 +65,30 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    fn greetings_of(&mut self, now: Now, dc: DcId) -> Option<Greetings> {
-        let (read, _) = self.newest(now, &keys::hello(dc)).ok()?;
+    pub(super) fn greetings_of(&mut self, now: Now, dc: DcId) -> Option<Greetings> {
+        let read = if self.is_grouped() { self.whole(now, keys::hello(dc))? } else { self.newest(now, &keys::hello(dc)).ok()?.0 };
         Greetings::from_bytes(&read.value?).ok()
     }
 
     /// Says hello, once in a run.
     pub(super) fn say_hello(&mut self, now: Now) {
-        if self.hello_at.is_some() {
+        if self.said.is_some() {
             return;
         }
         if self.circle.members.len() == 1 {
-            self.hello_at = Some(Timestamp::ZERO);
+            self.said = Some((0, Timestamp::ZERO));
+            return;
+        }
+        if self.is_grouped() {
+            self.say_hello_in_group();
             return;
         }
         let mut greetings = self.greetings.clone();
         greetings.hello += 1;
         let item = Item { key: keys::hello(self.circle.here), value: Some(greetings.to_bytes().into()), expires_ms: 0 };
         if let Ok((Outcome::Written(version), _)) = self.run(now, Operation::Put { items: smallvec![item], dial: Dial::at(Level::Eventual) }) {
+            self.said = Some((greetings.hello, version.written));
             self.greetings = greetings;
-            self.hello_at = Some(version.written);
         }
     }
 
@@ -96,7 +103,10 @@ impl<R: PartitionServer> Counting<R> {
             }
             match kind {
                 keys::HELLO => {
-                    let Some(theirs) = self.greetings_of(now, dc) else { continue };
+                    let Some(theirs) = self.greetings_of(now, dc) else {
+                        self.led.others_known = false;
+                        continue;
+                    };
                     self.greetings_changed |= self.greetings.greet(dc, &theirs);
                     // Counters with bounds are used in this partition: this server will need to be greeted too.
                     self.say_hello(now);
@@ -313,6 +323,6 @@ impl<R: PartitionServer> Counting<R> {
         let asks = hunted.flat_map(|cell| {
             DIRECTIONS.into_iter().flat_map(|way| cell.hunted.of(way).values().filter(|hunted| !hunted.is_over).map(|hunted| hunted.until_us))
         });
-        deadlines.chain(asks).chain([self.next_balance_us()]).min().unwrap_or(u64::MAX)
+        deadlines.chain(asks).chain([self.next_balance_us(), self.next_led_us()]).min().unwrap_or(u64::MAX)
     }
 }

@@ -6,8 +6,11 @@
 mod balance;
 mod cell;
 mod decided;
+mod greet;
 mod hunt;
 mod keys;
+mod led;
+mod names;
 mod read;
 mod update;
 
@@ -16,6 +19,7 @@ use crate::options::Options;
 use crate::state::Circle;
 use cell::Cells;
 use hunt::Parked;
+use led::Led;
 use read::Stage;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::counter::{CounterCall, UpdateName};
@@ -24,6 +28,7 @@ use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
+use rheostat_core::reserved::FRAME;
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position};
 use rheostat_core::version::{Key, VersionId};
@@ -57,6 +62,10 @@ pub struct Setup {
     pub durability: Durability,
     /// At which level the keyspace's protocol serves what is asked for; `None` if it cannot.
     pub serves: fn(Level) -> Option<Level>,
+    /// Seeds what is drawn here.
+    pub seed: u64,
+    /// How long an operation may wait inside, in microseconds.
+    pub operation_timeout_us: u64,
     /// The counters' options.
     pub options: Options,
     /// A planted bug; the simulator's only.
@@ -66,8 +75,9 @@ pub struct Setup {
 impl Setup {
     /// The setup for a server of protocol `P` at `place`.
     pub fn of<P: Protocol>(config: &ReplicaConfig, protocol: &P::Options, options: Options) -> Setup {
-        let ReplicaConfig { place, durability, planted, .. } = *config;
-        Setup { place, holders: P::holders(&place, protocol), span: P::SPAN, durability, serves: P::serves, options, planted }
+        let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, .. } = *config;
+        let holders = P::holders(&place, protocol);
+        Setup { place, holders, span: P::SPAN, durability, serves: P::serves, seed, operation_timeout_us, options, planted }
     }
 }
 
@@ -90,6 +100,8 @@ struct Numbers {
     repeats: u64,
     not_greeted: u64,
     reclaimed: u64,
+    forwarded: u64,
+    tried_again: u64,
 }
 
 /// See the module.
@@ -116,8 +128,8 @@ pub struct Counting<R: PartitionServer> {
     /// Answers that wait for the disk.
     held: VecDeque<(Position, Done)>,
     greetings: Greetings,
-    /// Whether this server has said hello in this run, and when on its own clock; whether its record is to be written.
-    hello_at: Option<Timestamp>,
+    /// The hello that this server has said in this run, and when on its own clock; whether its record is to be written.
+    said: Option<(u64, Timestamp)>,
     greetings_changed: bool,
     /// The last hello of this server that each other has greeted.
     greeted_by: BTreeMap<DcId, u64>,
@@ -125,6 +137,8 @@ pub struct Counting<R: PartitionServer> {
     /// Nothing is balanced after this, unless a counter is used.
     active_until_us: u64,
     next_op: u64,
+    /// Where the servers of a data center keep a partition together: who of them owns its counters.
+    led: Led,
     numbers: Numbers,
 }
 
@@ -150,12 +164,13 @@ impl<R: PartitionServer> Counting<R> {
             touched: BTreeSet::new(),
             held: VecDeque::new(),
             greetings: Greetings::default(),
-            hello_at: None,
+            said: None,
             greetings_changed: false,
             greeted_by: BTreeMap::new(),
             balance_at_us: 0,
             active_until_us: 0,
             next_op: 0,
+            led: Led::default(),
             numbers: Numbers::default(),
         })
     }
@@ -219,12 +234,15 @@ impl<R: PartitionServer> Counting<R> {
                 }
             } else if !self.box_.arrived.is_empty() {
                 let arrived: BTreeSet<Key> = std::mem::take(&mut self.box_.arrived).into_iter().collect();
-                self.on_arrived(now, arrived, out);
-            } else if !self.write_touched(now, out) {
+                if self.owns() {
+                    self.on_arrived(now, arrived, out);
+                }
+            } else if !self.follow(now, out) && !self.write_touched(now, out) {
                 break;
             }
         }
         self.release_held(out);
+        self.deliver(out);
     }
 
     /// An operation of the server inside is done.
@@ -245,18 +263,20 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     fn counter(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
-        if self.setup.span == Span::DataCenter {
-            let why = "in this keyspace each data center decides for itself, and the last writer of a number wins between them";
-            return failed(Failure::Refused(format!("{why}: counters need protocol strong, or eventual, causal, cops, gentlerain or adaptive")));
-        }
         if let Some(asked) = dial.level
             && (self.setup.serves)(asked).is_none()
         {
             return failed(Failure::Refused(format!("this keyspace's protocol does not give level {asked}")));
         }
-        if self.setup.span == Span::Everywhere {
-            return self.decided(now, call, dial, session).unwrap_or_else(failed);
+        match self.setup.span {
+            Span::Server => self.owned(now, call, dial, session),
+            Span::DataCenter => self.led(now, call, dial, session),
+            Span::Everywhere => self.decided(now, call, dial, session).unwrap_or_else(failed),
         }
+    }
+
+    /// What is asked of counters that this server owns.
+    fn owned(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
         if !self.circle.members.contains(&self.circle.here) {
             return failed(Failure::Refused(format!("data center {} does not hold this key", self.circle.here)));
         }
@@ -281,6 +301,7 @@ fn failed(failure: Failure) -> Execution {
 impl<R: PartitionServer> PartitionServer for Counting<R> {
     fn start(&mut self, now: Now, out: &mut Outbox) {
         self.inner.start(now, &mut self.box_);
+        self.begin_to_follow(now);
         self.recall(now);
         self.settle(now, out);
     }
@@ -291,7 +312,18 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
             operation => self.plain(now, operation, session),
         };
         self.settle(now, out);
-        execution
+        // What is done already is not told of before its caller knows that it waits.
+        match execution {
+            Execution::Waiting(op) if self.is_grouped() => match out.done.iter().position(|done| done.op == op) {
+                Some(place) => {
+                    let done = out.done.remove(place);
+                    *session = done.session;
+                    Execution::Done { outcome: done.outcome, after: Position(0) }
+                }
+                None => execution,
+            },
+            execution => execution,
+        }
     }
 
     fn glance(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
@@ -303,7 +335,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     }
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
-        self.inner.receive(now, from, frame, &mut self.box_);
+        let word = frame.split_first().filter(|(first, _)| **first == FRAME && self.is_grouped()).map(|(_, word)| word);
+        if !word.is_some_and(|word| self.on_word(now, from, word, out)) {
+            self.inner.receive(now, from, frame, &mut self.box_);
+        }
         self.settle(now, out);
     }
 
@@ -312,6 +347,9 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
             self.inner.tick(now, &mut self.box_);
         }
         self.expire(now, out);
+        self.expire_asked(now, out);
+        self.greet_again(now);
+        self.tell_hello(now);
         self.ask_again(now, out);
         self.balance(now);
         self.settle(now, out);
@@ -327,6 +365,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     }
 
     fn abandon(&mut self, op: OpId) {
+        let op = self.abandon_asked(op);
         // One with a name may be sent again, and is then found here.
         if self.parked.get(&op).is_some_and(|parked| parked.name.is_none()) {
             self.parked.remove(&op);
@@ -371,6 +410,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.inner.failed()
     }
 
+    fn leader(&self) -> Option<(ServerId, u64)> {
+        self.inner.leader()
+    }
+
     fn new_session(&self) -> Session {
         self.inner.new_session()
     }
@@ -385,7 +428,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
 
     fn status(&self, now: Now) -> Status {
         let mut status = self.inner.status(now);
-        status.waiting += self.parked.len();
+        status.waiting += self.parked.len() + self.led.waiting();
         let numbers = &self.numbers;
         let [down, up] = self.cells.held(&self.circle);
         status.gauges.extend([
@@ -408,6 +451,8 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
             ("counters_repeats", numbers.repeats as f64),
             ("counters_refused_not_greeted", numbers.not_greeted as f64),
             ("counters_refused_reclaimed", numbers.reclaimed as f64),
+            ("counters_forwarded", numbers.forwarded as f64),
+            ("counters_tried_again", numbers.tried_again as f64),
         ]);
         status
     }

@@ -9,7 +9,7 @@ use crate::state::State;
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterView, Direction, Rights, Standing};
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Change, Dial, Failure, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
@@ -50,6 +50,10 @@ fn is_counter(read: &Read) -> bool {
     read.value.as_ref().is_some_and(|value| Definition::is(value))
 }
 
+fn just_changed() -> Failure {
+    Failure::Busy("the key has just been changed by another; try again".into())
+}
+
 fn is_definition() -> Failure {
     Failure::Refused("a value that begins like a counter's definition cannot be written".into())
 }
@@ -59,8 +63,12 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn plain(&mut self, now: Now, operation: Operation, session: &mut Session) -> Execution {
         let stage = match &operation {
             Operation::Get { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } if is_reserved(key) => return failed(reserved()),
-            Operation::Put { items, .. } if items.iter().any(|item| is_reserved(&item.key)) => return failed(reserved()),
-            Operation::Put { items, .. } if items.iter().any(|item| item.value.as_ref().is_some_and(|value| Definition::is(value))) => {
+            Operation::Put { items, .. } | Operation::PutIf { items, .. } if items.iter().any(|item| is_reserved(&item.key)) => {
+                return failed(reserved());
+            }
+            Operation::Put { items, .. } | Operation::PutIf { items, .. }
+                if items.iter().any(|item| item.value.as_ref().is_some_and(|value| Definition::is(value))) =>
+            {
                 return failed(is_definition());
             }
             Operation::Change { change: Change::Set { value, .. }, .. } if Definition::is(value) => return failed(is_definition()),
@@ -73,6 +81,7 @@ impl<R: PartitionServer> Counting<R> {
                 let (key, change, dial) = (key.clone(), change.clone(), *dial);
                 match self.rename(now, &key, dial, session) {
                     Some(Execution::Done { outcome: Outcome::Failed(failure), .. }) => return failed(failure),
+                    Some(Execution::Done { outcome: Outcome::Unmet(_), .. }) => return failed(just_changed()),
                     Some(Execution::Waiting(op)) => {
                         self.stages.insert(op, (op, Stage::Expire { key, change, dial }));
                         return Execution::Waiting(op);
@@ -149,15 +158,8 @@ impl<R: PartitionServer> Counting<R> {
                     self.replaced(now, &key);
                 }
                 if is_counter(&before) {
-                    let members = self.circle.members.clone();
-                    let mut states = Vec::new();
-                    for dc in members {
-                        match self.newest(now, &keys::state(&key, dc)) {
-                            Ok((read, _)) => states.push(read),
-                            Err(failure) => return done(Outcome::Failed(failure)),
-                        }
-                    }
-                    if let Err(failure) = self.show(&mut before, &states) {
+                    let shown = self.states(now, &key).and_then(|states| self.show(&mut before, &states));
+                    if let Err(failure) = shown {
                         return done(Outcome::Failed(failure));
                     }
                 }
@@ -171,6 +173,7 @@ impl<R: PartitionServer> Counting<R> {
                 let operation = Operation::Change { key: key.clone(), change, dial };
                 self.later(now, op, operation, Stage::Change { key }, after, session)
             }
+            (Stage::Expire { .. }, Outcome::Unmet(_)) => failed(just_changed()),
             (Stage::Add(adding), outcome) => self.added(now, op, adding, outcome, after, session),
             (Stage::Made(definition), Outcome::Changed { version: Some(_), .. }) => {
                 let level = (self.setup.serves)(Level::Strong).unwrap_or(Level::Local);
@@ -180,10 +183,14 @@ impl<R: PartitionServer> Counting<R> {
                 done(Outcome::Failed(Failure::Refused("the key is there already: delete it first, or use another".into())))
             }
             (Stage::Look, Outcome::Read(read, quality)) => done(self.seen(&read, quality)),
-            (Stage::View { key }, Outcome::Many(_, quality)) => done(match self.view(now, &key) {
-                Ok(view) => Outcome::Counter(Box::new(CounterView { quality, ..view })),
-                Err(failure) => Outcome::Failed(failure),
-            }),
+            (Stage::View { key }, Outcome::Many(reads, quality)) => {
+                // What a group has not decided yet is in memory, and nobody is told of it.
+                let view = if self.is_grouped() { self.view_of_reads(&reads, quality) } else { self.view(now, &key) };
+                done(match view {
+                    Ok(view) => Outcome::Counter(Box::new(CounterView { quality, ..view })),
+                    Err(failure) => Outcome::Failed(failure),
+                })
+            }
             (_, outcome) => done(outcome),
         }
     }
@@ -214,12 +221,12 @@ impl<R: PartitionServer> Counting<R> {
     fn show(&self, read: &mut Read, states: &[Read]) -> Result<(), Failure> {
         let (Some(value), Some(version)) = (&read.value, read.version) else { return Ok(()) };
         let definition = Definition::from_value(value).ok_or_else(|| damaged("its definition is gone"))?.map_err(damaged)?;
-        let number = self.number(&definition, version, states)?;
+        let number = self.gathered(&definition, version, states)?.value(&definition);
         read.value = Some(number.to_string().into_bytes().into());
         Ok(())
     }
 
-    fn number(&self, definition: &Definition, version: VersionId, states: &[Read]) -> Result<i64, Failure> {
+    fn gathered(&self, definition: &Definition, version: VersionId, states: &[Read]) -> Result<State, Failure> {
         let incarnation = definition.incarnation(version);
         let mut known: Vec<(DcId, State)> = Vec::new();
         for (dc, read) in self.circle.members.iter().zip(states) {
@@ -228,7 +235,7 @@ impl<R: PartitionServer> Counting<R> {
             }
         }
         known.retain(|(_, state)| state.incarnation == incarnation);
-        Ok(State::gather(&self.circle, incarnation, &known).value(definition))
+        Ok(State::gather(&self.circle, incarnation, &known))
     }
 
     /// Writes the definition at `key` again, under the name that the version which holds it has given the counter; `None` if there is no need.
@@ -239,7 +246,12 @@ impl<R: PartitionServer> Counting<R> {
         };
         let definition = names_itself(&read)?.moved(read.version?);
         let item = Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: read.expires_ms };
-        Some(self.inner.execute(now, Operation::Put { items: smallvec![item], dial }, session, &mut self.box_))
+        let items = smallvec![item];
+        let operation = match self.is_grouped() {
+            true => Operation::PutIf { items, guards: vec![Guard { key: key.clone(), version: read.version }], dial },
+            false => Operation::Put { items, dial },
+        };
+        Some(self.inner.execute(now, operation, session, &mut self.box_))
     }
 
     /// Another value has been written to `key`, or it was deleted: if a counter was ready there, its states go.
@@ -267,9 +279,36 @@ impl<R: PartitionServer> Counting<R> {
 
     pub(super) fn view(&mut self, now: Now, key: &Key) -> Result<CounterView, Failure> {
         let quality: Quality = self.load(now, key, false)?;
-        let circle = &self.circle;
         let Some(cell) = self.cells.get(key) else { return Err(Failure::Busy("too many counters at once".into())) };
-        let (state, definition) = (&cell.state, &cell.definition);
+        Ok(self.view_of(&cell.definition, &cell.state, quality))
+    }
+
+    /// The counter at `key` as it is written here.
+    pub(super) fn view_written(&mut self, now: Now, key: &Key) -> Result<CounterView, Failure> {
+        if !self.is_grouped() {
+            return self.view(now, key);
+        }
+        let (definition, quality) = self.newest(now, key)?;
+        let reads: Vec<Read> = std::iter::once(definition).chain(self.states(now, key)?).collect();
+        self.view_of_reads(&reads, quality)
+    }
+
+    /// The newest states of all data centers, in order.
+    fn states(&mut self, now: Now, key: &Key) -> Result<Vec<Read>, Failure> {
+        let members = self.circle.members.clone();
+        members.into_iter().map(|dc| Ok(self.newest(now, &keys::state(key, dc))?.0)).collect()
+    }
+
+    /// The counter whose definition and states were read.
+    fn view_of_reads(&self, reads: &[Read], quality: Quality) -> Result<CounterView, Failure> {
+        let gone = || Failure::Refused("no such counter".into());
+        let (first, states) = reads.split_first().ok_or_else(gone)?;
+        let (Found::Counter(definition), Some(version)) = (find(first)?, first.version) else { return Err(gone()) };
+        Ok(self.view_of(&definition, &self.gathered(&definition, version, states)?, quality))
+    }
+
+    fn view_of(&self, definition: &Definition, state: &State, quality: Quality) -> CounterView {
+        let circle = &self.circle;
         let sealed = state.sealed(circle);
         let heir = state.heir(circle, &sealed);
         let rights = |dc: DcId| Rights {
@@ -283,6 +322,6 @@ impl<R: PartitionServer> Counting<R> {
             },
         };
         let rights = std::iter::once(circle.here).chain(circle.others()).map(rights).collect();
-        Ok(CounterView { value: state.value(definition), lower: definition.lower, upper: definition.upper, rights, quality })
+        CounterView { value: state.value(definition), lower: definition.lower, upper: definition.upper, rights, quality }
     }
 }

@@ -4,20 +4,20 @@
 
 use super::cell::{Found, damaged, find};
 use super::hunt::Parked;
+use super::names::Record;
 use super::{Counting, failed, keys};
 use crate::definition::Definition;
 use crate::state::{Refusal, State};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, NewCounter, Scope, UpdateName};
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use rheostat_core::operation::{Dial, Failure, Guard, Level, Operation, Outcome};
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
 use rheostat_core::store::{Durability, Position};
 use rheostat_core::version::{Item, Key, VersionId};
 use rheostat_core::wire::Wire;
-use rheostat_core::wire_struct;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
@@ -50,6 +50,10 @@ pub(super) struct Batch {
     pub(super) cells: BTreeSet<Key>,
     /// What else is written: definitions, records of named updates, states that go.
     pub(super) extra: Vec<Item>,
+    /// What must hold beside the versions of the counters that are in it; only where servers of a data center keep a partition together.
+    pub(super) guards: Vec<Guard>,
+    /// It has this server's hello.
+    pub(super) says_hello: bool,
     pub(super) dial: Option<Dial>,
 }
 
@@ -71,16 +75,6 @@ impl Batch {
     }
 }
 
-/// What a named update did, in its record.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Record {
-    number: u64,
-    values: Vec<i64>,
-    incarnation: VersionId,
-}
-
-wire_struct!(Record { number, values, incarnation });
-
 /// Why an update was not made.
 pub(super) enum Stopped {
     /// Of counter number `.0` of the changes.
@@ -97,6 +91,22 @@ impl From<Failure> for Stopped {
 }
 
 impl<R: PartitionServer> Counting<R> {
+    /// Checks what an update is to change; returns the first of the counters, and all of them.
+    pub(super) fn check_changes(&self, changes: &[(Key, i64)]) -> Result<(Key, BTreeSet<Key>), Failure> {
+        let first = changes.first().ok_or_else(|| Failure::Refused("an update changes at least one counter".into()))?.0.clone();
+        if changes.len() > MOST_CHANGES {
+            return Err(Failure::Refused(format!("an update changes at most {MOST_CHANGES} counters")));
+        }
+        let mut all = BTreeSet::new();
+        for (key, _) in changes {
+            self.check_key(key)?;
+            if !all.insert(key.clone()) {
+                return Err(Failure::Refused("an update changes each counter once: one key is named twice".into()));
+            }
+        }
+        Ok((first, all))
+    }
+
     fn check_key(&self, key: &Key) -> Result<(), Failure> {
         let place = self.setup.place;
         if rheostat_core::reserved::is_reserved(key) {
@@ -116,7 +126,8 @@ impl<R: PartitionServer> Counting<R> {
             let why = "a keyspace of durability `memory` keeps no counters with bounds: after a restart rights would be used twice; use `interval` or `always`";
             return Err(Failure::Refused(why.into()));
         }
-        if self.newest(now, &key)?.0.value.is_some() {
+        let before = self.newest(now, &key)?.0;
+        if before.value.is_some() {
             return Err(Failure::Refused("the key is there already: delete it first, or use another".into()));
         }
         if self.is_in_use(&key)
@@ -129,6 +140,9 @@ impl<R: PartitionServer> Counting<R> {
             self.say_hello(now);
         }
         self.cells.remove(&key);
+        if self.is_grouped() {
+            self.next.guards.push(Guard { key: key.clone(), version: before.version });
+        }
         let item = Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: 0 };
         self.commit(now, BTreeSet::new(), vec![item], Says::View(key), None, dial, session, None)
     }
@@ -140,14 +154,18 @@ impl<R: PartitionServer> Counting<R> {
             return Ok(());
         }
         self.say_hello(now);
-        let (Some(cell), Some(hello_at)) = (self.cells.get(key), self.hello_at) else {
-            return Err(Stopped::Failed(Failure::Busy("this server cannot say that it has started; try again".into())));
+        let (Some(cell), Some((hello, hello_at))) = (self.cells.get(key), self.said) else {
+            // Where a group writes it, it takes a while.
+            return Err(match self.circle.others().next() {
+                Some(dc) if self.is_grouped() => Stopped::NotGreeted(dc),
+                _ => Stopped::Failed(Failure::Busy("this server cannot say that it has started; try again".into())),
+            });
         };
         let made = cell.state.incarnation;
-        if made.origin == self.circle.here && made.written > hello_at {
+        // A group's hello can be in the same write.
+        if made.origin == self.circle.here && made.written >= hello_at {
             return Ok(());
         }
-        let hello = self.greetings.hello;
         let greeted_by = &self.greeted_by;
         match cell.state.ungreeted(&self.circle, |dc| greeted_by.get(&dc).is_some_and(|greeted| *greeted >= hello)) {
             None => Ok(()),
@@ -196,17 +214,7 @@ impl<R: PartitionServer> Counting<R> {
         dial: Dial,
         session: &mut Session,
     ) -> Result<Execution, Failure> {
-        let first = changes.first().ok_or_else(|| Failure::Refused("an update changes at least one counter".into()))?.0.clone();
-        if changes.len() > MOST_CHANGES {
-            return Err(Failure::Refused(format!("an update changes at most {MOST_CHANGES} counters")));
-        }
-        let mut all = BTreeSet::new();
-        for (key, _) in &changes {
-            self.check_key(key)?;
-            if !all.insert(key.clone()) {
-                return Err(Failure::Refused("an update changes each counter once: one key is named twice".into()));
-            }
-        }
+        let (first, all) = self.check_changes(&changes)?;
         if let Some(name) = name {
             if let Some(execution) = self.repeat(now, &first, name, session)? {
                 return Ok(execution);
@@ -301,70 +309,6 @@ impl<R: PartitionServer> Counting<R> {
         self.commit(now, cells, extra, Says::Counted(values), name, dial, session, op)
     }
 
-    /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made.
-    fn repeat(&mut self, now: Now, key: &Key, name: UpdateName, session: &mut Session) -> Result<Option<Execution>, Failure> {
-        if let Some(waiting) = self.twins.get(&(key.clone(), name)) {
-            if waiting.len() >= self.setup.options.max_waiting {
-                return Err(Failure::Busy("this update is under way already".into()));
-            }
-            let op = self.new_op();
-            self.numbers.repeats += 1;
-            if let Some(waiting) = self.twins.get_mut(&(key.clone(), name)) {
-                waiting.push((op, session.clone()));
-            }
-            return Ok(Some(Execution::Waiting(op)));
-        }
-        if self.setup.planted.is("counter-name-forgotten-at-restart") && self.greetings.hello > 1 {
-            return Ok(None);
-        }
-        // One for each data center: of a client that goes from one to another, the last writer need not have written the last one.
-        let mut last: Option<(Record, VersionId, Key, Position)> = None;
-        for dc in self.circle.members.clone() {
-            let record_key = keys::update(key, name.client, dc);
-            let (outcome, after) = self.run(now, Operation::Get { key: record_key.clone(), dial: Dial::at(Level::Eventual) })?;
-            let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record")) };
-            let (Some(value), Some(version)) = (read.value, read.version) else { continue };
-            let record = Record::from_bytes(&value).map_err(damaged)?;
-            if last.as_ref().is_none_or(|(known, ..)| known.number < record.number) {
-                last = Some((record, version, record_key, after));
-            }
-        }
-        let Some((record, version, record_key, after)) = last else { return Ok(None) };
-        if record.number > name.number {
-            let why =
-                format!("update {} of this client was made already, so its number {} is outdated; numbers must rise", record.number, name.number);
-            return Err(Failure::Refused(why));
-        }
-        if record.number < name.number {
-            return Ok(None);
-        }
-        self.numbers.repeats += 1;
-        // This read makes the session one that has seen the update.
-        let get = Operation::Get { key: record_key, dial: Dial::default() };
-        if let Execution::Waiting(op) = self.inner.execute(now, get, session, &mut self.box_) {
-            self.inner.abandon(op);
-        }
-        Ok(Some(Execution::Done { outcome: Outcome::Counted(record.values.into(), version), after }))
-    }
-
-    /// A client has gone on to the update called `name`. An earlier one that still looks for rights is given up: made later, its record would take this one's place.
-    fn withdraw_before(&mut self, key: &Key, name: UpdateName) {
-        let first = (key.clone(), UpdateName { number: 0, ..name });
-        let earlier: Vec<(Key, UpdateName)> = self.twins.range(first..(key.clone(), name)).map(|(name, _)| name.clone()).collect();
-        if earlier.is_empty() {
-            return;
-        }
-        let withdrawn: Vec<OpId> =
-            self.parked.iter().filter(|(_, parked)| parked.name.as_ref().is_some_and(|name| earlier.contains(name))).map(|(op, _)| *op).collect();
-        for op in withdrawn {
-            let Some(Parked { name, session, .. }) = self.parked.remove(&op) else { continue };
-            let mut answers = Vec::new();
-            let why = Failure::Refused("its client has made a later one since, so this update was given up".into());
-            self.say(Some(op), name, Outcome::Failed(why), &session, &mut answers);
-            self.held.extend(answers.into_iter().map(|answer| (Position(0), answer)));
-        }
-    }
-
     #[allow(clippy::too_many_arguments)]
     pub(super) fn move_out(
         &mut self,
@@ -421,7 +365,8 @@ impl<R: PartitionServer> Counting<R> {
         if let Some(name) = &name {
             self.twins.entry(name.clone()).or_default();
         }
-        if self.flight.is_some() && !self.setup.planted.is("counter-overtakes-itself") {
+        // Where it is decided by a group, it waits in any case.
+        if self.is_grouped() || self.flight.is_some() && !self.setup.planted.is("counter-overtakes-itself") {
             let op = op.unwrap_or_else(|| self.new_op());
             self.next.cells.extend(cells);
             self.next.extra.extend(extra);
@@ -430,7 +375,7 @@ impl<R: PartitionServer> Counting<R> {
             return Ok(Execution::Waiting(op));
         }
         self.numbers.riders += 1;
-        let mut batch = Batch { riders: Vec::new(), cells, extra, dial: Some(dial) };
+        let mut batch = Batch { cells, extra, dial: Some(dial), ..Batch::default() };
         match self.put(now, &batch, session) {
             Execution::Waiting(inside) => {
                 let op = op.unwrap_or_else(|| self.new_op());
@@ -499,7 +444,14 @@ impl<R: PartitionServer> Counting<R> {
         }
         self.numbers.rows_written += batch.cells.len() as u64;
         let dial = batch.dial.unwrap_or(Dial::at(Level::Eventual));
-        match self.inner.execute(now, Operation::Put { items, dial }, session, &mut self.box_) {
+        let operation = match self.is_grouped() {
+            false => Operation::Put { items, dial },
+            true => match self.guards_of(batch) {
+                Some(guards) => Operation::PutIf { items, guards, dial },
+                None => return Execution::Done { outcome: Outcome::Unmet(Vec::new()), after: Position(0) },
+            },
+        };
+        match self.inner.execute(now, operation, session, &mut self.box_) {
             Execution::Done { outcome, .. } if self.setup.planted.is("counter-spends-before-durable") => {
                 Execution::Done { outcome, after: Position(0) }
             }
@@ -507,13 +459,14 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// Counters whose definitions were not written yet are now, by `version`.
+    /// What `version` has written of counters is what is known of them here.
     fn written(&mut self, cells: &BTreeSet<Key>, version: VersionId) {
         for key in cells {
-            if let Some(cell) = self.cells.get_mut(key)
-                && cell.unwritten.take().is_some()
-            {
-                cell.seen = Some(version);
+            if let Some(cell) = self.cells.get_mut(key) {
+                cell.row = Some(version);
+                if cell.unwritten.take().is_some() {
+                    cell.seen = Some(version);
+                }
             }
         }
     }
@@ -522,7 +475,7 @@ impl<R: PartitionServer> Counting<R> {
     fn told(&mut self, now: Now, says: Says, version: VersionId) -> Outcome {
         match says {
             Says::Counted(values) => Outcome::Counted(values, version),
-            Says::View(key) => self.view(now, &key).map_or_else(Outcome::Failed, |view| Outcome::Counter(Box::new(view))),
+            Says::View(key) => self.view_written(now, &key).map_or_else(Outcome::Failed, |view| Outcome::Counter(Box::new(view))),
         }
     }
 
@@ -532,6 +485,7 @@ impl<R: PartitionServer> Counting<R> {
         match outcome {
             Outcome::Written(version) => {
                 self.written(&batch.cells, *version);
+                self.greetings_written(&batch, *version);
                 for rider in batch.riders {
                     let outcome = self.told(now, rider.says, *version);
                     self.say(rider.op, rider.name, outcome, session, &mut answers);
@@ -547,35 +501,27 @@ impl<R: PartitionServer> Counting<R> {
                 let own = keys::hello(self.circle.here);
                 let greets = |batch: &Batch| batch.extra.iter().any(|item| item.key == own);
                 // A greeting rests on nothing. Alone it is not tried again: then it is not for others that the write failed.
-                self.greetings_changed |= !batch.riders.is_empty() && greets(&batch) || greets(&next);
+                match self.is_grouped() {
+                    true => self.greetings_not_written(),
+                    false => self.greetings_changed |= !batch.riders.is_empty() && greets(&batch) || greets(&next),
+                }
                 for key in batch.cells.iter().chain(&next.cells) {
                     self.cells.remove(key);
                     self.touched.remove(key);
                 }
-                for rider in batch.riders.into_iter().chain(next.riders) {
+                let (told, again) = match outcome {
+                    _ if !self.is_grouped() => (batch.riders.into_iter().chain(next.riders).collect(), Vec::new()),
+                    // It was not made, for certain.
+                    Outcome::Unmet(_) => (Vec::new(), batch.riders.into_iter().chain(next.riders).collect()),
+                    _ => (batch.riders, next.riders),
+                };
+                again.into_iter().for_each(|rider| self.once_more(rider.op, rider.name));
+                for rider in told {
                     self.say(rider.op, rider.name, Outcome::Failed(failure.clone()), &rider.session, &mut answers);
                 }
             }
         }
         answers
-    }
-
-    fn say(&mut self, op: Option<OpId>, name: Option<(Key, UpdateName)>, outcome: Outcome, session: &Session, answers: &mut Vec<Done>) {
-        let twins = name.and_then(|name| self.twins.remove(&name)).unwrap_or_default();
-        for (op, mut own) in twins {
-            self.inner.merge_sessions(&mut own, session);
-            answers.push(Done { op, outcome: outcome.clone(), session: own });
-        }
-        if let Some(op) = op {
-            answers.push(Done { op, outcome, session: session.clone() });
-        }
-    }
-
-    /// Lets everybody know who waits for the update called `name` that it failed.
-    pub(super) fn fail_named(&mut self, op: OpId, name: Option<(Key, UpdateName)>, failure: Failure, session: &Session, out: &mut Outbox) {
-        let mut answers = Vec::new();
-        self.say(Some(op), name, Outcome::Failed(failure), session, &mut answers);
-        out.done.extend(answers);
     }
 
     /// The write that was under way is done.
@@ -600,14 +546,25 @@ impl<R: PartitionServer> Counting<R> {
 
     /// Writes what has changed on nobody's behalf; says whether there was anything.
     pub(super) fn write_touched(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let touched = std::mem::take(&mut self.touched);
+        let mut touched = std::mem::take(&mut self.touched);
         if self.inner.failed() {
             return false;
+        }
+        if !self.owns() {
+            // The owner does that; what is left here to be written finds out.
+            self.greetings_changed = false;
+            let sends = self.flight.is_none() && !self.next.is_empty();
+            self.send_next(now, out);
+            return sends;
+        }
+        if self.is_grouped() {
+            self.touched = touched.iter().nth(self.room()).cloned().map_or_else(BTreeSet::new, |first| touched.split_off(&first));
         }
         self.next.cells.extend(touched);
         if std::mem::take(&mut self.greetings_changed) {
             let item = Item { key: keys::hello(self.circle.here), value: Some(self.greetings.to_bytes().into()), expires_ms: 0 };
             self.next.extra.push(item);
+            self.next.says_hello |= self.led.saying;
         }
         if self.next.is_empty() || self.flight.is_some() {
             return false;

@@ -41,6 +41,7 @@ impl<W: Scope> Replicated<W> {
             self.group.applied = entry.index;
         }
         let applied = self.group.applied;
+        self.guarded.applied(applied);
         self.group.node.mut_store().applied(applied, &self.stable);
         self.group.advance_applied();
         self.acknowledge(step);

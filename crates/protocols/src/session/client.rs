@@ -3,10 +3,11 @@
 use super::message::{Reply, Request};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Change, Guarantees, Level, Outcome};
+use rheostat_core::operation::{Change, Guarantees, Guard, Level, Outcome};
 use rheostat_core::protocol::{Call, Client};
-use rheostat_core::version::{Key, VersionId};
+use rheostat_core::version::{Item, Key, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// The client side. A version's place in its data center's log is its timestamp (D2), so the matrices hold timestamps.
@@ -76,6 +77,10 @@ impl Client for SessionClient {
         Some(Request::Change(key.clone(), change.clone(), level, self.clone()))
     }
 
+    fn put_if(&self, items: &SmallVec<[Item; 1]>, guards: &[Guard], level: Level) -> Option<Request> {
+        Some(Request::PutIf(items.clone(), guards.to_vec(), level, self.clone()))
+    }
+
     fn accept(&mut self, reply: Reply) -> Outcome {
         match reply {
             // Lines 14 to 17.
@@ -97,6 +102,8 @@ impl Client for SessionClient {
                 reads.iter().for_each(|(partition, read)| self.saw(*partition, read.version));
                 Outcome::Many(reads.into_iter().map(|(_, read)| read).collect(), quality)
             }
+            // What stood in the way is told, and is not part of the session's history.
+            Reply::Unmet(met) => Outcome::Unmet(met),
         }
     }
 

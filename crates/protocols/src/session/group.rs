@@ -8,6 +8,7 @@ use raft::eraftpb::HardState;
 use raft::{Config, RawNode, StateRole};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{OpId, ServerId};
+use rheostat_core::operation::Guard;
 use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::wire::{Wire, WireError};
@@ -87,6 +88,8 @@ pub(super) struct Write {
     /// Paper: dt.
     pub(super) after: Timestamp,
     pub(super) command: Command,
+    /// What must hold at its place.
+    pub(super) guards: Vec<Guard>,
 }
 
 /// The Raft side of a server.
@@ -206,7 +209,7 @@ impl<W: Scope> Replicated<W> {
         if now_us >= self.stamped_us + self.options.quiet_ms * 1000 {
             self.stamped_us = now_us;
             let at = step.tick();
-            let _ = self.group.node.propose(Vec::new(), Entry::Quiet(at).to_bytes());
+            let _ = self.propose(&Entry::Quiet(at));
             self.pump(step);
         }
         self.appoint(step);
@@ -274,6 +277,9 @@ impl<W: Scope> Replicated<W> {
         if number == 0 {
             self.ship(step);
             self.serve_ready_reads(step);
+            if self.group.node.has_ready() {
+                self.pump(step);
+            }
             return;
         }
         self.group.unpersisted = self.group.unpersisted.saturating_sub(1);
@@ -295,6 +301,7 @@ impl<W: Scope> Replicated<W> {
         }
         let was_leader = self.group.role.0 == StateRole::Leader;
         self.group.role = role;
+        self.guarded.forget_log();
         if self.group.is_leader() && !was_leader {
             self.begin_to_lead(step);
         } else if was_leader && !self.group.is_leader() {
@@ -380,7 +387,11 @@ impl<W: Scope> Replicated<W> {
         if !self.group.is_leader() {
             match self.group.leader() {
                 Some(leader) if write.from == self.place.server => {
-                    let message = Message::Forward { request: write.request, after: write.after, command: write.command };
+                    let Write { request, after, command, guards, .. } = write;
+                    let message = match command {
+                        Command::Put(items) if !guards.is_empty() => Message::ForwardIf { request, after, items, guards },
+                        command => Message::Forward { request, after, command },
+                    };
                     step.effects.send_member(self.server_of(leader), message, Departure::AsReply);
                 }
                 // A write that came from elsewhere is not passed on twice: its sender knows a newer leader soon.
@@ -407,21 +418,28 @@ impl<W: Scope> Replicated<W> {
         if !new && !self.planted.is("request-placed-twice") {
             return;
         }
+        match write.guards.is_empty() {
+            true => self.put_in_log(step, write),
+            false => self.guarded.hold(write),
+        }
+    }
+
+    /// Gives a write its place in the log of this leader.
+    pub(super) fn put_in_log<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, write: Write) {
         // Algorithm 4.2 lines 5 to 12.
         let after = if self.planted.is("dependency-time-ignored") { Timestamp::ZERO } else { write.after };
         let at = step.tick_after(after);
         self.stamped_us = step.now.monotonic_us;
         let from = (write.from.dc, write.from.replica);
         let entry = Entry::Write { from, request: write.request, at, now_ms: step.now.physical_ms, command: write.command };
-        let data = entry.to_bytes();
         if self.planted.is("reply-before-commit")
             && write.from == self.place.server
-            && let Entry::Write { command: Command::Put(_), .. } = entry
+            && let Entry::Write { command: Command::Put(_), .. } = &entry
         {
             self.reply_early(step, write.request, at);
         }
         // Refused only when the leadership went this moment; the client's deadline decides.
-        let _ = self.group.node.propose(Vec::new(), data);
+        let _ = self.propose(&entry);
     }
 
     fn reply_early<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, request: u64, at: Timestamp) {
@@ -435,6 +453,7 @@ impl<W: Scope> Replicated<W> {
         for write in std::mem::take(&mut self.delayed) {
             self.place_write(step, write);
         }
+        self.decide_guarded(step);
         self.pump(step);
     }
 
@@ -483,6 +502,7 @@ impl<W: Scope> Replicated<W> {
             self.proposals.remove(&request);
             let here = self.place.server;
             self.unsent.retain(|write| write.from != here || write.request != request);
+            self.guarded.abandon(here, request);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::PartitionId;
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::{Change, Level, Quality, Read};
+use rheostat_core::operation::{Change, Guard, Level, Quality, Read};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire_enum;
@@ -18,6 +18,8 @@ pub enum Request {
     Call(Call, SessionClient),
     /// A change that depends on what the key is.
     Change(Key, Change, Level, SessionClient),
+    /// A write that is made only if keys are as expected.
+    PutIf(SmallVec<[Item; 1]>, Vec<Guard>, Level, SessionClient),
 }
 
 /// From server to client.
@@ -30,6 +32,8 @@ pub enum Reply {
     Changed(PartitionId, Read, Option<VersionId>),
     /// Of a read of several keys.
     Many(Vec<(PartitionId, Read)>, Quality),
+    /// Of a guarded write that was not made: how the guards' keys were.
+    Unmet(Vec<Read>),
 }
 
 /// What a write does, in the group's log.
@@ -134,6 +138,24 @@ pub enum Message {
         /// In the order of the keys.
         reads: Vec<Read>,
     },
+    /// To the leader: propose this write, if keys are as expected.
+    ForwardIf {
+        /// The request's number at the sender.
+        request: u64,
+        /// The write is to be ordered after this. Paper: dt.
+        after: Timestamp,
+        /// What it writes.
+        items: SmallVec<[Item; 1]>,
+        /// What must hold.
+        guards: Vec<Guard>,
+    },
+    /// From the leader: the request of this number was not proposed, and will not be.
+    Unmet {
+        /// The request's number at the receiver.
+        request: u64,
+        /// How the guards' keys were.
+        met: Vec<Read>,
+    },
 }
 
 wire_enum!(Command, "a command", { 0 => Put(items), 1 => Change(key, change) });
@@ -150,4 +172,6 @@ wire_enum!(Message, "a message of protocol session", {
     8 => Page { snapshot, slot, from, next, updates },
     9 => Slice { transaction, keys, need, level },
     10 => SliceReply { transaction, reads },
+    11 => ForwardIf { request, after, items, guards },
+    12 => Unmet { request, met },
 });

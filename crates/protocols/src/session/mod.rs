@@ -7,6 +7,7 @@
 mod apply;
 mod client;
 mod group;
+mod guarded;
 mod log;
 mod message;
 mod raft_message;

@@ -138,7 +138,7 @@ impl<W: Scope> Replicated<W> {
     pub(super) fn serve_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         let ready: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
         let changes = self.changes.values().any(|held| self.gap(&held.need).is_none());
-        if ready.is_empty() && !changes {
+        if ready.is_empty() && !changes && !self.can_decide() {
             return;
         }
         // What this step has written is in the store after it.
@@ -151,6 +151,7 @@ impl<W: Scope> Replicated<W> {
     /// As [`Replicated::serve_reads`], in a step that has written nothing.
     pub(super) fn serve_ready_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         self.reads_due = false;
+        self.decide_guarded(step);
         let ready: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
         for number in ready {
             if let Some(reading) = self.reads.waiting.remove(&number) {

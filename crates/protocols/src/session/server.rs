@@ -2,6 +2,7 @@
 
 use super::client::SessionClient;
 use super::group::{Group, Saved, Write, member};
+use super::guarded::Guarded;
 use super::message::{Command, Message, Reply, Request};
 use super::raft_message::LogEntry;
 use super::reads::{HeldChange, Reads, Transaction};
@@ -11,7 +12,7 @@ use crate::gather::Gather;
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Guard, Level};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
@@ -66,6 +67,7 @@ impl Scope for InDataCenter {
         "snapshot-without-deletions",
         "leader-clock-behind-the-log",
         "read-without-asking-the-leader",
+        "counter-guard-taken-as-met",
     ];
     const TIMING: (u64, u64) = (50, 500);
 
@@ -95,6 +97,7 @@ impl Scope for Everywhere {
         "reply-before-commit",
         "request-placed-twice",
         "condition-taken-as-met",
+        "counter-guard-taken-as-met",
     ];
     const TIMING: (u64, u64) = (100, 1500);
 
@@ -159,6 +162,8 @@ pub struct Replicated<W: Scope> {
     pub(super) changes: BTreeMap<OpId, HeldChange>,
     /// Writes that wait for a leader.
     pub(super) unsent: Vec<Write>,
+    /// Writes whose guards a leader has yet to look at.
+    pub(super) guarded: Guarded,
     /// Writes that wait for the physical clock.
     pub(super) delayed: Vec<Write>,
     /// When, on the monotonic clock, they are looked at again; past if nothing waits.
@@ -200,13 +205,17 @@ impl Cut<u64> for SessionCut {
 
 impl<W: Scope> Replicated<W> {
     pub(super) fn on_write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, after: Timestamp, command: Command) {
+        self.number_write(step, op, after, command, Vec::new());
+        self.pump(step);
+    }
+
+    fn number_write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, after: Timestamp, command: Command, guards: Vec<Guard>) {
         self.next_request += 1;
         let request = self.next_request;
         self.proposals.insert(request, op);
         step.effects.parked(op, "the group to commit the write (a leader, and a majority of its replicas)".into());
         let came_us = step.now.monotonic_us;
-        self.place_write(step, Write { came_us, from: self.place.server, request, after, command });
-        self.pump(step);
+        self.place_write(step, Write { came_us, from: self.place.server, request, after, command, guards });
     }
 }
 
@@ -274,6 +283,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             next_request: 0,
             changes: BTreeMap::new(),
             unsent: Vec::new(),
+            guarded: Guarded::default(),
             delayed: Vec::new(),
             delayed_wake_us: 0,
             reads: Reads::default(),
@@ -328,6 +338,11 @@ impl<W: Scope> Protocol for Replicated<W> {
                     None => self.on_write(step, op, after, Command::Change(key, change)),
                 }
             }
+            Request::PutIf(items, guards, level, seen) => {
+                self.number_write(step, op, seen.after(level), Command::Put(items), guards);
+                self.decide_guarded(step);
+                self.pump(step);
+            }
         }
     }
 
@@ -344,9 +359,16 @@ impl<W: Scope> Protocol for Replicated<W> {
             Message::Raft(message) => self.on_raft(step, from, message),
             Message::Persisted(number) if from == here => self.on_persisted(step, number),
             Message::Forward { request, after, command } if step.clock.check(step.now.physical_ms, after).is_ok() => {
-                self.place_write(step, Write { came_us: step.now.monotonic_us, from, request, after, command });
+                self.place_write(step, Write { came_us: step.now.monotonic_us, from, request, after, command, guards: Vec::new() });
                 self.pump(step);
             }
+            Message::ForwardIf { request, after, items, guards } if self.is_member(from) && step.clock.check(step.now.physical_ms, after).is_ok() => {
+                let came_us = step.now.monotonic_us;
+                self.place_write(step, Write { came_us, from, request, after, command: Command::Put(items), guards });
+                self.decide_guarded(step);
+                self.pump(step);
+            }
+            Message::Unmet { request, met } if self.is_member(from) => self.unmet(step, request, met),
             Message::Role(shipper) if from.dc == here.dc => self.on_role(step, shipper),
             Message::Shipped(acknowledged) => drop(self.acknowledged.join(&acknowledged)),
             Message::ShipperHere => self.on_shipper(step, from.dc),
@@ -409,6 +431,14 @@ impl<W: Scope> Protocol for Replicated<W> {
             _ => self.acknowledged.get(dc),
         };
         Some((0..self.place.data_centers).map(DcId).map(reached).collect())
+    }
+
+    fn leader(&self) -> Option<(ServerId, u64)> {
+        let term = self.group.node.raft.term;
+        match self.group.is_leader() {
+            true => self.leads().then_some((self.place.server, term)),
+            false => self.group.leader().map(|leader| (self.server_of(leader), term)),
+        }
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {

@@ -257,8 +257,7 @@ impl<W: Scope> Replicated<W> {
                 step.clock.raise(through);
                 let (reached, whole) = self.reached(origin, through);
                 let entry = Entry::Remote { origin, reached, updates };
-                if self.group.node.propose(Vec::new(), entry.to_bytes()).is_ok() {
-                    let index = self.group.node.raft.raft_log.last_index();
+                if let Some(index) = self.propose(&entry) {
                     if let Some(receiver) = &mut self.receivers[origin.index()] {
                         receiver.link.applied(through, index);
                     }

@@ -3,7 +3,7 @@
 use crate::common::{Desk, Frame, key, server};
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guarantees, Level, Operation, Outcome, SetCondition};
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guarantees, Guard, Level, Operation, Outcome, SetCondition};
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
@@ -356,4 +356,96 @@ fn sessions_travel() {
     assert!(replica.merge_sessions(&mut bob, &alice));
     assert_eq!(bob.last_write(server(0, 0).dc), version.written);
     assert!(replica.decode_session(&[9, 9, 9]).is_err());
+}
+
+fn put_if(items: &[(&Key, &str)], guards: &[(&Key, Option<VersionId>)]) -> Operation {
+    let items = items.iter().map(|(key, value)| Item { key: Key::clone(key), value: Some(value.as_bytes().into()), expires_ms: 0 }).collect();
+    let guards = guards.iter().map(|(key, version)| Guard { key: Key::clone(key), version: *version }).collect();
+    Operation::PutIf { items, guards, dial: Dial::default() }
+}
+
+fn unmet(outcome: Option<Outcome>) -> Vec<Option<VersionId>> {
+    match outcome {
+        Some(Outcome::Unmet(reads)) => reads.into_iter().map(|read| read.version).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// D10: all items or none, by all guards, at any replica; what is told as not written is not.
+#[test]
+fn a_guarded_write_is_made_if_all_its_guards_hold() {
+    for (protocol, data_centers) in [("session", 1), ("strong", 1)] {
+        let mut desk = group(protocol, "", data_centers, 3);
+        let (a, b, c) = (key("a", 0, 1), key("b", 0, 1), key("c", 0, 1));
+        let mut session = desk.session();
+        let first = written(desk.ask(replica(0, 0, 1), &mut session, put_if(&[(&a, "1"), (&b, "1")], &[(&c, None)]), 100, all));
+        let guards = [(&a, Some(first)), (&c, None)];
+        let second = written(desk.ask(replica(0, 0, 2), &mut session, put_if(&[(&b, "2"), (&c, "2")], &guards), 100, all));
+        assert!(second > first);
+        // One guard does not hold any more.
+        for at in 0..3 {
+            let met = unmet(desk.ask(replica(0, 0, at), &mut session, put_if(&[(&a, "3"), (&b, "3")], &guards), 100, all));
+            assert_eq!(met, [Some(first), Some(second)], "{protocol}");
+        }
+        desk.pass(100, all);
+        for (key, expected) in [(&a, "1"), (&b, "2"), (&c, "2")] {
+            assert_eq!(value(desk.ask(replica(0, 0, 0), &mut session, get(key, Level::SESSION), 100, all)).as_deref(), Some(expected));
+        }
+        let Outcome::Failed(Failure::Refused(why)) = desk
+            .ask(replica(0, 0, 0), &mut session, put_if(&[(&a, "4")], &vec![(&a, None); rheostat_core::operation::MOST_GUARDS + 1]), 100, all)
+            .unwrap()
+        else {
+            panic!("there are too many guards")
+        };
+        assert!(why.contains("at most"), "{why}");
+    }
+}
+
+/// D10: what is in the log and not applied is decided first. Of several that expect the same, in one leader's log at once, one is made.
+#[test]
+fn a_guarded_write_waits_for_what_is_before_it() {
+    let mut desk = group("session", "", 1, 3);
+    let k = key("k", 0, 1);
+    let at = leader(&desk, Some(0)).unwrap();
+    let other = desk.servers().into_iter().find(|id| *id != at).unwrap();
+    let begin = |desk: &mut Desk, at: ServerId, operation: Operation| {
+        let mut session = desk.session();
+        desk.with(at, |replica, now, out| match replica.execute(now, operation, &mut session, out) {
+            Execution::Waiting(op) => op,
+            Execution::Done { outcome, .. } => panic!("it is decided too early: {outcome:?}"),
+        })
+    };
+    // A change whose outcome nobody knows before it is applied, and three that would come first.
+    let change = begin(&mut desk, at, set_if(&k, "0", SetCondition::IfPresent));
+    let guarded = [at, at, other].map(|at| (at, begin(&mut desk, at, put_if(&[(&k, "1")], &[(&k, None)]))));
+    desk.pass(200, all);
+    assert!(matches!(desk.done.remove(&(at, change)), Some((Outcome::Changed { version: None, .. }, _))));
+    let outcomes = guarded.map(|(at, op)| desk.done.remove(&(at, op)).expect("it is decided").0);
+    let made: Vec<VersionId> =
+        outcomes.iter().filter_map(|outcome| if let Outcome::Written(version) = outcome { Some(*version) } else { None }).collect();
+    assert_eq!(made.len(), 1, "{outcomes:?}");
+    for outcome in outcomes.into_iter().filter(|outcome| !matches!(outcome, Outcome::Written(_))) {
+        assert_eq!(unmet(Some(outcome)), [Some(made[0])]);
+    }
+}
+
+/// D10: a leader that is cut off decides nothing, and what it was asked for ends at the deadline; the next one decides on what is committed.
+#[test]
+fn a_guarded_write_of_a_leader_that_was_followed_is_not_made() {
+    let mut desk = group("session", "", 1, 3);
+    let (k, mut session) = (key("k", 0, 1), desk.session());
+    let old = leader(&desk, Some(0)).unwrap();
+    let lost = desk.with(old, |replica, now, out| match replica.execute(now, put_if(&[(&k, "old")], &[(&k, None)]), &mut session.clone(), out) {
+        Execution::Waiting(op) => op,
+        Execution::Done { outcome, .. } => panic!("{outcome:?}"),
+    });
+    desk.under_way.clear();
+    let apart = |a: ServerId, b: ServerId| a != old && b != old;
+    desk.pass(300, apart);
+    let new = desk.servers().into_iter().find(|id| *id != old && desk.gauge(*id, "leader") == 1.0).unwrap();
+    let version = written(desk.ask(new, &mut session, put_if(&[(&k, "new")], &[(&k, None)]), 200, apart));
+    desk.pass(6_000, all);
+    assert!(matches!(desk.done.remove(&(old, lost)), Some((Outcome::Failed(Failure::Timeout(_)), _))));
+    let met = unmet(desk.ask(old, &mut session, put_if(&[(&k, "again")], &[(&k, None)]), 200, all));
+    assert_eq!(met, [Some(version)]);
 }

@@ -134,7 +134,9 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     use rheostat_core::operation::Change;
     match operation {
         Operation::Get { key, .. } | Operation::Explain { key } => key.len(),
-        Operation::Put { items, .. } => items.iter().map(|item| item.key.len() + item.value.as_ref().map_or(0, |value| value.len())).sum(),
+        Operation::Put { items, .. } | Operation::PutIf { items, .. } => {
+            items.iter().map(|item| item.key.len() + item.value.as_ref().map_or(0, |value| value.len())).sum()
+        }
         Operation::Change { key, change, .. } => key.len() + if let Change::Set { value, .. } = change { value.len() } else { 0 },
         Operation::ReadTransaction { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
         Operation::Counter { call: CounterCall::Add { changes, .. }, .. } => changes.iter().map(|(key, _)| key.len() + 16).sum(),

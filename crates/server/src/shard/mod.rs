@@ -203,7 +203,7 @@ impl Shard {
             (length > MAX_KEY_BYTES).then(|| Failure::Refused(format!("a key of {length} bytes; at most {MAX_KEY_BYTES} are stored")))
         };
         let grows = match operation {
-            Operation::Put { items, .. } => {
+            Operation::Put { items, .. } | Operation::PutIf { items, .. } => {
                 if let Some(refused) = items.iter().find_map(|item| too_long(item.key.len())) {
                     return Some(refused);
                 }
@@ -444,7 +444,7 @@ impl Shard {
 fn kind_index(operation: &Operation) -> usize {
     match operation {
         Operation::Get { .. } => 0,
-        Operation::Put { .. } => 1,
+        Operation::Put { .. } | Operation::PutIf { .. } => 1,
         Operation::Change { .. } => 2,
         Operation::ReadTransaction { .. } => 3,
         Operation::Scan { .. } => 4,

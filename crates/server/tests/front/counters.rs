@@ -1,6 +1,6 @@
 //! Counters through the client library.
 
-use crate::{alone, client, grpc_address, pair_in};
+use crate::{alone, client, grpc_address, keyspace, pair_in};
 use rheostat_client::{Direction, Error, NewCounter, Scope, Standing, v1};
 use rheostat_proto::rights::details_in;
 use rheostat_server::node::Node;
@@ -56,10 +56,20 @@ async fn an_update_that_is_sent_again_is_made_once_and_what_it_lacks_is_in_the_d
     let folder = tempfile::tempdir().unwrap();
     let mut config = alone("again");
     config.data_dir = Some(folder.path().into());
+    config.keyspaces.extend([keyspace("groups", "session"), keyspace("world", "strong")]);
     let node = Node::start(config).await.unwrap();
-    client(&node).await.session("default").counter("k").create(stock(5)).await.unwrap();
-    let mut raw = CountersClient::connect(format!("http://{}", grpc_address(&node))).await.unwrap();
+    for keyspace in ["default", "groups", "world"] {
+        sent_again(&node, keyspace).await;
+    }
+    node.shutdown().await;
+}
+
+async fn sent_again(node: &Node, keyspace: &str) {
+    client(node).await.session(keyspace).counter("k").create(stock(5)).await.unwrap();
+    let context = v1::Context { keyspace: keyspace.into(), ..Default::default() };
+    let mut raw = CountersClient::connect(format!("http://{}", grpc_address(node))).await.unwrap();
     let add = |delta: i64, number: u64| v1::AddRequest {
+        context: Some(context.clone()),
         additions: vec![v1::Addition { key: "k".into(), delta }],
         name: Some(v1::UpdateName { client: 7, number }),
         ..Default::default()
@@ -77,9 +87,34 @@ async fn an_update_that_is_sent_again_is_made_once_and_what_it_lacks_is_in_the_d
     let twice = [add(1, 4).additions, add(1, 4).additions].concat();
     assert_eq!(code(v1::AddRequest { additions: twice, ..Default::default() }).await, Code::InvalidArgument);
     assert_eq!(code(v1::AddRequest { scope: 9, ..add(1, 4) }).await, Code::InvalidArgument);
-    let move_none = v1::MoveRequest { key: "k".into(), data_center: "a".into(), direction: 1, ..Default::default() };
+    if keyspace == "world" {
+        return;
+    }
+    let move_none = v1::MoveRequest { context: Some(context.clone()), key: "k".into(), data_center: "a".into(), direction: 1, ..Default::default() };
     assert_eq!(raw.r#move(move_none.clone()).await.unwrap_err().code(), Code::InvalidArgument);
     let nowhere = v1::MoveRequest { amount: 1, data_center: "mars".into(), ..move_none };
     assert_eq!(raw.r#move(nowhere).await.unwrap_err().code(), Code::NotFound);
+}
+
+/// The client's counters, whose updates have names, in keyspaces whose servers agree.
+#[tokio::test]
+async fn counters_of_groups_are_made_updated_and_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = alone("groups");
+    config.data_dir = Some(folder.path().into());
+    config.keyspaces.extend([keyspace("groups", "session"), keyspace("world", "strong")]);
+    let node = Node::start(config).await.unwrap();
+    let client = client(&node).await;
+    for keyspace in ["groups", "world"] {
+        let mut session = client.session(keyspace);
+        let view = session.counter("{t}stock").create(stock(10)).await.unwrap();
+        assert_eq!((view.value, view.lower, view.rights[0].down), (10, Some(0), Some(10)), "{keyspace}");
+        assert_eq!(session.counter("{t}stock").add(-4).await, Ok(6));
+        assert_eq!(session.add_all([("{t}stock", -1), ("{t}sold", 5)], Scope::Local).await.unwrap().values, [5, 5]);
+        let Err(Error::NoRights(why)) = session.counter("{t}stock").global().add(-6).await else { panic!("more than there is") };
+        assert_eq!((why.value, why.needed, why.here), (5, 6, 5));
+        assert_eq!(session.counter("{t}sold").transfer("{t}stock", 2).await, Ok((3, 7)));
+        assert_eq!(session.counter("{t}stock").look().await.unwrap().value, 7);
+    }
     node.shutdown().await;
 }

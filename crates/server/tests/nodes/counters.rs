@@ -1,8 +1,9 @@
 //! Counters over RESP.
 
 use crate::client::{PATIENCE, Reply, eventually};
-use crate::cluster::{Plan, single, start_single};
+use crate::cluster::{Plan, keyspace, single, start_single};
 use crate::commands::{MULTI, run};
+use crate::replicas;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -128,5 +129,63 @@ async fn rights_are_fetched_from_other_data_centers_and_no_more_is_taken_than_th
         there.ask("DECRBY stock 8").await == Reply::Integer(0)
     })
     .await;
+    cluster.stop_all().await;
+}
+
+/// Three nodes whose servers keep each partition together, in one data center and as if in all: any of them takes what is asked of counters.
+#[tokio::test]
+async fn counters_of_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut rheostat_server::NodeConfig| {
+        config.keyspaces = vec![keyspace("default", "causal"), replicas::replicated("group", "session"), replicas::replicated("world", "strong")];
+    };
+    let cluster = Plan { change, ..replicas::plan() }.start(Some(folder.path())).await;
+    let mut clients = [cluster.client(0).await, cluster.client(1).await, cluster.client(2).await];
+    for space in ["group", "world"] {
+        for client in &mut clients {
+            assert_eq!(client.ask(&format!("SELECT {space}")).await, Reply::ok());
+            client.ask_until("SET ready yes", Reply::ok()).await;
+        }
+        run(
+            &mut clients[2],
+            "INCR a => 1
+             INCRBY a 5 => 6
+             DECRBY a 8 => -2
+             GET a => -2
+             SET n 41 => OK
+             INCR n => 42
+             SET s text => OK
+             INCR s => -ERR
+             RHEO COUNTER CREATE {t}c MIN 0 MAX 10 VALUE 4 => OK
+             RHEO COUNTER CREATE {t}c => -ERR
+             RHEO COUNTER ADD {t}c -3 => 1
+             DECRBY {t}c 2 => -NORIGHTS
+             RHEO COUNTER ADD {t}c 9 => 10
+             INCR {t}c => -NORIGHTS
+             RHEO COUNTER CREATE {t}d MIN 0 => OK
+             RHEO COUNTER TRANSFER {t}c {t}d 4 => [6 4]
+             RHEO COUNTER TRANSFER {t}c {t}d 7 => -NORIGHTS
+             RHEO COUNTER ADD {t}c 1 {t}d -4 => [7 0]
+             MGET {t}c {t}d a => [7 0 -2]
+             RHEO COUNTER ADD {t}c -1 ID 9 1 => 6",
+        )
+        .await;
+        run(
+            &mut clients[0],
+            "RHEO COUNTER ADD {t}c -1 ID 9 1 => 6
+             RHEO COUNTER ADD {t}c -1 ID 9 2 => 5
+             RHEO COUNTER ADD {t}c -1 ID 9 1 => -ERR
+             EXPIRE {t}c 1000 => 1
+             DECR {t}c => 4
+             DEL {t}c => 1
+             INCR {t}c => 1",
+        )
+        .await;
+        // Whoever is asked, each is made once.
+        for index in 0..30 {
+            let value = clients[index % 3].ask("INCR hot").await;
+            assert_eq!(value, Reply::Integer(index as i64 + 1), "{space}");
+        }
+    }
     cluster.stop_all().await;
 }

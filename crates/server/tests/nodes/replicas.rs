@@ -6,12 +6,12 @@ use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
 use rheostat_server::{FolderError, Node, NodeConfig, StartError};
 use std::collections::BTreeSet;
 
-fn replicated(name: &str, protocol: &str) -> KeyspaceConfig {
+pub fn replicated(name: &str, protocol: &str) -> KeyspaceConfig {
     KeyspaceConfig { replicas: 3, durability: DurabilityConfig::Always, ..keyspace(name, protocol) }
 }
 
 /// Three nodes in one data center, of which the third owns no partition.
-fn plan() -> Plan {
+pub fn plan() -> Plan {
     let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("default", "causal"), replicated("group", "session")];
     Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1], vec![]], one_way_ms: 0.0, change }
 }

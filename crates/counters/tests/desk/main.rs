@@ -1,265 +1,19 @@
 //! Owners of counters on a desk: the test decides what arrives, and when.
 
+mod groups;
+mod support;
+
 use rheostat_clock::DcId;
-use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, Scope, Standing, UpdateName};
-use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing, UpdateName};
+use rheostat_core::ids::{OpId, PartitionId};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy};
-use rheostat_core::protocol::{Protocol, Verdict};
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::protocol::Verdict;
+use rheostat_core::replica::Execution;
 use rheostat_core::reserved::Reserved;
-use rheostat_core::session::Session;
-use rheostat_core::store::{Durability, Recovered, Store};
-use rheostat_core::version::{Item, Key};
-use rheostat_counters::{Counting, Options, Rebalance, Refusal, Setup};
-use rheostat_protocols::registry;
-use rheostat_storage::MemoryStore;
+use rheostat_core::version::Item;
+use rheostat_counters::{Options, Rebalance, Refusal};
 use smallvec::smallvec;
-use std::collections::BTreeMap;
-
-/// A server that can be started again with what it has flushed.
-trait Owner: PartitionServer {
-    fn restart(self: Box<Self>, setup: &Build) -> Box<dyn Owner>;
-    fn server(&mut self) -> &mut dyn PartitionServer;
-}
-
-struct Wrapped<P: Protocol>(Counting<Replica<P, MemoryStore<P::Meta>>>);
-
-#[derive(Clone)]
-struct Build {
-    config: ReplicaConfig,
-    options: Options,
-}
-
-impl Build {
-    fn open<P: Protocol>(&self, store: MemoryStore<P::Meta>, recovered: Recovered) -> Box<dyn Owner> {
-        let protocol = registry::parse_options::<P>(&toml::Table::new()).unwrap();
-        let setup = Setup::of::<P>(&self.config, &protocol, self.options.clone());
-        let replica = Replica::<P, _>::new(self.config.clone(), &protocol, store, recovered).unwrap();
-        Box::new(Wrapped::<P>(Counting::new(replica, setup).unwrap()))
-    }
-}
-
-impl registry::Visitor for Build {
-    type Output = Box<dyn Owner>;
-
-    fn visit<P: Protocol>(self) -> Box<dyn Owner> {
-        self.open::<P>(MemoryStore::with_simulated_disk(), Recovered::default())
-    }
-}
-
-impl<P: Protocol> Owner for Wrapped<P> {
-    fn restart(self: Box<Self>, build: &Build) -> Box<dyn Owner> {
-        let store = self.0.into_inner().into_store();
-        let (image, recovered) = store.crash_image();
-        assert!(store.end() >= image.end());
-        build.open::<P>(image, recovered)
-    }
-
-    fn server(&mut self) -> &mut dyn PartitionServer {
-        &mut self.0
-    }
-}
-
-macro_rules! pass_on {
-    ($($name:ident(&mut self $(, $arg:ident: $type:ty)*) $(-> $output:ty)?;)*; $($look:ident(&self $(, $look_arg:ident: $look_type:ty)*) -> $look_output:ty;)*) => {
-        impl<P: Protocol> PartitionServer for Wrapped<P> {
-            $(fn $name(&mut self $(, $arg: $type)*) $(-> $output)? { self.0.$name($($arg),*) })*
-            $(fn $look(&self $(, $look_arg: $look_type)*) -> $look_output { self.0.$look($($look_arg),*) })*
-        }
-    };
-}
-
-pass_on! {
-    start(&mut self, now: Now, out: &mut Outbox);
-    execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution;
-    receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);
-    tick(&mut self, now: Now, out: &mut Outbox);
-    connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
-    abandon(&mut self, op: OpId);
-    write_through(&mut self);
-    poll_flush(&mut self, now: Now) -> Option<rheostat_core::store::FlushJob>;
-    end_flush(&mut self, now: Now, flushed: std::io::Result<rheostat_core::store::Position>, out: &mut Outbox);
-    ;
-    next_tick_us(&self) -> u64;
-    next_flush_us(&self) -> u64;
-    durable(&self) -> rheostat_core::store::Position;
-    failed(&self) -> bool;
-    new_session(&self) -> Session;
-    decode_session(&self, bytes: &[u8]) -> Result<Session, rheostat_core::wire::WireError>;
-    merge_sessions(&self, session: &mut Session, other: &Session) -> bool;
-    glance(&self, now: Now, key: &[u8]) -> Option<(rheostat_core::version::VersionId, bool)>;
-    status(&self, now: Now) -> rheostat_core::replica::Status;
-}
-
-struct Desk {
-    build: Vec<Build>,
-    owners: Vec<Option<Box<dyn Owner>>>,
-    under_way: Vec<(usize, usize, Vec<u8>)>,
-    /// Data centers that nothing leaves or reaches.
-    away: Vec<usize>,
-    now_us: u64,
-    /// Milliseconds that a data center's clock is off.
-    skew_ms: i64,
-    done: BTreeMap<(usize, OpId), (Outcome, Session)>,
-}
-
-const START_MS: u64 = 1_700_000_000_000;
-
-impl Desk {
-    fn new(protocol: &str, data_centers: u8) -> Desk {
-        Desk::with(protocol, data_centers, Options { rebalance: Rebalance::Off, ..Options::default() })
-    }
-
-    fn with(protocol: &str, data_centers: u8, options: Options) -> Desk {
-        let build = |dc: u8| {
-            let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers, partitions: 1, replicas: 1 };
-            let config = ReplicaConfig { durability: Durability::Always, seed: u64::from(dc), ..ReplicaConfig::new(place, KeyspaceId(0)) };
-            Build { config, options: options.clone() }
-        };
-        let build: Vec<Build> = (0..data_centers).map(build).collect();
-        let owners = build.iter().map(|build| registry::visit(protocol, build.clone())).collect();
-        let mut desk = Desk { build, owners, under_way: Vec::new(), away: Vec::new(), now_us: 1_000_000, skew_ms: 0, done: BTreeMap::new() };
-        (0..usize::from(data_centers)).for_each(|dc| desk.at(dc, |owner, now, out| owner.start(now, out)));
-        desk.pass(50);
-        desk
-    }
-
-    fn now(&self, dc: usize) -> Now {
-        let skew_ms = if dc == 0 { self.skew_ms } else { 0 };
-        Now { monotonic_us: self.now_us, physical_ms: (START_MS + self.now_us / 1000).saturating_add_signed(skew_ms) }
-    }
-
-    fn at<T>(&mut self, dc: usize, act: impl FnOnce(&mut dyn PartitionServer, Now, &mut Outbox) -> T) -> T {
-        let now = self.now(dc);
-        let mut out = Outbox::default();
-        let owner = self.owners[dc].as_mut().unwrap().server();
-        let result = act(owner, now, &mut out);
-        owner.write_through();
-        while let Some(job) = owner.poll_flush(now) {
-            owner.end_flush(now, job.run(), &mut out);
-        }
-        assert!(out.arrived.is_empty());
-        self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (dc, to.dc.index(), frame)));
-        self.done.extend(out.done.into_iter().map(|done| ((dc, done.op), (done.outcome, done.session))));
-        result
-    }
-
-    fn pass(&mut self, ms: u64) {
-        for _ in 0..ms {
-            self.now_us += 1000;
-            for dc in 0..self.owners.len() {
-                if self.owners[dc].is_some() {
-                    self.at(dc, |owner, now, out| {
-                        if owner.next_tick_us() <= now.monotonic_us {
-                            owner.tick(now, out);
-                        }
-                    });
-                }
-            }
-            for (from, to, frame) in std::mem::take(&mut self.under_way) {
-                if from == to || !(self.away.contains(&from) || self.away.contains(&to)) && self.owners[to].is_some() {
-                    let from = ServerId::new(DcId(from as u8), PartitionId(0));
-                    self.at(to, |owner, now, out| owner.receive(now, from, &frame, out));
-                }
-            }
-        }
-    }
-
-    fn cut_off(&mut self, dc: usize) {
-        self.away.push(dc);
-    }
-
-    fn restart(&mut self, dc: usize) {
-        let owner = self.owners[dc].take().unwrap();
-        self.owners[dc] = Some(owner.restart(&self.build[dc]));
-        self.at(dc, |owner, now, out| owner.start(now, out));
-    }
-
-    fn session(&self) -> Session {
-        self.owners[0].as_ref().unwrap().new_session()
-    }
-
-    fn execute(&mut self, dc: usize, session: &mut Session, operation: Operation) -> Execution {
-        self.at(dc, |owner, now, out| owner.execute(now, operation, session, out))
-    }
-
-    /// Lets time pass until the operation is done.
-    fn run(&mut self, dc: usize, operation: Operation) -> Outcome {
-        let mut session = self.session();
-        match self.execute(dc, &mut session, operation) {
-            Execution::Done { outcome, .. } => outcome,
-            Execution::Waiting(op) => self.wait(dc, op),
-        }
-    }
-
-    fn wait(&mut self, dc: usize, op: OpId) -> Outcome {
-        for _ in 0..10_000 {
-            if let Some((outcome, _)) = self.done.remove(&(dc, op)) {
-                return outcome;
-            }
-            self.pass(1);
-        }
-        panic!("the operation still waits");
-    }
-
-    fn call(&mut self, dc: usize, call: CounterCall) -> Outcome {
-        self.run(dc, Operation::Counter { call, dial: Dial::default() })
-    }
-
-    fn create(&mut self, counter: NewCounter) {
-        let made = self.call(0, CounterCall::Create { key: key("n"), counter });
-        assert!(matches!(made, Outcome::Counter(_)), "{made:?}");
-        self.pass(50);
-    }
-
-    fn look(&mut self, dc: usize) -> CounterView {
-        match self.call(dc, CounterCall::Look { key: key("n") }) {
-            Outcome::Counter(view) => *view,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn get(&mut self, dc: usize, name: &str) -> Option<String> {
-        match self.run(dc, Operation::Get { key: key(name), dial: Dial::default() }) {
-            Outcome::Read(read, _) => read.value.map(|value| String::from_utf8_lossy(&value).into_owned()),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn set(&mut self, dc: usize, key: Key, value: &[u8]) -> Outcome {
-        self.run(dc, Operation::Put { items: smallvec![Item { key, value: Some(value.into()), expires_ms: 0 }], dial: Dial::default() })
-    }
-}
-
-fn key(name: &str) -> Key {
-    name.as_bytes().into()
-}
-
-fn add(amount: i64, scope: Scope) -> CounterCall {
-    CounterCall::Add { changes: smallvec![(key("n"), amount)], scope, name: None }
-}
-
-fn named(amount: i64, number: u64) -> CounterCall {
-    CounterCall::Add { changes: smallvec![(key("n"), amount)], scope: Scope::Local, name: Some(UpdateName { client: 7, number }) }
-}
-
-fn stock(initial: i64, placement: &[u32]) -> NewCounter {
-    NewCounter { lower: Some(0), initial, placement: placement.to_vec(), ..NewCounter::default() }
-}
-
-fn counted(outcome: Outcome) -> i64 {
-    match outcome {
-        Outcome::Counted(values, _) => values[0],
-        other => panic!("{other:?}"),
-    }
-}
-
-fn failure(outcome: Outcome) -> Failure {
-    match outcome {
-        Outcome::Failed(failure) => failure,
-        other => panic!("{other:?}"),
-    }
-}
+use support::{Desk, START_MS, add, counted, failure, key, named, pair, pair_of, stock, values};
 
 const PROTOCOLS: [&str; 5] = ["eventual", "causal", "gentlerain", "cops", "adaptive"];
 
@@ -321,15 +75,24 @@ fn where_one_group_decides_counters_are_exact_everywhere() {
             }
         })
         .collect();
-    let mut values: Vec<i64> = more.into_iter().map(|(dc, op)| counted(desk.wait(dc, op))).collect();
-    values.sort_unstable();
-    assert_eq!(values.last(), Some(&67));
+    let mut came: Vec<i64> = more.into_iter().map(|(dc, op)| counted(desk.wait(dc, op))).collect();
+    came.sort_unstable();
+    assert_eq!(came.last(), Some(&67));
     for dc in 0..3 {
         assert_eq!((desk.get(dc, "n").as_deref(), desk.look(dc).value, desk.look(dc).rights[0].down), (Some("67"), 67, Some(67)));
     }
     let refused = |outcome: Outcome| failure(outcome).to_string();
     assert!(refused(desk.call(0, CounterCall::Create { key: key("n"), counter: stock(1, &[]) })).contains("there already"));
-    assert!(refused(desk.call(0, named(1, 1))).contains("keeps no names"));
+    // An update with a name counts once, and several counters change together or not at all.
+    assert_eq!(counted(desk.call(0, named(-3, 1))), 64);
+    assert_eq!(counted(desk.call(2, named(-3, 1))), 64);
+    assert_eq!(counted(desk.call(1, named(-4, 2))), 60);
+    assert!(refused(desk.call(0, named(-3, 1))).contains("outdated"));
+    assert_eq!(values(desk.call(2, pair(-10, 10))), [50, 10]);
+    let Failure::OutOfRights(missing) = failure(desk.call(1, pair(-51, 51))) else { panic!() };
+    assert_eq!((missing.key, missing.here), (key("n"), 50));
+    assert_eq!((desk.get(1, "n").as_deref(), desk.get(1, "m").as_deref()), (Some("50"), Some("10")));
+    assert!(refused(desk.call(0, pair_of(["n", "n"], 1, 1))).contains("named twice"));
     assert!(refused(desk.call(0, CounterCall::Reclaim { key: key("n"), gone: DcId(1) })).contains("no data center holds rights"));
 }
 
@@ -349,13 +112,6 @@ fn where_one_group_decides_a_number_stays_a_number() {
     assert_eq!(failure(desk.call(0, add(i64::MIN, Scope::Local))).to_string(), Refusal::Overflow.to_string());
     desk.set(0, key("n"), b"word");
     assert!(failure(desk.call(0, add(1, Scope::Local))).to_string().contains("not an integer"));
-}
-
-#[test]
-fn where_each_data_center_decides_for_itself_there_are_no_counters() {
-    let mut desk = Desk::new("session", 2);
-    desk.pass(2000);
-    assert!(failure(desk.call(0, add(1, Scope::Local))).to_string().contains("last writer"));
 }
 
 #[test]
@@ -398,14 +154,10 @@ fn a_number_becomes_a_counter_that_two_data_centers_can_begin_at_once() {
 fn several_counters_change_together_or_not_at_all() {
     let mut desk = Desk::new("causal", 2);
     desk.create(stock(4, &[]));
-    let pair = |n: i64, m: i64| CounterCall::Add { changes: smallvec![(key("n"), n), (key("m"), m)], scope: Scope::Local, name: None };
-    let Outcome::Counted(values, _) = desk.call(0, pair(-2, 2)) else { panic!() };
-    assert_eq!(values[..], [2, 2]);
-    let other = |n: i64, m: i64| CounterCall::Add { changes: smallvec![(key("m"), m), (key("n"), n)], scope: Scope::Local, name: None };
-    assert!(matches!(failure(desk.call(0, other(-1, 1))), Failure::OutOfRights(_)));
+    assert_eq!(values(desk.call(0, pair(-2, 2))), [2, 2]);
+    assert!(matches!(failure(desk.call(0, pair_of(["m", "n"], 1, -1))), Failure::OutOfRights(_)));
     assert_eq!((desk.get(0, "n").as_deref(), desk.get(0, "m").as_deref()), (Some("2"), Some("2")));
-    let twice = CounterCall::Add { changes: smallvec![(key("n"), 1), (key("n"), 1)], scope: Scope::Local, name: None };
-    assert!(matches!(failure(desk.call(0, twice)), Failure::Refused(why) if why.contains("named twice")));
+    assert!(matches!(failure(desk.call(0, pair_of(["n", "n"], 1, 1))), Failure::Refused(why) if why.contains("named twice")));
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! Names of updates: one that is sent again is answered by what the first came to.
+
+use super::cell::damaged;
+use super::hunt::Parked;
+use super::{Counting, keys};
+use rheostat_core::counter::UpdateName;
+use rheostat_core::ids::{Now, OpId};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::session::Session;
+use rheostat_core::store::Position;
+use rheostat_core::version::{Key, VersionId};
+use rheostat_core::wire::Wire;
+use rheostat_core::wire_struct;
+use smallvec::SmallVec;
+
+/// What a named update did, in its record.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Record {
+    pub(super) number: u64,
+    pub(super) values: Vec<i64>,
+    pub(super) incarnation: VersionId,
+}
+
+impl Record {
+    /// What the update `number` came to if this is its record; `None` if this is of an earlier one. Errors: it is of a later one.
+    pub(super) fn answer(self, number: u64) -> Result<Option<SmallVec<[i64; 1]>>, Failure> {
+        match self.number.cmp(&number) {
+            std::cmp::Ordering::Less => Ok(None),
+            std::cmp::Ordering::Equal => Ok(Some(self.values.into())),
+            std::cmp::Ordering::Greater => Err(Failure::Refused(format!(
+                "update {} of this client was made already, so its number {number} is outdated; numbers must rise",
+                self.number
+            ))),
+        }
+    }
+}
+
+wire_struct!(Record { number, values, incarnation });
+
+impl<R: PartitionServer> Counting<R> {
+    /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made.
+    pub(super) fn repeat(&mut self, now: Now, key: &Key, name: UpdateName, session: &mut Session) -> Result<Option<Execution>, Failure> {
+        if let Some(waiting) = self.twins.get(&(key.clone(), name)) {
+            if waiting.len() >= self.setup.options.max_waiting {
+                return Err(Failure::Busy("this update is under way already".into()));
+            }
+            let op = self.new_op();
+            self.numbers.repeats += 1;
+            if let Some(waiting) = self.twins.get_mut(&(key.clone(), name)) {
+                waiting.push((op, session.clone()));
+            }
+            return Ok(Some(Execution::Waiting(op)));
+        }
+        if self.setup.planted.is("counter-name-forgotten-at-restart") && self.greetings.hello > 1 {
+            return Ok(None);
+        }
+        // One for each data center: of a client that goes from one to another, the last writer need not have written the last one.
+        let mut last: Option<(Record, VersionId, Key, Position)> = None;
+        for dc in self.circle.members.clone() {
+            let record_key = keys::update(key, name.client, dc);
+            let (outcome, after) = self.run(now, Operation::Get { key: record_key.clone(), dial: Dial::at(Level::Eventual) })?;
+            let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record")) };
+            let (Some(value), Some(version)) = (read.value, read.version) else { continue };
+            let record = Record::from_bytes(&value).map_err(damaged)?;
+            if last.as_ref().is_none_or(|(known, ..)| known.number < record.number) {
+                last = Some((record, version, record_key, after));
+            }
+        }
+        let Some((record, version, record_key, after)) = last else { return Ok(None) };
+        let Some(values) = record.answer(name.number)? else { return Ok(None) };
+        self.numbers.repeats += 1;
+        // This read makes the session one that has seen the update.
+        let get = Operation::Get { key: record_key, dial: Dial::default() };
+        if let Execution::Waiting(op) = self.inner.execute(now, get, session, &mut self.box_) {
+            self.inner.abandon(op);
+        }
+        Ok(Some(Execution::Done { outcome: Outcome::Counted(values, version), after }))
+    }
+
+    /// A client has gone on to the update called `name`. An earlier one that still looks for rights is given up: made later, its record would take this one's place.
+    pub(super) fn withdraw_before(&mut self, key: &Key, name: UpdateName) {
+        let first = (key.clone(), UpdateName { number: 0, ..name });
+        let earlier: Vec<(Key, UpdateName)> = self.twins.range(first..(key.clone(), name)).map(|(name, _)| name.clone()).collect();
+        if earlier.is_empty() {
+            return;
+        }
+        let withdrawn: Vec<OpId> =
+            self.parked.iter().filter(|(_, parked)| parked.name.as_ref().is_some_and(|name| earlier.contains(name))).map(|(op, _)| *op).collect();
+        for op in withdrawn {
+            let Some(Parked { name, session, .. }) = self.parked.remove(&op) else { continue };
+            let mut answers = Vec::new();
+            let why = Failure::Refused("its client has made a later one since, so this update was given up".into());
+            self.say(Some(op), name, Outcome::Failed(why), &session, &mut answers);
+            self.held.extend(answers.into_iter().map(|answer| (Position(0), answer)));
+        }
+    }
+
+    /// Tells `op`, and all that have repeated the update called `name` meanwhile, what came of it.
+    pub(super) fn say(&mut self, op: Option<OpId>, name: Option<(Key, UpdateName)>, outcome: Outcome, session: &Session, answers: &mut Vec<Done>) {
+        let twins = name.and_then(|name| self.twins.remove(&name)).unwrap_or_default();
+        for (op, mut own) in twins {
+            self.inner.merge_sessions(&mut own, session);
+            answers.push(Done { op, outcome: outcome.clone(), session: own });
+        }
+        if let Some(op) = op {
+            answers.push(Done { op, outcome, session: session.clone() });
+        }
+    }
+
+    /// Lets everybody know who waits for the update called `name` that it failed.
+    pub(super) fn fail_named(&mut self, op: OpId, name: Option<(Key, UpdateName)>, failure: Failure, session: &Session, out: &mut Outbox) {
+        let mut answers = Vec::new();
+        self.say(Some(op), name, Outcome::Failed(failure), session, &mut answers);
+        out.done.extend(answers);
+    }
+}

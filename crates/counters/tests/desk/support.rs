@@ -1,0 +1,301 @@
+//! Owners of counters on a desk.
+
+use rheostat_clock::DcId;
+use rheostat_core::counter::{CounterCall, CounterView, NewCounter, Scope, UpdateName};
+use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::protocol::Protocol;
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::session::Session;
+use rheostat_core::store::{Durability, Recovered, Store};
+use rheostat_core::version::{Item, Key};
+use rheostat_counters::{Counting, Options, Rebalance, Setup};
+use rheostat_protocols::registry;
+use rheostat_storage::MemoryStore;
+use smallvec::smallvec;
+use std::collections::BTreeMap;
+
+/// A server that can be started again with what it has flushed.
+pub trait Owner: PartitionServer {
+    fn restart(self: Box<Self>, setup: &Build) -> Box<dyn Owner>;
+    fn server(&mut self) -> &mut dyn PartitionServer;
+}
+
+struct Wrapped<P: Protocol>(Counting<Replica<P, MemoryStore<P::Meta>>>);
+
+#[derive(Clone)]
+pub struct Build {
+    config: ReplicaConfig,
+    options: Options,
+}
+
+impl Build {
+    fn open<P: Protocol>(&self, store: MemoryStore<P::Meta>, recovered: Recovered) -> Box<dyn Owner> {
+        let protocol = registry::parse_options::<P>(&toml::Table::new()).unwrap();
+        let setup = Setup::of::<P>(&self.config, &protocol, self.options.clone());
+        let replica = Replica::<P, _>::new(self.config.clone(), &protocol, store, recovered).unwrap();
+        Box::new(Wrapped::<P>(Counting::new(replica, setup).unwrap()))
+    }
+}
+
+impl registry::Visitor for Build {
+    type Output = Box<dyn Owner>;
+
+    fn visit<P: Protocol>(self) -> Box<dyn Owner> {
+        self.open::<P>(MemoryStore::with_simulated_disk(), Recovered::default())
+    }
+}
+
+impl<P: Protocol> Owner for Wrapped<P> {
+    fn restart(self: Box<Self>, build: &Build) -> Box<dyn Owner> {
+        let store = self.0.into_inner().into_store();
+        let (image, recovered) = store.crash_image();
+        assert!(store.end() >= image.end());
+        build.open::<P>(image, recovered)
+    }
+
+    fn server(&mut self) -> &mut dyn PartitionServer {
+        &mut self.0
+    }
+}
+
+macro_rules! pass_on {
+    ($($name:ident(&mut self $(, $arg:ident: $type:ty)*) $(-> $output:ty)?;)*; $($look:ident(&self $(, $look_arg:ident: $look_type:ty)*) -> $look_output:ty;)*) => {
+        impl<P: Protocol> PartitionServer for Wrapped<P> {
+            $(fn $name(&mut self $(, $arg: $type)*) $(-> $output)? { self.0.$name($($arg),*) })*
+            $(fn $look(&self $(, $look_arg: $look_type)*) -> $look_output { self.0.$look($($look_arg),*) })*
+        }
+    };
+}
+
+pass_on! {
+    start(&mut self, now: Now, out: &mut Outbox);
+    execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution;
+    receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);
+    tick(&mut self, now: Now, out: &mut Outbox);
+    connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
+    abandon(&mut self, op: OpId);
+    write_through(&mut self);
+    poll_flush(&mut self, now: Now) -> Option<rheostat_core::store::FlushJob>;
+    end_flush(&mut self, now: Now, flushed: std::io::Result<rheostat_core::store::Position>, out: &mut Outbox);
+    ;
+    next_tick_us(&self) -> u64;
+    next_flush_us(&self) -> u64;
+    durable(&self) -> rheostat_core::store::Position;
+    failed(&self) -> bool;
+    leader(&self) -> Option<(ServerId, u64)>;
+    new_session(&self) -> Session;
+    decode_session(&self, bytes: &[u8]) -> Result<Session, rheostat_core::wire::WireError>;
+    merge_sessions(&self, session: &mut Session, other: &Session) -> bool;
+    glance(&self, now: Now, key: &[u8]) -> Option<(rheostat_core::version::VersionId, bool)>;
+    status(&self, now: Now) -> rheostat_core::replica::Status;
+}
+
+pub struct Desk {
+    build: Vec<Build>,
+    /// The servers, by data center and replica. Where there is one in each data center, a server has its data center's number.
+    pub owners: Vec<Option<Box<dyn Owner>>>,
+    under_way: Vec<(usize, usize, Vec<u8>)>,
+    /// Servers that nothing leaves or reaches.
+    pub away: Vec<usize>,
+    /// Data centers hear nothing of one another.
+    pub apart: bool,
+    now_us: u64,
+    /// Milliseconds that the first server's clock is off.
+    pub skew_ms: i64,
+    pub done: BTreeMap<(usize, OpId), (Outcome, Session)>,
+}
+
+pub const START_MS: u64 = 1_700_000_000_000;
+
+impl Desk {
+    pub fn new(protocol: &str, data_centers: u8) -> Desk {
+        Desk::with(protocol, data_centers, Options { rebalance: Rebalance::Off, ..Options::default() })
+    }
+
+    pub fn with(protocol: &str, data_centers: u8, options: Options) -> Desk {
+        Desk::with_replicas(protocol, data_centers, 1, options)
+    }
+
+    pub fn with_replicas(protocol: &str, data_centers: u8, replicas: u8, options: Options) -> Desk {
+        let build = |index: u8| {
+            let server = ServerId { replica: index % replicas, ..ServerId::new(DcId(index / replicas), PartitionId(0)) };
+            let place = Place { server, data_centers, partitions: 1, replicas };
+            let config = ReplicaConfig { durability: Durability::Always, seed: u64::from(index), ..ReplicaConfig::new(place, KeyspaceId(0)) };
+            Build { config, options: options.clone() }
+        };
+        let build: Vec<Build> = (0..data_centers * replicas).map(build).collect();
+        let owners = build.iter().map(|build| registry::visit(protocol, build.clone())).collect();
+        let mut desk =
+            Desk { build, owners, under_way: Vec::new(), away: Vec::new(), apart: false, now_us: 1_000_000, skew_ms: 0, done: BTreeMap::new() };
+        (0..desk.owners.len()).for_each(|dc| desk.at(dc, |owner, now, out| owner.start(now, out)));
+        desk.pass(50);
+        desk
+    }
+
+    pub fn now(&self, dc: usize) -> Now {
+        let skew_ms = if dc == 0 { self.skew_ms } else { 0 };
+        Now { monotonic_us: self.now_us, physical_ms: (START_MS + self.now_us / 1000).saturating_add_signed(skew_ms) }
+    }
+
+    pub fn at<T>(&mut self, dc: usize, act: impl FnOnce(&mut dyn PartitionServer, Now, &mut Outbox) -> T) -> T {
+        let now = self.now(dc);
+        let mut out = Outbox::default();
+        let owner = self.owners[dc].as_mut().unwrap().server();
+        let result = act(owner, now, &mut out);
+        owner.write_through();
+        while let Some(job) = owner.poll_flush(now) {
+            owner.end_flush(now, job.run(), &mut out);
+        }
+        assert!(out.arrived.is_empty());
+        let replicas = usize::from(self.build[0].config.place.replicas);
+        self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (dc, to.dc.index() * replicas + usize::from(to.replica), frame)));
+        self.done.extend(out.done.into_iter().map(|done| ((dc, done.op), (done.outcome, done.session))));
+        result
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now_us += 1000;
+            for dc in 0..self.owners.len() {
+                if self.owners[dc].is_some() {
+                    self.at(dc, |owner, now, out| {
+                        if owner.next_tick_us() <= now.monotonic_us {
+                            owner.tick(now, out);
+                        }
+                    });
+                }
+            }
+            for (from, to, frame) in std::mem::take(&mut self.under_way) {
+                let place = |server: usize| self.build[server].config.place;
+                if self.apart && place(from).dc() != place(to).dc() {
+                    continue;
+                }
+                if from == to || !(self.away.contains(&from) || self.away.contains(&to)) && self.owners[to].is_some() {
+                    let from = self.build[from].config.place.server;
+                    self.at(to, |owner, now, out| owner.receive(now, from, &frame, out));
+                }
+            }
+        }
+    }
+
+    pub fn cut_off(&mut self, dc: usize) {
+        self.away.push(dc);
+    }
+
+    pub fn restart(&mut self, dc: usize) {
+        let owner = self.owners[dc].take().unwrap();
+        // Each run draws anew.
+        self.build[dc].config.seed += 1_000;
+        if self.build[dc].config.place.replicas > 1 {
+            // Connections end with a process.
+            self.under_way.retain(|(from, to, _)| *from != dc && *to != dc);
+        }
+        self.owners[dc] = Some(owner.restart(&self.build[dc]));
+        self.at(dc, |owner, now, out| owner.start(now, out));
+    }
+
+    pub fn session(&self) -> Session {
+        self.owners[0].as_ref().unwrap().new_session()
+    }
+
+    pub fn execute(&mut self, dc: usize, session: &mut Session, operation: Operation) -> Execution {
+        self.at(dc, |owner, now, out| owner.execute(now, operation, session, out))
+    }
+
+    /// Lets time pass until the operation is done.
+    pub fn run(&mut self, dc: usize, operation: Operation) -> Outcome {
+        let mut session = self.session();
+        match self.execute(dc, &mut session, operation) {
+            Execution::Done { outcome, .. } => outcome,
+            Execution::Waiting(op) => self.wait(dc, op),
+        }
+    }
+
+    pub fn wait(&mut self, dc: usize, op: OpId) -> Outcome {
+        for _ in 0..10_000 {
+            if let Some((outcome, _)) = self.done.remove(&(dc, op)) {
+                return outcome;
+            }
+            self.pass(1);
+        }
+        panic!("the operation still waits");
+    }
+
+    pub fn call(&mut self, dc: usize, call: CounterCall) -> Outcome {
+        self.run(dc, Operation::Counter { call, dial: Dial::default() })
+    }
+
+    pub fn create(&mut self, counter: NewCounter) {
+        let made = self.call(0, CounterCall::Create { key: key("n"), counter });
+        assert!(matches!(made, Outcome::Counter(_)), "{made:?}");
+        self.pass(50);
+    }
+
+    pub fn look(&mut self, dc: usize) -> CounterView {
+        match self.call(dc, CounterCall::Look { key: key("n") }) {
+            Outcome::Counter(view) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn get(&mut self, dc: usize, name: &str) -> Option<String> {
+        match self.run(dc, Operation::Get { key: key(name), dial: Dial::default() }) {
+            Outcome::Read(read, _) => read.value.map(|value| String::from_utf8_lossy(&value).into_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn set(&mut self, dc: usize, key: Key, value: &[u8]) -> Outcome {
+        self.run(dc, Operation::Put { items: smallvec![Item { key, value: Some(value.into()), expires_ms: 0 }], dial: Dial::default() })
+    }
+}
+
+pub fn key(name: &str) -> Key {
+    name.as_bytes().into()
+}
+
+pub fn add(amount: i64, scope: Scope) -> CounterCall {
+    CounterCall::Add { changes: smallvec![(key("n"), amount)], scope, name: None }
+}
+
+pub fn named(amount: i64, number: u64) -> CounterCall {
+    CounterCall::Add { changes: smallvec![(key("n"), amount)], scope: Scope::Local, name: Some(UpdateName { client: 7, number }) }
+}
+
+/// Changes two counters together.
+pub fn pair_of(names: [&str; 2], first: i64, second: i64) -> CounterCall {
+    CounterCall::Add { changes: [(key(names[0]), first), (key(names[1]), second)].into_iter().collect(), scope: Scope::Local, name: None }
+}
+
+pub fn pair(first: i64, second: i64) -> CounterCall {
+    pair_of(["n", "m"], first, second)
+}
+
+#[track_caller]
+pub fn values(outcome: Outcome) -> Vec<i64> {
+    match outcome {
+        Outcome::Counted(values, _) => values.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn stock(initial: i64, placement: &[u32]) -> NewCounter {
+    NewCounter { lower: Some(0), initial, placement: placement.to_vec(), ..NewCounter::default() }
+}
+
+#[track_caller]
+pub fn counted(outcome: Outcome) -> i64 {
+    match outcome {
+        Outcome::Counted(values, _) => values[0],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn failure(outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
