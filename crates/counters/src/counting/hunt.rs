@@ -211,7 +211,7 @@ impl<R: PartitionServer> Counting<R> {
                 Err(stopped) => self.give_up(now, op, stopped, out),
             }
         }
-        self.hunt(now, keys);
+        self.hunt(now, keys.iter());
     }
 
     fn give_up(&mut self, now: Now, op: OpId, stopped: Stopped, out: &mut Outbox) {
@@ -225,7 +225,7 @@ impl<R: PartitionServer> Counting<R> {
 
     /// Asks for the rights that updates here wait for: the data center that has most, and more of them if one does not suffice; who does not answer in time is asked again when
     /// there is nobody else.
-    pub(super) fn hunt(&mut self, now: Now, keys: &BTreeSet<Key>) {
+    pub(super) fn hunt<'k>(&mut self, now: Now, keys: impl Iterator<Item = &'k Key>) {
         let circle = self.circle.clone();
         for key in keys {
             for direction in DIRECTIONS {

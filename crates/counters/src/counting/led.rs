@@ -353,7 +353,7 @@ impl<R: PartitionServer> Counting<R> {
     /// What must hold so that `batch` rests on what is written; `None` if that is known not to be so.
     pub(super) fn guards_of(&self, batch: &super::Batch) -> Option<Vec<Guard>> {
         let mut guards = batch.guards.clone();
-        for key in &batch.cells {
+        for key in batch.cells.iter() {
             let cell = self.cells.get(key)?;
             guards.push(Guard { key: cell.own_key.clone(), version: cell.row });
             guards.push(Guard { key: key.clone(), version: cell.seen });

@@ -8,6 +8,7 @@ mod cell;
 mod decided;
 mod greet;
 mod hunt;
+mod key_set;
 mod keys;
 mod led;
 mod names;

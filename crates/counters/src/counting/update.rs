@@ -4,6 +4,7 @@
 
 use super::cell::{Found, damaged, find};
 use super::hunt::Parked;
+use super::key_set::KeySet;
 use super::names::Record;
 use super::{Counting, failed, keys};
 use crate::definition::Definition;
@@ -47,7 +48,7 @@ pub(super) struct Rider {
 pub(super) struct Batch {
     pub(super) riders: Vec<Rider>,
     /// Counters whose own row has changed.
-    pub(super) cells: BTreeSet<Key>,
+    pub(super) cells: KeySet,
     /// What else is written: definitions, records of named updates, states that go.
     pub(super) extra: Vec<Item>,
     /// What must hold beside the versions of the counters that are in it; only where servers of a data center keep a partition together.
@@ -92,12 +93,12 @@ impl From<Failure> for Stopped {
 
 impl<R: PartitionServer> Counting<R> {
     /// Checks what an update is to change; returns the first of the counters, and all of them.
-    pub(super) fn check_changes(&self, changes: &[(Key, i64)]) -> Result<(Key, BTreeSet<Key>), Failure> {
+    pub(super) fn check_changes(&self, changes: &[(Key, i64)]) -> Result<(Key, KeySet), Failure> {
         let first = changes.first().ok_or_else(|| Failure::Refused("an update changes at least one counter".into()))?.0.clone();
         if changes.len() > MOST_CHANGES {
             return Err(Failure::Refused(format!("an update changes at most {MOST_CHANGES} counters")));
         }
-        let mut all = BTreeSet::new();
+        let mut all = KeySet::default();
         for (key, _) in changes {
             self.check_key(key)?;
             if !all.insert(key.clone()) {
@@ -144,7 +145,7 @@ impl<R: PartitionServer> Counting<R> {
             self.next.guards.push(Guard { key: key.clone(), version: before.version });
         }
         let item = Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: 0 };
-        self.commit(now, BTreeSet::new(), vec![item], Says::View(key), None, dial, session, None)
+        self.commit(now, KeySet::Empty, vec![item], Says::View(key), None, dial, session, None)
     }
 
     /// Whether rights may be used. See [`crate::hello`].
@@ -240,7 +241,7 @@ impl<R: PartitionServer> Counting<R> {
                 }
                 self.numbers.global_parked += u64::from(scope == Scope::Global);
                 self.parked.insert(op, Parked { scope, changes, name, dial, session: session.clone(), since_us: now.monotonic_us, deadline_us });
-                self.hunt(now, &all);
+                self.hunt(now, all.iter());
                 Ok(Execution::Waiting(op))
             }
             Err(stopped) => {
@@ -288,7 +289,7 @@ impl<R: PartitionServer> Counting<R> {
         &mut self,
         now: Now,
         changes: &[(Key, i64)],
-        cells: BTreeSet<Key>,
+        cells: KeySet,
         values: SmallVec<[i64; 1]>,
         name: Option<(Key, UpdateName)>,
         dial: Dial,
@@ -329,7 +330,7 @@ impl<R: PartitionServer> Counting<R> {
         if let Err(refusal) = cell.state.move_rights(&cell.definition, &self.circle, to, direction, amount) {
             return Err(self.words(&[(key, 0)], Stopped::Refused(0, refusal)));
         }
-        self.commit(now, BTreeSet::from([key.clone()]), Vec::new(), Says::View(key), None, dial, session, None)
+        self.commit(now, KeySet::One(key.clone()), Vec::new(), Says::View(key), None, dial, session, None)
     }
 
     pub(super) fn reclaim(&mut self, now: Now, key: Key, gone: DcId, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
@@ -346,7 +347,7 @@ impl<R: PartitionServer> Counting<R> {
             return Err(self.words(&[(key, 0)], Stopped::Refused(0, refusal)));
         }
         cell.state.fence(self.circle.here, gone);
-        self.commit(now, BTreeSet::from([key.clone()]), Vec::new(), Says::View(key), None, dial, session, None)
+        self.commit(now, KeySet::One(key.clone()), Vec::new(), Says::View(key), None, dial, session, None)
     }
 
     /// Sends one update's part out, alone or, while a write is under way, with what comes after it.
@@ -354,7 +355,7 @@ impl<R: PartitionServer> Counting<R> {
     fn commit(
         &mut self,
         now: Now,
-        cells: BTreeSet<Key>,
+        cells: KeySet,
         extra: Vec<Item>,
         says: Says,
         name: Option<(Key, UpdateName)>,
@@ -368,7 +369,7 @@ impl<R: PartitionServer> Counting<R> {
         // Where it is decided by a group, it waits in any case.
         if self.is_grouped() || self.flight.is_some() && !self.setup.planted.is("counter-overtakes-itself") {
             let op = op.unwrap_or_else(|| self.new_op());
-            self.next.cells.extend(cells);
+            self.next.cells.extend(cells.iter().cloned());
             self.next.extra.extend(extra);
             self.next.add_dial(dial);
             self.next.riders.push(Rider { op: Some(op), name, says, session: session.clone() });
@@ -435,7 +436,7 @@ impl<R: PartitionServer> Counting<R> {
             items.push(item);
         };
         batch.extra.iter().cloned().for_each(&mut add);
-        for key in &batch.cells {
+        for key in batch.cells.iter() {
             let Some(cell) = self.cells.get(key) else { continue };
             if let Some(expires_ms) = cell.unwritten {
                 add(Item { key: key.clone(), value: Some(cell.definition.to_value()), expires_ms });
@@ -460,8 +461,8 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// What `version` has written of counters is what is known of them here.
-    fn written(&mut self, cells: &BTreeSet<Key>, version: VersionId) {
-        for key in cells {
+    fn written(&mut self, cells: &KeySet, version: VersionId) {
+        for key in cells.iter() {
             if let Some(cell) = self.cells.get_mut(key) {
                 cell.row = Some(version);
                 if cell.unwritten.take().is_some() {
@@ -505,7 +506,7 @@ impl<R: PartitionServer> Counting<R> {
                     true => self.greetings_not_written(),
                     false => self.greetings_changed |= !batch.riders.is_empty() && greets(&batch) || greets(&next),
                 }
-                for key in batch.cells.iter().chain(&next.cells) {
+                for key in batch.cells.iter().chain(next.cells.iter()) {
                     self.cells.remove(key);
                     self.touched.remove(key);
                 }
