@@ -1,13 +1,15 @@
-//! Three real processes under load from real clients: one is killed with SIGKILL and restarted, one is stopped and continued, a link is cut and
+//! Real processes in three data centers under load from real clients: one is killed with SIGKILL and restarted, one is stopped and continued, a link is cut and
 //! healed. The recorded history must pass every checker of a causal keyspace, and nothing acknowledged under `always` may be lost.
 
 mod support;
 
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promises, check_all};
-use rheostat_client::{Client, Error, Read, Session};
+use rheostat_client::{Client, Dial, Error, Read, Session, Strategy};
 use rheostat_cluster::Description;
-use rheostat_cluster::processes::Signal;
+use rheostat_cluster::description::DataCenter;
+use rheostat_cluster::processes::{Processes, Signal};
+use rheostat_cluster::ready::{options, statuses};
 use rheostat_core::DcId;
 use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
@@ -19,9 +21,11 @@ const KEYS: usize = 12;
 const CLIENTS_PER_DATA_CENTER: u64 = 3;
 const OPERATIONS_PER_CLIENT: usize = 250;
 
-/// A node in each data center.
-fn description() -> Description {
+/// So many nodes in each data center.
+fn description(nodes: u16) -> Description {
+    let data_center = |name: &str| DataCenter { name: name.to_owned(), nodes: Some(nodes), ..DataCenter::default() };
     Description {
+        data_centers: DATA_CENTERS.map(data_center).into(),
         partitions: 2,
         shards: 1,
         keyspaces: vec![keyspace("default", "causal")],
@@ -30,9 +34,10 @@ fn description() -> Description {
 }
 
 /// One client's work: operations one after another in one session, whatever the cluster does meanwhile.
-async fn work(id: u64, dc: usize, address: String, recorder: Arc<Mutex<Recorder>>, keys: Vec<KeyId>) {
+async fn work(id: u64, dc: usize, address: String, strategy: Strategy, recorder: Arc<Mutex<Recorder>>, keys: Vec<KeyId>) {
     let client = connect(&address).await;
     let mut session = client.session("default");
+    session.set_dial(Dial { strategy, ..Dial::default() });
     let mut random = Random::new(0x5EED + id);
     let begin = |action: Action| {
         let mut recorder = recorder.lock().unwrap();
@@ -116,8 +121,31 @@ async fn set_link(client: &Client, paused: bool) {
 
 #[tokio::test(flavor = "current_thread")]
 async fn killed_stopped_and_cut_off_processes_keep_every_promise() {
+    survive(1, Strategy::Auto).await;
+}
+
+/// Two nodes in each data center, so that clients take their transactions to both.
+#[tokio::test(flavor = "current_thread")]
+async fn so_they_do_for_clients_that_predict() {
+    let predicted = survive(2, Strategy::Predicted).await;
+    assert!(predicted > 100.0, "only {predicted} transactions were predicted since the last restarts: the run shows nothing");
+}
+
+/// Of all partition servers, the sum of a number of theirs.
+async fn gauge(description: &Description, nodes: &Processes, name: &str) -> f64 {
+    let statuses = statuses(&options(description).unwrap(), &nodes.nodes).await;
+    let gauges = statuses.into_iter().flatten().flat_map(|status| status.replicas).flat_map(|replica| replica.gauges);
+    gauges.filter(|gauge| gauge.name == name).map(|gauge| gauge.value).sum()
+}
+
+/// What the faults do to `per_place` nodes in each data center, whose clients ask for `strategy`. Returns how many transactions those nodes say were predicted.
+async fn survive(per_place: u16, strategy: Strategy) -> f64 {
     let folder = tempfile::tempdir().unwrap();
-    let (mut nodes, addresses) = start(&description(), folder.path()).await;
+    let description = description(per_place);
+    let (mut nodes, all) = start(&description, folder.path()).await;
+    // The first node of each data center; to a client it says where the others are.
+    let first = |dc: usize| dc * usize::from(per_place);
+    let addresses: Vec<String> = (0..DATA_CENTERS.len()).map(|dc| all[first(dc)].clone()).collect();
     let mut clients = Vec::new();
     for address in &addresses {
         clients.push(connect(address).await);
@@ -128,24 +156,26 @@ async fn killed_stopped_and_cut_off_processes_keep_every_promise() {
 
     let workers: Vec<_> = (0..DATA_CENTERS.len())
         .flat_map(|dc| (0..CLIENTS_PER_DATA_CENTER).map(move |number| (dc, dc as u64 * CLIENTS_PER_DATA_CENTER + number)))
-        .map(|(dc, id)| tokio::spawn(work(id, dc, addresses[dc].clone(), recorder.clone(), keys.clone())))
+        .map(|(dc, id)| tokio::spawn(work(id, dc, addresses[dc].clone(), strategy, recorder.clone(), keys.clone())))
         .collect();
 
     let pause = |ms| tokio::time::sleep(Duration::from_millis(ms));
     pause(800).await;
     set_link(&clients[0], true).await;
     pause(400).await;
-    nodes.kill(2);
+    nodes.kill(first(2));
     pause(600).await;
-    nodes.restart(2).unwrap();
+    nodes.restart(first(2)).unwrap();
     pause(300).await;
     set_link(&clients[0], false).await;
-    nodes.signal(1, Signal::STOP).unwrap();
+    nodes.signal(first(1), Signal::STOP).unwrap();
     pause(500).await;
-    nodes.signal(1, Signal::CONT).unwrap();
+    nodes.signal(first(1), Signal::CONT).unwrap();
     pause(300).await;
-    nodes.kill(0);
-    nodes.restart(0).unwrap();
+    // The last node of its data center: another one than the clients were told of.
+    let last = first(1) - 1;
+    nodes.kill(last);
+    nodes.restart(last).unwrap();
     for worker in workers {
         worker.await.expect("a client ended in panic");
     }
@@ -156,6 +186,7 @@ async fn killed_stopped_and_cut_off_processes_keep_every_promise() {
     }
     set_link(&clients[0], false).await;
     set_link(&clients[1], false).await;
+    let predicted = gauge(&description, &nodes, "transactions_predicted").await;
     let finals = converged(&clients).await;
 
     let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
@@ -179,5 +210,6 @@ async fn killed_stopped_and_cut_off_processes_keep_every_promise() {
     };
     let idle: Vec<_> = summary.idle().collect();
     assert!(idle.is_empty(), "checkers without work: {idle:?}");
-    println!("{} events, {acknowledged} acknowledged writes\n{summary}", history.events.len());
+    println!("{} events, {acknowledged} acknowledged writes, {predicted} transactions predicted\n{summary}", history.events.len());
+    predicted
 }

@@ -143,7 +143,7 @@ impl Session {
         tries: &Tries,
         call: impl Fn(Counters, v1::Context) -> F,
     ) -> Result<R, Error> {
-        self.send_by(key, tries, |node, context| Ok(call(self.client.counters(node)?, context))).await
+        self.send_by(&self.token, key, tries, |node, context| Ok(call(self.client.counters(node)?, context))).await
     }
 
     /// A call that answers with the counter; `again` says whether it may be sent again.

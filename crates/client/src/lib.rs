@@ -3,6 +3,7 @@
 //! A [`Client`] knows one data center's nodes and sends each operation to the node that owns the key's partition, or to another while that one is away. What a user has seen and written is
 //! a [`Session`]: it carries its token by itself, and the token can be taken out ([`Session::token`]) and handed to a session in another process
 //! or another data center ([`Client::resume`], [`Session::merge`]), which then sees at least as much.
+//! A read-only transaction goes to one node, which asks the others, or, where the session can predict its snapshot, to all its partitions' nodes at once ([`Session::read_transaction`]).
 //!
 //! ```no_run
 //! # async fn tour() -> Result<(), rheostat_client::Error> {
@@ -28,6 +29,7 @@ mod error;
 mod options;
 mod route;
 mod session;
+mod transaction;
 
 pub use counter::{Added, Counter, CounterView, Rights, Standing};
 pub use error::Error;
@@ -35,8 +37,10 @@ pub use options::{Options, Tls};
 pub use rheostat_core::counter::{Direction, NewCounter, OutOfRights, Scope};
 pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
 pub use rheostat_proto::v1;
-pub use session::{Before, Condition, Deleted, Many, Put, PutIf, Read, Session, Version};
+pub use session::{Before, Condition, Deleted, Put, PutIf, Read, Session, Version};
+pub use transaction::Many;
 
+use bytes::Bytes;
 use route::Routes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,6 +143,11 @@ impl Client {
     /// The nodes to ask for `key`, the best first.
     fn nodes(&self, key: &[u8]) -> Vec<usize> {
         if self.shared.options.direct { vec![0] } else { self.shared.routes.nodes(key) }
+    }
+
+    /// Whether `keys` are best asked of several nodes.
+    fn is_spread(&self, keys: &[Bytes]) -> bool {
+        !self.shared.options.direct && self.shared.routes.is_spread(keys)
     }
 
     /// No connection to `node` can be made: others are asked first for a while.

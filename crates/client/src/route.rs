@@ -62,6 +62,12 @@ impl Routes {
         order
     }
 
+    /// Whether the first node to ask is not the same for all of `keys`.
+    pub(crate) fn is_spread<K: AsRef<[u8]>>(&self, keys: &[K]) -> bool {
+        let first = |key: &K| self.nodes(key.as_ref()).into_iter().next();
+        self.addresses.len() > 1 && keys.windows(2).any(|pair| first(&pair[0]) != first(&pair[1]))
+    }
+
     /// `node` could not be reached.
     pub(crate) fn avoid(&self, node: usize) {
         self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(node, Instant::now());
@@ -140,8 +146,11 @@ mod tests {
         let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
         let key = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 0).unwrap();
         assert_eq!(routes.nodes(&[key]), [1, 0]);
+        let other = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 1).unwrap();
+        assert!(routes.is_spread(&[[key], [key], [other]]) && !routes.is_spread(&[[key], [key]]));
         routes.avoid(1);
         assert_eq!(routes.nodes(&[key]), [0, 1]);
+        assert!(!routes.is_spread(&[[key], [other]]), "one node is left for both");
         routes.avoid(0);
         assert_eq!(routes.nodes(&[key]), [1, 0], "all are away: as before");
     }

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 /// A connection to a node's store.
-type Store = StoreClient<Channel>;
+pub(crate) type Store = StoreClient<Channel>;
 
 /// A version's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,15 +55,10 @@ pub struct Read {
     pub staleness_ms: Option<u64>,
 }
 
-/// What a read-only transaction returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Many {
-    /// One read for each key, in the order of the keys.
-    pub reads: Vec<Read>,
-    /// The level that was achieved.
-    pub level: Level,
-    /// As [`Read::staleness_ms`], for all keys.
-    pub staleness_ms: Option<u64>,
+impl Read {
+    pub(crate) fn new(read: v1::Read, level: Level, staleness_ms: Option<u64>) -> Read {
+        Read { value: read.value, version: read.version.map(Version::from), expires_ms: read.expires_at_ms, level, staleness_ms }
+    }
 }
 
 /// What a delete did.
@@ -153,16 +148,20 @@ pub struct Before {
 #[derive(Clone)]
 pub struct Session {
     pub(crate) client: Client,
-    keyspace: String,
-    token: String,
-    dial: Dial,
+    pub(crate) keyspace: String,
+    pub(crate) token: String,
+    pub(crate) dial: Dial,
+    /// When a server last told this session something new; `None` if the token came from elsewhere.
+    pub(crate) told_at: Option<Instant>,
+    /// What is emulated of the way to the servers.
+    way: Duration,
     /// Of its updates of counters.
     pub(crate) names: Names,
 }
 
 impl Session {
     pub(crate) fn new(client: Client, keyspace: String, token: String) -> Session {
-        Session { client, keyspace, token, dial: Dial::default(), names: Names::new() }
+        Session { client, keyspace, token, dial: Dial::default(), told_at: None, way: Duration::ZERO, names: Names::new() }
     }
 
     /// The session's token; empty before its first operation. See [`Client::resume`].
@@ -170,8 +169,22 @@ impl Session {
         &self.token
     }
 
+    /// Takes the token that an answer brought. One that is as before says nothing of when it was made.
     pub(crate) fn set_token(&mut self, token: String) {
-        self.token = token;
+        if token != self.token {
+            self.token = token;
+            self.told_at = Some(Instant::now());
+        }
+    }
+
+    /// This session, at the nodes of another client: of another data center, or of others in this one.
+    pub fn at(&self, client: &Client) -> Session {
+        Session { client: client.clone(), ..self.clone() }
+    }
+
+    /// Emulates a longer way to the servers, for measurements: every request leaves so much later, and its answer is taken so much later.
+    pub fn set_way(&mut self, one_way: Duration) {
+        self.way = one_way;
     }
 
     /// What operations ask for beside: level, strategy, groups.
@@ -208,35 +221,8 @@ impl Session {
             }
         };
         let (level, staleness_ms) = quality(reply.quality)?;
-        self.token = reply.session;
-        Ok(read(reply.read.unwrap_or_default(), level, staleness_ms))
-    }
-
-    /// Values of `keys`, of any partitions, from one snapshot.
-    ///
-    /// # Errors
-    /// See [`Error`]; retried as the options say.
-    pub async fn read_transaction<K: Into<Bytes>>(&mut self, keys: impl IntoIterator<Item = K>) -> Result<Many, Error> {
-        let keys: Vec<Bytes> = keys.into_iter().map(Into::into).collect();
-        let first = keys.first().cloned().ok_or_else(|| Error::Refused("a transaction of no keys".into()))?;
-        let mut tries = Tries::new(self.client.options());
-        let reply = loop {
-            let read = |mut store: Store, context| {
-                let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.clone(), dial: Some(dial_out(self.dial)) };
-                let request = self.client.request_within(message, tries.left());
-                async move { store.read_transaction(request).await }
-            };
-            match self.send(&first, &tries, read).await {
-                Err(error) if tries.again(&error).await => {}
-                result => break result?,
-            }
-        };
-        let (level, staleness_ms) = quality(reply.quality)?;
-        if reply.reads.len() != keys.len() {
-            return Err(Error::Server(format!("{} keys were asked for, {} were answered", keys.len(), reply.reads.len())));
-        }
-        self.token = reply.session;
-        Ok(Many { reads: reply.reads.into_iter().map(|one| read(one, level, staleness_ms)).collect(), level, staleness_ms })
+        self.set_token(reply.session);
+        Ok(Read::new(reply.read.unwrap_or_default(), level, staleness_ms))
     }
 
     /// Writes `value` to `key`; returns the version.
@@ -253,7 +239,7 @@ impl Session {
     /// See [`Error`]; not retried.
     pub async fn put_item(&mut self, put: Put) -> Result<Version, Error> {
         let reply = self.send_put(put, None).await?;
-        self.token = reply.session;
+        self.set_token(reply.session);
         written(reply.version)
     }
 
@@ -263,7 +249,7 @@ impl Session {
     /// See [`Error`]; not retried. Refused by keyspaces that cannot decide it, and when `put` deletes. That the condition does not hold is no error.
     pub async fn put_if(&mut self, put: Put, condition: Condition) -> Result<PutIf, Error> {
         let reply = self.send_put(put, Some(condition.into_message())).await?;
-        self.token = reply.session;
+        self.set_token(reply.session);
         let before = reply.before.ok_or_else(|| Error::Server("the answer does not say what the key was".into()))?;
         let before = Before { value: before.value, version: before.version.map(Version::from), expires_ms: before.expires_at_ms };
         let version = if reply.applied { Some(written(reply.version)?) } else { None };
@@ -284,7 +270,7 @@ impl Session {
             async move { store.put_many(request).await }
         };
         let reply = self.send(&first, &tries, put).await?;
-        self.token = reply.session;
+        self.set_token(reply.session);
         written(reply.version)
     }
 
@@ -301,7 +287,7 @@ impl Session {
             async move { store.delete(request).await }
         };
         let reply = self.send(&key, &tries, delete).await?;
-        self.token = reply.session;
+        self.set_token(reply.session);
         Ok(Deleted { existed: reply.existed, version: reply.version.map(Version::from) })
     }
 
@@ -321,7 +307,9 @@ impl Session {
             async move { store.merge_sessions(request).await }
         };
         let reply = self.send(b"", &tries, merge).await?;
-        self.token = reply.session;
+        self.set_token(reply.session);
+        // Of the other token it is not known when it was made.
+        self.told_at = None;
         Ok(())
     }
 
@@ -343,12 +331,24 @@ impl Session {
         tries: &Tries,
         call: impl Fn(Store, v1::Context) -> F,
     ) -> Result<R, Error> {
-        self.send_by(key, tries, |node, context| Ok(call(self.client.store(node)?, context))).await
+        self.send_as(&self.token, key, tries, call).await
     }
 
-    /// As [`Session::send`]; `call` connects to the node that it is told.
+    /// As [`Session::send`], with the session of `token`.
+    pub(crate) async fn send_as<R, F: Future<Output = Result<Response<R>, Status>>>(
+        &self,
+        token: &str,
+        key: &[u8],
+        tries: &Tries,
+        call: impl Fn(Store, v1::Context) -> F,
+    ) -> Result<R, Error> {
+        self.send_by(token, key, tries, |node, context| Ok(call(self.client.store(node)?, context))).await
+    }
+
+    /// As [`Session::send_as`]; `call` connects to the node that it is told.
     pub(crate) async fn send_by<R, F: Future<Output = Result<Response<R>, Status>>>(
         &self,
+        token: &str,
         key: &[u8],
         tries: &Tries,
         call: impl Fn(usize, v1::Context) -> Result<F, Error>,
@@ -358,8 +358,8 @@ impl Session {
         for index in 0..nodes.len() {
             let node = nodes[(tries.failed as usize + index) % nodes.len()];
             let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
-            let context = v1::Context { keyspace: self.keyspace.clone(), session: self.token.clone(), deadline_ms };
-            match tokio::time::timeout(tries.left() + GRACE, call(node, context)?).await {
+            let context = v1::Context { keyspace: self.keyspace.clone(), session: token.to_owned(), deadline_ms };
+            match tokio::time::timeout(tries.left() + GRACE, self.there_and_back(call(node, context)?)).await {
                 Ok(Ok(reply)) => return Ok(reply.into_inner()),
                 Ok(Err(status)) if is_unsent(&status) => {
                     self.client.avoid(node);
@@ -370,6 +370,17 @@ impl Session {
             }
         }
         Err(failure)
+    }
+
+    /// `call`, with the emulated way around it.
+    async fn there_and_back<T>(&self, call: impl Future<Output = T>) -> T {
+        if self.way.is_zero() {
+            return call.await;
+        }
+        tokio::time::sleep(self.way).await;
+        let answer = call.await;
+        tokio::time::sleep(self.way).await;
+        answer
     }
 }
 
@@ -386,6 +397,7 @@ fn is_unsent(status: &Status) -> bool {
 }
 
 /// The tries of one operation.
+#[derive(Clone)]
 pub(crate) struct Tries {
     ends: Instant,
     failed: u32,
@@ -430,10 +442,6 @@ pub(crate) fn quality(quality: Option<v1::Quality>) -> Result<(Level, Option<u64
         Ok(Some(level)) => Ok((level, quality.staleness_ms)),
         _ => Err(Error::Server(format!("the answer is of level {}, which this client does not know", quality.level))),
     }
-}
-
-fn read(read: v1::Read, level: Level, staleness_ms: Option<u64>) -> Read {
-    Read { value: read.value, version: read.version.map(Version::from), expires_ms: read.expires_at_ms, level, staleness_ms }
 }
 
 fn written(version: Option<v1::Version>) -> Result<Version, Error> {

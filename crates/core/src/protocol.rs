@@ -115,6 +115,17 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
         false
     }
 
+    /// Whether it carries a snapshot that [`Client::predict`] made.
+    fn predicts(&self) -> bool {
+        false
+    }
+
+    /// The latest time on a server's clock that it was told with what predictions are made of; zero if it was told none. A client that counts on from when it was told
+    /// is never ahead of that server.
+    fn told(&self) -> Timestamp {
+        Timestamp::ZERO
+    }
+
     /// Takes in everything that `other` remembers, as if this client had done what the other did.
     fn merge(&mut self, other: &Self);
 

@@ -49,13 +49,15 @@ pub enum Progress {
 
 impl Scatter {
     /// Begins a transaction over `keys` at the client's time `now_ms`, in data center `here` of `partitions` partitions. `None`: one partition is
-    /// to coordinate it, and `session` is as it was. Else `session` carries the snapshot until the transaction is over, and serves nothing else.
+    /// to serve or to coordinate it. Else `session` carries the snapshot until the transaction is over, and serves nothing else.
+    ///
+    /// Keys of one partition leave `session` as it is: if it carries a snapshot, they are the part of a transaction that began elsewhere.
     pub fn begin(here: DcId, partitions: u16, now_ms: u64, session: &mut Session, keys: &[Key], dial: Dial) -> Option<Scatter> {
         if dial.strategy == Strategy::Coordinated || dial.level == Some(Level::Eventual) || partitions == 1 {
             return None;
         }
         let lead = slots::partition_of(keys.first()?, partitions);
-        if !session.predict(here, lead, dial.strategy, now_ms) {
+        if keys.iter().all(|key| slots::partition_of(key, partitions) == lead) || !session.predict(here, lead, dial.strategy, now_ms) {
             return None;
         }
         let mut parts: Vec<Part> = Vec::with_capacity(keys.len().min(partitions.into()));
@@ -65,11 +67,6 @@ impl Scatter {
                 Some(part) => part.places.push(place),
                 None => parts.push(Part { partition, places: vec![place], answered: false }),
             }
-        }
-        if parts.len() == 1 {
-            // Whoever coordinates it has nobody else to ask.
-            session.settle(Verdict::Abandoned);
-            return None;
         }
         let dial = Dial { strategy: Strategy::Predicted, ..dial };
         let reads = vec![Read::default(); keys.len()];

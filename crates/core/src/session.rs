@@ -20,6 +20,8 @@ trait Erased: Any + Send {
     fn last_write(&self, dc: DcId) -> Timestamp;
     fn predict(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool;
     fn settle(&mut self, verdict: Verdict) -> bool;
+    fn predicts(&self) -> bool;
+    fn told(&self) -> Timestamp;
     fn merge(&mut self, other: &dyn Any) -> bool;
 }
 
@@ -54,6 +56,14 @@ impl<C: Client> Erased for C {
 
     fn settle(&mut self, verdict: Verdict) -> bool {
         Client::settle(self, verdict)
+    }
+
+    fn predicts(&self) -> bool {
+        Client::predicts(self)
+    }
+
+    fn told(&self) -> Timestamp {
+        Client::told(self)
     }
 
     fn merge(&mut self, other: &dyn Any) -> bool {
@@ -102,6 +112,16 @@ impl Session {
     /// See [`Client::settle`].
     pub fn settle(&mut self, verdict: Verdict) -> bool {
         self.0.settle(verdict)
+    }
+
+    /// See [`Client::predicts`].
+    pub fn predicts(&self) -> bool {
+        self.0.predicts()
+    }
+
+    /// See [`Client::told`].
+    pub fn told(&self) -> Timestamp {
+        self.0.told()
     }
 
     /// Adds what `other` remembers; says whether both are of one protocol.

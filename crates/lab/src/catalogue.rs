@@ -38,6 +38,7 @@ files![
     "orion-messages",
     "orion-prediction",
     "orion-put-share",
+    "orion-client",
     "orion-partitions",
 ];
 

@@ -1,7 +1,9 @@
 //! The one list of protocols. A protocol is added by its folder and one line here.
 
 use rheostat_core::operation::Level;
-use rheostat_core::protocol::{Card, Protocol, Span};
+use rheostat_core::protocol::{Card, Client, Protocol, Span};
+use rheostat_core::session::Session;
+use rheostat_core::wire::WireError;
 
 /// What is done with a protocol chosen by name.
 pub trait Visitor {
@@ -107,6 +109,41 @@ pub fn names() -> Vec<&'static str> {
 /// What is known of the protocol called `name`.
 pub fn info(name: &str) -> Option<ProtocolInfo> {
     list().into_iter().find(|protocol| protocol.name == name)
+}
+
+/// What can be done with sessions of a protocol without a partition server.
+#[derive(Clone, Copy, Debug)]
+pub struct Sessions {
+    /// A session that has seen nothing.
+    pub new: fn() -> Session,
+    /// The session with this byte form. Errors: it is not one of this protocol.
+    pub decode: fn(&[u8]) -> Result<Session, WireError>,
+}
+
+impl Sessions {
+    /// Of protocol `P`.
+    pub fn of<P: Protocol>() -> Sessions {
+        fn new<C: Client>() -> Session {
+            Session::new(C::default())
+        }
+        fn decode<C: Client>(bytes: &[u8]) -> Result<Session, WireError> {
+            Ok(Session::new(C::from_bytes(bytes)?))
+        }
+        Sessions { new: new::<P::Client>, decode: decode::<P::Client> }
+    }
+
+    /// Of the protocol called `name`; `None` if there is no such protocol.
+    pub fn named(name: &str) -> Option<Sessions> {
+        struct Describe;
+        impl Visitor for Describe {
+            type Output = Sessions;
+
+            fn visit<P: Protocol>(self) -> Sessions {
+                Sessions::of::<P>()
+            }
+        }
+        visit(name, Describe)
+    }
 }
 
 /// Whether `options` are options of the protocol called `name`. Errors: no such protocol, an unknown option or a value of the wrong

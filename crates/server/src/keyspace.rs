@@ -3,13 +3,13 @@
 use crate::config::KeyspaceConfig;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Level;
-use rheostat_core::protocol::{Client, Protocol, Span};
+use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::{ClusterId, Session, TokenError, decode_token};
 use rheostat_core::store::{Durability, Recovered, Store};
 use rheostat_core::wire::WireError;
 use rheostat_counters::{Counting, Setup};
-use rheostat_protocols::registry::{self, Visitor};
+use rheostat_protocols::registry::{self, Sessions, Visitor};
 use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
 use std::path::PathBuf;
 
@@ -36,32 +36,6 @@ pub struct KeyspaceInfo {
     sessions: Sessions,
 }
 
-/// What can be done with sessions of a protocol without a partition server.
-#[derive(Clone, Copy, Debug)]
-struct Sessions {
-    new: fn() -> Session,
-    decode: fn(&[u8]) -> Result<Session, WireError>,
-    merge: fn(&mut Session, &Session) -> bool,
-}
-
-fn new_session<C: Client>() -> Session {
-    Session::new(C::default())
-}
-
-fn decode_session<C: Client>(bytes: &[u8]) -> Result<Session, WireError> {
-    Ok(Session::new(C::from_bytes(bytes)?))
-}
-
-fn merge_sessions<C: Client>(session: &mut Session, other: &Session) -> bool {
-    match (session.client_mut::<C>(), other.client::<C>()) {
-        (Some(session), Some(other)) => {
-            session.merge(other);
-            true
-        }
-        _ => false,
-    }
-}
-
 impl KeyspaceInfo {
     /// Keyspace number `id` as configured. Errors: no such protocol.
     pub(crate) fn new(id: KeyspaceId, config: &KeyspaceConfig, on_disk: bool) -> Result<KeyspaceInfo, String> {
@@ -70,8 +44,7 @@ impl KeyspaceInfo {
             type Output = (&'static str, Level, fn(Level) -> Option<Level>, Sessions);
 
             fn visit<P: Protocol>(self) -> Self::Output {
-                let sessions = Sessions { new: new_session::<P::Client>, decode: decode_session::<P::Client>, merge: merge_sessions::<P::Client> };
-                (P::NAME, P::LEVEL, P::serves, sessions)
+                (P::NAME, P::LEVEL, P::serves, Sessions::of::<P>())
             }
         }
         let (protocol, level, serves, sessions) =
@@ -120,7 +93,7 @@ impl KeyspaceInfo {
 
     /// Adds what `other` remembers to `session`; says whether both are of this keyspace's protocol.
     pub fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool {
-        (self.sessions.merge)(session, other)
+        session.merge(other)
     }
 }
 

@@ -99,6 +99,14 @@ impl Client for CausalClient {
         false
     }
 
+    fn predicts(&self) -> bool {
+        self.prediction.is_some()
+    }
+
+    fn told(&self) -> Timestamp {
+        self.forecast.at
+    }
+
     fn merge(&mut self, other: &CausalClient) {
         let nothing = DependencyVector::new();
         if self.home == other.home {

@@ -99,6 +99,27 @@ fn a_prediction_that_holds_takes_one_round() {
     assert_eq!((gauge(&desk, "transaction_rounds"), gauge(&desk, "transaction_messages")), (3.0, 12.0));
 }
 
+/// A server that is asked for a part by a client elsewhere does not begin a transaction of its own.
+#[test]
+fn a_part_that_was_begun_elsewhere_keeps_its_snapshot() {
+    let mut desk = Desk::new("causal", "", 2, 3);
+    let (x, y) = (key("x", 0, 3), key("y", 1, 3));
+    desk.pass(SLOW, everything);
+    let mut client = desk.session();
+    desk.put(0, &mut client, &x, "1");
+    assert!(!client.predicts() && client.told().millis() > 0);
+    let now_ms = clock(&desk);
+    begin(&desk, 0, now_ms, &mut client, &[&x, &y], PREDICTED).expect("the session has learned enough");
+    let begun = client.to_bytes();
+    assert!(client.predicts());
+    for dial in [PREDICTED, Dial::default()] {
+        assert!(begin(&desk, 0, now_ms + 50, &mut client, &[&x, &x], dial).is_none());
+        assert_eq!(client.to_bytes(), begun);
+    }
+    assert!(begin(&desk, 0, now_ms + 50, &mut client, &[&x, &y], PREDICTED).is_some());
+    assert_ne!(client.to_bytes(), begun);
+}
+
 /// O1: the session's own writes, whatever the client's clock shows.
 #[test]
 fn a_prediction_covers_own_writes_though_the_clients_clock_is_behind() {

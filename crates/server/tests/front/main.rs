@@ -4,6 +4,7 @@ mod admin;
 mod counters;
 mod grpc;
 mod tls;
+mod transactions;
 
 use rheostat_client::{Client, Options};
 use rheostat_server::config::{KeyspaceConfig, Listen, Member, NodeConfig, Secret, TlsFiles};
@@ -57,23 +58,36 @@ async fn pair_in(cluster: &str, folder: Option<&Path>) -> [Node; 2] {
 
 /// Nodes `a1` and `a2` of data center `a`; each owns one of two partitions.
 async fn siblings(cluster: &str) -> [Node; 2] {
+    let nodes = grid(cluster, &["a"], |_| {}).await;
+    nodes.try_into().unwrap_or_else(|_| unreachable!("there are two"))
+}
+
+/// In each of `data_centers` two nodes, `a1`, `a2`, `b1` and so on, each with one of two partitions; `change` is made to every configuration.
+async fn grid(cluster: &str, data_centers: &[&str], change: fn(&mut NodeConfig)) -> Vec<Node> {
     let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let listen = Listen { resp: None, grpc: any, admin: None, peer: any };
-    let listeners = [Listeners::bind(&listen).unwrap(), Listeners::bind(&listen).unwrap()];
     let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-    let member = |index: usize| {
-        let at = listeners[index].addresses();
-        let (name, peer, grpc) = (format!("a{}", index + 1), text(at.peer), text(at.grpc));
-        Member { name, data_center: "a".into(), peer, resp: None, grpc, admin: None, partitions: Some(vec![index as u16]) }
-    };
-    let members = vec![member(0), member(1)];
+    let mut built = Vec::new();
+    for data_center in data_centers {
+        for partition in 0..2 {
+            let listeners = Listeners::bind(&listen).unwrap();
+            let at = listeners.addresses();
+            let (name, peer, grpc) = (format!("{data_center}{}", partition + 1), text(at.peer), text(at.grpc));
+            let member =
+                Member { name, data_center: data_center.to_string(), peer, resp: None, grpc, admin: None, partitions: Some(vec![partition]) };
+            built.push((member, listeners));
+        }
+    }
+    let members: Vec<Member> = built.iter().map(|(member, _)| member.clone()).collect();
     let mut nodes = Vec::new();
-    for (index, listeners) in listeners.into_iter().enumerate() {
-        let mut config = NodeConfig { members: members.clone(), node: members[index].name.clone(), ..alone(cluster) };
-        config.listen = listeners.addresses();
+    for (member, listeners) in built {
+        let data_centers = data_centers.iter().map(|name| name.to_string()).collect();
+        let mut config = NodeConfig { members: members.clone(), data_centers, ..alone(cluster) };
+        (config.node, config.data_center, config.listen) = (member.name, member.data_center, listeners.addresses());
+        change(&mut config);
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }
-    nodes.try_into().unwrap_or_else(|_| unreachable!("there are two"))
+    nodes
 }
 
 fn secured(config: NodeConfig, password: &str) -> NodeConfig {

@@ -1,6 +1,7 @@
 //! Mixes by the benchmark's load driver, over RESP.
 
 use super::describe::KEYSPACE;
+use super::users::LEAST_MS;
 use crate::experiment::{Act, Distribution, Load, Mix, Point, StrategyName};
 use crate::ground::Measured;
 use rheostat_bench::Progress;
@@ -23,8 +24,11 @@ pub(super) fn fits(point: &Point) -> bool {
     let contender = &point.contender;
     let own_level = contender.read_level.is_none() && contender.write_level.is_none();
     let mix = |load: &Load| matches!(&load.does, Act::Mix(mix) if mix.remote == 0.0 && mix.think_ms == 0.0);
+    // The driver's connection is a gateway's, which would predict in the client's place.
+    let chosen = contender.strategy != StrategyName::Auto;
+    let near = point.cluster.near_ms < LEAST_MS;
     // A slow server's own clients would not wait for it, and whether a transaction involves it is not told apart.
-    own_level && point.cluster.slow.is_none() && point.load.iter().all(mix)
+    own_level && near && !chosen && point.cluster.slow.is_none() && point.load.iter().all(mix)
 }
 
 fn options(point: &Point, mix: &Mix, clients: u32, seed: u64, load_records: bool) -> LoadOptions {
@@ -75,7 +79,6 @@ pub(super) async fn run(point: &Point, cluster: &Cluster) -> Result<Measured, St
             let target = Target::Resp(RespTarget {
                 addresses: there.map(|node| node.address(node.ports.resp)).collect(),
                 keyspace: Some(KEYSPACE.to_owned()),
-                strategy: (point.contender.strategy != StrategyName::Auto).then(|| point.contender.strategy.into()),
                 ..RespTarget::new(region.clone(), "")
             });
             let first = running.is_empty();

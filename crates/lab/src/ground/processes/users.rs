@@ -32,7 +32,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(1);
 const SPREAD_US: u64 = 5_000;
 
 /// Shorter ways between a user and a server are not emulated: loopback and the timer's grain take as long.
-const LEAST_MS: f64 = 1.0;
+pub(super) const LEAST_MS: f64 = 1.0;
 
 /// What all users of a run share.
 struct World {
@@ -66,7 +66,8 @@ struct User {
     load: usize,
     place: usize,
     dc: DcId,
-    token: String,
+    /// What the user has seen and written; `None` before the first operation.
+    session: Option<Session>,
     drawing: Drawing,
     step: u64,
     turn: Option<u64>,
@@ -175,8 +176,19 @@ impl World {
                 for _ in 0..group.clients {
                     let mix = if let Act::Mix(mix) = &group.does { Some(mix) } else { None };
                     let drawing = Drawing::new(random.fork(), mix);
-                    let (world, token) = (world.clone(), String::new());
-                    users.push(User { world, load, place, dc: DcId(*dc), token, drawing, step: 0, turn: None, done: 0, seen: Samples::default() });
+                    let world = world.clone();
+                    users.push(User {
+                        world,
+                        load,
+                        place,
+                        dc: DcId(*dc),
+                        session: None,
+                        drawing,
+                        step: 0,
+                        turn: None,
+                        done: 0,
+                        seen: Samples::default(),
+                    });
                 }
             }
         }
@@ -365,20 +377,14 @@ impl User {
     async fn operate(&mut self, kind: Kind, at: Option<DcId>, keys: Vec<Key>, value: Option<Value>, since: Instant) -> Option<Reply> {
         let world = self.world.clone();
         let away = at.filter(|at| *at != self.dc);
-        let way = way(&world.point, self.dc, away);
-        if let Some(way) = way {
-            tokio::time::sleep(way).await;
-        }
         let client = world.client(away.unwrap_or(self.dc), kind, keys.first(), &mut self.drawing.random);
-        let mut session = client.resume(KEYSPACE, self.token.as_str());
+        let mut session = self.session.as_ref().map_or_else(|| client.session(KEYSPACE), |session| session.at(client));
+        session.set_way(way(&world.point, self.dc, away));
         let result = ask(&mut session, &world.point.contender, kind, &keys, value).await;
-        if let Some(way) = way {
-            tokio::time::sleep(way).await;
-        }
         let counted = self.counted(since) && Instant::now() <= world.end;
         match result {
             Ok(reply) => {
-                self.token = session.token().to_owned();
+                self.session = Some(session);
                 if counted {
                     let took_ms = ms(since.elapsed());
                     world.tallies.borrow_mut().operation(kind, took_ms, self.dc, &keys, &world.point.cluster);
@@ -398,10 +404,10 @@ impl User {
 }
 
 /// How long a request is under way between a user in `home` and the servers it goes to, where that is emulated.
-fn way(point: &Point, home: DcId, away: Option<DcId>) -> Option<Duration> {
+fn way(point: &Point, home: DcId, away: Option<DcId>) -> Duration {
     let between = away.and_then(|away| point.cluster.round_trip(home.index(), away.index())).unwrap_or(0.0) / 2.0;
     let way_ms = between + point.cluster.near_ms;
-    (way_ms >= LEAST_MS).then(|| Duration::from_secs_f64(way_ms / 1000.0))
+    if way_ms >= LEAST_MS { Duration::from_secs_f64(way_ms / 1000.0) } else { Duration::ZERO }
 }
 
 async fn ask(session: &mut Session, contender: &Contender, kind: Kind, keys: &[Key], value: Option<Value>) -> Result<Reply, rheostat_client::Error> {

@@ -9,6 +9,7 @@ use crate::resp::table;
 use crate::resp::{Command, ReplyWriter};
 use crate::shard::Shard;
 use rheostat_core::ids::Now;
+use rheostat_core::protocol::Verdict;
 use rheostat_core::session::encode_token;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
@@ -230,10 +231,12 @@ impl State {
             RheoCommand::Session(SessionCommand::Resume(token) | SessionCommand::Merge(token)) => {
                 let info = &self.shared.keyspaces[usize::from(keyspace.0)];
                 let decoded = info.decode_token(cluster, token);
-                let other = match decoded {
+                let mut other = match decoded {
                     Ok(other) => other,
                     Err(why) => return self.error(shard, out, &format!("SESSION {why}")),
                 };
+                // Only a client that is in the middle of a transaction has such a token.
+                other.settle(Verdict::Abandoned);
                 if matches!(command, RheoCommand::Session(SessionCommand::Merge(_))) {
                     info.merge_sessions(session_of(&mut self.sessions, &self.shared, keyspace), &other);
                 } else {
