@@ -109,6 +109,10 @@ async fn a_prediction_that_is_refused_takes_a_second_round() {
     let (client, keys) = (client(&nodes[0]).await, keys(&nodes[0]));
     let mut session = session(&client, Strategy::Predicted);
     write(&mut session, &keys, "1").await;
+    // Until the other data center has been heard, nothing is predicted of it.
+    while session.get(keys[0].clone()).await.unwrap().staleness_ms.is_none_or(|behind_ms| behind_ms > 60_000) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     read(&mut session, &keys).await.unwrap();
     write(&mut session, &keys, "2").await;
     for node in &nodes {
