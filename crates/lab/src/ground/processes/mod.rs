@@ -74,8 +74,11 @@ impl Ground for Processes {
 async fn gauges(cluster: &Cluster, description: &rheostat_cluster::Description) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
     let Ok(options) = options(description) else { return sums };
-    for status in statuses(&options, &cluster.nodes).await.into_iter().flatten() {
-        for gauge in status.replicas.into_iter().flat_map(|replica| replica.gauges) {
+    for replica in statuses(&options, &cluster.nodes).await.into_iter().flatten().flat_map(|status| status.replicas) {
+        let of = |name: &str| replica.gauges.iter().find(|gauge| gauge.name == name).map_or(0.0, |gauge| gauge.value);
+        // Means cannot be added up.
+        *sums.entry("prediction_errors_ms".to_owned()).or_default() += of("prediction_error_ms") * of("predicted_slices");
+        for gauge in replica.gauges {
             *sums.entry(gauge.name).or_default() += gauge.value;
         }
     }
