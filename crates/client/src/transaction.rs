@@ -44,9 +44,10 @@ struct Taken {
 impl Session {
     /// Values of `keys`, of any partitions, from one snapshot.
     ///
-    /// Where the session predicts the snapshot ([`Strategy`]) and the keys are on several nodes, each partition is asked for its part at once, at its own node: one round, or two if a
+    /// With strategy [`Strategy::Predicted`], where the session can predict and the keys are on several nodes, each partition is asked for its part at once, at its own node: one round, or two if a
     /// partition refuses the prediction. What the client knows of the servers' clocks is what they told this session and the time since, never its own clock's date.
-    /// So a session that was resumed from a token, or has done nothing for a minute, begins with a transaction that one node sees to; so does every try after the first.
+    /// That costs a request for each partition in the place of one, so [`Strategy::Auto`] leaves it to the node that is asked.
+    /// A session that was resumed from a token, or has done nothing for a minute, begins with a transaction that one node sees to; so does every try after the first.
     ///
     /// # Errors
     /// See [`Error`]; retried as the options say.
@@ -94,7 +95,7 @@ impl Session {
     /// Begins a transaction that this client takes to the partitions; `None` if one node is to see to it. A token that this client cannot read is for the server to judge.
     fn take(&self, keys: &[Bytes]) -> Option<Taken> {
         let since_told = self.told_at?.elapsed();
-        if self.dial.strategy == Strategy::Coordinated || since_told > COUNTED_ON || !self.client.is_spread(keys) {
+        if self.dial.strategy != Strategy::Predicted || since_told > COUNTED_ON || !self.client.is_spread(keys) {
             return None;
         }
         let topology = self.client.topology();
