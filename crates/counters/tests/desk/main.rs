@@ -8,6 +8,7 @@ use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing
 use rheostat_core::ids::{OpId, PartitionId};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy};
 use rheostat_core::protocol::Verdict;
+use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;
 use rheostat_core::reserved::Reserved;
 use rheostat_core::version::Item;
@@ -354,6 +355,35 @@ fn rights_move_where_they_are_used_up() {
         }
         assert_eq!(refused, 0, "{rebalance:?}");
         assert!(desk.look(1).rights[0].down > Some(0));
+    }
+}
+
+/// Of `used` decrements, one per millisecond, how many were refused; of every 20, data center i makes `shares[i]`, and halfway the first and the last change places.
+fn refused_of(rebalance: Rebalance, used: u32, shares: [u32; 3], turn: bool) -> u32 {
+    let mut desk = Desk::with("eventual", 3, Options { rebalance, ..Options::default() });
+    desk.create(stock(3_000, &[1, 1, 1]));
+    let mut random = Random::new(7);
+    let mut refused = 0;
+    for number in 0..used {
+        let drawn = random.below(20) as u32;
+        let mut dc = if drawn < shares[0] { 0 } else { 1 + usize::from(drawn >= shares[0] + shares[1]) };
+        if turn && number >= used / 2 && dc != 1 {
+            dc = 2 - dc;
+        }
+        refused += u32::from(matches!(desk.call(dc, add(-1, Scope::Local)), Outcome::Failed(_)));
+        desk.pass(1);
+    }
+    refused
+}
+
+/// The numbers are in docs/performance.md.
+#[test]
+fn the_forecast_refuses_no_more_than_the_rule_of_the_paper() {
+    for (shares, turn) in [([7, 7, 6], false), ([14, 4, 2], false), ([18, 1, 1], false), ([14, 4, 2], true), ([18, 1, 1], true)] {
+        let [off, paper, forecast] = [Rebalance::Off, Rebalance::Paper, Rebalance::Forecast].map(|rule| refused_of(rule, 2_850, shares, turn));
+        println!("{shares:?} turn {turn}: off {off}, paper {paper}, forecast {forecast} of 2850");
+        assert!(forecast <= paper, "{shares:?} turn {turn}: forecast {forecast}, paper {paper}");
+        assert!(paper <= off, "{shares:?} turn {turn}: paper {paper}, off {off}");
     }
 }
 
