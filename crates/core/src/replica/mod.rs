@@ -198,11 +198,11 @@ pub trait PartitionServer: Send {
     fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution;
 
     /// The newest version of `key` that has arrived, if its chain is in memory, and whether a reader would find a value. Nothing is read from the disk.
-    fn glance(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)>;
+    fn peek(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)>;
 
     /// Operations on `keys` follow: brings what is in memory of them into the processor's cache, waiting for all of it at once where the operations
     /// would wait for one after the other. Changes nothing.
-    fn warm(&self, _keys: &[&[u8]]) {}
+    fn prefetch(&self, _keys: &[&[u8]]) {}
 
     /// Takes in a frame from the same keyspace's server at `from`.
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);

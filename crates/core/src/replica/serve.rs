@@ -254,11 +254,11 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.run(now, operation, session, out)
     }
 
-    fn glance(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
+    fn peek(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
         self.store.peek(key).map(|version| (version.id, version.live(now.physical_ms).is_some()))
     }
 
-    fn warm(&self, keys: &[&[u8]]) {
+    fn prefetch(&self, keys: &[&[u8]]) {
         let found: SmallVec<[&Version<P::Meta>; 32]> = keys.iter().filter_map(|key| self.store.peek(key)).collect();
         let nothing = P::Meta::default();
         for version in found {

@@ -9,19 +9,19 @@ mod names;
 mod retry;
 mod sheet;
 
-pub use names::{KEPT, Names};
-pub use retry::{Edit, Edited, Next, Patience, Retry, Written};
-pub use sheet::Sheet;
+pub use retry::{Patience, Written};
 
 use crate::definition::Definition;
 use crate::state::{Circle, Refusal, State};
+use names::Names;
+use retry::{Edit, Next, Retry};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::counter::{CounterView, Direction, NewCounter, Rights, Scope, Standing, UpdateName};
 use rheostat_core::operation::Quality;
 use rheostat_core::random::Random;
 use rheostat_core::version::{Key, Value, VersionId};
 use rheostat_core::wire::WireError;
-use sheet::{Add, Give, Make};
+use sheet::{Add, Give, Make, Sheet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 

@@ -97,11 +97,6 @@ impl<E: Edit, V: Clone + PartialEq> Retry<E, V> {
         Retry { edit, answer: None, expected: None, uncertain: false, patience, random, tried: 0 }
     }
 
-    /// How many writes have been tried.
-    pub fn tried(&self) -> u32 {
-        self.tried
-    }
-
     /// The edit.
     pub fn edit(&self) -> &E {
         &self.edit

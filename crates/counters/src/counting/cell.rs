@@ -210,9 +210,9 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn is_ready(&mut self, now: Now, key: &Key) -> bool {
         let may_be_old = self.is_grouped() && !self.is_in_use(key);
         let Some(cell) = self.cells.get_mut(key) else { return false };
-        let Some((newest, there)) = self.inner.glance(now, key) else { return false };
+        let Some((newest, there)) = self.inner.peek(now, key) else { return false };
         // Another server of this data center may have written the row since.
-        if may_be_old && self.inner.glance(now, &cell.own_key).map(|(row, _)| row) != cell.row {
+        if may_be_old && self.inner.peek(now, &cell.own_key).map(|(row, _)| row) != cell.row {
             return false;
         }
         if cell.seen != Some(newest) || !there {

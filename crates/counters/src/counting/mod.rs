@@ -327,12 +327,12 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         }
     }
 
-    fn glance(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
-        self.inner.glance(now, key)
+    fn peek(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
+        self.inner.peek(now, key)
     }
 
-    fn warm(&self, keys: &[&[u8]]) {
-        self.inner.warm(keys);
+    fn prefetch(&self, keys: &[&[u8]]) {
+        self.inner.prefetch(keys);
     }
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {

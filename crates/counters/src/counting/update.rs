@@ -20,7 +20,7 @@ use rheostat_core::store::{Durability, Position};
 use rheostat_core::version::{Item, Key, VersionId};
 use rheostat_core::wire::Wire;
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most counters that one update changes.
 const MOST_CHANGES: usize = 64;
@@ -430,18 +430,17 @@ impl<R: PartitionServer> Counting<R> {
     /// Writes what is in `batch` for `session`.
     fn put(&mut self, now: Now, batch: &Batch, session: &mut Session) -> Execution {
         let mut items: SmallVec<[Item; 1]> = SmallVec::new();
-        let mut add = |item: Item| {
-            // Of two for one key the later.
-            items.retain(|known| known.key != item.key);
-            items.push(item);
-        };
-        batch.extra.iter().cloned().for_each(&mut add);
         for key in batch.cells.iter() {
             let Some(cell) = self.cells.get(key) else { continue };
             if let Some(expires_ms) = cell.unwritten {
-                add(Item { key: key.clone(), value: Some(cell.definition.to_value()), expires_ms });
+                items.push(Item { key: key.clone(), value: Some(cell.definition.to_value()), expires_ms });
             }
-            add(Item { key: cell.own_key.clone(), value: Some(cell.state.to_value()), expires_ms: 0 });
+            items.push(Item { key: cell.own_key.clone(), value: Some(cell.state.to_value()), expires_ms: 0 });
+        }
+        if !batch.extra.is_empty() {
+            // Of several for one key the latest; the state of a counter is later than what else is written to its key.
+            let all = batch.extra.iter().cloned().chain(items);
+            items = all.map(|item| (item.key.clone(), item)).collect::<BTreeMap<Key, Item>>().into_values().collect();
         }
         self.numbers.rows_written += batch.cells.len() as u64;
         let dial = batch.dial.unwrap_or(Dial::at(Level::Eventual));

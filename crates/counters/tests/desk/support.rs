@@ -87,7 +87,7 @@ pass_on! {
     new_session(&self) -> Session;
     decode_session(&self, bytes: &[u8]) -> Result<Session, rheostat_core::wire::WireError>;
     merge_sessions(&self, session: &mut Session, other: &Session) -> bool;
-    glance(&self, now: Now, key: &[u8]) -> Option<(rheostat_core::version::VersionId, bool)>;
+    peek(&self, now: Now, key: &[u8]) -> Option<(rheostat_core::version::VersionId, bool)>;
     status(&self, now: Now) -> rheostat_core::replica::Status;
 }
 

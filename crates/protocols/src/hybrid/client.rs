@@ -52,7 +52,10 @@ impl Client for HybridClient {
     type Reply = Reply;
 
     fn request(&self, call: Call) -> Request {
-        Request { call, seen: self.clone() }
+        // Only what is written carries the list, which is long.
+        let nearest = if matches!(call, Call::Put { .. }) { self.nearest.clone() } else { Vec::new() };
+        let HybridClient { home, dependencies, stable, more, .. } = self;
+        Request { call, seen: HybridClient { home: *home, dependencies: dependencies.clone(), stable: stable.clone(), nearest, more: *more } }
     }
 
     fn accept(&mut self, reply: Reply) -> Outcome {

@@ -53,7 +53,7 @@ const HOLD_US: u64 = 2_000;
 const HOLD_BYTES: usize = 64 << 10;
 
 /// Requests of a pipeline whose keys are looked up ahead, all at once.
-const WARMED: u64 = 32;
+const PREFETCHED: u64 = 32;
 
 /// The largest growth of an input buffer ahead of what has arrived.
 const GROWTH_BYTES: usize = 1 << 20;
@@ -388,8 +388,8 @@ impl Inner {
                 self.unparsed = true;
                 break;
             }
-            if count.is_multiple_of(WARMED) {
-                self.state.warm(&borrowed, SecondArguments::of(self.parser.rest(bytes)).take(WARMED as usize));
+            if count.is_multiple_of(PREFETCHED) {
+                self.state.prefetch(&borrowed, SecondArguments::of(self.parser.rest(bytes)).take(PREFETCHED as usize));
             }
             let arguments = match self.parser.next(bytes) {
                 Ok(Some(arguments)) => arguments,

@@ -139,9 +139,9 @@ impl State {
         self.created_us
     }
 
-    /// Requests about `keys` follow: see [`rheostat_core::replica::PartitionServer::warm`]. For one key alone there is nothing to gain.
+    /// Requests about `keys` follow: see [`rheostat_core::replica::PartitionServer::prefetch`]. For one key alone there is nothing to gain.
     #[inline]
-    pub(super) fn warm<'a>(&self, shard: &Shard, mut keys: impl Iterator<Item = &'a [u8]>) {
+    pub(super) fn prefetch<'a>(&self, shard: &Shard, mut keys: impl Iterator<Item = &'a [u8]>) {
         let Some(mut last) = keys.next().filter(|_| self.authenticated) else { return };
         // The first is asked for at once, and a key that comes again is there already.
         let replica = |key: &[u8]| shard.find(self.keyspace, self.shared.topology.partition_of(key));
@@ -150,7 +150,7 @@ impl State {
         found.sort_by_key(|(replica, _)| *replica);
         for of_one in found.chunk_by(|one, next| one.0 == next.0) {
             let keys: SmallVec<[&[u8]; 32]> = of_one.iter().map(|(_, key)| *key).collect();
-            shard.warm(of_one[0].0, &keys);
+            shard.prefetch(of_one[0].0, &keys);
         }
     }
 

@@ -158,10 +158,10 @@ impl Shard {
         self.replicas[replica.0 as usize].server.durable()
     }
 
-    /// See [`rheostat_core::replica::PartitionServer::warm`].
+    /// See [`rheostat_core::replica::PartitionServer::prefetch`].
     #[inline]
-    pub(crate) fn warm(&self, replica: ReplicaIndex, keys: &[&[u8]]) {
-        self.replicas[replica.0 as usize].server.warm(keys);
+    pub(crate) fn prefetch(&self, replica: ReplicaIndex, keys: &[&[u8]]) {
+        self.replicas[replica.0 as usize].server.prefetch(keys);
     }
 
     /// Runs `operation` at a replica of this shard.
