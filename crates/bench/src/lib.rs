@@ -29,7 +29,7 @@ pub mod rounds;
 pub mod soak;
 pub mod table;
 pub mod target;
-mod thread;
+pub mod thread;
 pub mod tickets;
 pub mod visibility;
 pub mod workload;

@@ -39,19 +39,31 @@ where
     result.await.unwrap_or_else(|_| Err(Error::Program(format!("the thread {name} ended without a result"))))
 }
 
-/// What the system says about a thread's use of CPU, since the thread's start.
+/// What the system says about the use of CPU by a thread since its start, or by all threads of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct CpuUse {
+pub struct CpuUse {
     /// Time on a CPU.
-    pub(crate) running: Duration,
-    /// Time in which the thread could have run and had no CPU.
-    pub(crate) waiting: Duration,
+    pub running: Duration,
+    /// Time in which a thread could have run and had no CPU.
+    pub waiting: Duration,
 }
 
 impl CpuUse {
     /// Of the calling thread, if the system says so.
     pub(crate) fn of_this_thread() -> Option<CpuUse> {
         CpuUse::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    }
+
+    /// Of the threads that process `id` has now. `None` if there is no such process here, or the system does not say.
+    pub fn of_process(id: u32) -> Option<CpuUse> {
+        let mut all = CpuUse::default();
+        for thread in std::fs::read_dir(format!("/proc/{id}/task")).ok()? {
+            // A thread that has just ended is left out.
+            let Ok(schedstat) = std::fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
+            let one = CpuUse::parse(&schedstat)?;
+            all = CpuUse { running: all.running + one.running, waiting: all.waiting + one.waiting };
+        }
+        Some(all)
     }
 
     /// Reads Linux's `schedstat`: nanoseconds running, nanoseconds waiting, and more.
@@ -61,7 +73,7 @@ impl CpuUse {
     }
 
     /// What was used after `earlier`.
-    pub(crate) fn since(self, earlier: CpuUse) -> CpuUse {
+    pub fn since(self, earlier: CpuUse) -> CpuUse {
         CpuUse { running: self.running.saturating_sub(earlier.running), waiting: self.waiting.saturating_sub(earlier.waiting) }
     }
 }

@@ -4,7 +4,7 @@ use crate::{Failure, output};
 use clap::{Args, Subcommand};
 use rheostat_bench::Progress;
 use rheostat_lab::expect::{self, Verdict};
-use rheostat_lab::experiment::{self, Experiment};
+use rheostat_lab::experiment::{self, Experiment, GroundName};
 use rheostat_lab::ground::{Ground, Processes, VirtualTime};
 use rheostat_lab::report::{self, Chapter};
 use rheostat_lab::row::RowFile;
@@ -18,6 +18,7 @@ Examples:
   rheostat lab list                       the experiments, and which figures they reproduce
   rheostat lab run figure 5.2             a figure of the papers, in its small form
   rheostat lab run all --full             everything, in its large form: for a night
+  rheostat lab run all --ground virtual   only what is computed: other load on the machine does not matter
   rheostat lab run my-experiment.toml     an experiment of your own; the form of the file: docs/lab.md
   rheostat lab report                     one page with all pictures, tables and findings
 
@@ -62,6 +63,9 @@ struct RunArguments {
     /// Measure again what is there already
     #[arg(long)]
     again: bool,
+    /// Only on this ground: virtual time, or real processes [default: all that an experiment names]
+    #[arg(long, value_name = "GROUND", value_parser = ground)]
+    ground: Option<GroundName>,
     /// The folder of results
     #[arg(long, value_name = "FOLDER", default_value = "lab-results")]
     out: PathBuf,
@@ -120,18 +124,29 @@ fn draw(folder: &Path, chapter: &Chapter) -> Result<(), Failure> {
     Ok(())
 }
 
-fn grounds() -> Result<Vec<Box<dyn Ground>>, Failure> {
+fn ground(word: &str) -> Result<GroundName, String> {
+    let all = [GroundName::Virtual, GroundName::Processes];
+    all.into_iter().find(|ground| ground.name() == word).ok_or_else(|| format!("the grounds are {}", all.map(GroundName::name).join(" and ")))
+}
+
+fn grounds(only: Option<GroundName>) -> Result<Vec<Box<dyn Ground>>, Failure> {
     let program = std::env::current_exe().map_err(|error| format!("this program's own file is not known: {error}"))?;
-    Ok(vec![Box::new(VirtualTime), Box::new(Processes::new(program))])
+    let mut grounds: Vec<Box<dyn Ground>> = vec![Box::new(VirtualTime), Box::new(Processes::new(program))];
+    grounds.retain(|ground| only.is_none_or(|only| only == ground.name()));
+    Ok(grounds)
 }
 
 fn run_experiments(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let chosen = choose(&arguments.what)?;
     let folder = folder_of(&arguments.out, arguments.full);
     let progress = Progress::on_stderr();
-    let mut grounds = grounds()?;
+    let mut grounds = grounds(arguments.ground)?;
     let mut failed = Vec::new();
-    for (experiment, text) in chosen {
+    let count = chosen.len();
+    for (number, (experiment, text)) in (1..).zip(chosen) {
+        if count > 1 {
+            eprintln!("{number} of {count}: {}", experiment.name);
+        }
         let ran = run::run(
             &Run { experiment: &experiment, text: &text, full: arguments.full, again: arguments.again, folder: &folder },
             &mut grounds,
@@ -141,7 +156,7 @@ fn run_experiments(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         draw(&folder, &chapter)?;
         output::text(&format!("{}\n", report::text(&chapter)));
         for ground in ran.skipped {
-            output::text(&format!("{}: ground {} is not available here\n", chapter.experiment.name, ground.name()));
+            output::text(&format!("{}: ground {} was not asked for\n", chapter.experiment.name, ground.name()));
         }
         let findings = expect::judge(&chapter.experiment, &chapter.rows);
         if findings.iter().any(|finding| matches!(finding.verdict, Verdict::Failed(_))) {

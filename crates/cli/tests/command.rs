@@ -77,6 +77,7 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["bench", "compare", "--protocols", "causal,nope"], 1, "there is no protocol \"nope\"");
     fails(&["lab", "run", "figure", "9.9"], 1, "there is no experiment or figure `9.9`");
     fails(&["lab", "run", "no-such.toml"], 1, "no-such.toml: ");
+    fails(&["lab", "run", "all", "--ground", "moon"], 2, "the grounds are virtual and processes");
     fails(&["lab", "report", "--out", "no-such-folder"], 1, "nothing was measured");
 }
 

@@ -30,6 +30,7 @@ mod options;
 mod route;
 mod session;
 mod transaction;
+mod way;
 
 pub use counter::{Added, Counter, CounterView, Rights, Standing};
 pub use error::Error;

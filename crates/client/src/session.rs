@@ -4,6 +4,7 @@ use crate::counter::Names;
 use crate::error::Error;
 use crate::options::Options;
 use crate::v1::store_client::StoreClient;
+use crate::way::Way;
 use crate::{Client, Dial, GRACE, Level, v1};
 use bytes::Bytes;
 use rheostat_proto::dial::{dial_out, level_in};
@@ -154,14 +155,14 @@ pub struct Session {
     /// When a server last told this session something new; `None` if the token came from elsewhere.
     pub(crate) told_at: Option<Instant>,
     /// What is emulated of the way to the servers.
-    way: Duration,
+    way: Way,
     /// Of its updates of counters.
     pub(crate) names: Names,
 }
 
 impl Session {
     pub(crate) fn new(client: Client, keyspace: String, token: String) -> Session {
-        Session { client, keyspace, token, dial: Dial::default(), told_at: None, way: Duration::ZERO, names: Names::new() }
+        Session { client, keyspace, token, dial: Dial::default(), told_at: None, way: Way::default(), names: Names::new() }
     }
 
     /// The session's token; empty before its first operation. See [`Client::resume`].
@@ -183,8 +184,9 @@ impl Session {
     }
 
     /// Emulates a longer way to the servers, for measurements: every request leaves so much later, and its answer is taken so much later.
+    #[cfg(feature = "emulation")]
     pub fn set_way(&mut self, one_way: Duration) {
-        self.way = one_way;
+        self.way = Way::of(one_way);
     }
 
     /// What operations ask for beside: level, strategy, groups.
@@ -359,7 +361,7 @@ impl Session {
             let node = nodes[(tries.failed as usize + index) % nodes.len()];
             let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
             let context = v1::Context { keyspace: self.keyspace.clone(), session: token.to_owned(), deadline_ms };
-            match tokio::time::timeout(tries.left() + GRACE, self.there_and_back(call(node, context)?)).await {
+            match tokio::time::timeout(tries.left() + GRACE, self.way.there_and_back(call(node, context)?)).await {
                 Ok(Ok(reply)) => return Ok(reply.into_inner()),
                 Ok(Err(status)) if is_unsent(&status) => {
                     self.client.avoid(node);
@@ -370,17 +372,6 @@ impl Session {
             }
         }
         Err(failure)
-    }
-
-    /// `call`, with the emulated way around it.
-    async fn there_and_back<T>(&self, call: impl Future<Output = T>) -> T {
-        if self.way.is_zero() {
-            return call.await;
-        }
-        tokio::time::sleep(self.way).await;
-        let answer = call.await;
-        tokio::time::sleep(self.way).await;
-        answer
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Ran {
     pub rows: Vec<Row>,
     /// How many were measured now.
     pub measured: usize,
-    /// The grounds that there are none of here.
+    /// The grounds of the experiment that are not among those to run on.
     pub skipped: Vec<GroundName>,
 }
 
@@ -42,18 +42,16 @@ pub fn run(run: &Run<'_>, grounds: &mut [Box<dyn Ground>], progress: &Progress) 
     let origin = Origin::read();
     let points = experiment::points(experiment, text, full)?;
     let (mut file, known) = RowFile::open(folder, &experiment.name)?;
-    let skipped = experiment.grounds.iter().copied().filter(|name| !grounds.iter().any(|ground| ground.name() == *name)).collect();
-    let mut rows: Vec<Row> = Vec::new();
+    let (measurable, skipped): (Vec<GroundName>, Vec<GroundName>) =
+        experiment.grounds.iter().copied().partition(|name| grounds.iter().any(|ground| ground.name() == *name));
     let wanted: BTreeSet<Identity> = experiment.grounds.iter().flat_map(|ground| points.iter().map(|point| Identity::of(point, *ground))).collect();
-    if !again {
-        let mut seen = BTreeSet::new();
-        // The newest of each, if a row was measured again.
-        rows = known.into_iter().rev().filter(|row| wanted.contains(&Identity::of_row(row)) && seen.insert(Identity::of_row(row))).collect();
-        rows.reverse();
-    }
+    let mut seen = BTreeSet::new();
+    // The newest of each, if a row was measured again.
+    let newest = known.into_iter().rev().filter(|row| wanted.contains(&Identity::of_row(row)) && seen.insert(Identity::of_row(row)));
+    let mut rows: Vec<Row> = newest.filter(|row| !again || !measurable.contains(&row.ground)).collect();
+    rows.reverse();
     let there: BTreeSet<Identity> = rows.iter().map(Identity::of_row).collect();
-    let places = experiment.grounds.iter().filter(|name| grounds.iter().any(|ground| ground.name() == **name)).count();
-    progress.start(experiment.name.clone(), Some((points.len() * places) as u64));
+    progress.start(experiment.name.clone(), Some((points.len() * measurable.len()) as u64));
     let mut measured = 0;
     for ground in grounds.iter_mut().filter(|ground| experiment.grounds.contains(&ground.name())) {
         for point in &points {

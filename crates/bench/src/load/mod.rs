@@ -148,7 +148,11 @@ pub async fn run(target: &Target, options: &LoadOptions, progress: &Progress) ->
     Ok(LoadReport::new(target, options, loaded, measured))
 }
 
-async fn load_records(target: &Target, options: &LoadOptions, progress: &Progress) -> Result<PhaseReport, Error> {
+/// Writes the records of the workload of `options`, and nothing else.
+///
+/// # Errors
+/// As [`run`].
+pub async fn load_records(target: &Target, options: &LoadOptions, progress: &Progress) -> Result<PhaseReport, Error> {
     let records = options.workload.record_count;
     let loading = LoadOptions {
         pacing: Pacing::Closed { pipeline: LOAD_PIPELINE },

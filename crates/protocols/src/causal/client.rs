@@ -48,7 +48,17 @@ impl Client for CausalClient {
     type Reply = Reply;
 
     fn request(&self, call: Call) -> Request {
-        Request { call, seen: self.clone() }
+        // Servers need not know how the stable vector moves.
+        let CausalClient { home, dependencies, stable, arrived, prediction, .. } = self;
+        let seen = CausalClient {
+            home: *home,
+            dependencies: dependencies.clone(),
+            stable: stable.clone(),
+            arrived: *arrived,
+            forecast: Forecast::default(),
+            prediction: prediction.clone(),
+        };
+        Request { call, seen }
     }
 
     fn accept(&mut self, reply: Reply) -> Outcome {

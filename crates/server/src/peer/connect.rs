@@ -183,7 +183,10 @@ async fn pump(
         let next = if batch.is_empty() {
             let release = async {
                 match release_us {
-                    Some(us) => tokio::time::sleep_until(shared.clocks.instant(us).into()).await,
+                    // The runtime's own timer is late by a millisecond, and as much would be added to each emulated way.
+                    Some(us) => {
+                        async_io::Timer::at(shared.clocks.instant(us)).await;
+                    }
                     None => peer.queued.notified().await,
                 }
             };

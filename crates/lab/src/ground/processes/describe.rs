@@ -1,5 +1,6 @@
 //! From a point to the description of a cluster of processes.
 
+use super::users::LEAST_MS;
 use crate::experiment::{Act, ClockPattern, Point};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{Clock, DataCenter, Link, ListedNode, Network, Slow};
@@ -14,9 +15,6 @@ pub(super) const KEYSPACE: &str = "default";
 
 /// The most processes of a cluster.
 const PROCESSES: usize = 32;
-
-/// Shorter ways inside a data center are not emulated: loopback takes about as long itself.
-const LEAST_MS: f64 = 0.5;
 
 /// Whether each partition has a process of its own: where its clock, its slowness or the messages between partitions matter.
 fn apart(point: &Point) -> bool {

@@ -31,7 +31,7 @@ pub(super) fn fits(point: &Point) -> bool {
     own_level && near && !chosen && point.cluster.slow.is_none() && point.load.iter().all(mix)
 }
 
-fn options(point: &Point, mix: &Mix, clients: u32, seed: u64, load_records: bool) -> LoadOptions {
+fn options(point: &Point, mix: &Mix, clients: u32, seed: u64) -> LoadOptions {
     let size = point.size;
     let workload = Workload {
         name: point.experiment.clone(),
@@ -60,7 +60,7 @@ fn options(point: &Point, mix: &Mix, clients: u32, seed: u64, load_records: bool
         warm_up: Duration::from_millis(size.warm_ms),
         operations: size.operations.map(|operations| operations * u64::from(clients)),
         duration: Some(Duration::from_millis(size.measure_ms)),
-        load_records,
+        load_records: false,
         seed,
         ..LoadOptions::new(workload)
     }
@@ -68,7 +68,7 @@ fn options(point: &Point, mix: &Mix, clients: u32, seed: u64, load_records: bool
 
 /// Puts the load of `point` on `cluster`.
 pub(super) async fn run(point: &Point, cluster: &Cluster) -> Result<Measured, String> {
-    let mut running = JoinSet::new();
+    let mut loads = Vec::new();
     for (index, group) in point.load.iter().enumerate() {
         let Act::Mix(mix) = &group.does else { return Err("a load that the driver cannot do".into()) };
         let everywhere: Vec<u8> = (0..point.cluster.regions.len() as u8).collect();
@@ -81,11 +81,17 @@ pub(super) async fn run(point: &Point, cluster: &Cluster) -> Result<Measured, St
                 keyspace: Some(KEYSPACE.to_owned()),
                 ..RespTarget::new(region.clone(), "")
             });
-            let first = running.is_empty();
-            let options = options(point, mix, group.clients, point.seed.wrapping_add((index as u64) << 32 | u64::from(*dc)), first);
-            let measured = group.measured;
-            running.spawn(async move { load::run(&target, &options, &Progress::hidden()).await.map(|report| (report.measured, measured)) });
+            let options = options(point, mix, group.clients, point.seed.wrapping_add((index as u64) << 32 | u64::from(*dc)));
+            loads.push((target, options, group.measured));
         }
+    }
+    // All begin together, so the records are there before.
+    if let Some((target, options, _)) = loads.first() {
+        load::load_records(target, options, &Progress::hidden()).await.map_err(|error| error.to_string())?;
+    }
+    let mut running = JoinSet::new();
+    for (target, options, measured) in loads {
+        running.spawn(async move { load::run(&target, &options, &Progress::hidden()).await.map(|report| (report.measured, measured)) });
     }
     let mut phases = Vec::new();
     while let Some(done) = running.join_next().await {

@@ -8,6 +8,7 @@
 
 mod describe;
 mod driven;
+mod usage;
 mod users;
 
 use super::tally::of_transactions;
@@ -18,6 +19,7 @@ use rheostat_cluster::ready::{options, statuses};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use usage::Usage;
 
 /// How long a cluster may take until it serves.
 const READY: Duration = Duration::from_secs(60);
@@ -53,10 +55,21 @@ impl Ground for Processes {
                 cluster.ready(READY).await?;
                 tokio::time::sleep(Duration::from_millis(point.size.settle_ms)).await;
                 let before = gauges(&cluster, &description).await;
-                let mut measured = match driven::fits(point) {
-                    true => driven::run(point, &cluster).await?,
-                    false => users::run(point, &cluster).await?,
+                let mut usage = Usage::of(&cluster);
+                let load = async {
+                    match driven::fits(point) {
+                        true => driven::run(point, &cluster).await,
+                        false => users::run(point, &cluster).await,
+                    }
                 };
+                let mut measured = tokio::select! {
+                    measured = load => measured?,
+                    never = usage.watch() => match never {},
+                };
+                let rate = measured.values.get("operations_per_second").copied().filter(|rate| *rate > 0.0);
+                if let (Some(rate), Some(busy)) = (rate, usage.busy(Duration::from_millis(point.size.measure_ms))) {
+                    measured.values.insert("server_us_per_operation".to_owned(), 1e6 * busy / rate);
+                }
                 let after = gauges(&cluster, &description).await;
                 let since = |name: &str| after.get(name).copied().unwrap_or(0.0) - before.get(name).copied().unwrap_or(0.0);
                 of_transactions(&mut measured, since);
