@@ -395,7 +395,7 @@ impl Inner {
                 Ok(Some(arguments)) => arguments,
                 Ok(None) => break,
                 // It comes again when what is before it has been answered.
-                Err(_) if self.state.has_away() => break,
+                Err(_) if self.state.collects() => break,
                 Err(error) => {
                     borrowed.counters.protocol_errors += 1;
                     self.output.error(&error.to_string(), self.state.version());
@@ -424,11 +424,16 @@ impl Inner {
                 }
             }
         }
-        if let Some(slow) = self.state.depart(&mut borrowed) {
+        let (collected, away) = (self.state.collects(), self.state.has_away());
+        if let Flow::Slow(slow) = self.state.depart(&mut borrowed, shard, &mut self.output) {
             self.slow = Some(slow);
             self.unparsed = true;
-            self.held_since_us.get_or_insert(now.monotonic_us);
+            if away {
+                self.held_since_us.get_or_insert(now.monotonic_us);
+            }
         }
+        // What comes after them has waited.
+        self.unparsed |= collected;
         borrowed.counters.requests += count;
         if self.waiting == 0 {
             self.waiting_since_us = now.monotonic_us;

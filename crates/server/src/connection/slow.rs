@@ -2,7 +2,7 @@
 
 use super::answer::{Render, STRANGE, failure_text};
 use super::counters;
-use super::state::{Away, LastAnswer};
+use super::state::{Away, Joined, LastAnswer};
 use crate::access::{self, Access, Started};
 use crate::keyspace::KeyspaceInfo;
 use crate::resp::command::Scan;
@@ -130,6 +130,20 @@ pub(super) fn send_away(context: Context, shard: &mut Shard, away: Away, session
         let (outcomes, session): (Vec<Outcome>, Session) = answer.await.unwrap_or_else(lost);
         let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: context.now.physical_ms };
         SlowDone { told: Some(told), ..Context { keyspace, ..context }.done(Some(session), Waits::new(), |_| {}) }
+    })
+}
+
+/// Writes that were joined. Each request is answered with what came of the write that it is part of.
+pub(super) fn write_joined(context: Context, access: ShardAccess, mut session: Session, joined: Joined) -> Slow {
+    let Joined { keyspace, writes, requests, .. } = joined;
+    Box::pin(async move {
+        let dial = context.dial;
+        let operations = writes.into_iter().map(|(partition, items)| (partition, Operation::Put { items, dial }));
+        let outcomes = access::execute_all(&access, keyspace, &mut session, operations).await;
+        let outcomes: Vec<Outcome> = requests.into_iter().map(|write| outcomes[usize::from(write)].clone()).collect();
+        let renders = vec![Render::Ok; outcomes.len()];
+        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: context.now.physical_ms };
+        SlowDone { told: Some(told), ..Context { keyspace, ..context }.done(Some(session), access.waits(), |_| {}) }
     })
 }
 

@@ -10,16 +10,18 @@ use crate::access::Started;
 use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply};
 use crate::resp::table::Flags;
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
-use crate::shard::mailbox::{Answer, Waits, operation_bytes};
+use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
 use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition, Strategy};
+use rheostat_core::protocol::Span;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_storage::MAX_KEY_BYTES;
 use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -72,6 +74,8 @@ pub(super) struct State {
     last: LastAnswer,
     /// Requests whose operations leave for another shard when no more of them follow.
     away: Option<Away>,
+    /// Writes that are made when no more of them follow. There are none while there is `away`.
+    joined: Option<Joined>,
     name: Vec<u8>,
     library: (Vec<u8>, Vec<u8>),
     last_command: &'static str,
@@ -89,9 +93,20 @@ pub(super) struct Away {
     now: Now,
 }
 
-/// Requests that leave together at most, and bytes of theirs after which no more join.
-const AWAY_REQUESTS: usize = 64;
-const AWAY_BYTES: usize = 256 << 10;
+/// Plain writes in a row, in a keyspace whose servers agree on each write. Those to one partition are one write, on which they agree once; those to
+/// several are made at once, since such keyspaces promise nothing between partitions.
+pub(super) struct Joined {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) writes: SmallVec<[(PartitionId, SmallVec<[Item; 1]>); 1]>,
+    /// For each request, in order, which of the writes it is part of.
+    pub(super) requests: Vec<u8>,
+    bytes: usize,
+    now: Now,
+}
+
+/// Requests that leave together, or are joined, at most, and bytes of theirs after which no more join.
+const TOGETHER_REQUESTS: usize = 64;
+const TOGETHER_BYTES: usize = 256 << 10;
 
 /// One operation of a request, and how its outcome is told.
 struct Single {
@@ -115,6 +130,7 @@ impl State {
             sessions: shared.keyspaces.iter().map(|_| None).collect(),
             last: LastAnswer::default(),
             away: None,
+            joined: None,
             name: Vec::new(),
             library: (Vec::new(), Vec::new()),
             last_command: "",
@@ -166,7 +182,7 @@ impl State {
         });
         match parsed {
             Ok(command) => self.command(shard, handle, now, command, out),
-            Err(_) if self.away.is_some() => Flow::Later,
+            Err(_) if self.collects() => Flow::Later,
             Err(error) => {
                 shard.counters.errors += 1;
                 if error.closes() {
@@ -186,6 +202,9 @@ impl State {
 
     #[inline]
     fn command(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: Command<'_>, out: &mut Output) -> Flow {
+        if self.joined.is_some() && !matches!(command, Command::Set(_)) {
+            return Flow::Later;
+        }
         let single = match command {
             Command::Get(key) => self.read(key, Render::Get),
             Command::Set(set) => self.set(now, set),
@@ -368,14 +387,28 @@ impl State {
         Flow::Done
     }
 
-    /// Runs one operation: here if its partition is, else where it is.
+    /// Runs one operation, or keeps it for later ones to join.
     #[inline]
     fn single(&mut self, shard: &mut Shard, now: Now, single: Single, out: &mut Output) -> Flow {
-        let Single { partition, operation, render } = single;
-        let keyspace = self.keyspace;
         if self.away.is_some() {
-            return self.join_away(partition, operation, render);
+            return self.join_away(single.partition, single.operation, single.render);
         }
+        if self.shared.keyspaces[usize::from(self.keyspace.0)].span == Span::Server {
+            return self.run(shard, now, self.keyspace, single, out);
+        }
+        match &single.operation {
+            Operation::Put { items, .. } if items.len() == 1 && items[0].key.len() <= MAX_KEY_BYTES => {
+                self.join(now, single.partition, items[0].clone())
+            }
+            _ if self.joined.is_some() => Flow::Later,
+            _ => self.run(shard, now, self.keyspace, single, out),
+        }
+    }
+
+    /// Runs one operation: here if its partition is, else where it is.
+    #[inline]
+    fn run(&mut self, shard: &mut Shard, now: Now, keyspace: KeyspaceId, single: Single, out: &mut Output) -> Flow {
+        let Single { partition, operation, render } = single;
         if let Some(replica) = shard.find(keyspace, partition) {
             let session = session_of(&mut self.sessions, &self.shared, keyspace);
             return match shard.execute(now, replica, operation, session) {
@@ -404,7 +437,7 @@ impl State {
     /// Adds an operation to those that leave together, if it goes to the same shard and there is room.
     fn join_away(&mut self, partition: PartitionId, operation: Operation, render: Render) -> Flow {
         let Some(away) = &mut self.away else { return Flow::Later };
-        let room = away.operations.len() < AWAY_REQUESTS && away.bytes < AWAY_BYTES;
+        let room = away.operations.len() < TOGETHER_REQUESTS && away.bytes < TOGETHER_BYTES;
         if !room || self.shared.placement.serving(away.keyspace, partition) != Some(away.shard) {
             return Flow::Later;
         }
@@ -414,11 +447,49 @@ impl State {
         Flow::Done
     }
 
-    /// Sends away what was collected, with the session.
-    pub(super) fn depart(&mut self, shard: &mut Shard) -> Option<Slow> {
-        let away = self.away.take()?;
+    /// Joins a plain write to those that are collected, or begins with it.
+    fn join(&mut self, now: Now, partition: PartitionId, item: Item) -> Flow {
+        let begin = || Joined { keyspace: self.keyspace, writes: SmallVec::new(), requests: Vec::new(), bytes: 0, now };
+        let joined = self.joined.get_or_insert_with(begin);
+        let bytes = item_bytes(&item);
+        let room = joined.requests.len() < TOGETHER_REQUESTS && joined.bytes + bytes <= TOGETHER_BYTES;
+        if !room && !joined.requests.is_empty() {
+            return Flow::Later;
+        }
+        let write = joined.writes.iter().position(|(other, _)| *other == partition).unwrap_or_else(|| {
+            joined.writes.push((partition, SmallVec::new()));
+            joined.writes.len() - 1
+        });
+        joined.requests.push(write as u8);
+        joined.bytes += bytes;
+        let items = &mut joined.writes[write].1;
+        match items.iter_mut().find(|earlier| earlier.key == item.key) {
+            Some(earlier) => *earlier = item,
+            None => items.push(item),
+        }
+        Flow::Done
+    }
+
+    /// Begins what was collected.
+    pub(super) fn depart(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, out: &mut Output) -> Flow {
+        if let Some(mut joined) = self.joined.take() {
+            let (keyspace, now) = (joined.keyspace, joined.now);
+            if joined.requests.len() > 1 {
+                let session = self.take_session(keyspace);
+                let access = ShardAccess::new(handle, &self.shared);
+                return Flow::Slow(slow::write_joined(self.context(now), access, session, joined));
+            }
+            if let Some((partition, items)) = joined.writes.pop() {
+                let single = Single { partition, operation: Operation::Put { items, dial: self.dial }, render: Render::Ok };
+                let flow = self.run(shard, now, keyspace, single, out);
+                if !matches!(flow, Flow::Done) {
+                    return flow;
+                }
+            }
+        }
+        let Some(away) = self.away.take() else { return Flow::Done };
         let session = self.take_session(away.keyspace);
-        Some(slow::send_away(self.context(away.now), shard, away, session))
+        Flow::Slow(slow::send_away(self.context(away.now), shard, away, session))
     }
 
     /// Writes outcomes that came together, until there are none or the output exceeds `limit`. Says whether some are left.
@@ -452,9 +523,14 @@ impl State {
         self.sessions[usize::from(keyspace.0)].take().unwrap_or_else(|| info.new_session())
     }
 
-    /// Whether requests are collected that leave together.
+    /// Whether requests are collected that leave for another shard.
     pub(super) fn has_away(&self) -> bool {
         self.away.is_some()
+    }
+
+    /// Whether requests are collected that leave together or are joined.
+    pub(super) fn collects(&self) -> bool {
+        self.away.is_some() || self.joined.is_some()
     }
 
     /// Takes in what a request that waited has left; returns what of it is still to be told.

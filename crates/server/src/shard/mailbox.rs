@@ -8,6 +8,7 @@ use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
+use rheostat_core::version::Item;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -128,15 +129,18 @@ impl Message {
     }
 }
 
+/// Bytes of the key and value of `item`.
+pub(crate) fn item_bytes(item: &Item) -> usize {
+    item.key.len() + item.value.as_ref().map_or(0, |value| value.len())
+}
+
 /// Bytes of the keys and values in `operation`.
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     use rheostat_core::counter::CounterCall;
     use rheostat_core::operation::Change;
     match operation {
         Operation::Get { key, .. } | Operation::Explain { key } => key.len(),
-        Operation::Put { items, .. } | Operation::PutIf { items, .. } => {
-            items.iter().map(|item| item.key.len() + item.value.as_ref().map_or(0, |value| value.len())).sum()
-        }
+        Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().map(item_bytes).sum(),
         Operation::Change { key, change, .. } => key.len() + if let Change::Set { value, .. } = change { value.len() } else { 0 },
         Operation::ReadTransaction { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
         Operation::Counter { call: CounterCall::Add { changes, .. }, .. } => changes.iter().map(|(key, _)| key.len() + 16).sum(),

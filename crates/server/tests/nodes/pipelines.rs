@@ -1,7 +1,7 @@
 //! Pipelines over several shards: what another shard serves travels together, and nobody can tell but by the clock.
 
 use crate::client::{Client, Reply, eventually, words};
-use crate::cluster::{Plan, single, start_single};
+use crate::cluster::{Plan, keyspace, single, start_single};
 use rheostat_core::DcId;
 use rheostat_core::random::Random;
 use rheostat_server::{Node, NodeConfig};
@@ -92,6 +92,67 @@ async fn replies_are_those_of_a_node_with_one_shard_and_in_order() {
         reference = Client::connect(alone.addresses().resp.unwrap()).await;
     }
     alone.shutdown().await;
+    node.shutdown().await;
+}
+
+/// Both keyspaces of a protocol whose servers agree on each write.
+fn grouped(protocol: &str, partitions: u16, shards: usize) -> NodeConfig {
+    let mut config = single(partitions);
+    config.shards = shards;
+    config.keyspaces = vec![keyspace("default", protocol), keyspace("other", protocol)];
+    config
+}
+
+#[tokio::test]
+async fn writes_that_become_one_are_answered_like_single_ones() {
+    for (protocol, partitions, shards) in [("session", 1, 1), ("session", 4, 2), ("strong", 1, 1), ("strong", 4, 2)] {
+        let (alone, mut reference) = start_single(grouped(protocol, 1, 1)).await;
+        let (node, mut client) = start_single(grouped(protocol, partitions, shards)).await;
+        let mut random = Random::new(12);
+        for _ in 0..10 {
+            let count = 1 + random.below(100);
+            let requests = any_requests(&mut random, count);
+            for (request, reply) in requests.iter().zip(ask_all(&mut client, &requests).await) {
+                assert_eq!(reply, reference.ask(request).await, "{protocol}: {request}");
+            }
+        }
+        alone.shutdown().await;
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn plain_writes_in_a_row_become_one_up_to_a_bound() {
+    async fn version(client: &mut Client, key: &str) -> String {
+        let explained = client.ask(&format!("RHEO EXPLAIN {key}")).await;
+        explained.items()[0].items()[1].text()
+    }
+    let (node, mut client) = start_single(grouped("strong", 1, 1)).await;
+    let long = "k".repeat(65_001);
+    let mut requests: Vec<String> = (0..10).map(|key| format!("SET k{key} {key}")).collect();
+    requests.extend(["SET k3 again".into(), format!("SET {long} x"), "SET late 1 NX".into(), "SET later 1".into()]);
+    let replies = ask_all(&mut client, &requests).await;
+    for (index, (request, reply)) in requests.iter().zip(&replies).enumerate() {
+        match index {
+            11 => assert!(reply.is_error("ERR a key of 65001 bytes")),
+            _ => assert_eq!(*reply, Reply::ok(), "{request}"),
+        }
+    }
+    let first = version(&mut client, "k0").await;
+    for key in 1..10 {
+        assert_eq!(version(&mut client, &format!("k{key}")).await, first);
+    }
+    assert_eq!(client.ask("GET k3").await, Reply::bulk("again"));
+    assert_ne!(version(&mut client, "late").await, first);
+    assert_ne!(version(&mut client, "later").await, first);
+
+    let many: Vec<String> = (0..200).map(|key| format!("SET m{key} x")).collect();
+    assert_eq!(ask_all(&mut client, &many).await, vec![Reply::ok(); 200]);
+    let large: Vec<String> = (0..3).map(|key| format!("SET large{key} {}", "x".repeat(100 << 10))).collect();
+    assert_eq!(ask_all(&mut client, &large).await, vec![Reply::ok(); 3]);
+    for (last, next) in [("m63", "m64"), ("large1", "large2")] {
+        assert_ne!(version(&mut client, last).await, version(&mut client, next).await, "{next} is one too many");
+    }
     node.shutdown().await;
 }
 

@@ -15,6 +15,8 @@ write there, `ctl cluster` and `ctl shell`, are in [cluster.md](cluster.md).
 - `MGET` is one read-only transaction. In keyspaces of causal protocols its values are of one snapshot, whatever partitions the keys are on; in the
   others, what is of one snapshot are the values of each partition.
 - `MSET` writes all its keys together if they are of one partition, and else fails with `CROSSSLOT`.
+- Requests of a pipeline go one after the other, each with what the one before it left. In `session` and `strong`, where every write waits for a group and a
+  disk, plain `SET`s in a row (up to 64) are made at once: those to one partition as one write, in their order.
 - `SET` with `NX` or `XX`, `SETNX` and `RHEO CAS` need a keyspace whose protocol decides such a write in one place: `strong` for all data centers,
   `session` for this one, where another one's later write still wins. Other keyspaces answer with an error. `SET` with `GET` alone is served everywhere: it is
   one step in this data center.
