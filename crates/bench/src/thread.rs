@@ -99,6 +99,14 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_has_used_what_its_threads_have() {
+        let of_thread = CpuUse::of_this_thread().unwrap();
+        assert!(CpuUse::of_process(std::process::id()).unwrap().running >= of_thread.running);
+        assert_eq!(CpuUse::of_process(u32::MAX), None);
+    }
+
+    #[test]
     fn schedstat_is_read() {
         let used = CpuUse::parse("1500 200 7\n").unwrap();
         assert_eq!(used, CpuUse { running: Duration::from_nanos(1500), waiting: Duration::from_nanos(200) });

@@ -13,6 +13,7 @@ fn experiment(name: &str, load: &str, measure_ms: u64) -> String {
          [quick]\nsettle_ms = 200\nwarm_ms = 200\nmeasure_ms = {measure_ms}\n[full]\nwarm_ms = 200\nmeasure_ms = {measure_ms}\n\
          [[table]]\ntitle = \"t\"\ncolumns = [\"operations_per_second\", \"failures\", \"transaction_mean_ms\"]\n\
          [[expect]]\nsays = \"something is answered\"\nmeasure = \"operations_per_second\"\nat_least = 1\n\
+         [[expect]]\nsays = \"processor time is known\"\nmeasure = \"server_us_per_operation\"\nat_least = 0.1\n\
          [[expect]]\nsays = \"nothing fails\"\nmeasure = \"failures\"\nat_most = 0\n"
     )
 }
@@ -45,8 +46,19 @@ fn the_driver_and_users_measure_clusters_and_leave_nothing() {
         let output = lab(folder.path(), name, &experiment(name, load, 700)).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {said}");
+        assert!(said.lines().any(|line| line.trim_start().starts_with("met  processor time")), "{name}: {said}");
         assert_eq!(nodes(folder.path()), 0, "{name}");
     }
+}
+
+#[test]
+fn a_ground_that_is_not_asked_for_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = experiment("none", "{ mix = { put = 0.5, keys = 100 } }", 700);
+    let output = lab(folder.path(), "none", &text).args(["--ground", "virtual"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("none: ground processes was not asked for") && said.contains("not measured  nothing fails"), "{said}");
 }
 
 #[test]

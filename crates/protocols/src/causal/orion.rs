@@ -53,7 +53,7 @@ pub struct Report {
 }
 
 /// What a client has learned of how its data center's stable vector moves.
-#[derive(Clone, Default, Debug, PartialEq)]
+#[derive(Default, Debug, PartialEq)]
 pub struct Forecast {
     /// When `CausalClient::stable` was last read, on the server's clock; zero before anything was learned. Paper: t.
     pub(super) at: Timestamp,
@@ -65,6 +65,14 @@ pub struct Forecast {
     /// How much recent predictions were off: [`DOUBT`] for each that was refused, less 1 for each transaction since.
     doubt: u8,
     planted: Planted,
+}
+
+impl Clone for Forecast {
+    fn clone(&self) -> Forecast {
+        let Forecast { at, every_ms, strategy, ref margins_ms, doubt, planted } = *self;
+        // As a whole: a session is copied with each operation that goes to another thread.
+        Forecast { at, every_ms, strategy, margins_ms: SmallVec::from_slice(margins_ms), doubt, planted }
+    }
 }
 
 /// The snapshot of a transaction under way.

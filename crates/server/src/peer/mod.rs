@@ -4,6 +4,7 @@
 //! with a connection; an operation that was under way is answered [`Failure::Unreachable`].
 
 pub(crate) mod accept;
+mod alarm;
 mod connect;
 mod delay;
 mod frame;
