@@ -27,8 +27,19 @@ pub struct Finding {
     pub ground: Option<GroundName>,
     /// The verdict.
     pub verdict: Verdict,
-    /// The value farthest from what must hold, or nearest to not holding, and where it is.
-    pub worst: Option<(f64, String)>,
+    /// The value farthest from what must hold, or nearest to not holding.
+    pub worst: Option<Found>,
+}
+
+/// A value that an expectation is held against.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    /// The mean over repetitions.
+    pub value: f64,
+    /// Half of its 95 % confidence interval, if there are several repetitions. The verdict goes by the mean alone.
+    pub margin: Option<f64>,
+    /// Where.
+    pub place: String,
 }
 
 impl Finding {
@@ -40,10 +51,17 @@ impl Finding {
             Verdict::NotMeasured => "not measured".to_owned(),
         };
         let ground = self.ground.map_or("between grounds", GroundName::name);
-        let found =
-            self.worst.as_ref().map_or(String::new(), |(value, place)| format!(": {} {}", number(*value), if place.is_empty() { "" } else { place }));
+        let found = self.worst.as_ref().map_or(String::new(), |found| format!(": {} {}", found.text(), found.place));
         let paper = self.expect.paper.map_or(String::new(), |value| format!("; paper {}", number(value)));
         format!("{word:>12}  {} [{}{paper}] ({ground}){found}", self.expect.says, bounds(&self.expect)).trim_end().to_owned()
+    }
+}
+
+impl Found {
+    /// The value, with its margin.
+    pub fn text(&self) -> String {
+        let margin = self.margin.filter(|margin| *margin > 0.0).map_or(String::new(), |margin| format!(" ± {}", number(margin)));
+        format!("{}{margin}", number(self.value))
     }
 }
 
@@ -94,14 +112,14 @@ fn slack(expect: &Expect, value: f64) -> f64 {
     below.min(above)
 }
 
-fn finding(experiment: &Experiment, expect: &Expect, ground: Option<GroundName>, found: Vec<(f64, String)>, complete: bool) -> Finding {
-    let failed = found.iter().filter(|(value, _)| value.is_nan() || slack(expect, *value) < 0.0).count();
+fn finding(experiment: &Experiment, expect: &Expect, ground: Option<GroundName>, found: Vec<Found>, complete: bool) -> Finding {
+    let failed = found.iter().filter(|found| found.value.is_nan() || slack(expect, found.value) < 0.0).count();
     let verdict = match failed {
         0 if found.is_empty() || !complete => Verdict::NotMeasured,
         0 => Verdict::Met,
         places => Verdict::Failed(places),
     };
-    let worst = found.into_iter().min_by(|(a, _), (b, _)| slack(expect, *a).total_cmp(&slack(expect, *b)));
+    let worst = found.into_iter().min_by(|a, b| slack(expect, a.value).total_cmp(&slack(expect, b.value)));
     Finding { experiment: experiment.name.clone(), expect: expect.clone(), ground, verdict, worst }
 }
 
@@ -114,7 +132,7 @@ fn on_ground(experiment: &Experiment, expect: &Expect, rows: &[Row], ground: Gro
             continue;
         }
         match measured(expect, rows, ground, &contender, &at) {
-            Some(summary) => found.push((summary.mean, place(&contender, &at))),
+            Some(summary) => found.push(Found { value: summary.mean, margin: summary.margin, place: place(&contender, &at) }),
             None => complete = false,
         }
     }
@@ -147,6 +165,9 @@ fn between_grounds(experiment: &Experiment, expect: &Expect, rows: &[Row]) -> Fi
         .filter_map(|(contender, at)| Some((mean(experiment.grounds[0], contender, at)?, mean(experiment.grounds[1], contender, at)?)))
         .collect();
     let (first, second): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
-    let found = aggregate::rank_correlation(&first, &second).map(|value| (value, format!("over {} places", first.len())));
+    let found = aggregate::rank_correlation(&first, &second).map(|value| {
+        let place = format!("over {} places", first.len());
+        Found { value, margin: None, place }
+    });
     finding(experiment, expect, None, found.into_iter().collect(), true)
 }

@@ -116,7 +116,7 @@ fn write_chapter(out: &mut String, chapter: &Chapter, findings: &[Finding]) -> R
             cell(out, "", &finding.expect.says);
             cell(out, "", &bounds(&finding.expect));
             cell(out, "n", &finding.expect.paper.map(number).unwrap_or_default());
-            cell(out, "", &finding.worst.as_ref().map(|(value, place)| format!("{}  ({place})", number(*value))).unwrap_or_default());
+            cell(out, "", &finding.worst.as_ref().map(|found| format!("{}  ({})", found.text(), found.place)).unwrap_or_default());
             cell(out, "", finding.ground.map_or("both", GroundName::name));
             out.push_str("</tr>\n");
         }
