@@ -425,7 +425,7 @@ impl Inner {
             }
         }
         let (collected, away) = (self.state.collects(), self.state.has_away());
-        if let Flow::Slow(slow) = self.state.depart(&mut borrowed, shard, &mut self.output) {
+        if let Flow::Slow(slow) = self.state.depart(&mut borrowed, now, shard, &mut self.output) {
             self.slow = Some(slow);
             self.unparsed = true;
             if away {

@@ -75,6 +75,12 @@ impl Context {
         SlowDone { last: Some(last), ..done }
     }
 
+    /// The end of several requests, each with its outcome and how that is told.
+    fn done_in_order(self, session: Session, waits: Waits, outcomes: Vec<Outcome>, renders: Vec<Render>) -> SlowDone {
+        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: self.now.physical_ms };
+        SlowDone { told: Some(told), ..self.done(Some(session), waits, |_| {}) }
+    }
+
     fn failed(self, session: Session, waits: Waits, failure: &Failure) -> SlowDone {
         self.done(Some(session), waits, |writer| writer.error(&failure_text(failure)))
     }
@@ -128,22 +134,20 @@ pub(super) fn send_away(context: Context, shard: &mut Shard, away: Away, session
         // The other end goes without an answer only when a shard ends with operations under way.
         let lost = |_| (renders.iter().map(|_| Outcome::Failed(Failure::Unreachable(partition))).collect(), fallback);
         let (outcomes, session): (Vec<Outcome>, Session) = answer.await.unwrap_or_else(lost);
-        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: context.now.physical_ms };
-        SlowDone { told: Some(told), ..Context { keyspace, ..context }.done(Some(session), Waits::new(), |_| {}) }
+        Context { keyspace, ..context }.done_in_order(session, Waits::new(), outcomes, renders)
     })
 }
 
 /// Writes that were joined. Each request is answered with what came of the write that it is part of.
 pub(super) fn write_joined(context: Context, access: ShardAccess, mut session: Session, joined: Joined) -> Slow {
-    let Joined { keyspace, writes, requests, .. } = joined;
+    let Joined { writes, requests, .. } = joined;
     Box::pin(async move {
         let dial = context.dial;
         let operations = writes.into_iter().map(|(partition, items)| (partition, Operation::Put { items, dial }));
-        let outcomes = access::execute_all(&access, keyspace, &mut session, operations).await;
+        let outcomes = access::execute_all(&access, context.keyspace, &mut session, operations).await;
         let outcomes: Vec<Outcome> = requests.into_iter().map(|write| outcomes[usize::from(write)].clone()).collect();
         let renders = vec![Render::Ok; outcomes.len()];
-        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: context.now.physical_ms };
-        SlowDone { told: Some(told), ..Context { keyspace, ..context }.done(Some(session), access.waits(), |_| {}) }
+        context.done_in_order(session, access.waits(), outcomes, renders)
     })
 }
 

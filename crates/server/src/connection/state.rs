@@ -95,13 +95,12 @@ pub(super) struct Away {
 
 /// Plain writes in a row, in a keyspace whose servers agree on each write. Those to one partition are one write, on which they agree once; those to
 /// several are made at once, since such keyspaces promise nothing between partitions.
+#[derive(Default)]
 pub(super) struct Joined {
-    pub(super) keyspace: KeyspaceId,
     pub(super) writes: SmallVec<[(PartitionId, SmallVec<[Item; 1]>); 1]>,
     /// For each request, in order, which of the writes it is part of.
     pub(super) requests: Vec<u8>,
     bytes: usize,
-    now: Now,
 }
 
 /// Requests that leave together, or are joined, at most, and bytes of theirs after which no more join.
@@ -394,21 +393,20 @@ impl State {
             return self.join_away(single.partition, single.operation, single.render);
         }
         if self.shared.keyspaces[usize::from(self.keyspace.0)].span == Span::Server {
-            return self.run(shard, now, self.keyspace, single, out);
+            return self.run(shard, now, single, out);
         }
         match &single.operation {
-            Operation::Put { items, .. } if items.len() == 1 && items[0].key.len() <= MAX_KEY_BYTES => {
-                self.join(now, single.partition, items[0].clone())
-            }
+            Operation::Put { items, .. } if items.len() == 1 && items[0].key.len() <= MAX_KEY_BYTES => self.join(single.partition, items[0].clone()),
             _ if self.joined.is_some() => Flow::Later,
-            _ => self.run(shard, now, self.keyspace, single, out),
+            _ => self.run(shard, now, single, out),
         }
     }
 
     /// Runs one operation: here if its partition is, else where it is.
     #[inline]
-    fn run(&mut self, shard: &mut Shard, now: Now, keyspace: KeyspaceId, single: Single, out: &mut Output) -> Flow {
+    fn run(&mut self, shard: &mut Shard, now: Now, single: Single, out: &mut Output) -> Flow {
         let Single { partition, operation, render } = single;
+        let keyspace = self.keyspace;
         if let Some(replica) = shard.find(keyspace, partition) {
             let session = session_of(&mut self.sessions, &self.shared, keyspace);
             return match shard.execute(now, replica, operation, session) {
@@ -448,9 +446,8 @@ impl State {
     }
 
     /// Joins a plain write to those that are collected, or begins with it.
-    fn join(&mut self, now: Now, partition: PartitionId, item: Item) -> Flow {
-        let begin = || Joined { keyspace: self.keyspace, writes: SmallVec::new(), requests: Vec::new(), bytes: 0, now };
-        let joined = self.joined.get_or_insert_with(begin);
+    fn join(&mut self, partition: PartitionId, item: Item) -> Flow {
+        let joined = self.joined.get_or_insert_default();
         let bytes = item_bytes(&item);
         let room = joined.requests.len() < TOGETHER_REQUESTS && joined.bytes + bytes <= TOGETHER_BYTES;
         if !room && !joined.requests.is_empty() {
@@ -470,18 +467,17 @@ impl State {
         Flow::Done
     }
 
-    /// Begins what was collected.
-    pub(super) fn depart(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, out: &mut Output) -> Flow {
+    /// Begins what was collected. No request that changes keyspace or level comes before this.
+    pub(super) fn depart(&mut self, shard: &mut Shard, now: Now, handle: &Rc<RefCell<Shard>>, out: &mut Output) -> Flow {
         if let Some(mut joined) = self.joined.take() {
-            let (keyspace, now) = (joined.keyspace, joined.now);
             if joined.requests.len() > 1 {
-                let session = self.take_session(keyspace);
+                let session = self.take_session(self.keyspace);
                 let access = ShardAccess::new(handle, &self.shared);
                 return Flow::Slow(slow::write_joined(self.context(now), access, session, joined));
             }
             if let Some((partition, items)) = joined.writes.pop() {
                 let single = Single { partition, operation: Operation::Put { items, dial: self.dial }, render: Render::Ok };
-                let flow = self.run(shard, now, keyspace, single, out);
+                let flow = self.run(shard, now, single, out);
                 if !matches!(flow, Flow::Done) {
                     return flow;
                 }
