@@ -313,6 +313,22 @@ fn what_cannot_be_read_is_said() {
     }
 }
 
+/// Own updates that cannot be read back for a peer end the store too, though whoever asked may drop the error.
+#[test]
+fn own_updates_that_cannot_be_read_back_end_the_store() {
+    let disk = Disk::new(DiskOptions { own_cache_bytes: 0, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    append(&mut store, &put(id(1, 0), &["a"]), true);
+    flush(&mut store);
+    assert_eq!(store.own_updates(Default::default(), usize::MAX).expect("reads").0.len(), 1);
+    store.readable().expect("nothing has failed");
+    std::fs::remove_dir_all(disk.directory.path().join("log")).expect("removes");
+    drop(store.own_updates(Default::default(), usize::MAX).expect_err("it is gone"));
+    let error = store.readable().expect_err("it could not be read");
+    assert!(error.to_string().contains("cannot be read back"), "{error}");
+    assert!(store.append(&put(id(2, 0), &["b"]), true, &KeepAll).is_err(), "for good");
+}
+
 #[test]
 fn large_values_and_many_segments() {
     let disk = Disk::new(DiskOptions { segment_bytes: 100_000, own_cache_bytes: 50_000, ..DiskOptions::default() }, false);

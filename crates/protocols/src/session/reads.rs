@@ -49,6 +49,11 @@ impl Reads {
         self.waiting.len()
     }
 
+    /// Numbers begin at `first`.
+    pub(super) fn start(&mut self, first: u64) {
+        self.next = first;
+    }
+
     pub(super) fn abandon(&mut self, op: OpId) {
         self.waiting.retain(|_, reading| reading.asker != Asker::Client(op));
     }
@@ -192,11 +197,18 @@ impl<W: Scope> Replicated<W> {
         self.reads.next += 1;
         let number = self.reads.next;
         self.reads.asked = Some((number, std::mem::take(&mut self.reads.unasked), step.now.monotonic_us));
-        self.group.node.read_index(number.to_le_bytes().to_vec());
+        self.group.node.read_index(self.question(number));
+    }
+
+    /// The name of question `number`. A leader drops a question whose name it is asked under already, so no two members' questions may have one name, nor may
+    /// those before and after a restart.
+    fn question(&self, number: u64) -> Vec<u8> {
+        [self.me.to_le_bytes(), number.to_le_bytes()].concat()
     }
 
     pub(super) fn on_read_index<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, context: &[u8], index: u64) {
-        let Some((_, reads, _)) = self.reads.asked.take_if(|(number, _, _)| number.to_le_bytes() == *context) else { return };
+        let asked = self.reads.asked.as_ref().is_some_and(|(number, _, _)| self.question(*number) == *context);
+        let Some((_, reads, _)) = self.reads.asked.take_if(|_| asked) else { return };
         for number in reads {
             if let Some(reading) = self.reads.waiting.get_mut(&number) {
                 reading.index = Some(index);

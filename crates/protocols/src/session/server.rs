@@ -311,6 +311,7 @@ impl<W: Scope> Protocol for Replicated<W> {
         self.stable = saved.stable.clone();
         // The requests of before the restart have other clients' numbers; these begin above them in all likelihood, and their clients are gone.
         self.next_request = step.random.next_u64() >> 16;
+        self.reads.start(step.random.next_u64() >> 16);
         if let Ok(group) = Group::new(self.me, &self.members, self.election_ticks, saved, entries) {
             self.group = group;
         }

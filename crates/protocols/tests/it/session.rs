@@ -449,3 +449,29 @@ fn a_guarded_write_of_a_leader_that_was_followed_is_not_made() {
     let met = unmet(desk.ask(old, &mut session, put_if(&[(&k, "again")], &[(&k, None)]), 200, all));
     assert_eq!(met, [Some(version)]);
 }
+
+/// Members that ask the leader in the same instant are all answered, as soon as the messages arrive: no question is taken for another's, and none has to be asked again.
+#[test]
+fn members_that_ask_the_leader_at_once_are_all_answered() {
+    for (protocol, level, data_centers, replicas) in [("session", Level::Local, 1, 3), ("strong", Level::Strong, 3, 1)] {
+        let mut desk = group(protocol, "", data_centers, replicas);
+        let k = key("k", 0, 1);
+        for round in 0..3 {
+            let asked: Vec<_> = desk
+                .servers()
+                .into_iter()
+                .map(|at| {
+                    let mut session = desk.session();
+                    let execution = desk.with(at, |replica, now, out| replica.execute(now, get(&k, level), &mut session, out));
+                    let Execution::Waiting(op) = execution else { panic!("{protocol}: {execution:?}") };
+                    (at, op)
+                })
+                .collect();
+            // No time passes.
+            desk.deliver(all);
+            for asked in asked {
+                assert_eq!(desk.done.remove(&asked).map(|(outcome, _)| value(Some(outcome))), Some(None), "{protocol}, round {round}: {asked:?}");
+            }
+        }
+    }
+}

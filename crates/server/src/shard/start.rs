@@ -149,8 +149,8 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, serv
     let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != rheostat_core::store::Durability::Memory);
     let folder = on_disk.map(|dir| folder::of_server(dir, &keyspace.name, server));
     let mut disk = DiskOptions::default();
-    if place.data_centers == 1 || info.span != Span::Server {
-        // No link ever asks for them.
+    if place.data_centers == 1 || info.span == Span::Everywhere {
+        // Nobody ships them.
         disk.own_cache_bytes = 0;
     }
     let (built, recovered) = Build { keyspace, replica, folder, disk }.run()?;

@@ -252,10 +252,19 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// The engine cannot be read: what the store returns is less than was stored.
     #[cold]
     fn cannot_read(&mut self, error: &io::Error) -> bool {
-        let why = format!("a chain cannot be read from the engine on disk: {error}");
+        self.latch(format!("a chain cannot be read from the engine on disk: {error}"));
+        false
+    }
+
+    /// The first error of the disk ends the store, whoever met it.
+    fn latch(&mut self, why: String) {
         self.log.failure.set(&io::Error::other(why.clone()));
         self.unreadable.get_or_insert(why);
-        false
+    }
+
+    /// `found`, whose error ends the store.
+    fn latched<T>(&mut self, found: io::Result<T>) -> io::Result<T> {
+        found.inspect_err(|error| self.latch(format!("updates cannot be read back: {error}")))
     }
 
     /// Keys whose chain is on disk only.
@@ -491,7 +500,8 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         if after >= self.own_floor {
             return Ok(self.own.since(after, self.durable(), max_bytes));
         }
-        let found = self.log.read_own(after, max_bytes)?;
+        let found = self.log.read_own(after, max_bytes);
+        let found = self.latched(found)?;
         let last = found.last().map_or(after, |update: &Update<M>| update.id.written);
         Ok((found, last >= self.own.newest()))
     }
@@ -502,12 +512,14 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
             held.add(key, versions);
         }
         if self.cold_keys() > 0 {
-            for stored in self.engine.after(None) {
+            let all = self.engine.after(None).try_for_each(|stored| {
                 let (_, key, versions) = stored?;
                 if !self.chains.contains(&key) {
                     held.add(&key, &versions);
                 }
-            }
+                Ok(())
+            });
+            self.latched(all)?;
         }
         Ok(held.finish())
     }
