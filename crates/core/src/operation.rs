@@ -434,8 +434,10 @@ pub enum Failure {
     Timeout(String),
     /// Too much is under way; try again later.
     Busy(String),
-    /// The session or the request does not belong here.
+    /// The request cannot be served here.
     Refused(String),
+    /// The session cannot be used here: it is another protocol's, cannot be read, or is ahead of every clock.
+    Session(String),
     /// The partition is elsewhere and cannot be reached. A write may have happened.
     Unreachable(PartitionId),
     /// The store failed; the server stops serving this partition.
@@ -449,7 +451,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Timeout(what) => write!(f, "timed out waiting for {what}"),
             Failure::Busy(what) => write!(f, "busy: {what}"),
-            Failure::Refused(why) => f.write_str(why),
+            Failure::Refused(why) | Failure::Session(why) => f.write_str(why),
             Failure::Unreachable(partition) => write!(f, "partition {partition} cannot be reached"),
             Failure::Storage(why) => write!(f, "storage failed: {why}"),
             Failure::OutOfRights(what) => what.fmt(f),
@@ -550,7 +552,7 @@ wire_enum!(Operation, "an operation", {
 });
 wire_enum!(Failure, "a failure", {
     0 => Timeout(what), 1 => Busy(what), 2 => Refused(why), 3 => Unreachable(partition), 4 => Storage(why),
-    5 => OutOfRights(what),
+    5 => OutOfRights(what), 6 => Session(why),
 });
 wire_enum!(Outcome, "an outcome", {
     0 => Read(read, quality),

@@ -275,6 +275,7 @@ fn calls_of_counters_survive_their_byte_form() {
         Outcome::Counter(Box::new(CounterView { value: -4, lower: None, upper: Some(9), rights, quality })),
         Outcome::Counted(smallvec::smallvec![1, -1], Default::default()),
         Outcome::Failed(Failure::OutOfRights(Box::new(missing))),
+        Outcome::Failed(Failure::Session("too far ahead".into())),
     ];
     for outcome in outcomes {
         assert_eq!(Outcome::from_bytes(&outcome.to_bytes()), Ok(outcome));

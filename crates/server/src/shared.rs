@@ -38,8 +38,12 @@ impl Clocks {
     }
 
     pub(crate) fn physical_ms(&self) -> u64 {
+        self.physical_us() / 1000
+    }
+
+    pub(crate) fn physical_us(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (since.as_millis() as u64).saturating_add_signed(self.offset_ms)
+        (since.as_micros() as u64).saturating_add_signed(self.offset_ms.saturating_mul(1000))
     }
 
     /// The instant at which the monotonic clock shows `us`.

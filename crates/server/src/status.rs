@@ -244,7 +244,7 @@ impl CounterResult {
             Outcome::Failed(Failure::OutOfRights(_)) => CounterResult::OutOfRights,
             Outcome::Failed(Failure::Timeout(_)) => CounterResult::Timeout,
             Outcome::Failed(Failure::Busy(_)) => CounterResult::Busy,
-            Outcome::Failed(Failure::Refused(_)) => CounterResult::Refused,
+            Outcome::Failed(Failure::Refused(_) | Failure::Session(_)) => CounterResult::Refused,
             _ => CounterResult::Failed,
         }
     }

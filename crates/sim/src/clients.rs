@@ -482,7 +482,7 @@ impl World<'_> {
             return;
         }
         match (reply.outcome, current.event) {
-            (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why)), _) => self.fails(client, &current, &why),
+            (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why)), _) => self.fails(client, &current, &why),
             (Outcome::Failed(failure), _) => self.leaves_open(client, current, &failure.to_string()),
             (Outcome::Written(version), Some(event)) => {
                 self.ends(client, event, checkers::Outcome::Written(Some(version)), || format!("-> version {version}"));

@@ -60,11 +60,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return failed(Failure::Storage(why.clone()));
         }
         let Some(client) = session.client::<P::Client>() else {
-            return failed(Failure::Refused(format!("this session is not one of protocol {}", P::NAME)));
+            return failed(Failure::Session(format!("this session is not one of protocol {}", P::NAME)));
         };
         if let Err(error) = self.clock.check(now.physical_ms, client.newest()) {
             self.counters.sessions_too_far_ahead += 1;
-            return failed(Failure::Refused(format!("session refused: {error}")));
+            return failed(Failure::Session(format!("session refused: {error}")));
         }
         if operation.key().is_some() && !self.holders.contains(&self.config.place.dc()) {
             return failed(Failure::Refused(self.lives_elsewhere()));
@@ -157,7 +157,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 return self.wait(now, op, session, stage);
             };
             let Some(client) = session.client_mut::<P::Client>() else {
-                return failed(Failure::Refused("this session belongs elsewhere".into()));
+                return failed(Failure::Session("this session belongs elsewhere".into()));
             };
             match stage.next(now, client.accept(reply)) {
                 Next::Finished(outcome) => return self.done(outcome),

@@ -135,7 +135,7 @@ fn a_stream_from_the_future_stands_still_until_the_clocks_agree_again() {
     assert!(desk.replicas[&at].status(desk.now(at)).counters.batches_too_far_ahead > 0);
     // A session that has seen it is refused as well, with the reason.
     let outcome = desk.run(0, &mut far, Operation::Get { key: x.clone(), dial: Dial::default() });
-    let Outcome::Failed(Failure::Refused(why)) = outcome else { panic!("{outcome:?}") };
+    let Outcome::Failed(Failure::Session(why)) = outcome else { panic!("{outcome:?}") };
     assert!(why.contains("ahead"), "{why}");
     // An hour later it has become the present; nothing was lost.
     desk.skew_ms.insert(server(0, 0), 3_600_000);
@@ -213,7 +213,7 @@ fn a_session_of_another_protocol_is_refused() {
     let mut foreign = Session::new(rheostat_protocols::causal::CausalClient::default());
     let get = Operation::Get { key: (*b"x").into(), dial: Dial::at(Level::Eventual) };
     let outcome = replica.execute(Now::default(), get, &mut foreign, &mut Outbox::default());
-    assert!(matches!(outcome, Execution::Done { outcome: Outcome::Failed(Failure::Refused(_)), .. }));
+    assert!(matches!(outcome, Execution::Done { outcome: Outcome::Failed(Failure::Session(_)), .. }));
     let own = replica.new_session();
     assert!(!replica.merge_sessions(&mut foreign, &own));
 }

@@ -140,10 +140,32 @@ pub(super) fn failure_text(failure: &Failure) -> String {
     match failure {
         Failure::Timeout(_) => format!("TIMEOUT {failure}"),
         Failure::Busy(what) => format!("BUSY {what}"),
-        Failure::Refused(why) if why.starts_with("session") => format!("SESSION {why}"),
+        Failure::Session(why) => format!("SESSION {why}"),
         Failure::Refused(why) => format!("ERR {why}"),
         Failure::Unreachable(_) => format!("CLUSTERDOWN {failure}"),
         Failure::Storage(_) => format!("STORAGE {failure}"),
         Failure::OutOfRights(_) => format!("NORIGHTS {failure}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::ids::PartitionId;
+
+    #[test]
+    fn the_class_of_an_error_is_its_type_and_not_its_words() {
+        let classes = [
+            (Failure::Session("this session is not one of protocol causal".into()), "SESSION"),
+            (Failure::Refused("session is a word like any other".into()), "ERR"),
+            (Failure::Busy("session".into()), "BUSY"),
+            (Failure::Timeout("session".into()), "TIMEOUT"),
+            (Failure::Storage("session".into()), "STORAGE"),
+            (Failure::Unreachable(PartitionId(1)), "CLUSTERDOWN"),
+        ];
+        for (failure, class) in classes {
+            let text = failure_text(&failure);
+            assert_eq!(text.split(' ').next(), Some(class), "{text}");
+        }
     }
 }

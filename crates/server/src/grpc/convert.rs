@@ -24,7 +24,7 @@ pub(super) fn status(failure: Failure) -> Status {
         }
         Failure::Timeout(_) => Status::deadline_exceeded(text),
         Failure::Busy(_) => Status::resource_exhausted(text),
-        Failure::Refused(_) => Status::failed_precondition(text),
+        Failure::Refused(_) | Failure::Session(_) => Status::failed_precondition(text),
         Failure::Unreachable(_) => Status::unavailable(text),
         Failure::Storage(_) => Status::internal(text),
     }

@@ -133,7 +133,7 @@ fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, frame: F
                 Some(session) => shard.borrow_mut().take_request(keyspace, partition, session, operation, peer.node, request),
                 None => {
                     // The caller keeps its own copy of the session when the answer carries none that can be read.
-                    let outcome = Outcome::Failed(Failure::Refused("the session could not be read".into()));
+                    let outcome = Outcome::Failed(Failure::Session("the session could not be read".into()));
                     if let Some(session) = shared.keyspaces.first().map(|info| info.new_session()) {
                         peer.respond(shared.clocks.monotonic_us(), request, &outcome, &session);
                     }

@@ -459,7 +459,7 @@ fn failure_index(failure: &Failure) -> usize {
     let kind = match failure {
         Failure::Timeout(_) => FailureKind::Timeout,
         Failure::Busy(_) => FailureKind::Busy,
-        Failure::Refused(_) => FailureKind::Refused,
+        Failure::Refused(_) | Failure::Session(_) => FailureKind::Refused,
         Failure::Unreachable(_) => FailureKind::Unreachable,
         Failure::Storage(_) => FailureKind::Storage,
         Failure::OutOfRights(_) => FailureKind::OutOfRights,

@@ -221,6 +221,24 @@ async fn the_server_tells_about_itself() {
 }
 
 #[tokio::test]
+async fn time_does_not_go_back_within_a_pipeline() {
+    let (node, mut client) = start_single(single(1)).await;
+    let mut requests = Vec::new();
+    const COUNT: usize = 20_000;
+    (0..COUNT).for_each(|_| rheostat_server::resp::encode_request(&words("TIME"), &mut requests));
+    client.send_raw(&requests).await.unwrap();
+    let mut before = (0, 0);
+    for _ in 0..COUNT {
+        let reply = client.receive().await.unwrap();
+        let [seconds, micros] = reply.items() else { panic!("{reply:?}") };
+        let now: (u64, u64) = (seconds.text().parse().unwrap(), micros.text().parse().unwrap());
+        assert!(now >= before && now.1 < 1_000_000, "{now:?} after {before:?}");
+        before = now;
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
 async fn conditional_writes_are_refused_where_nobody_can_decide_them() {
     let (node, mut client) = start_single(single(2)).await;
     for keyspace in ["default", "plain"] {

@@ -62,10 +62,10 @@ impl State {
             Command::Help(entry) => table::help::reply(entry, &mut writer),
             Command::ConfigGet(patterns) => info::config_get(&self.shared, patterns, &mut writer),
             Command::Time => {
-                let micros = self.shared.clocks.monotonic_us() % 1000;
+                let now_us = self.shared.clocks.physical_us();
                 writer.array(2);
-                writer.bulk((now.physical_ms / 1000).to_string().as_bytes());
-                writer.bulk((now.physical_ms % 1000 * 1000 + micros).to_string().as_bytes());
+                writer.bulk((now_us / 1_000_000).to_string().as_bytes());
+                writer.bulk((now_us % 1_000_000).to_string().as_bytes());
             }
             Command::Client(client) => return self.client(handle, now, client, out),
             Command::Cluster(ClusterCommand::CountKeysInSlot(slot)) => {
