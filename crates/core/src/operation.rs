@@ -297,6 +297,50 @@ pub struct Guard {
 /// The most guards, and the most items, of one guarded write.
 pub const MOST_GUARDS: usize = 8192;
 
+/// One command of a transaction.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Reads a key.
+    Get(Key),
+    /// Writes an item, whatever the key was.
+    Put(Item),
+    /// Reads a key and changes it.
+    Change(Key, Change),
+    /// Adds to a counter, with the rights that are here.
+    Add(Key, i64),
+}
+
+impl Action {
+    /// Its key.
+    pub fn key(&self) -> &Key {
+        match self {
+            Action::Put(item) => &item.key,
+            Action::Get(key) | Action::Change(key, _) | Action::Add(key, _) => key,
+        }
+    }
+}
+
+/// What came of one command of a transaction.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Acted {
+    /// Of Get: the key as the commands before it have left it.
+    Read(Read),
+    /// Of Put.
+    Written,
+    /// Of Change.
+    Changed {
+        /// The key as the commands before it have left it.
+        before: Read,
+        /// Whether it wrote.
+        wrote: bool,
+    },
+    /// Of Add: the counter's value after it.
+    Counted(i64),
+}
+
+/// The most commands, and the most guards, of one transaction.
+pub const MOST_ACTIONS: usize = MOST_GUARDS;
+
 /// What a user asks of one partition server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Operation {
@@ -376,6 +420,16 @@ pub enum Operation {
         /// What is asked for beside.
         dial: Dial,
     },
+    /// Commands on keys of this partition, in order, as one step: each sees the keys as the commands before it have left them, nothing comes between them, and what they
+    /// write appears together. All are made or none. Done with [`Outcome::Transacted`] or, if a guard does not hold, [`Outcome::Unmet`].
+    Transact {
+        /// The commands. At most [`MOST_ACTIONS`].
+        actions: Vec<Action>,
+        /// What must hold, all of it, where one place decides that. At most [`MOST_ACTIONS`].
+        guards: Vec<Guard>,
+        /// What is asked for beside.
+        dial: Dial,
+    },
 }
 
 impl Operation {
@@ -386,6 +440,7 @@ impl Operation {
             Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.first().map(|item| &item.key),
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Counter { call, .. } => call.key(),
+            Operation::Transact { actions, guards, .. } => actions.first().map(Action::key).or_else(|| guards.first().map(|guard| &guard.key)),
             Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => None,
         }
     }
@@ -466,7 +521,7 @@ pub enum Outcome {
     Read(Read, Quality),
     /// Of Put and PutIf.
     Written(VersionId),
-    /// Of PutIf, when nothing was written: how the guards' keys were, in their order.
+    /// Of PutIf and Transact, when nothing was written: how the guards' keys were, in their order.
     Unmet(Vec<Read>),
     /// Of Change: what was there before, and the new version if one was written.
     Changed {
@@ -489,6 +544,8 @@ pub enum Outcome {
     Counted(SmallVec<[i64; 1]>, VersionId),
     /// Of Create, Look, Move and Reclaim.
     Counter(Box<CounterView>),
+    /// Of Transact, in the order of the commands; the version that was written, if one was, and how good what was read is.
+    Transacted(Vec<Acted>, Option<VersionId>, Quality),
     /// It failed.
     Failed(Failure),
 }
@@ -549,7 +606,10 @@ wire_enum!(Operation, "an operation", {
     7 => Explain { key },
     8 => Counter { call, dial },
     9 => PutIf { items, guards, dial },
+    10 => Transact { actions, guards, dial },
 });
+wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount) });
+wire_enum!(Acted, "an outcome of a command", { 0 => Read(read), 1 => Written, 2 => Changed { before, wrote }, 3 => Counted(value) });
 wire_enum!(Failure, "a failure", {
     0 => Timeout(what), 1 => Busy(what), 2 => Refused(why), 3 => Unreachable(partition), 4 => Storage(why),
     5 => OutOfRights(what), 6 => Session(why),
@@ -567,4 +627,5 @@ wire_enum!(Outcome, "an outcome", {
     9 => Counted(values, version),
     10 => Counter(view),
     11 => Unmet(reads),
+    12 => Transacted(acted, version, quality),
 });

@@ -5,7 +5,7 @@ use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{
-    Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Level, Operation, Outcome, Quality, Read, SetCondition,
+    Acted, Action, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Read, SetCondition,
 };
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::session::{ClusterId, Session, TokenError, decode_token, encode_token};
@@ -63,8 +63,32 @@ fn expiry() -> impl Strategy<Value = Expiry> {
     prop_oneof![Just(Expiry::Never), any::<u64>().prop_map(Expiry::At), Just(Expiry::Keep)]
 }
 
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        key().prop_map(Action::Get),
+        item().prop_map(Action::Put),
+        key().prop_map(|key| Action::Change(key, Change::Delete)),
+        (key(), any::<i64>()).prop_map(|(key, amount)| Action::Add(key, amount)),
+    ]
+}
+
+fn guard() -> impl Strategy<Value = Guard> {
+    (key(), prop::option::of(version_id())).prop_map(|(key, version)| Guard { key, version })
+}
+
+fn acted() -> impl Strategy<Value = Acted> {
+    prop_oneof![
+        read().prop_map(Acted::Read),
+        Just(Acted::Written),
+        (read(), any::<bool>()).prop_map(|(before, wrote)| Acted::Changed { before, wrote }),
+        any::<i64>().prop_map(Acted::Counted),
+    ]
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
+        (prop::collection::vec(action(), 0..4), prop::collection::vec(guard(), 0..3), dial())
+            .prop_map(|(actions, guards, dial)| Operation::Transact { actions, guards, dial }),
         (key(), dial()).prop_map(|(key, dial)| Operation::Get { key, dial }),
         (prop::collection::vec(item(), 0..3), dial()).prop_map(|(items, dial)| Operation::Put { items: items.into_iter().collect(), dial }),
         (key(), key(), expiry(), condition(), dial()).prop_map(|(key, value, expiry, condition, dial)| Operation::Change {
@@ -114,6 +138,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             dependencies,
             hidden: None
         }])),
+        (prop::collection::vec(acted(), 0..4), prop::option::of(version_id()), quality())
+            .prop_map(|(acted, version, quality)| Outcome::Transacted(acted, version, quality)),
         ".*".prop_map(|why| Outcome::Failed(Failure::Timeout(why))),
     ]
 }

@@ -131,11 +131,13 @@ pub enum OperationKind {
     Explain,
     /// Of counters.
     Counter,
+    /// Transactions that may write.
+    Transact,
 }
 
 impl OperationKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
     /// All kinds, by index.
     pub const ALL: [OperationKind; OperationKind::COUNT] = [
         OperationKind::Get,
@@ -147,6 +149,7 @@ impl OperationKind {
         OperationKind::AwaitReplication,
         OperationKind::Explain,
         OperationKind::Counter,
+        OperationKind::Transact,
     ];
 
     /// The word in metrics.
@@ -161,6 +164,7 @@ impl OperationKind {
             OperationKind::AwaitReplication => "await_replication",
             OperationKind::Explain => "explain",
             OperationKind::Counter => "counter",
+            OperationKind::Transact => "transact",
         }
     }
 }

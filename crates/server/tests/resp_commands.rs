@@ -114,7 +114,6 @@ fn what_is_not_served_says_why() {
     for (request, reason) in [
         ("msetnx k v", Reason::SeveralConditions),
         ("append k v", Reason::ReadModifyWrite),
-        ("multi", Reason::Transaction),
         ("eval x 0", Reason::Scripts),
         ("rename a b", Reason::SeveralKeys),
         ("flushall", Reason::WholeKeyspace),

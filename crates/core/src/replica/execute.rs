@@ -12,8 +12,8 @@ use crate::version::{Item, Key};
 use rheostat_clock::Timestamp;
 use smallvec::smallvec;
 
-/// Why a protocol refuses conditional writes.
-const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
+/// Why a protocol refuses conditional writes; follows its name.
+pub const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
 
 /// An operation that waits.
 pub(super) struct Pending {
@@ -127,6 +127,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 return self.looked(Outcome::Explained(explained));
             }
             Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
+            Operation::Transact { .. } => return failed(Failure::Refused("this server makes no transactions".into())),
             Operation::AwaitReplication { upto, data_centers } => {
                 let progress = self.replication_progress();
                 if self.replicated_enough(upto, data_centers) {

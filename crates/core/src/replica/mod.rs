@@ -25,6 +25,7 @@ use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
 use crate::version::{Key, VersionId};
 use crate::wire::{Reader, Wire, WireError};
+pub use execute::CANNOT_DECIDE;
 use execute::Pending;
 use peers::Peers;
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};

@@ -69,7 +69,7 @@ fn room(definition: &Definition, direction: Direction) -> Option<u64> {
 }
 
 /// The number at `key`, which was `read`, with `amount` added: the value, and what is to be written. Errors: it cannot be added.
-fn sum(key: &Key, amount: i64, read: &Read) -> Result<(i64, Item), Failure> {
+pub(super) fn sum(key: &Key, amount: i64, read: &Read) -> Result<(i64, Item), Failure> {
     let found = find(read)?;
     let number = match &found {
         Found::Counter(definition) => definition.initial,

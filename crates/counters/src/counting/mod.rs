@@ -13,6 +13,7 @@ mod keys;
 mod led;
 mod names;
 mod read;
+mod transact;
 mod update;
 
 use crate::hello::Greetings;
@@ -310,6 +311,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
         let execution = match operation {
             Operation::Counter { call, dial } => self.counter(now, call, dial, session),
+            Operation::Transact { actions, guards, dial } => self.transact(now, actions, guards, dial, session),
             operation => self.plain(now, operation, session),
         };
         self.settle(now, out);

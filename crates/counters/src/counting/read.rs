@@ -2,6 +2,7 @@
 
 use super::cell::{Found, damaged, find};
 use super::decided::Adding;
+use super::transact::Transaction;
 use super::update::names_itself;
 use super::{Counting, failed, keys};
 use crate::definition::Definition;
@@ -40,13 +41,15 @@ pub(super) enum Stage {
     Look,
     /// A counter is looked at elsewhere: what was read is what the session must see at least.
     View { key: Key },
+    /// A part of a transaction.
+    Transact(Box<Transaction>),
 }
 
 pub(super) fn reserved() -> Failure {
     Failure::Refused("keys that begin with the bytes 00 FF are reserved".into())
 }
 
-fn is_counter(read: &Read) -> bool {
+pub(super) fn is_counter(read: &Read) -> bool {
     read.value.as_ref().is_some_and(|value| Definition::is(value))
 }
 
@@ -54,7 +57,7 @@ fn just_changed() -> Failure {
     Failure::Busy("the key has just been changed by another; try again".into())
 }
 
-fn is_definition() -> Failure {
+pub(super) fn is_definition() -> Failure {
     Failure::Refused("a value that begins like a counter's definition cannot be written".into())
 }
 
@@ -174,6 +177,7 @@ impl<R: PartitionServer> Counting<R> {
                 self.later(now, op, operation, Stage::Change { key }, after, session)
             }
             (Stage::Expire { .. }, Outcome::Unmet(_)) => failed(just_changed()),
+            (Stage::Transact(transaction), outcome) => self.transacted(now, op, transaction, outcome, after, session),
             (Stage::Add(adding), outcome) => self.added(now, op, adding, outcome, after, session),
             (Stage::Made(definition), Outcome::Changed { version: Some(_), .. }) => {
                 let level = (self.setup.serves)(Level::Strong).unwrap_or(Level::Local);
@@ -218,7 +222,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Puts the number in place of the definition that was read, given the states of all data centers in order.
-    fn show(&self, read: &mut Read, states: &[Read]) -> Result<(), Failure> {
+    pub(super) fn show(&self, read: &mut Read, states: &[Read]) -> Result<(), Failure> {
         let (Some(value), Some(version)) = (&read.value, read.version) else { return Ok(()) };
         let definition = Definition::from_value(value).ok_or_else(|| damaged("its definition is gone"))?.map_err(damaged)?;
         let number = self.gathered(&definition, version, states)?.value(&definition);
@@ -255,7 +259,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Another value has been written to `key`, or it was deleted: if a counter was ready there, its states go.
-    fn replaced(&mut self, now: Now, key: &Key) {
+    pub(super) fn replaced(&mut self, now: Now, key: &Key) {
         if self.cells.get(key).is_some()
             && let Ok((read, _)) = self.newest(now, key)
             && !is_counter(&read)
@@ -294,7 +298,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// The newest states of all data centers, in order.
-    fn states(&mut self, now: Now, key: &Key) -> Result<Vec<Read>, Failure> {
+    pub(super) fn states(&mut self, now: Now, key: &Key) -> Result<Vec<Read>, Failure> {
         let members = self.circle.members.clone();
         members.into_iter().map(|dc| Ok(self.newest(now, &keys::state(key, dc))?.0)).collect()
     }

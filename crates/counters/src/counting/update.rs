@@ -428,7 +428,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Writes what is in `batch` for `session`.
-    fn put(&mut self, now: Now, batch: &Batch, session: &mut Session) -> Execution {
+    pub(super) fn put(&mut self, now: Now, batch: &Batch, session: &mut Session) -> Execution {
         let mut items: SmallVec<[Item; 1]> = SmallVec::new();
         for key in batch.cells.iter() {
             let Some(cell) = self.cells.get(key) else { continue };
@@ -460,7 +460,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// What `version` has written of counters is what is known of them here.
-    fn written(&mut self, cells: &KeySet, version: VersionId) {
+    pub(super) fn written(&mut self, cells: &KeySet, version: VersionId) {
         for key in cells.iter() {
             if let Some(cell) = self.cells.get_mut(key) {
                 cell.row = Some(version);

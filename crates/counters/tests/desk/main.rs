@@ -6,7 +6,7 @@ mod support;
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing, UpdateName};
 use rheostat_core::ids::{OpId, PartitionId};
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy};
+use rheostat_core::operation::{Acted, Action, Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;
@@ -398,4 +398,96 @@ fn moving_rights_needs_a_bound_and_a_part() {
     assert!(matches!(failure(desk.call(0, give(0, Direction::Down, 1))), Failure::Refused(_)));
     desk.pass(50);
     assert_eq!(counted(desk.call(1, add(-3, Scope::Local))), 1);
+}
+
+fn transact(actions: Vec<Action>) -> Operation {
+    Operation::Transact { actions, guards: Vec::new(), dial: Dial::default() }
+}
+
+fn write(name: &str, value: &str) -> Action {
+    Action::Put(Item { key: key(name), value: Some(value.as_bytes().into()), expires_ms: 0 })
+}
+
+fn take(name: &str, value: &str) -> Action {
+    Action::Change(key(name), Change::Set { value: value.as_bytes().into(), expiry: Expiry::Never, condition: Default::default() })
+}
+
+#[track_caller]
+fn acted(outcome: Outcome) -> Vec<Acted> {
+    match outcome {
+        Outcome::Transacted(acted, ..) => acted,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_transaction_adds_and_writes_as_one_write() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::new(protocol, 3);
+        for dc in 0..3 {
+            let done = acted(desk.run(dc, transact(vec![Action::Add(key("n"), 1), write("log", "1"), Action::Add(key("n"), 4), Action::Get(key("n"))])));
+            let Acted::Read(read) = &done[3] else { panic!("{done:?}") };
+            assert_eq!((&done[..3], read.value.as_deref()), (&[Acted::Counted(1), Acted::Written, Acted::Counted(5)][..], Some(&b"5"[..])), "{protocol}");
+        }
+        desk.pass(300);
+        for dc in 0..3 {
+            assert_eq!(desk.get(dc, "n").as_deref(), Some("15"), "{protocol}");
+        }
+        desk.restart(0);
+        desk.pass(300);
+        assert_eq!((desk.get(0, "n").as_deref(), desk.get(0, "log").as_deref()), (Some("15"), Some("1")));
+        // Refused in its middle, it has changed nothing, in memory neither.
+        desk.set(0, key("word"), b"text");
+        let refused = desk.run(0, transact(vec![Action::Add(key("n"), 7), write("log", "2"), Action::Add(key("word"), 1)]));
+        assert!(matches!(failure(refused), Failure::Refused(why) if why.contains("not an integer")));
+        assert_eq!((desk.get(0, "n").as_deref(), desk.get(0, "log").as_deref()), (Some("15"), Some("1")));
+        assert_eq!(counted(desk.call(0, add(1, Scope::Local))), 16, "{protocol}");
+    }
+}
+
+#[test]
+fn a_transaction_never_uses_rights_that_are_not_here() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::new(protocol, 3);
+        desk.create(stock(9, &[]));
+        let buy = |amount: i64| transact(vec![write("order", "1"), Action::Add(key("n"), -amount)]);
+        assert_eq!(acted(desk.run(1, buy(2)))[1], Acted::Counted(7));
+        assert!(matches!(failure(desk.run(1, buy(2))), Failure::OutOfRights(_)), "{protocol}");
+        assert_eq!(acted(desk.run(1, buy(1)))[1], Acted::Counted(6));
+        desk.pass(200);
+        assert_eq!((desk.look(0).value, desk.get(2, "order").as_deref()), (6, Some("1")), "{protocol}");
+    }
+}
+
+#[test]
+fn transactions_that_waited_together_see_one_another() {
+    for protocol in PROTOCOLS.into_iter().filter(|protocol| *protocol != "eventual") {
+        let mut desk = Desk::new(protocol, 2);
+        let mut past = desk.session();
+        let put = Operation::Put { items: smallvec![Item { key: key("past"), value: Some((*b"1").into()), expires_ms: 0 }], dial: Dial::default() };
+        assert!(matches!(desk.execute(0, &mut past, put), Execution::Done { .. }));
+        // Three of the session at the other data center, where its write has not arrived.
+        let sent: Vec<OpId> = (0..3)
+            .map(|number| {
+                let actions = vec![take("k", &number.to_string()), Action::Get(key("past")), Action::Add(key("n"), 1)];
+                match desk.execute(1, &mut past.clone(), transact(actions)) {
+                    Execution::Waiting(op) => op,
+                    Execution::Done { outcome, .. } => panic!("{protocol}: {outcome:?}"),
+                }
+            })
+            .collect();
+        let (mut before, mut counts) = (Vec::new(), Vec::new());
+        for op in sent {
+            let done = acted(desk.wait(1, op));
+            let [Acted::Changed { before: was, wrote: true }, Acted::Read(past), Acted::Counted(count)] = &done[..] else { panic!("{done:?}") };
+            assert_eq!(past.value.as_deref(), Some(&b"1"[..]), "{protocol}: its session's past is here");
+            before.push(was.value.as_deref().map(<[u8]>::to_vec));
+            counts.push(*count);
+        }
+        counts.sort_unstable();
+        assert_eq!(counts, [1, 2, 3], "{protocol}");
+        before.sort();
+        before.dedup();
+        assert_eq!(before.len(), 3, "{protocol}: each has found what another has left");
+    }
 }

@@ -35,6 +35,10 @@ pub(super) enum Render {
     Counted,
     /// The counters' values.
     CountedAll,
+    /// A number.
+    Count,
+    /// PONG.
+    Pong,
 }
 
 impl Render {
@@ -93,6 +97,9 @@ impl Render {
                 *last = LastAnswer { quality: Some(view.quality), version: None };
                 writer.ok();
             }
+            (Render::Count, Outcome::Count(count)) => writer.integer(i64::try_from(*count).unwrap_or(i64::MAX)),
+            (Render::Pong, _) => writer.simple("PONG"),
+            (Render::Ok, Outcome::Count(_)) => writer.ok(),
             (Render::Explain, Outcome::Explained(versions)) => write_explained(versions, writer),
             _ => {
                 writer.error(STRANGE);

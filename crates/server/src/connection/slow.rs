@@ -12,10 +12,11 @@ use crate::shard::{Executed, Shard};
 use crate::shared::Shared;
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
-use rheostat_core::operation::{Change, Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::{Acted, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
-use rheostat_core::version::Key;
+use rheostat_core::version::{Key, Value};
+use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -38,6 +39,8 @@ pub(super) struct SlowDone {
     pub(super) last: Option<LastAnswer>,
     /// Outcomes of several requests in order, to be told after the reply.
     pub(super) told: Option<Told>,
+    /// Keys that are watched from now on, as they were seen.
+    pub(super) watched: Option<(KeyspaceId, Vec<Guard>)>,
 }
 
 /// Outcomes of requests in a row, on their way into the output.
@@ -64,7 +67,7 @@ impl Context {
     pub(super) fn done(self, session: Option<Session>, waits: Waits, write: impl FnOnce(&mut ReplyWriter<'_>)) -> SlowDone {
         let mut reply = Vec::new();
         write(&mut ReplyWriter::new(&mut reply, self.version));
-        SlowDone { reply, waits, session: session.map(|session| (self.keyspace, session)), last: None, told: None }
+        SlowDone { reply, waits, session: session.map(|session| (self.keyspace, session)), last: None, told: None, watched: None }
     }
 
     fn done_with(self, session: Session, waits: Waits, render: Render, outcome: &Outcome) -> SlowDone {
@@ -162,6 +165,105 @@ pub(super) fn gather(
     Box::pin(async move {
         let outcome = access::gather(&access, context.keyspace, &mut session, &mut scatter, started).await;
         context.done_with(session, access.waits(), Render::Many, &outcome)
+    })
+}
+
+/// A request of a transaction: how many of its commands it is, and how their outcomes are told.
+pub(super) enum Part {
+    /// One command.
+    One(Render),
+    /// OK for so many writes.
+    Ok(usize),
+    /// The values of so many reads.
+    Values(usize),
+    /// How many of so many keys were there.
+    Count(usize),
+    /// PONG.
+    Pong,
+    /// What the request itself says: one string, or several as an array.
+    Said(SmallVec<[Value; 1]>),
+}
+
+/// EXEC: `operation` at `partition`, which is `None` if there are no keys.
+pub(super) fn transact(
+    context: Context,
+    access: ShardAccess,
+    session: Session,
+    partition: Option<PartitionId>,
+    operation: Operation,
+    parts: Vec<Part>,
+) -> Slow {
+    Box::pin(async move {
+        let (outcome, session) = match partition {
+            Some(partition) => access.start(context.keyspace, partition, session, operation).finish().await,
+            None => (Outcome::Transacted(Vec::new(), None, Quality { level: Level::Eventual, staleness_ms: None }), session),
+        };
+        let (acted, version, quality) = match outcome {
+            Outcome::Transacted(acted, version, quality) => (acted, version, quality),
+            Outcome::Unmet(_) => return context.done(Some(session), access.waits(), |writer| writer.null_array()),
+            Outcome::Failed(failure) => return context.failed(session, access.waits(), &failure),
+            _ => return context.done(Some(session), access.waits(), |writer| writer.error(STRANGE)),
+        };
+        let mut acted = acted.into_iter();
+        let told = |acted: Acted| match acted {
+            Acted::Read(read) => Outcome::Read(read, quality),
+            Acted::Written => version.map_or_else(strange, Outcome::Written),
+            Acted::Changed { before, wrote } => Outcome::Changed { before, version: version.filter(|_| wrote) },
+            Acted::Counted(value) => version.map_or_else(strange, |version| Outcome::Counted(smallvec![value], version)),
+        };
+        let (mut outcomes, mut renders) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
+        let read_of = |value: Value| Read { value: Some(value), ..Read::default() };
+        for part in parts {
+            let (outcome, render) = match part {
+                Part::One(render) => (acted.next().map_or_else(strange, told), render),
+                Part::Ok(count) => (acted.by_ref().take(count).last().map_or(Outcome::Count(0), told), Render::Ok),
+                Part::Values(count) => {
+                    let values = acted.by_ref().take(count).map(|acted| if let Acted::Read(read) = acted { read } else { Read::default() });
+                    (Outcome::Many(values.collect(), quality), Render::Many)
+                }
+                Part::Count(count) => {
+                    let there = acted.by_ref().take(count).filter(|acted| match acted {
+                        Acted::Read(read) => read.value.is_some(),
+                        Acted::Changed { wrote, .. } => *wrote,
+                        Acted::Written | Acted::Counted(_) => false,
+                    });
+                    (Outcome::Count(there.count() as u64), Render::Count)
+                }
+                Part::Pong => (Outcome::Count(0), Render::Pong),
+                Part::Said(mut said) => match said.len() {
+                    1 => (said.pop().map_or_else(strange, |value| Outcome::Read(read_of(value), quality)), Render::Get),
+                    _ => (Outcome::Many(said.into_iter().map(read_of).collect(), quality), Render::Many),
+                },
+            };
+            outcomes.push(outcome);
+            renders.push(render);
+        }
+        let now_ms = context.now.physical_ms;
+        let count = outcomes.len();
+        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms };
+        let done = context.done(Some(session), access.waits(), |writer| writer.array(count));
+        SlowDone { told: Some(told), ..done }
+    })
+}
+
+fn strange() -> Outcome {
+    Outcome::Failed(Failure::Refused("the partition server has answered fewer commands than were asked".into()))
+}
+
+/// WATCH: reads `keys`, the first of which is of `partition`.
+pub(super) fn watch(context: Context, access: ShardAccess, session: Session, partition: PartitionId, keys: Vec<Key>) -> Slow {
+    Box::pin(async move {
+        let operation = Operation::ReadTransaction { keys: keys.clone(), dial: context.dial };
+        let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
+        match outcome {
+            Outcome::Many(reads, _) if reads.len() == keys.len() => {
+                let seen = keys.into_iter().zip(reads).map(|(key, read)| Guard { key, version: read.version }).collect();
+                let done = context.done(Some(session), access.waits(), |writer| writer.ok());
+                SlowDone { watched: Some((context.keyspace, seen)), ..done }
+            }
+            Outcome::Failed(failure) => context.failed(session, access.waits(), &failure),
+            _ => context.done(Some(session), access.waits(), |writer| writer.error(STRANGE)),
+        }
     })
 }
 

@@ -1,18 +1,20 @@
 //! What a connection remembers from request to request, and the requests that are answered at once.
 
 mod control;
+mod multi;
 
 use super::answer::Render;
 use super::counters::{self, Telling};
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::access::Started;
-use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply};
+use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, TimeOf};
 use crate::resp::table::Flags;
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
 use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
+use multi::Multi;
 use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition, Strategy};
@@ -76,6 +78,8 @@ pub(super) struct State {
     away: Option<Away>,
     /// Writes that are made when no more of them follow. There are none while there is `away`.
     joined: Option<Joined>,
+    /// What MULTI and WATCH have begun.
+    multi: Option<Box<Multi>>,
     name: Vec<u8>,
     library: (Vec<u8>, Vec<u8>),
     last_command: &'static str,
@@ -130,6 +134,7 @@ impl State {
             last: LastAnswer::default(),
             away: None,
             joined: None,
+            multi: None,
             name: Vec::new(),
             library: (Vec::new(), Vec::new()),
             last_command: "",
@@ -179,10 +184,17 @@ impl State {
             }
             (entry.parse)(entry, arguments)
         });
+        if self.multi.as_ref().is_some_and(|multi| multi.is_open()) {
+            return self.in_multi(shard, handle, now, arguments, parsed, out);
+        }
         match parsed {
             Ok(command) => self.command(shard, handle, now, command, out),
             Err(_) if self.collects() => Flow::Later,
             Err(error) => {
+                // A refused MULTI is refused with what follows it.
+                if error == CommandError::WrongArity("multi") {
+                    self.break_multi();
+                }
                 shard.counters.errors += 1;
                 if error.closes() {
                     return Flow::Close;
@@ -204,27 +216,11 @@ impl State {
         if self.joined.is_some() && !matches!(command, Command::Set(_)) {
             return Flow::Later;
         }
-        let single = match command {
-            Command::Get(key) => self.read(key, Render::Get),
-            Command::Set(set) => self.set(now, set),
-            Command::StrLen(key) => self.read(key, Render::StrLen),
-            Command::Type(key) => self.read(key, Render::Type),
-            Command::TimeOf(time) => {
-                let time = crate::resp::command::TimeOf { key: b"", ..time };
-                self.read(command_key(&command), Render::TimeOf(time))
-            }
-            Command::GetDel(key) => self.change(key, Change::Delete, Render::Before),
-            Command::GetEx(get) => {
-                let expiry = get.expiry.resolve(now.physical_ms);
-                self.change(get.key, Change::Expire { expiry, condition: ExpiryCondition::Always }, Render::Before)
-            }
-            Command::Expire(expire) => {
-                let expiry = Expiry::At(expire.when.resolve(now.physical_ms));
-                self.change(expire.key, Change::Expire { expiry, condition: expire.condition }, Render::Changed)
-            }
-            Command::Persist(key) => self.change(key, Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always }, Render::Changed),
-            Command::Delete(keys) if keys.len() == 1 => self.change(keys.at(0), Change::Delete, Render::Changed),
-            Command::Exists(keys) if keys.len() == 1 => self.read(keys.at(0), Render::Exists),
+        let single = match self.one(now, command) {
+            Ok(single) => return self.single(shard, now, single, out),
+            Err(command) => command,
+        };
+        let single = match single {
             // What waits to be sent comes first: the snapshot is to cover it.
             Command::MultiGet(_) if self.away.is_some() && self.dial.strategy != Strategy::Coordinated => return Flow::Later,
             Command::MultiGet(keys) => {
@@ -239,7 +235,6 @@ impl State {
                 Err(_) if self.away.is_some() => return Flow::Later,
                 Err(message) => return self.error(shard, out, message),
             },
-            Command::Increment(Increment { key, by }) => self.increment(key, by),
             Command::Rheo(RheoCommand::Counter(_)) if self.away.is_some() => return Flow::Later,
             Command::Rheo(RheoCommand::Counter(command)) => match self.counter(handle, now, command) {
                 Ok(Ok(single)) => single,
@@ -254,6 +249,32 @@ impl State {
             other => return self.other_command(shard, handle, now, other, out),
         };
         self.single(shard, now, single, out)
+    }
+
+    /// The operation of a command that is one on one key; other commands come back.
+    #[inline]
+    fn one<'a>(&self, now: Now, command: Command<'a>) -> Result<Single, Command<'a>> {
+        Ok(match command {
+            Command::Get(key) => self.read(key, Render::Get),
+            Command::Set(set) => self.set(now, set),
+            Command::StrLen(key) => self.read(key, Render::StrLen),
+            Command::Type(key) => self.read(key, Render::Type),
+            Command::TimeOf(TimeOf { key, unit, form }) => self.read(key, Render::TimeOf(TimeOf { key: b"", unit, form })),
+            Command::GetDel(key) => self.change(key, Change::Delete, Render::Before),
+            Command::GetEx(get) => {
+                let expiry = get.expiry.resolve(now.physical_ms);
+                self.change(get.key, Change::Expire { expiry, condition: ExpiryCondition::Always }, Render::Before)
+            }
+            Command::Expire(expire) => {
+                let expiry = Expiry::At(expire.when.resolve(now.physical_ms));
+                self.change(expire.key, Change::Expire { expiry, condition: expire.condition }, Render::Changed)
+            }
+            Command::Persist(key) => self.change(key, Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always }, Render::Changed),
+            Command::Delete(keys) if keys.len() == 1 => self.change(keys.at(0), Change::Delete, Render::Changed),
+            Command::Exists(keys) if keys.len() == 1 => self.read(keys.at(0), Render::Exists),
+            Command::Increment(Increment { key, by }) => self.increment(key, by),
+            other => return Err(other),
+        })
     }
 
     #[inline]
@@ -537,6 +558,9 @@ impl State {
         if let Some(last) = done.last {
             self.last = last;
         }
+        if let Some((keyspace, seen)) = done.watched {
+            self.multi.get_or_insert_default().watch(keyspace, seen);
+        }
         done.told
     }
 
@@ -565,11 +589,4 @@ impl State {
 fn session_of<'a>(sessions: &'a mut [Option<Session>], shared: &Shared, keyspace: KeyspaceId) -> &'a mut Session {
     let index = usize::from(keyspace.0);
     sessions[index].get_or_insert_with(|| shared.keyspaces[index].new_session())
-}
-
-fn command_key<'a>(command: &Command<'a>) -> &'a [u8] {
-    match command {
-        Command::TimeOf(time) => time.key,
-        _ => b"",
-    }
 }

@@ -63,6 +63,55 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Requests that are kept beyond the buffer in which they came.
+#[derive(Debug, Default)]
+pub struct Kept {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+    /// Where each request's spans end.
+    ends: Vec<usize>,
+}
+
+impl Kept {
+    /// Keeps a copy of a request. All of them together must have less than 4 GiB, see [`Kept::cost`].
+    pub fn push(&mut self, request: Arguments<'_>) {
+        for argument in request.iter() {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(argument);
+            self.spans.push((start as u32, self.bytes.len() as u32));
+        }
+        self.ends.push(self.spans.len());
+    }
+
+    /// Bytes of memory that the requests take.
+    pub fn cost(&self) -> usize {
+        self.bytes.len() + self.spans.len() * size_of::<Span>() + self.ends.len() * size_of::<usize>()
+    }
+
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The requests, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Arguments<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| Arguments::new(&self.bytes, &self.spans[start..*end]))
+    }
+}
+
+impl Arguments<'_> {
+    /// What [`Kept::push`] would add to [`Kept::cost`].
+    pub fn cost(&self) -> usize {
+        self.iter().map(|argument| argument.len() + size_of::<Span>()).sum::<usize>() + size_of::<usize>()
+    }
+}
+
 impl PartialEq for Arguments<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().eq(other.iter())
@@ -132,6 +181,19 @@ pub fn encode_request<A: AsRef<[u8]>>(arguments: &[A], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kept_requests_are_as_they_came() {
+        let first = Arguments::new(b"setk1", &[(0, 3), (3, 4), (4, 5)]);
+        let second = Arguments::new(b"getk", &[(0, 3), (3, 4)]);
+        let mut kept = Kept::default();
+        let cost = first.cost() + second.cost();
+        kept.push(first);
+        kept.push(second);
+        assert_eq!(kept.iter().collect::<Vec<_>>(), [first, second]);
+        assert_eq!((kept.len(), kept.cost()), (2, cost));
+        assert!(Kept::default().iter().next().is_none());
+    }
 
     #[test]
     fn views_of_one_request() {

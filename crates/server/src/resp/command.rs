@@ -6,6 +6,7 @@ mod keys;
 mod server;
 mod strings;
 mod time;
+mod transaction;
 
 pub(super) mod parse {
     //! The functions that read arguments, for the table.
@@ -14,6 +15,7 @@ pub(super) mod parse {
     pub(in crate::resp) use super::keys::*;
     pub(in crate::resp) use super::server::*;
     pub(in crate::resp) use super::strings::*;
+    pub(in crate::resp) use super::transaction::*;
 }
 
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
@@ -52,6 +54,17 @@ pub enum Command<'a> {
     ReadOnly,
     /// READWRITE: the opposite of READONLY.
     ReadWrite,
+
+    /// MULTI: what follows is kept until EXEC.
+    Multi,
+    /// EXEC: makes what was kept, all of it or nothing.
+    Exec,
+    /// DISCARD: forgets what was kept.
+    Discard,
+    /// WATCH: EXEC does nothing if one of these keys is written before it.
+    Watch(Arguments<'a>),
+    /// UNWATCH: forgets the watched keys.
+    Unwatch,
 
     /// COMMAND: answered by [`Catalogue::reply`].
     Catalogue(Catalogue<'a>),

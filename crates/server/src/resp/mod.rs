@@ -21,7 +21,7 @@ pub mod parser;
 pub mod reply;
 pub mod table;
 
-pub use arguments::{Arguments, encode_request};
+pub use arguments::{Arguments, Kept, encode_request};
 pub use command::{Command, CommandError, resolve};
 pub use parser::{Limits, Parser, ProtocolError};
 pub use reply::{ReplyWriter, RespVersion};

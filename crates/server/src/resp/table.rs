@@ -132,6 +132,8 @@ pub enum Group {
     String,
     /// Keys, whatever their value.
     Generic,
+    /// Several commands as one step.
+    Transactions,
     /// The connection itself.
     Connection,
     /// The server.
@@ -144,13 +146,14 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the manual's order.
-    pub const ALL: [Group; 6] = [Group::String, Group::Generic, Group::Connection, Group::Server, Group::Cluster, Group::Rheostat];
+    pub const ALL: [Group; 7] = [Group::String, Group::Generic, Group::Transactions, Group::Connection, Group::Server, Group::Cluster, Group::Rheostat];
 
     /// Its name in `COMMAND DOCS`.
     pub const fn name(self) -> &'static str {
         match self {
             Group::String => "string",
             Group::Generic => "generic",
+            Group::Transactions => "transactions",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Cluster => "cluster",

@@ -5,7 +5,7 @@ use crate::status::{ReplicaStatus, ShardStatus};
 use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::operation::{Action, Change, Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_core::version::Item;
@@ -137,7 +137,6 @@ pub(crate) fn item_bytes(item: &Item) -> usize {
 /// Bytes of the keys and values in `operation`.
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     use rheostat_core::counter::CounterCall;
-    use rheostat_core::operation::Change;
     match operation {
         Operation::Get { key, .. } | Operation::Explain { key } => key.len(),
         Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().map(item_bytes).sum(),
@@ -145,8 +144,19 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::ReadTransaction { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
         Operation::Counter { call: CounterCall::Add { changes, .. }, .. } => changes.iter().map(|(key, _)| key.len() + 16).sum(),
         Operation::Counter { call, .. } => call.key().map_or(0, |key| key.len() + 16),
+        Operation::Transact { actions, .. } => actions.iter().map(action_bytes).sum(),
         Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => 0,
     }
+}
+
+/// Bytes of the key and the value in `action`, and what a command takes beside.
+fn action_bytes(action: &Action) -> usize {
+    let value = match action {
+        Action::Put(Item { value, .. }) => value.as_ref(),
+        Action::Change(_, Change::Set { value, .. }) => Some(value),
+        Action::Get(_) | Action::Change(..) | Action::Add(..) => None,
+    };
+    action.key().len() + value.map_or(0, |value| value.len()) + 64
 }
 
 /// What a shard says of itself.

@@ -21,7 +21,7 @@ use hashbrown::HashMap;
 use mailbox::{Answer, Answered, Frame, Message, Report, Sequence, add_wait};
 use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
-use rheostat_core::operation::{Change, Failure, Operation, Outcome};
+use rheostat_core::operation::{Action, Change, Failure, Operation, Outcome};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer};
 use rheostat_core::reserved::HEADER;
 use rheostat_core::session::Session;
@@ -214,6 +214,18 @@ impl Shard {
                     return Some(refused);
                 }
                 true
+            }
+            Operation::Transact { actions, .. } => {
+                let header = |action: &Action| if matches!(action, Action::Add(..)) { HEADER } else { 0 };
+                if let Some(refused) = actions.iter().find_map(|action| too_long(action.key().len() + header(action))) {
+                    return Some(refused);
+                }
+                actions.iter().any(|action| match action {
+                    Action::Put(item) => item.value.is_some(),
+                    Action::Change(_, change) => matches!(change, Change::Set { .. }),
+                    Action::Add(..) => true,
+                    Action::Get(_) => false,
+                })
             }
             Operation::Counter { call, .. } => {
                 if let Some(refused) = call.keys().find_map(|key| too_long(key.len() + HEADER)) {
@@ -452,6 +464,7 @@ fn kind_index(operation: &Operation) -> usize {
         Operation::AwaitReplication { .. } => 6,
         Operation::Explain { .. } => 7,
         Operation::Counter { .. } => 8,
+        Operation::Transact { .. } => 9,
     }
 }
 

@@ -8,6 +8,7 @@ mod encrypted;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod multi;
 mod pipelines;
 mod replicas;
 mod replication;

@@ -62,11 +62,14 @@ impl State {
             Command::Help(entry) => table::help::reply(entry, &mut writer),
             Command::ConfigGet(patterns) => info::config_get(&self.shared, patterns, &mut writer),
             Command::Time => {
-                let now_us = self.shared.clocks.physical_us();
                 writer.array(2);
-                writer.bulk((now_us / 1_000_000).to_string().as_bytes());
-                writer.bulk((now_us % 1_000_000).to_string().as_bytes());
+                self.time().iter().for_each(|number| writer.bulk(number.as_bytes()));
             }
+            Command::Multi => return self.open_multi(shard, out),
+            Command::Exec => return self.exec(shard, handle, now, out),
+            Command::Discard => return self.discard(shard, out),
+            Command::Watch(keys) => return self.watch(shard, handle, now, keys, out),
+            Command::Unwatch => return self.unwatch(out),
             Command::Client(client) => return self.client(handle, now, client, out),
             Command::Cluster(ClusterCommand::CountKeysInSlot(slot)) => {
                 let session = self.take_session(self.keyspace);
@@ -119,6 +122,12 @@ impl State {
             | Command::TimeOf(_) => return self.error(shard, out, "ERR this command was not recognized"),
         }
         Flow::Done
+    }
+
+    /// What TIME answers: seconds, and the microseconds of the second.
+    pub(super) fn time(&self) -> [String; 2] {
+        let now_us = self.shared.clocks.physical_us();
+        [now_us / 1_000_000, now_us % 1_000_000].map(|number| number.to_string())
     }
 
     fn authenticate(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<(), &'static str> {

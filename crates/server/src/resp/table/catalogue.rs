@@ -103,6 +103,7 @@ fn categories(entry: &Entry) -> impl Iterator<Item = &'static str> {
     let of_group = match entry.group {
         Group::String => Some("@string"),
         Group::Generic => Some("@keyspace"),
+        Group::Transactions => Some("@transaction"),
         Group::Connection => Some("@connection"),
         Group::Server | Group::Cluster | Group::Rheostat => None,
     };

@@ -23,6 +23,12 @@ write there, `ctl cluster` and `ctl shell`, are in [cluster.md](cluster.md).
 - `INCR`, `DECR`, `INCRBY`, `DECRBY` and `RHEO COUNTER` update [counters](counters.md), which all data centers can change at once without losing changes. What a
   counter's bounds do not allow, for want of rights here (`LOCAL`) or anywhere (`GLOBAL`), is answered with `NORIGHTS`; nothing was changed then.
 - `RHEO COUNTER` takes a data center's name or its number. In `ADD`, a word `LOCAL`, `GLOBAL` or `ID` at a key's place ends the keys, except at the first one.
+- `MULTI` keeps the commands that follow, and `EXEC` makes them as one step: each sees what those before it have left, nothing comes between them, what they
+  write appears together everywhere, and either all are made or none. Their keys must lie in one partition (give them one `{tag}`), else `EXEC` answers
+  `CROSSSLOT`. A command that is refused after `MULTI` lets `EXEC` answer `EXECABORT`. A command that fails, as `INCR` of a word or without rights, fails all
+  of them; Redis makes the others. Served after `MULTI` are the commands on values and keys but `SCAN` and `WAIT`, and `PING`, `ECHO`, `TIME`. A counter that
+  a transaction adds to cannot be set or deleted in it (in `strong` it can), and in `session` transactions name no counters.
+- `WATCH` needs a keyspace that decides conditions, as `SET` with `NX` does.
 - An expiry is a point in time that is stored with the value, so that all data centers agree on it.
 - `SELECT` takes a keyspace's number or its name.
 - `WAIT` counts data centers that have this session's writes on disk.
@@ -35,6 +41,7 @@ fn heading(group: Group) -> &'static str {
     match group {
         Group::String => "Values",
         Group::Generic => "Keys",
+        Group::Transactions => "Transactions",
         Group::Connection => "Connection",
         Group::Server => "Server",
         Group::Cluster => "Cluster",

@@ -16,6 +16,10 @@ impl Entry {
         Entry::new(name, arity, flags, Group::Generic, since, parse)
     }
 
+    const fn transactions(name: &'static str, arity: i8, since: &'static str, parse: Parse) -> Entry {
+        Entry::new(name, arity, FAST, Group::Transactions, since, parse)
+    }
+
     const fn connection(name: &'static str, arity: i8, flags: Flags, since: &'static str, parse: Parse) -> Entry {
         Entry::new(name, arity, flags, Group::Connection, since, parse)
     }
@@ -263,6 +267,16 @@ pub static COMMANDS: &[Entry] = &[
     Entry::generic("wait", 3, Flags::BLOCKING, "3.0.0", parse::wait)
         .does("Waits until so many other data centers have this session's writes on disk, and returns how many have")
         .takes(&[Argument::new("numdatacenters", Kind::Integer), Argument::new("timeout", Kind::Integer)]),
+    Entry::transactions("discard", 1, "2.0.0", parse::discard).does("Forgets the commands that were kept since MULTI").costs("O(N) where N is the number of commands kept"),
+    Entry::transactions("exec", 1, "1.2.0", parse::exec)
+        .does("Makes the commands that were kept since MULTI, on keys of one partition, as one step: all of them or none")
+        .costs("Depends on the commands"),
+    Entry::transactions("multi", 1, "1.2.0", parse::multi).does("Has the commands that follow kept until EXEC"),
+    Entry::transactions("unwatch", 1, "2.2.0", parse::unwatch).does("Forgets the watched keys"),
+    Entry::transactions("watch", -2, "2.2.0", parse::watch)
+        .does("Lets EXEC do nothing, and return null, if one of the keys is written before it; where a keyspace decides conditions")
+        .costs(PER_KEY)
+        .on_keys(LOOKS),
     Entry::connection("auth", -2, OPEN, "1.0.0", parse::auth)
         .does("Authenticates the connection")
         .takes(&[Argument::new("username", Kind::String).optional(), Argument::new("password", Kind::String)]),

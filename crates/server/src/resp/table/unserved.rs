@@ -11,8 +11,6 @@ pub enum Reason {
     ReadModifyWrite,
     /// It reads one key and writes another as one step.
     SeveralKeys,
-    /// It makes other commands one atomic unit.
-    Transaction,
     /// It changes a whole keyspace at once.
     WholeKeyspace,
     /// Values are byte strings; says what they are not.
@@ -45,10 +43,6 @@ impl fmt::Display for Reason {
             Reason::SeveralKeys => {
                 "it reads one key and writes another as one step, and partitions and data centers would have to coordinate it; \
                  keyspaces do not have this coordination"
-            }
-            Reason::Transaction => {
-                "it makes several commands one atomic step, and partitions and data centers would have to coordinate it; keyspaces do not have \
-                 this coordination (MGET reads one snapshot; MSET writes keys of one partition together)"
             }
             Reason::WholeKeyspace => {
                 "it changes a whole keyspace at one moment, and all partitions and data centers would have to agree on that moment; \
@@ -83,7 +77,6 @@ pub const UNSERVED: &[Unserved] = &[
     because(Reason::SeveralConditions, &["msetnx"]),
     because(Reason::ReadModifyWrite, &["append", "bitfield", "incrbyfloat", "setbit", "setrange"]),
     because(Reason::SeveralKeys, &["bitop", "copy", "migrate", "move", "rename", "renamenx"]),
-    because(Reason::Transaction, &["discard", "exec", "multi", "unwatch", "watch"]),
     because(Reason::Scripts, &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "module", "script"]),
     because(Reason::WholeKeyspace, &["flushall", "flushdb", "swapdb"]),
     because(

@@ -1,0 +1,446 @@
+//! Transactions: commands on keys of one partition that are made as one step, or not at all (Redis: MULTI).
+//!
+//! Each command is tried on a draft of its key, and what the drafts come to is one write. Where a server decides for itself, reads and write stand in one call of the server inside,
+//! so nothing comes between them. Where a group decides, the write is guarded by all that was read, and tried again with what the refusal brings.
+
+use super::cell::damaged;
+use super::decided::sum;
+use super::key_set::KeySet;
+use super::read::{Stage, is_counter, is_definition, reserved};
+use super::update::Batch;
+use super::{Counting, failed};
+use crate::definition::Definition;
+use crate::state::State;
+use rheostat_core::ids::{Now, OpId};
+use rheostat_core::operation::{Acted, Action, Change, Dial, Failure, Guard, Level, MOST_ACTIONS, Operation, Outcome, Quality, Read};
+use rheostat_core::protocol::Span;
+use rheostat_core::replica::{CANNOT_DECIDE, Execution, PartitionServer};
+use rheostat_core::reserved::is_reserved;
+use rheostat_core::session::Session;
+use rheostat_core::slots;
+use rheostat_core::store::Position;
+use rheostat_core::version::{Item, Key};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often a guarded write that others came before is tried again, and how often reads that waited are made anew.
+const MOST_TRIES: u32 = 256;
+
+/// How often all keys are read until two rounds in a row have found the same versions.
+const MOST_ROUNDS: u32 = 8;
+
+/// How good the answer is of a transaction that reads nothing.
+const NOTHING_READ: Quality = Quality { level: Level::Eventual, staleness_ms: None };
+
+/// A transaction under way.
+pub(super) struct Transaction {
+    actions: Vec<Action>,
+    guards: Vec<Guard>,
+    dial: Dial,
+    /// The keys that it reads, in order; where a group decides, the guards' among them.
+    keys: Vec<Key>,
+    tries: u32,
+    /// Up to where the store must be durable before what has been done so far is told.
+    after: Position,
+    /// Where a group decides: what is answered once the write that is under way is made.
+    written: Option<(Vec<Acted>, Quality)>,
+}
+
+/// A key as the commands so far have left it.
+#[derive(Clone, Default)]
+struct Draft {
+    /// As a user sees it: of a counter, the number.
+    read: Read,
+    /// The definition to write again, if it holds a counter.
+    counter: Option<Definition>,
+    is_dirty: bool,
+    /// A command has added to it, by this data center's row.
+    is_added: bool,
+}
+
+impl Draft {
+    /// As it is stored.
+    fn item(&self, key: Key) -> Item {
+        let value = self.counter.as_ref().map(Definition::to_value).or_else(|| self.read.value.clone());
+        Item { key, expires_ms: if value.is_some() { self.read.expires_ms } else { 0 }, value }
+    }
+
+    fn put(&mut self, item: &Item) {
+        *self = Draft {
+            read: Read { value: item.value.clone(), version: self.read.version, expires_ms: item.expires_ms },
+            is_dirty: true,
+            ..Draft::default()
+        };
+    }
+
+    /// Errors: the change would delete what the transaction has added to.
+    fn change(&mut self, now: Now, key: &Key, change: &Change) -> Result<Acted, Failure> {
+        let before = self.read.clone();
+        let Some(item) = change.clone().item(now.physical_ms, key.clone(), &before) else { return Ok(Acted::Changed { before, wrote: false }) };
+        match change {
+            Change::Expire { .. } if item.value.is_some() => {
+                self.read.expires_ms = item.expires_ms;
+                self.is_dirty = true;
+            }
+            _ if self.is_added => return Err(written_otherwise()),
+            _ => self.put(&item),
+        }
+        Ok(Acted::Changed { before, wrote: true })
+    }
+}
+
+fn written_otherwise() -> Failure {
+    Failure::Refused("a counter that a transaction adds to cannot be set, deleted or let expire at once in the same transaction".into())
+}
+
+fn no_transacted(outcome: &Outcome) -> Failure {
+    damaged(format!("a part of a transaction was answered by {outcome:?}"))
+}
+
+impl<R: PartitionServer> Counting<R> {
+    /// Makes `actions` if all `guards` hold.
+    pub(super) fn transact(&mut self, now: Now, actions: Vec<Action>, guards: Vec<Guard>, dial: Dial, session: &mut Session) -> Execution {
+        if let Err(failure) = self.check_transaction(&actions, &guards, dial) {
+            return failed(failure);
+        }
+        let read = actions.iter().filter(|action| !matches!(action, Action::Put(_))).map(Action::key);
+        let keys: BTreeSet<&Key> = read.chain(guards.iter().map(|guard| &guard.key)).collect();
+        let keys: Vec<Key> = keys.into_iter().cloned().collect();
+        let transaction = Box::new(Transaction { actions, guards, dial, keys, tries: 0, after: Position(0), written: None });
+        match self.setup.span {
+            Span::Server => self.transact_here(now, None, transaction, session),
+            Span::DataCenter | Span::Everywhere => {
+                let first = Operation::ReadTransaction { keys: transaction.keys.clone(), dial };
+                if transaction.keys.is_empty() {
+                    return self.write_decided(now, transaction, session);
+                }
+                self.perform(now, None, first, Stage::Transact(transaction), session)
+            }
+        }
+    }
+
+    fn check_transaction(&self, actions: &[Action], guards: &[Guard], dial: Dial) -> Result<(), Failure> {
+        let refuse = |why: &str| Err(Failure::Refused(why.into()));
+        if actions.len().max(guards.len()) > MOST_ACTIONS {
+            return refuse(&format!("a transaction has at most {MOST_ACTIONS} commands"));
+        }
+        if let Some(asked) = dial.level
+            && (self.setup.serves)(asked).is_none()
+        {
+            return refuse(&format!("this keyspace's protocol does not give level {asked}"));
+        }
+        let place = self.setup.place;
+        for key in actions.iter().map(Action::key).chain(guards.iter().map(|guard| &guard.key)) {
+            if is_reserved(key) {
+                return Err(reserved());
+            }
+            if slots::partition_of(key, place.partitions) != place.server.partition {
+                return refuse("all keys of a transaction must lie in one partition: give them one {tag}");
+            }
+        }
+        // Which keys are added to, and which are written otherwise.
+        let mut added: BTreeMap<&Key, bool> = BTreeMap::new();
+        for action in actions {
+            let value = match action {
+                Action::Put(Item { value, .. }) => value.as_ref(),
+                Action::Change(_, Change::Set { value, .. }) => Some(value),
+                _ => None,
+            };
+            if value.is_some_and(|value| Definition::is(value)) {
+                return Err(is_definition());
+            }
+            let adds = match action {
+                Action::Add(..) => true,
+                Action::Put(_) | Action::Change(_, Change::Set { .. } | Change::Delete) => false,
+                Action::Get(_) | Action::Change(_, Change::Expire { .. }) => continue,
+            };
+            if adds && self.setup.span == Span::DataCenter {
+                return refuse("this keyspace's counters are kept by one server of the data center, and it adds to them outside of transactions only");
+            }
+            if *added.entry(action.key()).or_insert(adds) != adds && self.setup.span == Span::Server {
+                return Err(written_otherwise());
+            }
+        }
+        let conditional = actions.iter().any(|action| matches!(action, Action::Change(_, change) if change.is_conditional()));
+        if self.setup.span == Span::Server && (conditional || !guards.is_empty()) {
+            return refuse(&format!("this keyspace's protocol {CANNOT_DECIDE}"));
+        }
+        Ok(())
+    }
+
+    /// An operation inside, a part of a transaction, has come to `outcome`.
+    pub(super) fn transacted(
+        &mut self,
+        now: Now,
+        op: Option<OpId>,
+        mut transaction: Box<Transaction>,
+        outcome: Outcome,
+        after: Position,
+        session: &mut Session,
+    ) -> Execution {
+        transaction.tries += 1;
+        transaction.after = transaction.after.max(after);
+        if transaction.tries > MOST_TRIES {
+            return failed(Failure::Busy(format!("others came first {MOST_TRIES} times")));
+        }
+        let after = transaction.after;
+        let done = |outcome| Execution::Done { outcome, after };
+        match (outcome, transaction.written.take()) {
+            (Outcome::Failed(failure), _) => done(Outcome::Failed(failure)),
+            // What it waited for is here; others may have written meanwhile, so it is read again.
+            (Outcome::Read(..), _) if self.setup.span == Span::Server => self.transact_here(now, op, transaction, session),
+            (Outcome::Many(reads, quality), _) if reads.len() == transaction.keys.len() => {
+                self.decide_transaction(now, op, transaction, reads, quality, true, session)
+            }
+            (Outcome::Written(version), Some((acted, quality))) => {
+                transaction.actions.iter().for_each(|action| self.replaced(now, action.key()));
+                done(Outcome::Transacted(acted, Some(version), quality))
+            }
+            // The guards are all keys that were read, in order.
+            (Outcome::Unmet(met), Some((_, quality))) if met.len() == transaction.keys.len() => {
+                self.decide_transaction(now, op, transaction, met, quality, false, session)
+            }
+            (outcome, _) => done(Outcome::Failed(no_transacted(&outcome))),
+        }
+    }
+
+    /// Reads, and writes if no read has to wait.
+    fn transact_here(&mut self, now: Now, op: Option<OpId>, transaction: Box<Transaction>, session: &mut Session) -> Execution {
+        if self.flight.is_some() && transaction.actions.iter().any(|action| matches!(action, Action::Add(..))) {
+            return failed(Failure::Busy("counters of this partition are being written; try again".into()));
+        }
+        let dial = Dial { level: None, ..transaction.dial };
+        let (mut after, mut quality) = (transaction.after, NOTHING_READ);
+        let mut known: Vec<Read> = vec![Read::default(); transaction.keys.len()];
+        // A read can make visible what a read before it did not find: the last round has found one moment.
+        for round in 0.. {
+            let mut changed = round == 0;
+            for (key, known) in transaction.keys.iter().zip(&mut known) {
+                match self.inner.execute(now, Operation::Get { key: key.clone(), dial }, session, &mut self.box_) {
+                    Execution::Done { outcome: Outcome::Read(read, of), after: at } => {
+                        (quality, after) = (of, after.max(at));
+                        changed |= known.version != read.version;
+                        *known = read;
+                    }
+                    Execution::Done { outcome, .. } => return Execution::Done { outcome, after: Position(0) },
+                    Execution::Waiting(inside) => {
+                        let op = op.unwrap_or(inside);
+                        self.stages.insert(inside, (op, Stage::Transact(transaction)));
+                        return Execution::Waiting(op);
+                    }
+                }
+            }
+            if !changed || transaction.keys.len() < 2 {
+                break;
+            }
+            if round == MOST_ROUNDS {
+                return failed(Failure::Busy("what is visible here changes while it is read; try again".into()));
+            }
+        }
+        let known = transaction.keys.iter().cloned().zip(known).collect();
+        let (mut cells, mut undo) = (KeySet::default(), Vec::new());
+        match self.draft_here(now, &transaction.actions, known, &mut cells, &mut undo) {
+            Err(failure) => {
+                for (key, state) in undo.into_iter().rev() {
+                    if let Some(cell) = self.cells.get_mut(&key) {
+                        cell.state = state;
+                    }
+                }
+                failed(failure)
+            }
+            Ok((acted, items)) if items.is_empty() && cells == KeySet::Empty => {
+                Execution::Done { outcome: Outcome::Transacted(acted, None, quality), after }
+            }
+            Ok((acted, items)) => {
+                let replaced: Vec<Key> = items.iter().map(|item| item.key.clone()).collect();
+                let batch = Batch { cells, extra: items, dial: Some(transaction.dial), ..Batch::default() };
+                let outcome = match self.put(now, &batch, session) {
+                    Execution::Done { outcome: Outcome::Written(version), after: at } => {
+                        self.written(&batch.cells, version);
+                        replaced.iter().for_each(|key| self.replaced(now, key));
+                        return Execution::Done { outcome: Outcome::Transacted(acted, Some(version), quality), after: after.max(at) };
+                    }
+                    Execution::Done { outcome, .. } => outcome,
+                    // Written later, it would be of another moment than what was read.
+                    Execution::Waiting(inside) => {
+                        self.inner.abandon(inside);
+                        Outcome::Failed(Failure::Busy("this server's clock is behind what this session has seen; try again".into()))
+                    }
+                };
+                // What is in memory was not written.
+                for key in batch.cells.iter() {
+                    self.cells.remove(key);
+                    self.touched.remove(key);
+                }
+                Execution::Done { outcome, after: Position(0) }
+            }
+        }
+    }
+
+    /// What the commands come to on keys that are as in `known`; `cells` and `undo` take what is changed in memory.
+    fn draft_here(
+        &mut self,
+        now: Now,
+        actions: &[Action],
+        known: BTreeMap<Key, Read>,
+        cells: &mut KeySet,
+        undo: &mut Vec<(Key, State)>,
+    ) -> Result<(Vec<Acted>, Vec<Item>), Failure> {
+        let mut drafts: BTreeMap<Key, Draft> = BTreeMap::new();
+        for (key, read) in known {
+            let mut draft = Draft { read, ..Draft::default() };
+            if is_counter(&draft.read) {
+                draft.counter = stored(&draft.read)?;
+                let states = self.states(now, &key)?;
+                self.show(&mut draft.read, &states)?;
+            }
+            drafts.insert(key, draft);
+        }
+        let mut acted = Vec::with_capacity(actions.len());
+        for action in actions {
+            let draft = drafts.entry(action.key().clone()).or_default();
+            acted.push(match action {
+                Action::Get(_) => Acted::Read(draft.read.clone()),
+                Action::Put(item) => {
+                    draft.put(item);
+                    Acted::Written
+                }
+                Action::Change(key, change) => draft.change(now, key, change)?,
+                Action::Add(key, amount) => {
+                    if !self.is_ready(now, key) {
+                        self.load(now, key, true)?;
+                    }
+                    let Some(cell) = self.cells.get(key) else { return Err(Failure::Busy("too many counters at once".into())) };
+                    if cells.insert(key.clone()) {
+                        undo.push((key.clone(), cell.state.clone()));
+                    }
+                    // The cell's definition is the newest that there is, and is written with the row if it is not yet.
+                    draft.counter = Some(cell.definition.clone().moved(cell.seen.unwrap_or_default()));
+                    let values = match self.apply(now, &[(key.clone(), *amount)]) {
+                        Ok(values) => values,
+                        Err(stopped) => return Err(self.words(&[(key.clone(), *amount)], stopped)),
+                    };
+                    self.numbers.local_done += 1;
+                    let value = values.first().copied().unwrap_or_default();
+                    draft.read.value = Some(value.to_string().into_bytes().into());
+                    draft.is_added = true;
+                    Acted::Counted(value)
+                }
+            });
+        }
+        let mut items = Vec::new();
+        for (key, draft) in drafts.into_iter().filter(|(_, draft)| draft.is_dirty) {
+            match self.cells.get_mut(&key).filter(|cell| draft.is_added && cell.unwritten.is_some()) {
+                Some(cell) => cell.unwritten = Some(draft.read.expires_ms),
+                None => items.push(draft.item(key)),
+            }
+        }
+        Ok((acted, items))
+    }
+
+    /// Goes on where a group decides, with keys as in `reads`. `whole`: they were read together and for the session, not brought by a refusal.
+    #[allow(clippy::too_many_arguments)]
+    fn decide_transaction(
+        &mut self,
+        now: Now,
+        op: Option<OpId>,
+        mut transaction: Box<Transaction>,
+        reads: Vec<Read>,
+        quality: Quality,
+        whole: bool,
+        session: &mut Session,
+    ) -> Execution {
+        let known: BTreeMap<Key, Read> = transaction.keys.iter().cloned().zip(reads).collect();
+        let version = |key: &Key| known.get(key).and_then(|read| read.version);
+        let met = transaction.guards.iter().all(|guard| version(&guard.key) == guard.version);
+        let counters = known.values().any(is_counter);
+        let outcome = match met {
+            false => Ok(None),
+            true if counters && self.setup.span == Span::DataCenter => {
+                Err(Failure::Refused("a transaction of this keyspace cannot name counters: ask for them outside of it".into()))
+            }
+            true => draft_decided(now, &transaction.actions, &known).map(Some),
+        };
+        match outcome {
+            // What a refusal brings may be of a server that leads no more.
+            Ok(None) | Err(_) if !whole => {
+                let again = Operation::ReadTransaction { keys: transaction.keys.clone(), dial: transaction.dial };
+                self.perform(now, op, again, Stage::Transact(transaction), session)
+            }
+            Ok(Some((_, items))) if items.is_empty() && !whole => {
+                let again = Operation::ReadTransaction { keys: transaction.keys.clone(), dial: transaction.dial };
+                self.perform(now, op, again, Stage::Transact(transaction), session)
+            }
+            Ok(None) => {
+                let reads = transaction.guards.iter().map(|guard| known.get(&guard.key).cloned().unwrap_or_default()).collect();
+                Execution::Done { outcome: Outcome::Unmet(reads), after: transaction.after }
+            }
+            Err(failure) => failed(failure),
+            Ok(Some((acted, items))) if items.is_empty() => {
+                Execution::Done { outcome: Outcome::Transacted(acted, None, quality), after: transaction.after }
+            }
+            Ok(Some((acted, items))) => {
+                transaction.written = Some((acted, quality));
+                let guards = transaction.keys.iter().map(|key| Guard { key: key.clone(), version: version(key) }).collect();
+                let operation = Operation::PutIf { items, guards, dial: transaction.dial };
+                self.perform(now, op, operation, Stage::Transact(transaction), session)
+            }
+        }
+    }
+
+    /// Where a group decides: a transaction that reads nothing is a plain write.
+    fn write_decided(&mut self, now: Now, mut transaction: Box<Transaction>, session: &mut Session) -> Execution {
+        match draft_decided(now, &transaction.actions, &BTreeMap::new()) {
+            Err(failure) => failed(failure),
+            Ok((acted, items)) if items.is_empty() => Execution::Done { outcome: Outcome::Transacted(acted, None, NOTHING_READ), after: Position(0) },
+            Ok((acted, items)) => {
+                transaction.written = Some((acted, NOTHING_READ));
+                let operation = Operation::Put { items, dial: transaction.dial };
+                self.perform(now, None, operation, Stage::Transact(transaction), session)
+            }
+        }
+    }
+}
+
+/// The definition that was `read`, as it is to be written again.
+fn stored(read: &Read) -> Result<Option<Definition>, Failure> {
+    let definition = read.value.as_ref().and_then(|value| Definition::from_value(value)).transpose().map_err(damaged)?;
+    Ok(definition.map(|definition| definition.moved(read.version.unwrap_or_default())))
+}
+
+/// What the commands come to, where the number of a counter is in its definition.
+fn draft_decided(now: Now, actions: &[Action], known: &BTreeMap<Key, Read>) -> Result<(Vec<Acted>, SmallVec<[Item; 1]>), Failure> {
+    let mut drafts: BTreeMap<&Key, Draft> = BTreeMap::new();
+    for (key, read) in known {
+        let mut draft = Draft { read: read.clone(), ..Draft::default() };
+        if is_counter(read) {
+            draft.counter = stored(read)?;
+            draft.read.value = draft.counter.as_ref().map(|definition| definition.initial.to_string().into_bytes().into());
+        }
+        drafts.insert(key, draft);
+    }
+    let mut acted = Vec::with_capacity(actions.len());
+    for action in actions {
+        let draft = drafts.entry(action.key()).or_default();
+        acted.push(match action {
+            Action::Get(_) => Acted::Read(draft.read.clone()),
+            Action::Put(item) => {
+                draft.put(item);
+                Acted::Written
+            }
+            Action::Change(key, change) => draft.change(now, key, change)?,
+            Action::Add(key, amount) => {
+                let stored_now = Read { value: draft.item(key.clone()).value, ..draft.read.clone() };
+                let (value, item) = sum(key, *amount, &stored_now)?;
+                let written = Read { value: item.value, version: None, expires_ms: item.expires_ms };
+                draft.counter = stored(&written)?;
+                draft.read.value = Some(value.to_string().into_bytes().into());
+                draft.read.expires_ms = written.expires_ms;
+                draft.is_dirty = true;
+                Acted::Counted(value)
+            }
+        });
+    }
+    let items = drafts.into_iter().filter(|(_, draft)| draft.is_dirty).map(|(key, draft)| draft.item(key.clone())).collect();
+    Ok((acted, items))
+}

@@ -1,0 +1,273 @@
+//! MULTI: requests that are kept until EXEC, and are then made as one step of their partition, or not at all.
+
+use super::{Flow, Single, State};
+use crate::connection::answer::Render;
+use crate::connection::output::Output;
+use crate::connection::slow::{self, Part, ShardAccess};
+use crate::resp::table::Entry;
+use crate::resp::{Arguments, Command, CommandError, Kept, resolve};
+use crate::shard::Shard;
+use rheostat_core::counter::CounterCall;
+use rheostat_core::ids::{KeyspaceId, Now};
+use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation};
+use rheostat_core::protocol::Span;
+use rheostat_core::replica::CANNOT_DECIDE;
+use rheostat_core::version::{Item, Key};
+use smallvec::smallvec;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
+/// What MULTI and WATCH have begun.
+#[derive(Default)]
+pub(super) struct Multi {
+    /// The requests since MULTI, if there was one.
+    queue: Option<Queue>,
+    /// The watched keys, each with the version that was seen, and their keyspace.
+    watched: Vec<Guard>,
+    keyspace: KeyspaceId,
+}
+
+#[derive(Default)]
+struct Queue {
+    requests: Kept,
+    /// How many commands on single keys they are.
+    actions: usize,
+    /// A request was refused, so nothing will be made.
+    is_broken: bool,
+}
+
+impl Multi {
+    /// Whether requests are kept.
+    pub(super) fn is_open(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    pub(super) fn watch(&mut self, keyspace: KeyspaceId, seen: Vec<Guard>) {
+        self.keyspace = keyspace;
+        for guard in seen {
+            // What was seen first counts.
+            if !self.watched.iter().any(|known| known.key == guard.key) {
+                self.watched.push(guard);
+            }
+        }
+    }
+}
+
+/// What a transaction's requests come to.
+#[derive(Default)]
+struct Plan {
+    actions: Vec<Action>,
+    parts: Vec<Part>,
+}
+
+impl Plan {
+    fn one(&mut self, action: Action, render: Render) {
+        self.actions.push(action);
+        self.parts.push(Part::One(render));
+    }
+
+    fn several(&mut self, actions: impl Iterator<Item = Action>, part: impl FnOnce(usize) -> Part) {
+        let before = self.actions.len();
+        self.actions.extend(actions);
+        self.parts.push(part(self.actions.len() - before));
+    }
+}
+
+impl State {
+    /// Takes a request while MULTI is open. `command`: what it means.
+    #[cold]
+    pub(super) fn in_multi(
+        &mut self,
+        shard: &mut Shard,
+        handle: &Rc<RefCell<Shard>>,
+        now: Now,
+        arguments: Arguments<'_>,
+        command: Result<Command<'_>, CommandError>,
+        out: &mut Output,
+    ) -> Flow {
+        let refusal = match command {
+            Ok(command @ (Command::Multi | Command::Exec | Command::Discard | Command::Watch(_) | Command::Quit | Command::Reset)) => {
+                return self.command(shard, handle, now, command, out);
+            }
+            Ok(command) => {
+                let mut plan = Plan::default();
+                self.plan(now, command, &mut plan).and_then(|()| self.keep(arguments, plan.actions.len()))
+            }
+            Err(error) if error.closes() => {
+                shard.counters.errors += 1;
+                return Flow::Close;
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match refusal {
+            Ok(()) => {
+                out.writer(self.version).simple("QUEUED");
+                Flow::Done
+            }
+            Err(why) => {
+                self.break_multi();
+                self.error(shard, out, &why)
+            }
+        }
+    }
+
+    /// Nothing of the open transaction will be made; if there is none, one is opened, so that nothing of what follows is made either.
+    pub(super) fn break_multi(&mut self) {
+        let queue = self.multi.get_or_insert_default().queue.get_or_insert_default();
+        *queue = Queue { is_broken: true, ..Queue::default() };
+    }
+
+    /// Keeps a request that is `actions` commands on single keys. Errors: there are too many.
+    fn keep(&mut self, request: Arguments<'_>, actions: usize) -> Result<(), String> {
+        let most_bytes = self.shared.config.limits.max_request_bytes;
+        let Some(queue) = self.multi.as_mut().and_then(|multi| multi.queue.as_mut()).filter(|queue| !queue.is_broken) else { return Ok(()) };
+        if queue.actions + actions > MOST_ACTIONS || queue.requests.len() >= MOST_ACTIONS {
+            return Err(format!("ERR a transaction has at most {MOST_ACTIONS} commands"));
+        }
+        if queue.requests.cost() + request.cost() > most_bytes {
+            return Err(format!("ERR a transaction has at most {most_bytes} bytes, as one request has (limits.max_request_bytes)"));
+        }
+        queue.actions += actions;
+        queue.requests.push(request);
+        Ok(())
+    }
+
+    /// Adds what `command` comes to. Errors: it cannot be in a transaction; the error reply.
+    fn plan(&self, now: Now, command: Command<'_>, plan: &mut Plan) -> Result<(), String> {
+        match command {
+            Command::Ping(None) => plan.parts.push(Part::Pong),
+            Command::Ping(Some(message)) | Command::Echo(message) => plan.parts.push(Part::Said(smallvec![message.into()])),
+            Command::Time => plan.parts.push(Part::Said(self.time().map(|text| text.into_bytes().into()).into_iter().collect())),
+            // By EXEC the watched keys have had their effect.
+            Command::Unwatch => plan.parts.push(Part::Ok(0)),
+            Command::MultiGet(keys) => plan.several(keys.iter().map(|key| Action::Get(key.into())), Part::Values),
+            Command::MultiSet(pairs) => {
+                let item = |(key, value): (&[u8], &[u8])| Item { key: key.into(), value: Some(value.into()), expires_ms: 0 };
+                plan.several(pairs.last_of_each_key().into_iter().map(|pair| Action::Put(item(pair))), Part::Ok);
+            }
+            Command::Exists(keys) => plan.several(keys.iter().map(|key| Action::Get(key.into())), Part::Count),
+            Command::Delete(keys) => {
+                let mut keys: Vec<Key> = keys.iter().map(Key::from).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                plan.several(keys.into_iter().map(|key| Action::Change(key, Change::Delete)), Part::Count);
+            }
+            other => match self.one(now, other) {
+                Ok(Single { operation, render, .. }) => {
+                    let action = match operation {
+                        Operation::Get { key, .. } => Some(Action::Get(key)),
+                        Operation::Change { key, change, .. } => Some(Action::Change(key, change)),
+                        Operation::Put { mut items, .. } if items.len() == 1 => items.pop().map(Action::Put),
+                        Operation::Counter { call: CounterCall::Add { mut changes, name: None, .. }, .. } if changes.len() == 1 => {
+                            changes.pop().map(|(key, by)| Action::Add(key, by))
+                        }
+                        _ => None,
+                    };
+                    plan.one(action.ok_or_else(|| self.not_in_multi())?, render);
+                }
+                Err(_) => return Err(self.not_in_multi()),
+            },
+        }
+        let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].span != Span::Server;
+        match plan.actions.last() {
+            Some(Action::Change(_, change)) if change.is_conditional() && !decides => Err(self.cannot_decide()),
+            _ => Ok(()),
+        }
+    }
+
+    fn not_in_multi(&self) -> String {
+        format!("ERR {} is not served between MULTI and EXEC", self.last_command.to_uppercase().replace('|', " "))
+    }
+
+    fn cannot_decide(&self) -> String {
+        format!("ERR protocol {} {CANNOT_DECIDE}", self.shared.keyspaces[usize::from(self.keyspace.0)].protocol)
+    }
+
+    /// MULTI.
+    pub(super) fn open_multi(&mut self, shard: &mut Shard, out: &mut Output) -> Flow {
+        let multi = self.multi.get_or_insert_default();
+        if multi.is_open() {
+            return self.error(shard, out, "ERR MULTI calls can not be nested");
+        }
+        multi.queue = Some(Queue::default());
+        out.writer(self.version).ok();
+        Flow::Done
+    }
+
+    /// DISCARD.
+    pub(super) fn discard(&mut self, shard: &mut Shard, out: &mut Output) -> Flow {
+        if !self.multi.as_ref().is_some_and(|multi| multi.is_open()) {
+            return self.error(shard, out, "ERR DISCARD without MULTI");
+        }
+        self.multi = None;
+        out.writer(self.version).ok();
+        Flow::Done
+    }
+
+    /// UNWATCH, outside of a transaction.
+    pub(super) fn unwatch(&mut self, out: &mut Output) -> Flow {
+        self.multi = None;
+        out.writer(self.version).ok();
+        Flow::Done
+    }
+
+    /// WATCH.
+    pub(super) fn watch(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, keys: Arguments<'_>, out: &mut Output) -> Flow {
+        if self.multi.as_ref().is_some_and(|multi| multi.is_open()) {
+            return self.error(shard, out, "ERR WATCH inside MULTI is not allowed");
+        }
+        if self.shared.keyspaces[usize::from(self.keyspace.0)].span == Span::Server {
+            let why = self.cannot_decide();
+            return self.error(shard, out, &why);
+        }
+        let watched = self.multi.as_ref().map_or(&[][..], |multi| &multi.watched);
+        if !watched.is_empty() && self.multi.as_ref().is_some_and(|multi| multi.keyspace != self.keyspace) {
+            return self.error(shard, out, "ERR keys of another keyspace are watched; UNWATCH them first");
+        }
+        if watched.len() + keys.len() > MOST_ACTIONS {
+            return self.error(shard, out, &format!("ERR at most {MOST_ACTIONS} keys can be watched"));
+        }
+        let keys: Vec<Key> = keys.iter().map(Key::from).collect();
+        let partition = self.shared.topology.partition_of(&keys[0]);
+        let session = self.take_session(self.keyspace);
+        Flow::Slow(slow::watch(self.context(now), ShardAccess::new(handle, &self.shared), session, partition, keys))
+    }
+
+    /// EXEC.
+    pub(super) fn exec(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, out: &mut Output) -> Flow {
+        let Some(multi) = self.multi.take_if(|multi| multi.is_open()) else { return self.error(shard, out, "ERR EXEC without MULTI") };
+        let Multi { queue, watched, keyspace } = *multi;
+        let queue = queue.unwrap_or_default();
+        if queue.is_broken {
+            return self.error(shard, out, ABORTED);
+        }
+        if !watched.is_empty() && keyspace != self.keyspace {
+            return self.error(shard, out, "ERR the watched keys are of another keyspace; nothing was done");
+        }
+        let mut plan = Plan::default();
+        for request in queue.requests.iter() {
+            let planned = resolve(request)
+                .and_then(|entry: &'static Entry| (entry.parse)(entry, request))
+                .map_err(|error| error.to_string())
+                .and_then(|command| self.plan(now, command, &mut plan));
+            if planned.is_err() {
+                return self.error(shard, out, ABORTED);
+            }
+        }
+        let mut partitions = plan.actions.iter().map(Action::key).chain(watched.iter().map(|guard| &guard.key));
+        let partition = partitions.next().map(|key| self.shared.topology.partition_of(key));
+        if partitions.any(|key| Some(self.shared.topology.partition_of(key)) != partition) {
+            return self.error(
+                shard,
+                out,
+                "CROSSSLOT the keys of a transaction must lie in one partition: give them one {tag}, or send the commands without MULTI; nothing was done",
+            );
+        }
+        let session = self.take_session(self.keyspace);
+        let access = ShardAccess::new(handle, &self.shared);
+        let operation = Operation::Transact { actions: plan.actions, guards: watched, dial: self.dial };
+        Flow::Slow(slow::transact(self.context(now), access, session, partition, operation, plan.parts))
+    }
+}
