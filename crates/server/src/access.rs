@@ -78,6 +78,9 @@ const SCAN_BUDGET: u32 = 4096;
 const SCAN_ELSEWHERE: u32 = 64;
 const SCAN_AT_ONCE: u16 = 32;
 
+/// How many are asked for at once where a page has found nothing for its cost.
+const SCAN_AT_ONCE_IN_VAIN: u16 = 512;
+
 /// Runs `operations` at once, each with its own copy of `session`, which then remembers what all of them saw. The outcomes come in order.
 pub(crate) async fn execute_all(
     access: &impl Access,
@@ -136,14 +139,20 @@ fn everywhere(access: &impl Access, operation: impl Fn(PartitionId) -> Operation
     (0..access.topology().partitions).map(PartitionId).map(move |partition| (partition, operation(partition)))
 }
 
-/// Number of keys in the slots from `first` to `last` that `session` can see in this data center.
-pub(crate) async fn count(access: &impl Access, keyspace: KeyspaceId, session: &mut Session, slots: (u16, u16)) -> Result<u64, Failure> {
+/// Number of keys in the slots from `first` to `last` that `session` can see in those partitions of this data center that are `wanted`.
+pub(crate) async fn count(
+    access: &impl Access,
+    keyspace: KeyspaceId,
+    session: &mut Session,
+    slots: (u16, u16),
+    wanted: impl Fn(PartitionId) -> bool,
+) -> Result<u64, Failure> {
     let partitions = access.topology().partitions;
     let ranges = (0..partitions).map(PartitionId).map(|partition| {
         let (first, last) = slots::slots_of(partition, partitions);
         (partition, first.max(slots.0), last.min(slots.1))
     });
-    let mut ranges: Vec<(PartitionId, u16, u16)> = ranges.filter(|(_, first, last)| first <= last).collect();
+    let mut ranges: Vec<(PartitionId, u16, u16)> = ranges.filter(|(partition, first, last)| first <= last && wanted(*partition)).collect();
     let mut sum = 0;
     while !ranges.is_empty() {
         let operations: Vec<_> = ranges
@@ -163,8 +172,14 @@ pub(crate) async fn count(access: &impl Access, keyspace: KeyspaceId, session: &
     Ok(sum)
 }
 
-/// See [`crate::Router::scan`].
-pub(crate) async fn scan(access: &impl Access, keyspace: KeyspaceId, session: &mut Session, cursor: u64, limit: u32) -> Result<ScanPage, Failure> {
+/// See [`crate::Router::scan`]; of the partitions that are `wanted`.
+pub(crate) async fn scan(
+    access: &impl Access,
+    keyspace: KeyspaceId,
+    session: &mut Session,
+    (cursor, limit): (u64, u32),
+    wanted: impl Fn(PartitionId) -> bool,
+) -> Result<ScanPage, Failure> {
     let Some(mut slot) = u16::try_from(cursor >> 32).ok().filter(|slot| *slot < slots::SLOTS) else {
         return Err(Failure::Refused("this is not a cursor of SCAN".into()));
     };
@@ -172,12 +187,20 @@ pub(crate) async fn scan(access: &impl Access, keyspace: KeyspaceId, session: &m
     let mut page = ScanPage::default();
     let limit = limit.clamp(1, 10_000);
     let mut spent = 0;
+    let mut at_once = SCAN_AT_ONCE;
     loop {
         // Slots that are elsewhere are asked for several at once; what exceeds the limit is asked for again.
         let partition = slots::partition_of_slot(slot, access.topology().partitions);
         let (_, end) = slots::slots_of(partition, access.topology().partitions);
+        if !wanted(partition) {
+            (slot, from) = (end + 1, 0);
+            if slot == slots::SLOTS {
+                return Ok(page);
+            }
+            continue;
+        }
         let here = access.is_here(keyspace, partition);
-        let last = if here { slot } else { end.min(slot + (SCAN_AT_ONCE - 1)) };
+        let last = if here { slot } else { end.min(slot + (at_once - 1)) };
         spent += if here { 1 } else { SCAN_ELSEWHERE };
         let limit_left = limit - page.keys.len() as u32;
         let operations =
@@ -197,7 +220,10 @@ pub(crate) async fn scan(access: &impl Access, keyspace: KeyspaceId, session: &m
         if slot == slots::SLOTS {
             return Ok(page);
         }
-        if page.keys.len() >= limit as usize || spent >= SCAN_BUDGET {
+        // A page without keys looks as if there were none: it goes on, faster, to the end if need be.
+        if page.keys.is_empty() && spent >= SCAN_BUDGET {
+            at_once = SCAN_AT_ONCE_IN_VAIN;
+        } else if page.keys.len() >= limit as usize || spent >= SCAN_BUDGET {
             page.cursor = u64::from(slot) << 32 | u64::from(from);
             return Ok(page);
         }

@@ -15,6 +15,7 @@ mod folder;
 pub mod grpc;
 pub mod keyspace;
 pub mod metrics;
+mod named;
 pub mod node;
 mod peer;
 mod placement;

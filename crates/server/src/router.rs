@@ -118,14 +118,14 @@ impl Router {
 
     /// Number of keys that `session` can see in this data center. Errors: a partition's.
     pub async fn count(&self, keyspace: KeyspaceId, session: &mut Session) -> Result<u64, Failure> {
-        access::count(self, keyspace, session, (0, slots::SLOTS - 1)).await
+        access::count(self, keyspace, session, (0, slots::SLOTS - 1), |_| true).await
     }
 
     /// The next page of a walk over all keys of this data center: about `limit` of them, fewer where slots have none. `cursor` is 0 at
     /// first and then what the page before says. A key that is there from the walk's beginning to its end is found exactly once. Errors: a
     /// partition's, or a cursor that no page says.
     pub async fn scan(&self, keyspace: KeyspaceId, session: &mut Session, cursor: u64, limit: u32) -> Result<ScanPage, Failure> {
-        access::scan(self, keyspace, session, cursor, limit).await
+        access::scan(self, keyspace, session, (cursor, limit), |_| true).await
     }
 
     /// Waits until everything that `session` has written in this data center is on disk in at least `data_centers` other ones, or until

@@ -3,6 +3,7 @@
 use crate::access::Started;
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;
+use crate::named::NamedSessions;
 use crate::peer::Peer;
 use crate::placement::Placement;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     /// RESP connections open now.
     pub(crate) connections: AtomicUsize,
     pub(crate) next_client: AtomicU64,
+    /// Sessions that connections share.
+    pub(crate) named: NamedSessions,
     /// By shard: bytes in memory at the last look.
     pub(crate) memory: Vec<AtomicU64>,
 }
@@ -100,7 +103,9 @@ impl Shared {
         peers: Vec<Option<Arc<Peer>>>,
     ) -> Shared {
         let memory = shards.iter().map(|_| AtomicU64::new(0)).collect();
+        let named = NamedSessions::new(config.limits.named_sessions, config.limits.named_session_ms);
         Shared {
+            named,
             config,
             topology,
             keyspaces,

@@ -266,6 +266,9 @@ fn expire() {
     fails("expire k 10 foo", "ERR Unsupported option foo");
     fails("expire k x", NOT_AN_INTEGER);
     fails("expire k 9223372036854775807", "ERR invalid expire time in 'expire' command");
+    // A point in time is what it is; only lives are added to the time.
+    is("pexpireat k 9223372036854775807", Command::Expire(Expire { key: b"k", when: When::At(i64::MAX), condition: ExpiryCondition::Always }));
+    is("pexpireat k -9223372036854775808", Command::Expire(Expire { key: b"k", when: When::At(i64::MIN), condition: ExpiryCondition::Always }));
     fails("expireat k -9223372036854775808", "ERR invalid expire time in 'expireat' command");
     fails("pexpire k 4611686018427387904", "ERR invalid expire time in 'pexpire' command");
     is("pexpire k 4611686018427387903", expire(When::After(MAX_EXPIRY_MS), ExpiryCondition::Always));
@@ -430,6 +433,9 @@ fn rheo() {
     is("rheo session get", rheo(RheoCommand::Session(SessionCommand::Get)));
     is("rheo SESSION RESET", rheo(RheoCommand::Session(SessionCommand::Reset)));
     is("rheo session resume t", rheo(RheoCommand::Session(SessionCommand::Resume(b"t"))));
+    is("rheo session name", rheo(RheoCommand::Session(SessionCommand::Name(None))));
+    is("rheo session name n", rheo(RheoCommand::Session(SessionCommand::Name(Some(b"n")))));
+    is("rheo view data-center", rheo(RheoCommand::View(Some(View::DataCenter))));
     is("rheo session merge t", rheo(RheoCommand::Session(SessionCommand::Merge(b"t"))));
     is("rheo level", rheo(RheoCommand::Level(None)));
     is("rheo level Eventual", rheo(RheoCommand::Level(Some(Some(Level::Eventual)))));

@@ -180,6 +180,17 @@ fn keys_of_requests() {
     let both = ask("COMMAND GETKEYSANDFLAGS mset a 1 b 2", RespVersion::Three).expect("an answer");
     let flags = Reply::Set(vec![Reply::Simple("OW".into()), Reply::Simple("update".into())]);
     assert_eq!(both, Reply::Array(["a", "b"].map(|key| Reply::Array(vec![bulk(key), flags.clone()])).into()));
+    // What SET does to its key depends on its options; a value that is called like one is none.
+    let flags_of = |request: &str| {
+        let reply = ask(&format!("COMMAND GETKEYSANDFLAGS {request}"), RespVersion::Two).expect("an answer");
+        let flags = elements(&elements(&elements(&reply)[0])[1]).to_vec();
+        flags.into_iter().map(|flag| if let Reply::Simple(flag) = flag { flag } else { panic!("{flag:?}") }).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(flags_of("set a get"), "OW update");
+    assert_eq!(flags_of("set a 1 ex 10"), "OW update");
+    assert_eq!(flags_of("set a 1 ex 10 GET"), "RW access update");
+    assert_eq!(flags_of("incr a"), "RW access update");
+    assert_eq!(flags_of("del a"), "RM delete");
 }
 
 #[test]
@@ -214,7 +225,7 @@ fn syntax_lines() {
     assert_eq!(syntax("scan"), "SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]");
     assert_eq!(syntax("client|list"), "CLIENT LIST [TYPE <NORMAL | MASTER | REPLICA | PUBSUB> | ID client-id [client-id ...]]");
     assert_eq!(syntax("client|no-evict"), "CLIENT NO-EVICT <ON | OFF>");
-    assert_eq!(syntax("rheo|session"), "RHEO SESSION <GET | RESUME token | MERGE token | RESET>");
+    assert_eq!(syntax("rheo|session"), "RHEO SESSION <GET | RESUME token | MERGE token | RESET | NAME name>");
     assert_eq!(syntax("rheo|counter|add"), "RHEO COUNTER ADD key delta [key delta ...] [LOCAL | GLOBAL] [ID client number]");
     assert_eq!(syntax("rheo|counter|create"), "RHEO COUNTER CREATE key [MIN min] [MAX max] [VALUE value] [PLACE weight [weight ...]]");
     assert_eq!(syntax("rheo|counter|move"), "RHEO COUNTER MOVE key data-center amount <DOWN | UP>");

@@ -155,7 +155,9 @@ impl<R: PartitionServer> Counting<R> {
                 Action::Get(_) | Action::Change(_, Change::Expire { .. }) => continue,
             };
             if adds && self.setup.span == Span::DataCenter {
-                return refuse("this keyspace's counters are kept by one server of the data center, and it adds to them outside of transactions only");
+                return refuse(
+                    "this keyspace's counters are kept by one server of the data center, and it adds to them outside of transactions only",
+                );
             }
             if *added.entry(action.key()).or_insert(adds) != adds && self.setup.span == Span::Server {
                 return Err(written_otherwise());

@@ -425,9 +425,14 @@ fn a_transaction_adds_and_writes_as_one_write() {
     for protocol in PROTOCOLS {
         let mut desk = Desk::new(protocol, 3);
         for dc in 0..3 {
-            let done = acted(desk.run(dc, transact(vec![Action::Add(key("n"), 1), write("log", "1"), Action::Add(key("n"), 4), Action::Get(key("n"))])));
+            let done =
+                acted(desk.run(dc, transact(vec![Action::Add(key("n"), 1), write("log", "1"), Action::Add(key("n"), 4), Action::Get(key("n"))])));
             let Acted::Read(read) = &done[3] else { panic!("{done:?}") };
-            assert_eq!((&done[..3], read.value.as_deref()), (&[Acted::Counted(1), Acted::Written, Acted::Counted(5)][..], Some(&b"5"[..])), "{protocol}");
+            assert_eq!(
+                (&done[..3], read.value.as_deref()),
+                (&[Acted::Counted(1), Acted::Written, Acted::Counted(5)][..], Some(&b"5"[..])),
+                "{protocol}"
+            );
         }
         desk.pass(300);
         for dc in 0..3 {

@@ -257,6 +257,10 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// Milliseconds that a timestamp from elsewhere may be ahead of this node's clock.
     pub max_ahead_ms: u64,
+    /// Sessions that connections share by name.
+    pub named_sessions: usize,
+    /// Milliseconds until a named session is forgotten that no connection uses.
+    pub named_session_ms: u64,
     /// Milliseconds that a stopping node waits for requests that are under way.
     pub stop_timeout_ms: u64,
 }
@@ -279,6 +283,8 @@ impl Default for Limits {
             max_frame_bytes: 128 << 20,
             memory_bytes: 0,
             max_ahead_ms: 60_000,
+            named_sessions: 10_000,
+            named_session_ms: 600_000,
             stop_timeout_ms: 5_000,
         }
     }

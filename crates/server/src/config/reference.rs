@@ -113,6 +113,8 @@ pub const KEYS: &[Key] = &[
     key("limits.max_frame_bytes", "integer", "Bytes of one frame from another node; at least twice `max_request_bytes`."),
     key("limits.memory_bytes", "integer", "Bytes of keys, values and metadata in memory above which writes are refused. 0: no limit."),
     key("limits.max_ahead_ms", "integer", "How far a timestamp from elsewhere may be ahead of this node's clock, in milliseconds."),
+    key("limits.named_sessions", "integer", "Sessions that connections share by name (`RHEO SESSION NAME`)."),
+    key("limits.named_session_ms", "integer", "Until a named session is forgotten that no connection uses, in milliseconds."),
     key("limits.stop_timeout_ms", "integer", "How long a stopping node waits for requests that are under way, in milliseconds."),
     key("emulation.clock_offset_ms", "integer", "This node's physical clock is so many milliseconds ahead; negative: behind. For experiments."),
     key(

@@ -8,6 +8,9 @@ use rheostat_core::operation::{Explained, Failure, Outcome, Read};
 /// The reply where a partition server is at fault.
 pub(super) const STRANGE: &str = "ERR the partition server answered something else than was asked";
 
+/// What a key with one version takes in memory beside the bytes of key and value, about.
+const VERSION_BYTES: i64 = 128;
+
 /// How the outcome of a request's one operation is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Render {
@@ -17,6 +20,11 @@ pub(super) enum Render {
     Get,
     /// Its length.
     StrLen,
+    /// Bytes of memory, beside a key of so many.
+    MemoryUsage {
+        /// Length of the key.
+        key_bytes: u32,
+    },
     /// `string` or `none`.
     Type,
     /// 1 if it is there.
@@ -112,6 +120,10 @@ impl Render {
     fn write_read(self, read: &Read, now_ms: u64, writer: &mut ReplyWriter<'_>) {
         match self {
             Render::StrLen => writer.integer(read.value.as_ref().map_or(0, |value| value.len() as i64)),
+            Render::MemoryUsage { key_bytes } => match &read.value {
+                Some(value) => writer.integer(i64::from(key_bytes) + value.len() as i64 + VERSION_BYTES),
+                None => writer.null(),
+            },
             Render::Type => writer.simple(if read.value.is_some() { "string" } else { "none" }),
             Render::Exists => writer.integer(read.value.is_some().into()),
             Render::TimeOf(time) => writer.integer(time.answer(read, now_ms)),

@@ -1,11 +1,65 @@
-//! CLUSTER: this data center's nodes, in Redis Cluster's words. Clients stay in their data center, so the others are not named.
+//! CLUSTER: this data center's nodes, in Redis Cluster's words, as this node sees them. Clients stay in their data center, so the others are not named.
+//!
+//! A slot is at the first node, in the order of the replicas, that hosts its partition and is connected; if there is none, at its owner, which is then marked as failed.
+
+pub(super) use crate::resp::command::View;
 
 use crate::resp::ReplyWriter;
 use crate::resp::command::ClusterCommand;
-use crate::topology::{NodeInfo, Topology};
+use crate::shared::Shared;
+use crate::topology::{NodeId, NodeInfo};
+use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::session::ClusterId;
 use rheostat_core::slots;
 use std::fmt::Write as _;
+use std::net::IpAddr;
+
+impl View {
+    /// Whether keys of `partition` belong to this view at this node.
+    pub(super) fn covers(self, shared: &Shared, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        self == View::DataCenter || serving(shared, keyspace, partition).0 == shared.topology.node
+    }
+}
+
+fn is_up(shared: &Shared, node: NodeId) -> bool {
+    node == shared.topology.node || shared.peer(node).is_some_and(|peer| peer.is_connected())
+}
+
+/// The node at which the slots of `partition` are, and whether it serves them.
+pub(super) fn serving(shared: &Shared, keyspace: KeyspaceId, partition: PartitionId) -> (NodeId, bool) {
+    let topology = &shared.topology;
+    let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(1);
+    let serves = |node: &NodeId| is_up(shared, *node) && (*node != topology.node || shared.placement.serving(keyspace, partition).is_some());
+    let found = (0..replicas).map(|replica| topology.host(topology.here, partition, replica)).find(serves);
+    (found.unwrap_or(topology.owner(topology.here, partition)), found.is_some())
+}
+
+/// A node as clients see it.
+struct Seen<'a> {
+    node: &'a NodeInfo,
+    is_up: bool,
+    /// The slots that are at it, adjoining ranges as one.
+    ranges: Vec<(u16, u16)>,
+}
+
+/// The nodes of this data center, and how many slots nobody serves.
+fn look(shared: &Shared, keyspace: KeyspaceId) -> (Vec<Seen<'_>>, u32) {
+    let topology = &shared.topology;
+    let nodes = topology.nodes_in(topology.here);
+    let mut nodes: Vec<Seen<'_>> = nodes.map(|node| Seen { node, is_up: is_up(shared, node.id), ranges: Vec::new() }).collect();
+    let mut unserved = 0;
+    for partition in (0..topology.partitions).map(PartitionId) {
+        let (first, last) = slots::slots_of(partition, topology.partitions);
+        let (at, served) = serving(shared, keyspace, partition);
+        unserved += if served { 0 } else { u32::from(last - first) + 1 };
+        let Some(seen) = nodes.iter_mut().find(|seen| seen.node.id == at) else { continue };
+        match seen.ranges.last_mut() {
+            Some((_, end)) if *end + 1 == first => *end = last,
+            _ => seen.ranges.push((first, last)),
+        }
+    }
+    (nodes, unserved)
+}
 
 /// A node's id: 40 hexadecimal digits, made from its name.
 fn node_id(node: &NodeInfo) -> String {
@@ -14,47 +68,44 @@ fn node_id(node: &NodeInfo) -> String {
     text[..40].to_owned()
 }
 
-/// Host and port of a node's RESP address; port 0 if it has none.
+/// Host and port of a node's RESP address; port 0 if it has none. An address that stands for all of the node's is an empty host: to clients, the one by which they came.
 fn address(node: &NodeInfo) -> (&str, u16) {
     let split = node.resp.as_deref().and_then(|address| address.rsplit_once(':'));
-    split.map_or(("", 0), |(host, port)| (host.trim_matches(['[', ']']), port.parse().unwrap_or(0)))
+    let (host, port) = split.map_or(("", 0), |(host, port)| (host.trim_matches(['[', ']']), port.parse().unwrap_or(0)));
+    let is_any = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+    (if is_any { "" } else { host }, port)
 }
 
-/// The slot ranges that a node's partitions cover, adjoining ones as one.
-fn ranges(topology: &Topology, node: &NodeInfo) -> Vec<(u16, u16)> {
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
-    for partition in &node.partitions {
-        let (first, last) = slots::slots_of(*partition, topology.partitions);
-        match ranges.last_mut() {
-            Some((_, end)) if *end + 1 == first => *end = last,
-            _ => ranges.push((first, last)),
-        }
-    }
-    ranges
-}
-
-/// Answers everything of CLUSTER that the topology knows.
-pub(super) fn reply(topology: &Topology, command: ClusterCommand<'_>, writer: &mut ReplyWriter<'_>) {
-    let nodes: Vec<&NodeInfo> = topology.nodes_in(topology.here).collect();
+/// Answers everything of CLUSTER that needs no partition server, for clients of `keyspace`.
+pub(super) fn reply(shared: &Shared, keyspace: KeyspaceId, command: ClusterCommand<'_>, writer: &mut ReplyWriter<'_>) {
+    let topology = &shared.topology;
+    let (nodes, unserved) = look(shared, keyspace);
     match command {
         ClusterCommand::MyId => writer.bulk(node_id(topology.this()).as_bytes()),
         ClusterCommand::Info => {
+            let state = if unserved == 0 { "ok" } else { "fail" };
             let text = format!(
-                "cluster_enabled:1\r\ncluster_state:ok\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:16384\r\ncluster_slots_pfail:0\r\n\
-                 cluster_slots_fail:0\r\ncluster_known_nodes:{}\r\ncluster_size:{}\r\ncluster_current_epoch:1\r\ncluster_my_epoch:1\r\n",
+                "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:{}\r\ncluster_slots_pfail:0\r\n\
+                 cluster_slots_fail:{unserved}\r\ncluster_known_nodes:{}\r\ncluster_size:{}\r\ncluster_current_epoch:1\r\ncluster_my_epoch:1\r\n",
+                u32::from(slots::SLOTS) - unserved,
                 nodes.len(),
-                nodes.len()
+                nodes.iter().filter(|seen| !seen.ranges.is_empty()).count()
             );
             writer.verbatim(&text);
         }
         ClusterCommand::Nodes => {
             let mut text = String::new();
-            for node in nodes {
+            for Seen { node, is_up, ranges } in nodes {
                 let (host, port) = address(node);
-                let flags = if node.id == topology.node { "myself,master" } else { "master" };
+                let flags = match is_up {
+                    true if node.id == topology.node => "myself,master",
+                    true => "master",
+                    false => "master,fail",
+                };
+                let link = if is_up { "connected" } else { "disconnected" };
                 // Writing to a string cannot fail.
-                let _ = write!(text, "{} {host}:{port}@{port} {flags} - 0 0 1 connected", node_id(node));
-                for (first, last) in ranges(topology, node) {
+                let _ = write!(text, "{} {host}:{port}@{port} {flags} - 0 0 1 {link}", node_id(node));
+                for (first, last) in ranges {
                     let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
                 }
                 text.push('\n');
@@ -62,8 +113,7 @@ pub(super) fn reply(topology: &Topology, command: ClusterCommand<'_>, writer: &m
             writer.verbatim(&text);
         }
         ClusterCommand::Slots => {
-            let all: Vec<(&NodeInfo, (u16, u16))> =
-                nodes.iter().flat_map(|node| ranges(topology, node).into_iter().map(|range| (*node, range))).collect();
+            let all: Vec<(&NodeInfo, (u16, u16))> = nodes.iter().flat_map(|seen| seen.ranges.iter().map(|range| (seen.node, *range))).collect();
             writer.array(all.len());
             for (node, (first, last)) in all {
                 let (host, port) = address(node);
@@ -79,9 +129,8 @@ pub(super) fn reply(topology: &Topology, command: ClusterCommand<'_>, writer: &m
         }
         ClusterCommand::Shards => {
             writer.array(nodes.len());
-            for node in nodes {
+            for Seen { node, is_up, ranges } in nodes {
                 let (host, port) = address(node);
-                let ranges = ranges(topology, node);
                 writer.map(2);
                 writer.bulk(b"slots");
                 writer.array(2 * ranges.len());
@@ -103,10 +152,41 @@ pub(super) fn reply(topology: &Topology, command: ClusterCommand<'_>, writer: &m
                 writer.bulk(b"replication-offset");
                 writer.integer(0);
                 writer.bulk(b"health");
-                writer.bulk(b"online");
+                writer.bulk(if is_up { b"online" } else { b"failed" });
             }
         }
         // Answered where the keys are.
         ClusterCommand::KeySlot(_) | ClusterCommand::CountKeysInSlot(_) => writer.error("ERR this command was not recognized"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::DcId;
+
+    #[test]
+    fn an_address_that_stands_for_all_is_an_empty_host() {
+        let node = |resp: Option<&str>| NodeInfo {
+            id: NodeId(0),
+            name: "n".into(),
+            dc: DcId(0),
+            peer: None,
+            resp: resp.map(str::to_owned),
+            grpc: None,
+            admin: None,
+            partitions: Vec::new(),
+        };
+        let cases = [
+            (Some("10.0.0.1:7400"), ("10.0.0.1", 7400)),
+            (Some("0.0.0.0:7400"), ("", 7400)),
+            (Some("[::]:7400"), ("", 7400)),
+            (Some("[::1]:7400"), ("::1", 7400)),
+            (Some("db.example:1"), ("db.example", 1)),
+            (None, ("", 0)),
+        ];
+        for (resp, expected) in cases {
+            assert_eq!(address(&node(resp)), expected, "{resp:?}");
+        }
     }
 }

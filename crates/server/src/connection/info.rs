@@ -1,6 +1,8 @@
 //! What the server tells about itself on RESP: HELLO, INFO, CONFIG GET, CLIENT LIST, RHEO STATUS.
 
+use super::cluster::View;
 use super::slow::{Context, Slow};
+use crate::access;
 use crate::resp::command::{ClientKind, ClientSelection};
 use crate::resp::number::parse_u64;
 use crate::resp::{Arguments, ReplyWriter, glob};
@@ -12,6 +14,7 @@ use crate::shared::Shared;
 use crate::status::{NodeStatus, ReplicaStatus};
 use crate::topology::Topology;
 use rheostat_core::protocol::Span;
+use rheostat_core::slots;
 use rheostat_core::store::Durability;
 use rheostat_core::version::VersionId;
 use std::cell::RefCell;
@@ -78,7 +81,10 @@ pub(super) fn config_get(shared: &Shared, patterns: Arguments<'_>, writer: &mut 
 }
 
 /// INFO's sections, in order.
-const SECTIONS: [&str; 7] = ["server", "clients", "memory", "persistence", "stats", "replication", "keyspace"];
+const SECTIONS: [&str; 8] = ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
+
+/// A keyspace of more keys than this, deleted ones that are still remembered among them, is not counted for INFO: the number of those keys is told.
+const COUNTED_KEYS: u64 = 100_000;
 
 /// INFO.
 pub(super) fn info(context: Context, shared: Arc<Shared>, sections: Vec<String>) -> Slow {
@@ -87,7 +93,9 @@ pub(super) fn info(context: Context, shared: Arc<Shared>, sections: Vec<String>)
         let status = router.status().await;
         let everything = sections.is_empty() || sections.iter().any(|section| matches!(section.as_str(), "default" | "all" | "everything"));
         let mut text = String::new();
-        for section in SECTIONS.into_iter().filter(|section| everything || sections.iter().any(|wanted| wanted == section)) {
+        let is_wanted = |section: &&str| everything || sections.iter().any(|wanted| wanted == section);
+        let keys = if is_wanted(&"keyspace") { count_keys(&router, &status).await } else { Vec::new() };
+        for section in SECTIONS.into_iter().filter(is_wanted) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
@@ -95,7 +103,7 @@ pub(super) fn info(context: Context, shared: Arc<Shared>, sections: Vec<String>)
             title[..1].make_ascii_uppercase();
             // Writing to a string cannot fail.
             let _ = write!(text, "# {title}\r\n");
-            for (name, value) in section_lines(&shared, &status, section) {
+            for (name, value) in section_lines(&shared, &status, &keys, section) {
                 let _ = write!(text, "{name}:{value}\r\n");
             }
         }
@@ -103,7 +111,31 @@ pub(super) fn info(context: Context, shared: Arc<Shared>, sections: Vec<String>)
     })
 }
 
-fn section_lines(shared: &Shared, status: &NodeStatus, section: &str) -> Vec<(String, String)> {
+/// By keyspace: how many keys there are in the slots that CLUSTER says this node serves.
+async fn count_keys(router: &Router, status: &NodeStatus) -> Vec<u64> {
+    let shared = router.shared();
+    let mut counts = Vec::new();
+    for keyspace in &shared.keyspaces {
+        let wanted = |partition| View::Node.covers(shared, keyspace.id, partition);
+        // Of a partition's servers here one counts, since they have the same keys.
+        let mut counted = BTreeSet::new();
+        let mut first = |replica: &&ReplicaStatus| {
+            let partition = replica.status.server.partition;
+            replica.keyspace == keyspace.id && wanted(partition) && counted.insert(partition)
+        };
+        let stored: u64 = status.replicas.iter().filter(|replica| first(replica)).map(|replica| replica.status.store.keys).sum();
+        let count = match stored {
+            0 => Ok(0),
+            1..=COUNTED_KEYS => access::count(router, keyspace.id, &mut keyspace.new_session(), (0, slots::SLOTS - 1), wanted).await,
+            _ => Ok(stored),
+        };
+        // A partition that does not answer leaves what its store says.
+        counts.push(count.unwrap_or(stored));
+    }
+    counts
+}
+
+fn section_lines(shared: &Shared, status: &NodeStatus, keys: &[u64], section: &str) -> Vec<(String, String)> {
     let topology = &shared.topology;
     let sum = |of: fn(&crate::status::ShardCounters) -> u64| status.shards.iter().map(|shard| of(&shard.counters)).sum::<u64>();
     let mut lines = Vec::new();
@@ -123,6 +155,7 @@ fn section_lines(shared: &Shared, status: &NodeStatus, section: &str) -> Vec<(St
         }
         "clients" => {
             line("connected_clients", &status.connections);
+            line("blocked_clients", &0);
             line("maxclients", &shared.config.limits.max_connections);
         }
         "memory" => {
@@ -131,6 +164,7 @@ fn section_lines(shared: &Shared, status: &NodeStatus, section: &str) -> Vec<(St
             line("maxmemory_policy", &"noeviction");
         }
         "persistence" => {
+            line("loading", &0);
             line("log_bytes", &status.replicas.iter().map(|replica| replica.status.store.log_bytes).sum::<u64>());
             line("flushes", &sum(|counters| counters.flushes));
             line("failed_partitions", &status.replicas.iter().filter(|replica| replica.status.failed.is_some()).count());
@@ -149,13 +183,10 @@ fn section_lines(shared: &Shared, status: &NodeStatus, section: &str) -> Vec<(St
                 line(&format!("peer_{}", peer.name), &if peer.connected && peer.accepted { "connected" } else { "disconnected" });
             }
         }
+        "cluster" => line("cluster_enabled", &1),
         _ => {
             for keyspace in &shared.keyspaces {
-                // Of a partition's servers here one counts, since they have the same keys.
-                let mut counted = BTreeSet::new();
-                let first = |replica: &&ReplicaStatus| replica.keyspace == keyspace.id && counted.insert(replica.status.server.partition);
-                let replicas = status.replicas.iter().filter(first);
-                let keys: u64 = replicas.map(|replica| replica.status.store.keys).sum();
+                let keys = keys.get(usize::from(keyspace.id.0)).copied().unwrap_or(0);
                 let text = format!("keys={keys},expires=0,avg_ttl=0,name={},protocol={}", keyspace.name, keyspace.protocol);
                 line(&format!("db{}", keyspace.id.0), &text);
             }

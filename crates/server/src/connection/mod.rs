@@ -382,6 +382,7 @@ impl Inner {
         // Bytes have come, or a request that others waited for is done.
         self.progress_us = now.monotonic_us;
         self.unparsed = false;
+        self.state.take_in(now);
         let mut count = 0u64;
         loop {
             if self.output.len() > limit {
@@ -432,6 +433,7 @@ impl Inner {
                 self.held_since_us.get_or_insert(now.monotonic_us);
             }
         }
+        self.state.give();
         // What comes after them has waited.
         self.unparsed |= collected;
         borrowed.counters.requests += count;

@@ -1,6 +1,7 @@
 //! Requests that wait: for another shard or node, for several partitions, for other data centers.
 
 use super::answer::{Render, STRANGE, failure_text};
+use super::cluster::View;
 use super::counters;
 use super::state::{Away, Joined, LastAnswer};
 use crate::access::{self, Access, Started};
@@ -326,10 +327,12 @@ impl Access for ShardAccess {
     }
 }
 
-/// Counts keys (DBSIZE, CLUSTER COUNTKEYSINSLOT).
-pub(super) fn count(context: Context, access: ShardAccess, mut session: Session, slots: (u16, u16)) -> Slow {
+/// Counts keys of `view` (DBSIZE, CLUSTER COUNTKEYSINSLOT).
+pub(super) fn count(context: Context, access: ShardAccess, mut session: Session, slots: (u16, u16), view: View) -> Slow {
     Box::pin(async move {
-        match access::count(&access, context.keyspace, &mut session, slots).await {
+        let shared = access.shared.clone();
+        let wanted = |partition| view.covers(&shared, context.keyspace, partition);
+        match access::count(&access, context.keyspace, &mut session, slots, wanted).await {
             Ok(count) => context.done(Some(session), access.waits(), |writer| writer.integer(count as i64)),
             Err(failure) => context.failed(session, access.waits(), &failure),
         }
@@ -365,9 +368,11 @@ impl Wanted {
 }
 
 /// SCAN.
-pub(super) fn scan(context: Context, access: ShardAccess, mut session: Session, wanted: Wanted) -> Slow {
+pub(super) fn scan(context: Context, access: ShardAccess, mut session: Session, wanted: Wanted, view: View) -> Slow {
     Box::pin(async move {
-        match access::scan(&access, context.keyspace, &mut session, wanted.cursor, wanted.limit).await {
+        let shared = access.shared.clone();
+        let covered = |partition| view.covers(&shared, context.keyspace, partition);
+        match access::scan(&access, context.keyspace, &mut session, (wanted.cursor, wanted.limit), covered).await {
             Err(failure) => context.failed(session, access.waits(), &failure),
             Ok(page) => context.done(Some(session), access.waits(), |writer| {
                 let keys: Vec<&Key> = page.keys.iter().filter(|key| wanted.matches(key)).collect();

@@ -4,10 +4,12 @@ mod control;
 mod multi;
 
 use super::answer::Render;
+use super::cluster::View;
 use super::counters::{self, Telling};
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::access::Started;
+use crate::named::{Member, NameError};
 use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, TimeOf};
 use crate::resp::table::Flags;
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
@@ -71,6 +73,10 @@ pub(super) struct State {
     /// Of updates of counters.
     scope: Scope,
     keyspace: KeyspaceId,
+    /// What SCAN and DBSIZE cover.
+    view: View,
+    /// The session that it shares with other connections.
+    member: Option<Member>,
     /// By keyspace: the session, once there is one. Absent while a request that uses it waits.
     sessions: Vec<Option<Session>>,
     last: LastAnswer,
@@ -130,6 +136,8 @@ impl State {
             dial: Dial::default(),
             scope: Scope::default(),
             keyspace: KeyspaceId(0),
+            view: View::default(),
+            member: None,
             sessions: shared.keyspaces.iter().map(|_| None).collect(),
             last: LastAnswer::default(),
             away: None,
@@ -259,6 +267,7 @@ impl State {
             Command::Set(set) => self.set(now, set),
             Command::StrLen(key) => self.read(key, Render::StrLen),
             Command::Type(key) => self.read(key, Render::Type),
+            Command::MemoryUsage(key) => self.read(key, Render::MemoryUsage { key_bytes: key.len() as u32 }),
             Command::TimeOf(TimeOf { key, unit, form }) => self.read(key, Render::TimeOf(TimeOf { key: b"", unit, form })),
             Command::GetDel(key) => self.change(key, Change::Delete, Render::Before),
             Command::GetEx(get) => {
@@ -536,6 +545,8 @@ impl State {
 
     /// Takes the session of `keyspace` out, for a request that waits.
     fn take_session(&mut self, keyspace: KeyspaceId) -> Session {
+        // Replies of requests before that one may leave while it waits.
+        self.give();
         let info = &self.shared.keyspaces[usize::from(keyspace.0)];
         self.sessions[usize::from(keyspace.0)].take().unwrap_or_else(|| info.new_session())
     }
@@ -550,6 +561,54 @@ impl State {
         self.away.is_some() || self.joined.is_some()
     }
 
+    /// Takes in what other connections of a named session have seen. Before requests run.
+    #[inline]
+    pub(super) fn take_in(&mut self, now: Now) {
+        if let Some(member) = &mut self.member {
+            member.take_in(now.monotonic_us, &self.shared.keyspaces, &mut self.sessions);
+        }
+    }
+
+    /// Gives other connections of a named session what this one has seen. Before replies leave.
+    #[inline]
+    pub(super) fn give(&mut self) {
+        if let Some(member) = &mut self.member {
+            member.give(&self.shared.keyspaces, &self.sessions);
+        }
+    }
+
+    /// Goes on with the session called `name`, instead of the present one. Errors: the error reply.
+    fn join_session(&mut self, now: Now, name: &[u8]) -> Result<(), String> {
+        let mut member = self.shared.named.join(now.monotonic_us, name).map_err(|why| match why {
+            NameError::Length => format!("ERR {why}"),
+            NameError::TooMany(_) => format!("BUSY {why}"),
+        })?;
+        self.sessions.iter_mut().for_each(|session| *session = None);
+        member.take_in(now.monotonic_us, &self.shared.keyspaces, &mut self.sessions);
+        self.member = Some(member);
+        Ok(())
+    }
+
+    /// What a client's name asks for that begins with `rheo:`, as in `rheo:session=user:42;keyspace=strong`; other names ask for nothing. Errors: the error reply.
+    fn set_name(&mut self, now: Now, name: &[u8]) -> Result<(), String> {
+        if let Some(options) = name.strip_prefix(b"rheo:") {
+            for option in options.split(|byte| *byte == b';').filter(|option| !option.is_empty()) {
+                let at = option.iter().position(|byte| *byte == b'=').unwrap_or(option.len());
+                match (&option[..at], option.get(at + 1..)) {
+                    (b"session", Some(session)) => self.join_session(now, session)?,
+                    (b"keyspace", Some(name)) => {
+                        let found = self.shared.keyspaces.iter().find(|keyspace| keyspace.name.as_bytes() == name);
+                        self.keyspace =
+                            found.ok_or("ERR there is no keyspace of the name that the client's name asks for; INFO keyspace lists them")?.id;
+                    }
+                    _ => return Err("ERR a client's name that begins with rheo: has the options session= and keyspace=, with ; between them".into()),
+                }
+            }
+        }
+        self.name = name.to_vec();
+        Ok(())
+    }
+
     /// Takes in what a request that waited has left; returns what of it is still to be told.
     pub(super) fn finish(&mut self, done: SlowDone) -> Option<Told> {
         if let Some((keyspace, session)) = done.session {
@@ -561,6 +620,7 @@ impl State {
         if let Some((keyspace, seen)) = done.watched {
             self.multi.get_or_insert_default().watch(keyspace, seen);
         }
+        self.give();
         done.told
     }
 

@@ -118,6 +118,15 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// What is done to the keys of `request`, where its options decide that (Redis: variable flags): SET reads the key only with GET.
+    pub fn access_in(&self, request: Arguments<'_>) -> &'static [&'static str] {
+        match self.access.split_last() {
+            Some((&"variable_flags", access)) if request.from(3).iter().any(|option| option.eq_ignore_ascii_case(b"get")) => access,
+            Some((&"variable_flags", _)) => &["OW", "update"],
+            _ => self.access,
+        }
+    }
+
     /// The keys among `arguments`, which satisfy the command's arity.
     pub fn of<'a>(&self, arguments: Arguments<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let last = if self.last < 0 { arguments.len().saturating_sub(usize::from(self.last.unsigned_abs())) } else { self.last as usize };
@@ -146,7 +155,8 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the manual's order.
-    pub const ALL: [Group; 7] = [Group::String, Group::Generic, Group::Transactions, Group::Connection, Group::Server, Group::Cluster, Group::Rheostat];
+    pub const ALL: [Group; 7] =
+        [Group::String, Group::Generic, Group::Transactions, Group::Connection, Group::Server, Group::Cluster, Group::Rheostat];
 
     /// Its name in `COMMAND DOCS`.
     pub const fn name(self) -> &'static str {

@@ -106,6 +106,20 @@ impl Client {
         self.receive().await.expect("the server closed the connection")
     }
 
+    /// Asks until the reply's text has `part` in it; the text.
+    pub async fn ask_until_text(&mut self, line: &str, part: &str) -> String {
+        let asking = async {
+            loop {
+                let text = self.ask(line).await.text();
+                if text.contains(part) {
+                    return text;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{line} never said {part}"))
+    }
+
     /// Asks until the reply is `expected`.
     pub async fn ask_until(&mut self, line: &str, expected: Reply) {
         let mut last = None;

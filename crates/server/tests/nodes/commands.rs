@@ -71,6 +71,16 @@ async fn strings_and_keys() {
              TTL d => -1
              PEXPIRE d 0 => 1
              EXISTS d => 0
+             SET d 12345 => OK
+             PEXPIREAT d 9223372036854775807 => 1
+             PEXPIRETIME d => 9223372036854775807
+             EXPIREAT d 9223372036854775807 => -ERR
+             MEMORY USAGE d => 134
+             MEMORY USAGE d SAMPLES 5 => 134
+             MEMORY USAGE none => (nil)
+             MEMORY USAGE d SAMPLES => -ERR
+             MEMORY DOCTOR => -ERR
+             DEL d => 1
              SETEX e 100 v => OK
              TTL e => 100
              SET e v PXAT 1 => OK
@@ -175,6 +185,16 @@ async fn scan_walks_over_every_key_once_and_dbsize_counts_them() {
             assert_eq!((walked, found.len()), (expected, expected), "COUNT {count} MATCH {pattern}");
         }
         assert!(client.ask("SCAN 99999999999999999").await.is_error("ERR"));
+        // One key, wherever it lies, is on the first page.
+        for key in ["key:1", "b", "foo", "zzz"] {
+            client.ask("SELECT plain").await;
+            client.ask(&format!("SET {key} 1")).await;
+            let page = client.ask("SCAN 0").await;
+            assert_eq!(page.items()[1], Reply::Array(vec![Reply::bulk(key)]));
+            client.ask(&format!("DEL {key}")).await;
+            assert_eq!(client.ask("SCAN 0").await, Reply::Array(vec![Reply::bulk("0"), Reply::Array(Vec::new())]));
+            client.ask("SELECT default").await;
+        }
         let slot = rheostat_core::slots::slot(b"key:1");
         assert_eq!(client.ask(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).await, Reply::Integer(1));
         node.shutdown().await;
@@ -185,6 +205,12 @@ async fn scan_walks_over_every_key_once_and_dbsize_counts_them() {
 async fn the_server_tells_about_itself() {
     let (node, mut client) = start_single(single(2)).await;
     let info = client.ask("INFO").await.text();
+    for expected in ["cluster_enabled:1", "blocked_clients:0", "used_memory:", "total_commands_processed:", "db0:keys=0,"] {
+        assert!(info.contains(expected), "{expected} in {info}");
+    }
+    run(&mut client, "SET gone 1 => OK\nSET kept 1 => OK\nINCR counted => 1\nDEL gone => 1").await;
+    assert!(client.ask("INFO keyspace").await.text().contains("db0:keys=2,"), "neither what was deleted nor what counters keep");
+    run(&mut client, "DEL kept counted => 2").await;
     for expected in ["redis_version:7", "data_center:here", "# Keyspace", "name=plain,protocol=eventual", "connected_clients:1"] {
         assert!(info.contains(expected), "{expected} in {info}");
     }

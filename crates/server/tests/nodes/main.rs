@@ -10,6 +10,7 @@ mod lifecycle;
 mod limits;
 mod multi;
 mod pipelines;
+mod pools;
 mod replicas;
 mod replication;
 mod routing;

@@ -153,7 +153,10 @@ async fn commands_see_what_those_before_them_have_left() {
 
 #[tokio::test]
 async fn counters_are_added_to_with_everything_else_or_not_at_all() {
-    let (node, mut client) = start_single(every_protocol(4)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = every_protocol(4);
+    config.data_dir = Some(folder.path().to_owned());
+    let (node, mut client) = start_single(config).await;
     for protocol in ["causal", "eventual", "gentlerain", "cops", "adaptive", "hybrid", "strong"] {
         run(&mut client, &format!("SELECT {protocol} => OK")).await;
         run(
@@ -206,8 +209,22 @@ async fn counters_are_added_to_with_everything_else_or_not_at_all() {
         let set_and_added = if protocol == "strong" { "[OK 2]" } else { "-ERR" };
         run(&mut client, &format!("MULTI => OK\nSET {{t}}m 1 => QUEUED\nINCR {{t}}m => QUEUED\nEXEC => {set_and_added}")).await;
     }
-    run(&mut client, "SELECT session => OK\nMULTI => OK\nSET a 1 => QUEUED\nINCR n => QUEUED\nEXEC => -ERR\nGET a => (nil)\nGET n => (nil)").await;
-    run(&mut client, "INCR n => 1\nMULTI => OK\nSET a 1 => QUEUED\nGET {a}n => QUEUED\nEXEC => [OK (nil)]").await;
+    run(
+        &mut client,
+        "SELECT session => OK
+         MULTI => OK
+         SET {t}a 1 => QUEUED
+         INCR {t}n => QUEUED
+         EXEC => -ERR
+         MGET {t}a {t}n => [(nil) (nil)]
+         INCR {t}n => 1
+         MULTI => OK
+         SET {t}a 1 => QUEUED
+         GET {t}n => QUEUED
+         EXEC => -ERR
+         GET {t}a => (nil)",
+    )
+    .await;
     node.shutdown().await;
 }
 
@@ -229,7 +246,11 @@ async fn exec_does_nothing_if_a_watched_key_was_written() {
         // Forgotten by UNWATCH, by DISCARD, and by the EXEC before.
         run(&mut client, "WATCH {t}a => OK\nUNWATCH => OK\nWATCH {t}a => OK\nMULTI => OK\nDISCARD => OK").await;
         run(&mut other, "SET {t}a 3 => OK").await;
-        run(&mut client, "MULTI => OK\nSET {t}b 3 => QUEUED\nEXEC => [OK]\nWATCH elsewhere => OK\nMULTI => OK\nSET {t}b 4 => QUEUED\nEXEC => -CROSSSLOT").await;
+        run(
+            &mut client,
+            "MULTI => OK\nSET {t}b 3 => QUEUED\nEXEC => [OK]\nWATCH elsewhere => OK\nMULTI => OK\nSET {t}b 4 => QUEUED\nEXEC => -CROSSSLOT",
+        )
+        .await;
         run(&mut client, "WATCH {t}a => OK\nSELECT 0 => OK\nMULTI => OK\nSET {t}b 4 => QUEUED\nEXEC => -ERR\nGET {t}b => (nil)").await;
     }
     run(&mut client, "SELECT causal => OK\nWATCH a => -ERR\nUNWATCH => OK").await;
@@ -310,7 +331,13 @@ async fn nothing_comes_between_the_commands_of_a_transaction() {
                 client.ask(&format!("SELECT {protocol}")).await;
                 let mut taken = Vec::new();
                 for round in 0..ROUNDS {
-                    for request in ["MULTI".to_owned(), "GET {t}here".into(), format!("SET {{t}}here {number}-{round}"), "GET {t}twin".into(), format!("SET {{t}}twin {number}-{round}")] {
+                    for request in [
+                        "MULTI".to_owned(),
+                        "GET {t}here".into(),
+                        format!("SET {{t}}here {number}-{round}"),
+                        "GET {t}twin".into(),
+                        format!("SET {{t}}twin {number}-{round}"),
+                    ] {
                         client.send(&words(&request)).await;
                     }
                     client.send(&words("EXEC")).await;
@@ -342,7 +369,11 @@ async fn what_a_transaction_writes_appears_together_elsewhere() {
     cluster.connected().await;
     let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
     for round in 0..100 {
-        run(&mut here, &format!("MULTI => OK\nSET {{t}}a {round} => QUEUED\nSET {{t}}b {round} => QUEUED\nGET {{t}}a => QUEUED\nEXEC => [OK OK {round}]")).await;
+        run(
+            &mut here,
+            &format!("MULTI => OK\nSET {{t}}a {round} => QUEUED\nSET {{t}}b {round} => QUEUED\nGET {{t}}a => QUEUED\nEXEC => [OK OK {round}]"),
+        )
+        .await;
         run(&mut there, "MULTI => OK\nGET {t}b => QUEUED\nGET {t}a => QUEUED").await;
         let seen = there.ask("EXEC").await;
         assert_eq!(seen.items()[0], seen.items()[1]);

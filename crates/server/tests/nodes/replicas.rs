@@ -164,3 +164,46 @@ async fn nodes_that_place_replicas_differently_say_why() {
         }
     }
 }
+
+#[tokio::test]
+async fn cluster_clients_are_told_who_serves_when_a_node_is_gone() {
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![replicated("group", "session")];
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan { change, partitions: 3, owners: vec![vec![0], vec![1], vec![2]], ..plan() }.start(Some(folder.path())).await;
+    let mut client = cluster.client(0).await;
+    for key in ["a", "b", "c", "d"] {
+        client.ask_until(&format!("SET {key} 0"), Reply::ok()).await;
+    }
+    let before = client.ask("CLUSTER NODES").await.text();
+    assert!(before.lines().all(|line| line.ends_with(|last: char| last.is_ascii_digit()) && line.contains(" connected ")), "{before}");
+    for index in 0..60 {
+        assert_eq!(client.ask(&format!("SET k{index} {index}")).await, Reply::ok());
+    }
+    cluster.stop(1).await;
+    // The node after it takes its slots over.
+    let nodes = client.ask_until_text("CLUSTER NODES", "master,fail").await;
+    let failed = nodes.lines().find(|line| line.contains("master,fail")).unwrap();
+    assert!(failed.ends_with(" disconnected"), "it has no slots: {nodes}");
+    assert_eq!(nodes.lines().filter(|line| line.split(' ').count() == 9 && line.contains(" connected ")).count(), 2, "one range each: {nodes}");
+    let info = client.ask("CLUSTER INFO").await.text();
+    assert!(info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384") && info.contains("cluster_size:2"), "{info}");
+    // A client that goes where CLUSTER SLOTS says reaches every key.
+    let slots = client.ask("CLUSTER SLOTS").await;
+    let mut other = cluster.client(2).await;
+    other.ask_until_text("CLUSTER NODES", "master,fail").await;
+    let ports: BTreeSet<i64> =
+        slots.items().iter().map(|range| if let Reply::Integer(port) = range.items()[2].items()[1] { port } else { panic!() }).collect();
+    let alive: BTreeSet<i64> = [0, 2].into_iter().map(|node| i64::from(cluster.node(node).addresses().resp.unwrap().port())).collect();
+    assert_eq!(ports, alive);
+    let mut keys = 0;
+    for client in [&mut client, &mut other] {
+        client.ask_until("SET a 1", Reply::ok()).await;
+        for index in 0..60 {
+            client.ask_until(&format!("GET k{index}"), Reply::bulk(&index.to_string())).await;
+        }
+        let Reply::Integer(counted) = client.ask("DBSIZE").await else { panic!() };
+        keys += counted;
+    }
+    assert_eq!(keys, 64);
+    cluster.stop_all().await;
+}

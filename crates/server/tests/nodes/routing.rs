@@ -26,6 +26,30 @@ async fn any_node_serves_any_key() {
     let keys: Vec<String> = (0..100).map(|index| format!("k{index}")).collect();
     let many = second.ask(&format!("MGET {}", keys.join(" "))).await;
     assert_eq!(many.items().iter().map(Reply::text).collect::<Vec<_>>(), (0..100).map(|index| index.to_string()).collect::<Vec<_>>());
+    // Over the nodes of a data center each key is counted, and found, once.
+    let (mut sum, mut found_at) = (0, Vec::new());
+    for client in [&mut first, &mut second] {
+        let Reply::Integer(keys) = client.ask("DBSIZE").await else { panic!() };
+        assert!((1..100).contains(&keys), "{keys}");
+        assert!(client.ask("INFO keyspace").await.text().contains(&format!("db0:keys={keys},")));
+        sum += keys;
+        let mut cursor = "0".to_owned();
+        loop {
+            let page = client.ask(&format!("SCAN {cursor} COUNT 20")).await;
+            found_at.extend(page.items()[1].items().iter().map(Reply::text));
+            cursor = page.items()[0].text();
+            if cursor == "0" {
+                break;
+            }
+        }
+    }
+    let walked = found_at.len();
+    found_at.sort();
+    found_at.dedup();
+    assert_eq!((sum, walked, found_at.len()), (100, 100, 100));
+    assert_eq!(second.ask("RHEO VIEW").await, Reply::bulk("node"));
+    assert!(second.ask("RHEO VIEW everything").await.is_error("ERR"));
+    assert_eq!(second.ask("RHEO VIEW Data-Center").await, Reply::ok());
     assert_eq!(second.ask("DBSIZE").await, Reply::Integer(100));
     assert_eq!(second.ask(&format!("EXISTS {} none", keys.join(" "))).await, Reply::Integer(100));
     let (mut found, mut cursor) = (0, "0".to_owned());
@@ -114,6 +138,14 @@ async fn a_partition_whose_node_is_down_is_answered_with_an_error_and_comes_back
         first.ask(&format!("SET k{index} {index}")).await;
     }
     cluster.stop(1).await;
+    // Nobody else has what the other node owned.
+    let info = first.ask_until_text("CLUSTER INFO", "cluster_state:fail").await;
+    assert!(info.contains("cluster_slots_ok:8192") && info.contains("cluster_slots_fail:8192"), "{info}");
+    let nodes = first.ask("CLUSTER NODES").await.text();
+    assert!(nodes.lines().any(|line| line.contains(" master,fail ") && line.contains("disconnected 4096-8191 12288-16383")), "{nodes}");
+    let shards = format!("{:?}", first.ask("CLUSTER SHARDS").await);
+    let health = |word: &str| shards.matches(&format!("{:?}", Reply::bulk(word))).count();
+    assert_eq!((health("online"), health("failed")), (1, 1), "{shards}");
     let (mut served, mut refused) = (0, 0);
     for index in 0..40 {
         match first.ask(&format!("GET k{index}")).await {

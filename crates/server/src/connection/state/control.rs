@@ -1,9 +1,11 @@
 //! What is asked of the connection and the node, and not of keys: who the client is, its dial and its sessions, and commands that several operations serve.
 
 use super::{Flow, State, WRONG_PASSWORDS, session_of};
+use crate::connection::cluster::View;
 use crate::connection::output::Output;
 use crate::connection::slow::{self, ShardAccess};
 use crate::connection::{cluster, info};
+use crate::named::Member;
 use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, RheoCommand, SessionCommand};
 use crate::resp::table;
 use crate::resp::{Command, ReplyWriter};
@@ -24,7 +26,7 @@ impl State {
         match command {
             Command::Ping(None) => writer.simple("PONG"),
             Command::Ping(Some(message)) | Command::Echo(message) => writer.bulk(message),
-            Command::Hello(hello) => return self.hello(shard, hello, out),
+            Command::Hello(hello) => return self.hello(shard, now, hello, out),
             Command::Auth(credentials) => {
                 return match self.authenticate(shard, credentials) {
                     Ok(()) => {
@@ -70,13 +72,14 @@ impl State {
             Command::Discard => return self.discard(shard, out),
             Command::Watch(keys) => return self.watch(shard, handle, now, keys, out),
             Command::Unwatch => return self.unwatch(out),
-            Command::Client(client) => return self.client(handle, now, client, out),
+            Command::Client(client) => return self.client(shard, handle, now, client, out),
             Command::Cluster(ClusterCommand::CountKeysInSlot(slot)) => {
                 let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::count(self.context(now), ShardAccess::new(handle, &self.shared), session, (slot, slot)));
+                let access = ShardAccess::new(handle, &self.shared);
+                return Flow::Slow(slow::count(self.context(now), access, session, (slot, slot), View::DataCenter));
             }
             Command::Cluster(ClusterCommand::KeySlot(key)) => writer.integer(slots::slot(key).into()),
-            Command::Cluster(other) => cluster::reply(&self.shared.topology, other, &mut writer),
+            Command::Cluster(other) => cluster::reply(&self.shared, self.keyspace, other, &mut writer),
             Command::Rheo(rheo) => return self.rheo(shard, now, rheo, out),
             Command::Info(sections) => {
                 let sections = sections.iter().map(|section| String::from_utf8_lossy(section).to_lowercase()).collect();
@@ -84,7 +87,8 @@ impl State {
             }
             Command::DbSize => {
                 let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::count(self.context(now), ShardAccess::new(handle, &self.shared), session, (0, slots::SLOTS - 1)));
+                let access = ShardAccess::new(handle, &self.shared);
+                return Flow::Slow(slow::count(self.context(now), access, session, (0, slots::SLOTS - 1), self.view));
             }
             Command::Wait(wait) => {
                 let session = self.take_session(self.keyspace);
@@ -94,7 +98,7 @@ impl State {
             Command::Scan(scan) => {
                 let session = self.take_session(self.keyspace);
                 let wanted = slow::Wanted::new(&scan);
-                return Flow::Slow(slow::scan(self.context(now), ShardAccess::new(handle, &self.shared), session, wanted));
+                return Flow::Slow(slow::scan(self.context(now), ShardAccess::new(handle, &self.shared), session, wanted, self.view));
             }
             Command::Delete(keys) => {
                 let mut keys: Vec<Key> = keys.iter().map(Key::from).collect();
@@ -115,6 +119,7 @@ impl State {
             | Command::MultiGet(_)
             | Command::MultiSet(_)
             | Command::StrLen(_)
+            | Command::MemoryUsage(_)
             | Command::Increment(_)
             | Command::Type(_)
             | Command::Expire(_)
@@ -149,7 +154,7 @@ impl State {
         if self.wrong_passwords >= WRONG_PASSWORDS { Flow::Close } else { Flow::Done }
     }
 
-    fn hello(&mut self, shard: &mut Shard, hello: Hello<'_>, out: &mut Output) -> Flow {
+    fn hello(&mut self, shard: &mut Shard, now: Now, hello: Hello<'_>, out: &mut Output) -> Flow {
         let before = self.authenticated;
         if let Some(credentials) = hello.credentials
             && let Err(message) = self.authenticate(shard, credentials)
@@ -160,21 +165,23 @@ impl State {
             return self.error(shard, out, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
         }
         self.version = hello.version.unwrap_or(self.version);
-        if let Some(name) = hello.name {
-            self.name = name.to_vec();
+        if let Some(name) = hello.name
+            && let Err(why) = self.set_name(now, name)
+        {
+            return self.error(shard, out, &why);
         }
         info::hello(self.id, &mut out.writer(self.version));
         if before { Flow::Done } else { Flow::Authenticated }
     }
 
-    fn client(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, command: ClientCommand<'_>, out: &mut Output) -> Flow {
+    fn client(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: ClientCommand<'_>, out: &mut Output) -> Flow {
         let mut writer = out.writer(self.version);
         match command {
             ClientCommand::Id => writer.integer(self.id as i64),
-            ClientCommand::SetName(name) => {
-                self.name = name.to_vec();
-                writer.ok();
-            }
+            ClientCommand::SetName(name) => match self.set_name(now, name) {
+                Ok(()) => out.writer(self.version).ok(),
+                Err(why) => return self.error(shard, out, &why),
+            },
             ClientCommand::GetName => writer.bulk_or_null(Some(self.name.as_slice()).filter(|name| !name.is_empty())),
             ClientCommand::Info => writer.verbatim(&self.describe(now, now.monotonic_us, 0, 0)),
             ClientCommand::List(selection) => {
@@ -215,6 +222,11 @@ impl State {
                 self.scope = scope;
                 out.writer(self.version).ok();
             }
+            RheoCommand::View(None) => out.writer(self.version).bulk(self.view.name().as_bytes()),
+            RheoCommand::View(Some(view)) => {
+                self.view = view;
+                out.writer(self.version).ok();
+            }
             RheoCommand::Strategy(None) => out.writer(self.version).bulk(self.dial.strategy.name().as_bytes()),
             RheoCommand::Strategy(Some(strategy)) => {
                 self.dial.strategy = strategy;
@@ -234,9 +246,18 @@ impl State {
                 out.writer(self.version).bulk(token.as_bytes());
             }
             RheoCommand::Session(SessionCommand::Reset) => {
+                self.member = None;
                 self.sessions[usize::from(keyspace.0)] = None;
                 out.writer(self.version).ok();
             }
+            RheoCommand::Session(SessionCommand::Name(None)) => {
+                let name = self.member.as_ref().map(Member::name);
+                out.writer(self.version).bulk_or_null(name);
+            }
+            RheoCommand::Session(SessionCommand::Name(Some(name))) => match self.join_session(now, name) {
+                Ok(()) => out.writer(self.version).ok(),
+                Err(why) => return self.error(shard, out, &why),
+            },
             RheoCommand::Session(SessionCommand::Resume(token) | SessionCommand::Merge(token)) => {
                 let info = &self.shared.keyspaces[usize::from(keyspace.0)];
                 let decoded = info.decode_token(cluster, token);
@@ -249,6 +270,7 @@ impl State {
                 if matches!(command, RheoCommand::Session(SessionCommand::Merge(_))) {
                     info.merge_sessions(session_of(&mut self.sessions, &self.shared, keyspace), &other);
                 } else {
+                    self.member = None;
                     self.sessions[usize::from(keyspace.0)] = Some(other);
                 }
                 out.writer(self.version).ok();

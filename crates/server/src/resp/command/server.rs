@@ -45,6 +45,8 @@ pub enum RheoCommand<'a> {
     Session(SessionCommand<'a>),
     /// The level of this connection's operations from now on, `Some(None)` the keyspace's own; `None` asks for it.
     Level(Option<Option<Level>>),
+    /// What SCAN and DBSIZE on this connection cover from now on; `None` asks for it.
+    View(Option<View>),
     /// How this connection's read-only transactions find their snapshot from now on; `None` asks for it.
     Strategy(Option<Strategy>),
     /// The checking groups of this connection's reads from now on, the empty set if the protocol chooses; `None` asks for them.
@@ -61,6 +63,26 @@ pub enum RheoCommand<'a> {
     Quality,
 }
 
+/// What SCAN and DBSIZE cover.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum View {
+    /// The slots that CLUSTER says this node serves, as in Redis Cluster: over all nodes of a data center each key once.
+    #[default]
+    Node,
+    /// All keys of the data center.
+    DataCenter,
+}
+
+impl View {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            View::Node => "node",
+            View::DataCenter => "data-center",
+        }
+    }
+}
+
 /// RHEO SESSION.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionCommand<'a> {
@@ -72,6 +94,8 @@ pub enum SessionCommand<'a> {
     Merge(&'a [u8]),
     /// Begins a new session.
     Reset,
+    /// Goes on with the session that connections of this node share by this name; `None` asks for the name.
+    Name(Option<&'a [u8]>),
 }
 
 /// Most names or patterns in one request whose reply can be much longer than the request.
@@ -92,6 +116,18 @@ pub(in crate::resp) fn config_get<'a>(_: &'static Entry, arguments: Arguments<'a
     let patterns = few(arguments.from(2))?;
     patterns.iter().try_for_each(|bytes| pattern(bytes).map(|_| ()))?;
     Ok(Command::ConfigGet(patterns))
+}
+
+pub(in crate::resp) fn memory_usage<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    match (arguments.get(3), arguments.get(4), arguments.len()) {
+        (None, ..) => {}
+        // There are no nested values to take samples of.
+        (Some(word), Some(count), 5) if word.eq_ignore_ascii_case(b"samples") => {
+            parse_u64(count).ok_or(CommandError::NotAnInteger)?;
+        }
+        _ => return Err(CommandError::Syntax),
+    }
+    Ok(Command::MemoryUsage(arguments.at(2)))
 }
 
 pub(in crate::resp) fn time<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
@@ -212,6 +248,7 @@ pub(in crate::resp) fn rheo_session<'a>(entry: &'static Entry, arguments: Argume
     let session = match (action, arguments.get(3)) {
         (_, None) if action.eq_ignore_ascii_case(b"get") => SessionCommand::Get,
         (_, None) if action.eq_ignore_ascii_case(b"reset") => SessionCommand::Reset,
+        (_, name) if action.eq_ignore_ascii_case(b"name") => SessionCommand::Name(name),
         (_, Some(token)) if action.eq_ignore_ascii_case(b"resume") => SessionCommand::Resume(token),
         (_, Some(token)) if action.eq_ignore_ascii_case(b"merge") => SessionCommand::Merge(token),
         _ => return Err(CommandError::Syntax),
@@ -248,6 +285,19 @@ pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Argum
         })
     };
     Ok(Command::Rheo(RheoCommand::Strategy(arguments.get(2).map(named).transpose()?)))
+}
+
+pub(in crate::resp) fn rheo_view<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    if arguments.len() > 3 {
+        return Err(CommandError::WrongArity(entry.name));
+    }
+    let named = |name: &[u8]| {
+        let known = [View::Node, View::DataCenter].into_iter().find(|view| view.name().as_bytes().eq_ignore_ascii_case(name));
+        known.ok_or_else(|| {
+            CommandError::Other(format!("ERR there is no view '{}', the views are node, data-center", printable(name, REPEATED)).into())
+        })
+    };
+    Ok(Command::Rheo(RheoCommand::View(arguments.get(2).map(named).transpose()?)))
 }
 
 pub(in crate::resp) fn rheo_groups<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

@@ -31,8 +31,7 @@ pub enum ExpiryForm {
     Absolute,
 }
 
-/// The latest expiry, and the longest life, that a request may ask for, in milliseconds: half of what 64 bits hold, so that
-/// their sum cannot overflow.
+/// The longest life that a request may ask for, in milliseconds: half of what 64 bits hold, so that it can be added to the time.
 pub const MAX_EXPIRY_MS: i64 = i64::MAX / 2;
 
 /// When a key expires. Negative or in the past: at once.
@@ -45,10 +44,11 @@ pub enum When {
 }
 
 impl When {
-    /// The time in `text`. Errors if it is no integer, or beyond [`MAX_EXPIRY_MS`] either way.
+    /// The time in `text`. Errors: it is no integer, more milliseconds than 64 bits hold or, from now on, beyond [`MAX_EXPIRY_MS`] either way.
     pub(super) fn parse(text: &[u8], unit: TimeUnit, form: ExpiryForm, command: &'static str) -> Result<When, CommandError> {
         let value = parse_i64(text).ok_or(CommandError::NotAnInteger)?;
-        let milliseconds = value.checked_mul(unit.milliseconds()).filter(|at| (-MAX_EXPIRY_MS..=MAX_EXPIRY_MS).contains(at));
+        let fits = |at: &i64| form == ExpiryForm::Absolute || (-MAX_EXPIRY_MS..=MAX_EXPIRY_MS).contains(at);
+        let milliseconds = value.checked_mul(unit.milliseconds()).filter(fits);
         let milliseconds = milliseconds.ok_or(CommandError::InvalidExpireTime(command))?;
         Ok(match form {
             ExpiryForm::Remaining => When::After(milliseconds),

@@ -75,7 +75,7 @@ impl Catalogue<'_> {
                 for key in keys.of(*request) {
                     out.array(2);
                     out.bulk(key);
-                    simple_set(keys.access.iter().copied(), out);
+                    simple_set(keys.access_in(*request).iter().copied(), out);
                 }
             }
         }

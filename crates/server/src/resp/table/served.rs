@@ -117,6 +117,8 @@ const READS: &[&str] = &["RO", "access"];
 const LOOKS: &[&str] = &["RO"];
 const OVERWRITES: &[&str] = &["OW", "update"];
 const READS_AND_WRITES: &[&str] = &["RW", "access", "update"];
+/// As the options say: see [`super::Keys::access_in`].
+const SETS: &[&str] = &["RW", "access", "update", "variable_flags"];
 const UPDATES: &[&str] = &["RW", "update"];
 const REMOVES: &[&str] = &["RM", "delete"];
 const READS_AND_REMOVES: &[&str] = &["RW", "access", "delete"];
@@ -183,7 +185,7 @@ pub static COMMANDS: &[Entry] = &[
         .does("Sets the value of a key that expires after so many milliseconds")
         .on_key(OVERWRITES)
         .takes(&[KEY, MILLISECONDS, VALUE]),
-    Entry::string("set", -3, Flags::WRITE, "1.0.0", parse::set).does("Sets the value of a key").on_key(READS_AND_WRITES).takes(&[
+    Entry::string("set", -3, Flags::WRITE, "1.0.0", parse::set).does("Sets the value of a key").on_key(SETS).takes(&[
         KEY,
         VALUE,
         Argument::one_of("condition", &[Argument::token("nx", "NX"), Argument::token("xx", "XX")]).optional(),
@@ -384,6 +386,12 @@ pub static COMMANDS: &[Entry] = &[
         .does("Describes the server's state")
         .takes(&[Argument::new("section", Kind::String).optional().multiple()])
         .hints(VARYING),
+    Entry::server("memory", -2, SLOW, "4.0.0", parse::container).does("Is about memory").contains(&[
+        Entry::server("memory|help", 2, SLOW, "4.0.0", parse::help).does(HELP),
+        Entry { keys: Some(Keys { first: 2, last: 2, step: 1, access: LOOKS }), ..Entry::server("memory|usage", -3, READ, "4.0.0", parse::memory_usage) }
+            .does("Returns the bytes that a key and its newest value take, about; null without a key")
+            .takes(&[KEY, Argument::new("count", Kind::Integer).after("SAMPLES").optional()]),
+    ]),
     Entry::server("time", 1, FAST, "2.6.0", parse::time).does("Returns the server's time in seconds and microseconds").hints(VARYING),
     Entry::cluster("cluster", -2, SLOW, "3.0.0", parse::container).does("Is about where keys are").contains(&[
         Entry::cluster("cluster|countkeysinslot", 3, SLOW, "3.0.0", parse::cluster_count_keys_in_slot)
@@ -487,7 +495,7 @@ pub static COMMANDS: &[Entry] = &[
             .does("Sets, or returns, where updates of counters on this connection get the rights that they need: LOCAL, only here; GLOBAL, from other data centers too")
             .takes(&[SCOPE.optional()]),
         Entry::own("rheo|session", -3, FAST, parse::rheo_session)
-            .does("Returns the session's token, goes on with another session, adds another to it, or begins a new one")
+            .does("Returns the session's token, goes on with another session, adds another to it, begins a new one, or goes on with one that connections of this node share by name")
             .costs("O(N) where N is the number of data centers")
             .takes(&[Argument::one_of(
                 "action",
@@ -496,11 +504,15 @@ pub static COMMANDS: &[Entry] = &[
                     Argument::new("token", Kind::String).after("RESUME"),
                     Argument::new("token", Kind::String).after("MERGE"),
                     Argument::token("reset", "RESET"),
+                    Argument::new("name", Kind::String).after("NAME"),
                 ],
             )]),
         Entry::own("rheo|status", 2, SLOW, parse::rheo_status).does("Returns nodes, links and lags").hints(VARYING),
         Entry::own("rheo|strategy", -2, FAST, parse::rheo_strategy)
             .does("Sets, or returns, how this connection's MGETs find their snapshot: AUTO, COORDINATED or PREDICTED")
             .takes(&[Argument::new("strategy", Kind::String).optional()]),
+        Entry::own("rheo|view", -2, FAST, parse::rheo_view)
+            .does("Sets, or returns, what SCAN and DBSIZE on this connection cover: the slots of this NODE, as in Redis Cluster, or the whole DATA-CENTER")
+            .takes(&[Argument::new("view", Kind::String).optional()]),
     ]),
 ];
