@@ -1,9 +1,12 @@
 //! The stream of a partition server's own updates to its peer in another data center.
 //!
 //! Every batch speaks for itself: "these are all my updates after A and up to T". The receiver applies it if it already has
-//! everything up to A, skips what it has, and asks again from where it stands when something is missing. So the stream is
+//! everything up to A, skips what it has, and has it sent again from where it stands when something is missing. So the stream is
 //! exactly once and in order over a transport that loses, repeats or reorders batches, over reconnects, and over crashes and restarts of
 //! either end; and a heartbeat, which is a batch without updates, cannot overtake one.
+//!
+//! Silence proves no loss: on a slow link a large value is under way for long. A receiver that hears nothing only asks ([`LinkFrame::Ask`]), and the sender says up to
+//! where it has sent, in the stream ([`LinkFrame::Sent`]): what has not come by then is lost, and only that is sent again ([`LinkFrame::Resume`]).
 //!
 //! A receiver that has lost what it said it had is sent parts: what the sender's versions still hold. They lack what newer versions have replaced, so they
 //! are a state only together with those, and each says what the receiver needs before it may rely on them.
@@ -40,10 +43,24 @@ pub enum LinkFrame<M> {
         /// Whoever has everything of each data center up to here lacks nothing by it.
         needs: TimestampVector,
     },
-    /// The receiver has everything up to `received`; send from there.
+    /// The receiver has everything up to `received`, and what was sent after that is lost: send from there.
     Resume {
         /// Up to where.
         received: Timestamp,
+    },
+    /// The receiver has everything up to `received` and hears nothing more: is there more?
+    Ask {
+        /// Up to where.
+        received: Timestamp,
+        /// The question's number, greater than those of the receiver's questions before.
+        question: u64,
+    },
+    /// The answer to a question, in the stream: everything up to `through` has been sent before.
+    Sent {
+        /// Up to where.
+        through: Timestamp,
+        /// The question's number.
+        question: u64,
     },
     /// The receiver has everything up to `durable` on disk.
     Acknowledge {
@@ -69,6 +86,14 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 out.push(2);
                 durable.encode(out);
             }
+            LinkFrame::Ask { received, question } => {
+                out.push(4);
+                (*received, *question).encode(out);
+            }
+            LinkFrame::Sent { through, question } => {
+                out.push(5);
+                (*through, *question).encode(out);
+            }
             LinkFrame::Part { after, through, updates, needs } => {
                 out.push(3);
                 after.encode(out);
@@ -90,6 +115,8 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 updates: Wire::decode(input)?,
                 needs: Wire::decode(input)?,
             },
+            4 => LinkFrame::Ask { received: Wire::decode(input)?, question: Wire::decode(input)? },
+            5 => LinkFrame::Sent { through: Wire::decode(input)?, question: Wire::decode(input)? },
             _ => return Err(crate::wire::WireError::Invalid("a link frame")),
         })
     }
@@ -104,11 +131,14 @@ pub const BATCH_BYTES: usize = 256 << 10;
 /// A receiver that hears nothing for this long asks again, in microseconds.
 pub const SILENCE_US: u64 = 1_000_000;
 
-/// Between two requests to resume at the same place, in microseconds.
+/// A receiver that has had something sent again and still lacks it asks after so long, in microseconds.
 pub const RESUME_SPACING_US: u64 = 300_000;
 
 /// Between two acknowledgements, in microseconds.
 pub const ACKNOWLEDGE_SPACING_US: u64 = 10_000;
+
+/// Between two acknowledgements while nobody asks anything, in microseconds: of heartbeats, that is.
+const QUIET_ACKNOWLEDGE_US: u64 = 1_000_000;
 
 /// The sending end: a cursor into the log of own updates.
 #[derive(Clone, Debug, Default)]
@@ -147,6 +177,17 @@ impl LinkSender {
         }
     }
 
+    /// The receiver has everything up to `received` and asks what was sent: returns up to where, if that is more. A sender that does not know begins there.
+    pub fn on_ask(&mut self, received: Timestamp, planted: Planted) -> Option<Timestamp> {
+        match self.sent {
+            Some(sent) if sent > received => Some(sent),
+            _ => {
+                self.on_resume(received, planted);
+                None
+            }
+        }
+    }
+
     /// The receiver asks for everything after `received`.
     pub fn on_resume(&mut self, received: Timestamp, planted: Planted) {
         if planted.is("update-skipped-at-reconnect") && self.sent.is_some() {
@@ -182,6 +223,17 @@ pub enum Verdict {
     Gap,
 }
 
+/// What a receiver knows to be missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// Nothing.
+    Nothing,
+    /// A batch has come that does not follow what is here.
+    Gap,
+    /// The sender has sent what is not here ([`LinkReceiver::has_lost`]).
+    Lost,
+}
+
 /// The receiving end.
 #[derive(Clone, Debug)]
 pub struct LinkReceiver {
@@ -194,8 +246,15 @@ pub struct LinkReceiver {
     acknowledged: Timestamp,
     acknowledged_at_us: u64,
     heard_at_us: u64,
-    resumed_at_us: Option<u64>,
-    resumed_from: Timestamp,
+    /// Whether anything has come since the start.
+    heard: bool,
+    /// When something was last asked for; `None`: it is to be asked at once.
+    asked_at_us: Option<u64>,
+    /// The number of the newest question.
+    question: u64,
+    /// Everything after this is to be sent again; whether it is lost too, only later questions can tell.
+    resumed: Option<(Timestamp, u64)>,
+    acknowledge_spacing_us: u64,
 }
 
 impl LinkReceiver {
@@ -208,9 +267,17 @@ impl LinkReceiver {
             acknowledged: Timestamp::ZERO,
             acknowledged_at_us: 0,
             heard_at_us: 0,
-            resumed_at_us: None,
-            resumed_from: Timestamp::ZERO,
+            heard: false,
+            asked_at_us: None,
+            question: 0,
+            resumed: None,
+            acknowledge_spacing_us: ACKNOWLEDGE_SPACING_US,
         }
+    }
+
+    /// Whether nobody asks anything: then there is time to acknowledge.
+    pub fn set_quiet(&mut self, quiet: bool) {
+        self.acknowledge_spacing_us = if quiet { QUIET_ACKNOWLEDGE_US } else { ACKNOWLEDGE_SPACING_US };
     }
 
     /// Up to where everything has been applied.
@@ -225,7 +292,7 @@ impl LinkReceiver {
 
     /// What to do with a batch after `after` up to `through`.
     pub fn judge(&mut self, now_us: u64, after: Timestamp, through: Timestamp, planted: Planted) -> Verdict {
-        self.heard_at_us = now_us;
+        (self.heard, self.heard_at_us) = (true, now_us);
         if through <= self.received {
             return Verdict::Old;
         }
@@ -251,30 +318,59 @@ impl LinkReceiver {
         }
     }
 
-    /// The request to resume that is due: at the start, when the stream is silent, when there was a gap.
-    pub fn resume_due(&mut self, now_us: u64, gap: bool) -> Option<Timestamp> {
-        let due = match self.resumed_at_us {
-            None => true,
-            Some(at) if gap => self.resumed_from < self.received || now_us.saturating_sub(at) >= RESUME_SPACING_US,
-            Some(at) => now_us.saturating_sub(self.heard_at_us.max(at)) >= SILENCE_US,
+    /// The sender has sent everything up to `through`, as question `question` asked; says whether some of that is lost.
+    pub fn has_lost(&mut self, now_us: u64, through: Timestamp, question: u64) -> bool {
+        (self.heard, self.heard_at_us) = (true, now_us);
+        through > self.received && question <= self.question && self.resumed.is_none_or(|(_, before)| question > before)
+    }
+
+    /// Whether what follows is being sent again.
+    fn is_resumed(&self) -> bool {
+        self.resumed.is_some_and(|(from, _)| from == self.received)
+    }
+
+    /// What is to be asked of the sender: at the start, when the stream is silent, when something is missing.
+    pub fn request_due<M>(&mut self, now_us: u64, missing: Missing) -> Option<LinkFrame<M>> {
+        let again = match missing {
+            Missing::Lost => true,
+            Missing::Gap => !self.is_resumed(),
+            // What was under way to a receiver before a restart is of no use to it.
+            Missing::Nothing => self.asked_at_us.is_none() && !self.heard,
         };
-        if !due {
+        if !again && now_us < self.ask_us() {
             return None;
         }
-        self.resumed_at_us = Some(now_us);
-        self.resumed_from = self.received;
-        Some(self.received)
+        self.asked_at_us = Some(now_us);
+        // The acknowledgement may be what was lost.
+        self.acknowledged = Timestamp::ZERO;
+        let received = self.received;
+        if again {
+            self.resumed = Some((received, self.question));
+            return Some(LinkFrame::Resume { received });
+        }
+        self.question += 1;
+        Some(LinkFrame::Ask { received, question: self.question })
+    }
+
+    /// When it is to be asked again, if nothing is heard.
+    fn ask_us(&self) -> u64 {
+        match self.asked_at_us {
+            None => 0,
+            Some(at) if self.is_resumed() => at + RESUME_SPACING_US,
+            Some(at) => self.heard_at_us.max(at) + SILENCE_US,
+        }
     }
 
     /// The connection to the sender is new: it is to be asked at once.
     pub fn reconnected(&mut self) {
-        self.resumed_at_us = None;
+        self.asked_at_us = None;
+        self.resumed = None;
     }
 
     /// The acknowledgement that is due.
     pub fn acknowledge_due(&mut self, now_us: u64, planted: Planted) -> Option<Timestamp> {
         let upto = if planted.is("acknowledged-before-durable") { self.received } else { self.durable };
-        if upto <= self.acknowledged || now_us.saturating_sub(self.acknowledged_at_us) < ACKNOWLEDGE_SPACING_US {
+        if upto <= self.acknowledged || now_us.saturating_sub(self.acknowledged_at_us) < self.acknowledge_spacing_us {
             return None;
         }
         self.acknowledged = upto;
@@ -284,8 +380,7 @@ impl LinkReceiver {
 
     /// When, on the monotonic clock, something may be due without any input.
     pub fn next_us(&self) -> u64 {
-        let resume = self.resumed_at_us.map_or(0, |at| self.heard_at_us.max(at) + SILENCE_US);
-        let acknowledge = if self.durable > self.acknowledged { self.acknowledged_at_us + ACKNOWLEDGE_SPACING_US } else { u64::MAX };
-        resume.min(acknowledge)
+        let acknowledge = if self.durable > self.acknowledged { self.acknowledged_at_us + self.acknowledge_spacing_us } else { u64::MAX };
+        self.ask_us().min(acknowledge)
     }
 }

@@ -248,6 +248,12 @@ pub trait Protocol: Sized + Send + 'static {
     /// A timer set with [`Effects::timer`] has run out.
     fn on_timer<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8);
 
+    /// For how long, in microseconds, `timer` may be put off while nobody asks anything of the cluster: work that only keeps others informed, or that only
+    /// matters once something is written. 0: not at all.
+    fn put_off_us(&self, _timer: u8) -> u64 {
+        0
+    }
+
     /// Nobody waits for `op` any more: its deadline has passed or its client is gone.
     fn on_abandon(&mut self, op: OpId);
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rheostat_clock::Timestamp;
-use rheostat_core::link::{LinkReceiver, LinkSender, RESUME_SPACING_US, SILENCE_US, Verdict, WINDOW_BYTES};
+use rheostat_core::link::{LinkFrame, LinkReceiver, LinkSender, Missing, RESUME_SPACING_US, SILENCE_US, Verdict, WINDOW_BYTES};
 use rheostat_core::planted::Planted;
 
 fn at(bits: u64) -> Timestamp {
@@ -44,6 +44,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 enum Frame {
     Batch { after: Timestamp, through: Timestamp, updates: Vec<Timestamp> },
     Resume(Timestamp),
+    Ask(Timestamp, u64),
+    Sent(Timestamp, u64),
 }
 
 struct World {
@@ -74,18 +76,31 @@ impl World {
         }
     }
 
-    fn resume(&mut self, gap: bool) {
-        if let Some(from) = self.receiver.resume_due(self.now_us, gap) {
-            self.wire.push(Frame::Resume(from));
+    fn ask(&mut self, missing: Missing) {
+        match self.receiver.request_due::<()>(self.now_us, missing) {
+            Some(LinkFrame::Resume { received }) => self.wire.push(Frame::Resume(received)),
+            Some(LinkFrame::Ask { received, question }) => self.wire.push(Frame::Ask(received, question)),
+            None => {}
+            Some(other) => panic!("{other:?}"),
         }
     }
 
     fn deliver(&mut self, frame: Frame) -> Result<(), TestCaseError> {
         match frame {
             Frame::Resume(from) => self.sender.on_resume(from, Planted::NONE),
+            Frame::Ask(from, question) => {
+                if let Some(through) = self.sender.on_ask(from, Planted::NONE) {
+                    self.wire.push(Frame::Sent(through, question));
+                }
+            }
+            Frame::Sent(through, question) => {
+                if self.receiver.has_lost(self.now_us, through, question) {
+                    self.ask(Missing::Lost);
+                }
+            }
             Frame::Batch { after, through, updates } => match self.receiver.judge(self.now_us, after, through, Planted::NONE) {
                 Verdict::Old => {}
-                Verdict::Gap => self.resume(true),
+                Verdict::Gap => self.ask(Missing::Gap),
                 Verdict::Apply { after } => {
                     self.applied.extend(updates.into_iter().filter(|update| *update > after));
                     self.receiver.applied(through, self.applied.len() as u64);
@@ -125,7 +140,7 @@ impl World {
             }
             Move::Wait => {
                 self.now_us += SILENCE_US.max(RESUME_SPACING_US);
-                self.resume(false);
+                self.ask(Missing::Nothing);
             }
             Move::RestartSender => self.sender = LinkSender::default(),
             Move::RestartReceiver => {
@@ -181,13 +196,60 @@ fn a_sender_stops_at_its_window_and_goes_on_when_acknowledged() {
     assert_eq!(sender.bytes_under_way(), 0);
 }
 
+fn request(receiver: &mut LinkReceiver, now_us: u64, missing: Missing) -> Option<LinkFrame<()>> {
+    receiver.request_due(now_us, missing)
+}
+
 #[test]
-fn a_gap_is_asked_about_once_and_again_after_a_while() {
+fn what_is_missing_is_sent_again_once_and_only_when_it_is_known_to_be_lost() {
     let mut receiver = LinkReceiver::new(at(5));
-    assert_eq!(receiver.resume_due(0, false), Some(at(5)));
-    assert_eq!(receiver.judge(10, at(7), at(9), Planted::NONE), Verdict::Gap);
-    assert_eq!(receiver.resume_due(10, true), None, "asked a moment ago from the same place");
-    assert_eq!(receiver.resume_due(RESUME_SPACING_US, true), Some(at(5)));
+    assert_eq!(
+        request(&mut receiver, 0, Missing::Nothing),
+        Some(LinkFrame::Resume { received: at(5) }),
+        "what was under way before its start is lost"
+    );
+    assert_eq!(receiver.judge(0, at(5), at(6), Planted::NONE), Verdict::Apply { after: at(5) });
+    receiver.applied(at(6), 1);
+    assert_eq!(request(&mut receiver, SILENCE_US - 1, Missing::Nothing), None);
+    // Something large is under way: silence only asks, as often as it likes.
+    for question in 1..10 {
+        assert_eq!(request(&mut receiver, question * SILENCE_US, Missing::Nothing), Some(LinkFrame::Ask { received: at(6), question }));
+    }
+    let now_us = 9 * SILENCE_US;
+    assert_eq!(receiver.judge(now_us, at(7), at(9), Planted::NONE), Verdict::Gap);
+    assert_eq!(request(&mut receiver, now_us, Missing::Gap), Some(LinkFrame::Resume { received: at(6) }));
+    // What was under way behind the gap, and the answers to older questions, prove nothing.
+    assert_eq!(request(&mut receiver, now_us + 1, Missing::Gap), None);
+    assert!(!receiver.has_lost(now_us + 1, at(9), 9), "asked before");
+    assert_eq!(request(&mut receiver, now_us + RESUME_SPACING_US - 1, Missing::Gap), None);
+    assert_eq!(request(&mut receiver, now_us + RESUME_SPACING_US, Missing::Gap), Some(LinkFrame::Ask { received: at(6), question: 10 }));
+    assert!(!receiver.has_lost(now_us + RESUME_SPACING_US, at(6), 10), "everything has come");
+    assert!(!receiver.has_lost(now_us + RESUME_SPACING_US, at(9), 11), "nobody has asked that");
+    assert!(receiver.has_lost(now_us + RESUME_SPACING_US, at(9), 10), "sent after it was asked for again, and not here");
+    assert_eq!(request(&mut receiver, now_us + RESUME_SPACING_US, Missing::Lost), Some(LinkFrame::Resume { received: at(6) }));
     receiver.reconnected();
-    assert_eq!(receiver.resume_due(RESUME_SPACING_US + 1, false), Some(at(5)));
+    assert_eq!(request(&mut receiver, now_us + RESUME_SPACING_US + 1, Missing::Nothing), Some(LinkFrame::Ask { received: at(6), question: 11 }));
+    assert_eq!(receiver.judge(now_us + RESUME_SPACING_US + 2, at(7), at(9), Planted::NONE), Verdict::Gap);
+    assert_eq!(request(&mut receiver, now_us + RESUME_SPACING_US + 2, Missing::Gap), Some(LinkFrame::Resume { received: at(6) }));
+}
+
+#[test]
+fn a_sender_that_is_asked_says_what_it_has_sent_and_sends_nothing_again() {
+    let mut sender = LinkSender::default();
+    assert_eq!(sender.on_ask(at(3), Planted::NONE), None);
+    assert_eq!(sender.cursor(), Some(at(3)), "after a restart it begins where the receiver stands");
+    sender.sent(at(7), WINDOW_BYTES);
+    assert_eq!(sender.on_ask(at(3), Planted::NONE), Some(at(7)));
+    assert_eq!((sender.cursor(), sender.bytes_under_way()), (None, WINDOW_BYTES), "it is still under way");
+    assert_eq!(sender.on_ask(at(9), Planted::NONE), None);
+    assert_eq!(sender.cursor(), Some(at(9)), "the receiver has more than this sender knows of");
+}
+
+#[test]
+fn an_acknowledgement_that_was_lost_is_said_again() {
+    let mut receiver = LinkReceiver::new(at(5));
+    assert_eq!(receiver.acknowledge_due(SILENCE_US, Planted::NONE), Some(at(5)));
+    assert_eq!(receiver.acknowledge_due(2 * SILENCE_US, Planted::NONE), None);
+    assert!(request(&mut receiver, 3 * SILENCE_US, Missing::Nothing).is_some());
+    assert_eq!(receiver.acknowledge_due(3 * SILENCE_US, Planted::NONE), Some(at(5)));
 }

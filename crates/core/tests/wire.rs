@@ -172,6 +172,8 @@ proptest! {
         round_trip(&LinkFrame::Batch { after, through, updates: updates.clone() })?;
         round_trip(&LinkFrame::Part { after, through, updates, needs })?;
         round_trip(&LinkFrame::<DependencyVector>::Resume { received: after })?;
+        round_trip(&LinkFrame::<DependencyVector>::Ask { received: after, question: 300 })?;
+        round_trip(&LinkFrame::<DependencyVector>::Sent { through: after, question: 300 })?;
         round_trip(&LinkFrame::<DependencyVector>::Acknowledge { durable: through })?;
     }
 

@@ -5,6 +5,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::protocol::{Protocol, Step};
+use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::Store;
 use rheostat_core::version::Key;
 
@@ -16,6 +17,18 @@ pub(crate) const STABILIZE: u8 = 1;
 pub(crate) const PERSIST: u8 = 2;
 /// The first timer that is a protocol's own.
 pub(crate) const OWN_TIMER: u8 = 3;
+
+/// How long the result may wait on its way to disk while nobody asks anything, in microseconds: nothing is written then that it would let go.
+const PERSIST_PUT_OFF_US: u64 = 30_000_000;
+
+/// See [`Protocol::put_off_us`]. A data center's servers take their rounds up again as soon as anybody asks anything anywhere, so what is written then is seen as soon.
+pub(crate) fn put_off_us(timer: u8) -> u64 {
+    match timer {
+        HEARTBEAT | STABILIZE => QUIET_US,
+        PERSIST => PERSIST_PUT_OFF_US,
+        _ => 0,
+    }
+}
 
 /// The message that tells a share.
 type Say<P, A> = fn(Share<A>) -> <P as Protocol>::Message;

@@ -8,6 +8,7 @@
 
 mod access;
 pub mod admin;
+mod attention;
 pub mod config;
 mod connection;
 mod counters;

@@ -490,6 +490,7 @@ mod tests {
             replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status }],
             peers: Vec::new(),
             paused: vec![(DcId(0), DcId(1))],
+            quiet: false,
         };
         render(&View { status: &status, topology: &Topology::new(&config), keyspaces: &keyspaces })
     }

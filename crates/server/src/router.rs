@@ -176,6 +176,7 @@ impl Router {
             replicas,
             peers: shared.peers.iter().flatten().map(|peer| peer.status(&shared.topology)).collect(),
             paused: shared.paused(),
+            quiet: shared.attention.is_quiet(shared.clocks.monotonic_us()),
         }
     }
 

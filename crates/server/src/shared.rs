@@ -1,6 +1,7 @@
 //! What all threads of a node share: identity, the ways to its shards and to other nodes, and the few switches that operators turn.
 
 use crate::access::Started;
+use crate::attention::Attention;
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;
 use crate::named::NamedSessions;
@@ -81,6 +82,7 @@ pub(crate) struct Shared {
     pub(crate) named: NamedSessions,
     /// By shard: bytes in memory at the last look.
     pub(crate) memory: Vec<AtomicU64>,
+    pub(crate) attention: Attention,
 }
 
 /// Locks `mutex`. Nothing here panics while it holds a lock, and if something did, the data behind these locks is still whole.
@@ -119,6 +121,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
             memory,
+            attention: Attention::new(),
         }
     }
 

@@ -28,6 +28,8 @@ pub struct NodeStatus {
     pub peers: Vec<PeerStatus>,
     /// The pairs of data centers whose links are paused here.
     pub paused: Vec<(DcId, DcId)>,
+    /// Nobody asks anything of the cluster, so heartbeats and rounds of what is stable come seldom.
+    pub quiet: bool,
 }
 
 /// One partition server.

@@ -122,7 +122,7 @@ impl<P: Protocol> Node for Machine<P> {
         // A request to resume is short; most frames need not be decoded to know that they are none.
         P::SPAN == Span::Server
             && frame.len() < 16
-            && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Resume { received }) if received > Timestamp::ZERO)
+            && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Resume { received } | LinkFrame::Ask { received, .. }) if received > Timestamp::ZERO)
     }
 
     fn has_updates(&self, frame: &[u8]) -> bool {
@@ -137,6 +137,8 @@ impl<P: Protocol> Node for Machine<P> {
         match LinkFrame::<P::Meta>::from_bytes(frame) {
             Err(error) => error.to_string(),
             Ok(LinkFrame::Resume { received }) => format!("resume after {received}"),
+            Ok(LinkFrame::Ask { received, question }) => format!("question {question}: what follows {received}?"),
+            Ok(LinkFrame::Sent { through, question }) => format!("to question {question}: everything up to {through} was sent"),
             Ok(LinkFrame::Acknowledge { durable }) => format!("has everything up to {durable} on disk"),
             Ok(LinkFrame::Batch { after, through, updates }) if updates.is_empty() => format!("nothing after {after} up to {through}"),
             Ok(LinkFrame::Batch { after, through, updates } | LinkFrame::Part { after, through, updates, .. }) => {

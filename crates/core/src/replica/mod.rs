@@ -34,6 +34,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// The bugs that can be planted in the replica itself.
 pub const PLANTED: &[&str] = &["clock-restarts-at-physical-time", "report-before-flush", "reply-before-flush"];
 
+/// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
+pub const QUIET_US: u64 = 100_000;
+
 /// How far ahead of use the clock reserves timestamps on disk, in milliseconds. A restarted server starts its clock above the
 /// reservation, so this is also how far a restart can move its clock ahead of physical time.
 pub const CLOCK_RESERVATION_MS: u64 = 3_000;
@@ -220,6 +223,10 @@ pub trait PartitionServer: Send {
     /// Nobody waits for `op` any more.
     fn abandon(&mut self, op: OpId);
 
+    /// Nobody asks anything of the cluster (or somebody does again): what only keeps others informed is done at multiples of [`QUIET_US`] on the monotonic clock,
+    /// so that all servers of a process wake together. What is promised holds either way.
+    fn set_quiet(&mut self, _quiet: bool) {}
+
     /// Hands what was logged to the operating system, if the keyspace's durability asks for it before replies leave.
     fn write_through(&mut self);
 
@@ -300,6 +307,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     heartbeat: Timestamp,
     protocol_state: Option<Vec<u8>>,
     timers: Vec<(u64, u8)>,
+    /// See [`PartitionServer::set_quiet`].
+    quiet: bool,
     pending: BTreeMap<OpId, Pending>,
     /// A compound operation's later calls, and the name its caller knows it by.
     renamed: BTreeMap<OpId, OpId>,
@@ -357,6 +366,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             heartbeat: Timestamp::ZERO,
             protocol_state: saved.protocol,
             timers: Vec::new(),
+            quiet: false,
             pending: BTreeMap::new(),
             renamed: BTreeMap::new(),
             parked_reason: None,

@@ -2,7 +2,7 @@
 
 use super::{LinkStatus, Outbox, Replica};
 use crate::ids::{Now, Place, ServerId};
-use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Verdict};
+use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
 use crate::operation::Level;
 use crate::protocol::Protocol;
 use crate::store::{Durability, Store};
@@ -48,6 +48,10 @@ impl Peers {
         if self.each().all(|(dc, _, receiver)| self.needs.get(dc) <= receiver.received()) {
             self.needs = TimestampVector::new();
         }
+    }
+
+    pub(super) fn set_quiet(&mut self, quiet: bool) {
+        self.links.iter_mut().flatten().for_each(|(_, receiver)| receiver.set_quiet(quiet));
     }
 
     pub(super) fn next_us(&self) -> u64 {
@@ -104,18 +108,29 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.counters.frames_refused += 1;
             return;
         };
-        let Some((sender, _)) = self.peers.get(from) else {
+        let to = self.peer(from);
+        let Some((sender, receiver)) = self.peers.get(from) else {
             self.counters.frames_refused += 1;
             return;
         };
         match frame {
+            LinkFrame::Resume { received } | LinkFrame::Ask { received, .. } if self.clock.check(now.physical_ms, received).is_err() => {
+                self.counters.batches_too_far_ahead += 1;
+            }
             LinkFrame::Resume { received } => {
                 // What the peer has from us was handed out, even if a disk that was lost does not know.
-                if self.clock.check(now.physical_ms, received).is_ok() {
-                    self.clock.raise(received);
-                    sender.on_resume(received, planted);
-                } else {
-                    self.counters.batches_too_far_ahead += 1;
+                self.clock.raise(received);
+                sender.on_resume(received, planted);
+            }
+            LinkFrame::Ask { received, question } => {
+                self.clock.raise(received);
+                if let Some(through) = sender.on_ask(received, planted) {
+                    out.frames.push((to, LinkFrame::<P::Meta>::Sent { through, question }.to_bytes()));
+                }
+            }
+            LinkFrame::Sent { through, question } => {
+                if receiver.has_lost(now.monotonic_us, through, question) {
+                    self.ask(now, from, Missing::Lost, out);
                 }
             }
             LinkFrame::Acknowledge { durable } => {
@@ -152,7 +167,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let Some((_, receiver)) = self.peers.get(from) else { return };
         match receiver.judge(now.monotonic_us, after, through, planted) {
             Verdict::Old => {}
-            Verdict::Gap => self.ask_to_resume(now, from, true, out),
+            Verdict::Gap => self.ask(now, from, Missing::Gap, out),
             Verdict::Apply { after } => {
                 self.peers.needs.join(&needs);
                 for update in updates.into_iter().filter(|update| update.id.written > after) {
@@ -171,13 +186,13 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    fn ask_to_resume(&mut self, now: Now, dc: DcId, gap: bool, out: &mut Outbox) {
+    fn ask(&mut self, now: Now, dc: DcId, missing: Missing, out: &mut Outbox) {
         let to = self.peer(dc);
         if let Some((_, receiver)) = self.peers.get(dc)
-            && let Some(received) = receiver.resume_due(now.monotonic_us, gap)
+            && let Some(request) = receiver.request_due::<P::Meta>(now.monotonic_us, missing)
         {
-            self.counters.resumes += 1;
-            out.frames.push((to, LinkFrame::<P::Meta>::Resume { received }.to_bytes()));
+            self.counters.resumes += u64::from(matches!(request, LinkFrame::Resume { .. }));
+            out.frames.push((to, request.to_bytes()));
         }
     }
 
@@ -185,7 +200,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn reconnect(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
         if let Some((_, receiver)) = self.peers.get(dc) {
             receiver.reconnected();
-            self.ask_to_resume(now, dc, false, out);
+            self.ask(now, dc, Missing::Nothing, out);
         }
     }
 
@@ -193,7 +208,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn pump_links(&mut self, now: Now, out: &mut Outbox) {
         let mut encoded: Vec<(Timestamp, Timestamp, Vec<u8>, usize)> = Vec::new();
         for dc in self.config.place.peers() {
-            self.ask_to_resume(now, dc, false, out);
+            self.ask(now, dc, Missing::Nothing, out);
             let (to, planted) = (self.peer(dc), self.config.planted);
             if let Some((_, receiver)) = self.peers.get(dc)
                 && let Some(durable) = receiver.acknowledge_due(now.monotonic_us, planted)

@@ -1,6 +1,6 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
-use super::{CLOCK_RESERVATION_MS, Done, Execution, Outbox, PartitionServer, Replica, Saved, Status};
+use super::{CLOCK_RESERVATION_MS, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Saved, Status};
 use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Operation, Outcome};
 use crate::protocol::{Departure, Effect, Protocol, Span, Step};
@@ -216,6 +216,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
+    /// When `timer`, which is set for `at_us`, goes off.
+    fn goes_off_us(&self, at_us: u64, timer: u8) -> u64 {
+        match self.protocol.put_off_us(timer) {
+            put_off_us if self.quiet && put_off_us > 0 => (at_us + put_off_us.saturating_sub(QUIET_US)).next_multiple_of(QUIET_US),
+            _ => at_us,
+        }
+    }
+
     /// Collects what nobody asks for any more. Most of it goes when its key is written again ([`Store::append`]); here the rest is gone
     /// through at leisure: a round looks at a part of the keys in question, so that a key has time to be written again first.
     fn collect(&mut self, now: Now) {
@@ -287,7 +295,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn tick(&mut self, now: Now, out: &mut Outbox) {
-        let mut due: Vec<(u64, u8)> = self.timers.extract_if(.., |(at, _)| *at <= now.monotonic_us).collect();
+        let mut timers = std::mem::take(&mut self.timers);
+        let mut due: Vec<(u64, u8)> = timers.extract_if(.., |(at, timer)| self.goes_off_us(*at, *timer) <= now.monotonic_us).collect();
+        self.timers = timers;
         due.sort_unstable();
         for (_, timer) in due {
             self.step(now, out, |protocol, step| protocol.on_timer(step, timer));
@@ -299,10 +309,12 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn next_tick_us(&self) -> u64 {
-        let timers = self.timers.iter().map(|(at, _)| *at).min().unwrap_or(u64::MAX);
+        let timers = self.timers.iter().map(|(at, timer)| self.goes_off_us(*at, *timer)).min().unwrap_or(u64::MAX);
         let deadlines = self.pending.values().map(|pending| pending.deadline_us).min().unwrap_or(u64::MAX);
         let collect = if self.to_collect > 0 { self.ticked_at_us + 1_000 } else { self.collected_at_us + COLLECT_INTERVAL_US };
-        timers.min(deadlines).min(self.peers.next_us()).min(collect)
+        let at_leisure = self.peers.next_us().min(collect);
+        let at_leisure = if self.quiet { at_leisure.checked_next_multiple_of(QUIET_US).unwrap_or(u64::MAX) } else { at_leisure };
+        timers.min(deadlines).min(at_leisure)
     }
 
     fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
@@ -315,6 +327,11 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             self.protocol.on_abandon(op);
         }
         self.held_done.retain(|(_, done)| done.op != op);
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+        self.peers.set_quiet(quiet);
     }
 
     fn write_through(&mut self) {

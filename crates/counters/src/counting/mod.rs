@@ -388,6 +388,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         }
     }
 
+    fn set_quiet(&mut self, quiet: bool) {
+        self.inner.set_quiet(quiet);
+    }
+
     fn write_through(&mut self) {
         self.inner.write_through();
     }

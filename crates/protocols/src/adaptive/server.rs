@@ -14,6 +14,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
+use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -433,6 +434,10 @@ impl Protocol for Adaptive {
             GROUPS => self.on_groups_timer(step),
             _ => self.on_persist_timer(step),
         }
+    }
+
+    fn put_off_us(&self, timer: u8) -> u64 {
+        if timer == GROUPS { QUIET_US } else { stability::put_off_us(timer) }
     }
 
     fn on_abandon(&mut self, op: OpId) {

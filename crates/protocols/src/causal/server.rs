@@ -481,6 +481,10 @@ impl Protocol for Causal {
         }
     }
 
+    fn put_off_us(&self, timer: u8) -> u64 {
+        stability::put_off_us(timer)
+    }
+
     fn on_abandon(&mut self, op: OpId) {
         self.held.remove(&op);
         self.orion.patience.remove(&op);

@@ -16,6 +16,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Client, Protocol, Start, Step};
+use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -360,6 +361,10 @@ impl Protocol for Cops {
             CHECK => self.on_check_timer(step),
             _ => self.on_persist_timer(step),
         }
+    }
+
+    fn put_off_us(&self, timer: u8) -> u64 {
+        if timer == CHECK { QUIET_US } else { stability::put_off_us(timer) }
     }
 
     fn on_abandon(&mut self, op: OpId) {

@@ -9,6 +9,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
+use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use serde::Deserialize;
@@ -159,6 +160,10 @@ impl Protocol for Eventual {
             step.effects.heartbeat(at);
         }
         step.effects.timer(HEARTBEAT, self.heartbeat_us);
+    }
+
+    fn put_off_us(&self, _: u8) -> u64 {
+        QUIET_US
     }
 
     fn on_abandon(&mut self, op: OpId) {

@@ -417,6 +417,10 @@ impl Protocol for GentleRain {
         }
     }
 
+    fn put_off_us(&self, timer: u8) -> u64 {
+        crate::stability::put_off_us(timer)
+    }
+
     fn on_abandon(&mut self, op: OpId) {
         self.held.remove(&op);
         self.waiting.retain(|(_, waits), _| *waits != op);

@@ -387,6 +387,10 @@ impl Protocol for Hybrid {
         }
     }
 
+    fn put_off_us(&self, timer: u8) -> u64 {
+        stability::put_off_us(timer)
+    }
+
     fn on_abandon(&mut self, op: OpId) {
         self.held.remove(&op);
         self.transactions.abandon(op);

@@ -15,6 +15,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Guard, Level};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
+use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version};
 use rheostat_core::wire::Wire;
@@ -393,6 +394,11 @@ impl<W: Scope> Protocol for Replicated<W> {
             }
             _ => self.on_delayed(step),
         }
+    }
+
+    fn put_off_us(&self, timer: u8) -> u64 {
+        // A group of one elects nobody; another's clock goes on, since it watches over its leader.
+        if timer == TICK && self.members.len() == 1 { QUIET_US } else { 0 }
     }
 
     fn on_abandon(&mut self, op: OpId) {

@@ -7,7 +7,7 @@ use super::server::{Replicated, Scope};
 use super::snapshot::BURIED;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::ServerId;
-use rheostat_core::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Verdict};
+use rheostat_core::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
 use rheostat_core::protocol::{Departure, Span, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::Update;
@@ -172,17 +172,17 @@ impl<W: Scope> Replicated<W> {
     /// A leader asks the other data centers for what it lacks.
     pub(super) fn ask_other_data_centers<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         for dc in self.place.peers() {
-            self.ask_to_resume(step, dc, false);
+            self.ask_shipper(step, dc, Missing::Nothing);
         }
         self.acknowledge(step);
     }
 
-    fn ask_to_resume<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, dc: DcId, gap: bool) {
+    fn ask_shipper<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, dc: DcId, missing: Missing) {
         let Some(receiver) = &mut self.receivers[dc.index()] else { return };
-        if let Some(received) = receiver.link.resume_due(step.now.monotonic_us, gap) {
+        if let Some(request) = receiver.link.request_due(step.now.monotonic_us, missing) {
             // Nobody here knows which replica ships; the others pay no attention.
             for to in self.replicas_of(dc) {
-                step.effects.send_member(to, Message::Link(LinkFrame::Resume { received }), Departure::AsReply);
+                step.effects.send_member(to, Message::Link(request.clone()), Departure::AsReply);
             }
         }
     }
@@ -204,7 +204,7 @@ impl<W: Scope> Replicated<W> {
     pub(super) fn on_shipper<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, dc: DcId) {
         if let Some(Some(receiver)) = self.receivers.get_mut(dc.index()) {
             receiver.link.reconnected();
-            self.ask_to_resume(step, dc, false);
+            self.ask_shipper(step, dc, Missing::Nothing);
         }
     }
 
@@ -217,6 +217,24 @@ impl<W: Scope> Replicated<W> {
                     sender.on_resume(received, self.planted);
                     *leader = from.replica;
                     self.ship(step);
+                }
+            }
+            LinkFrame::Ask { received, question } => {
+                if let Some((sender, leader)) = self.shipper.links.get_mut(from.dc.index())
+                    && self.shipper.active
+                {
+                    *leader = from.replica;
+                    if let Some(through) = sender.on_ask(received, self.planted) {
+                        step.effects.send_member(from, Message::Link(LinkFrame::Sent { through, question }), Departure::AsReply);
+                    }
+                    self.ship(step);
+                }
+            }
+            LinkFrame::Sent { through, question } => {
+                if let Some(Some(receiver)) = self.receivers.get_mut(from.dc.index())
+                    && receiver.link.has_lost(step.now.monotonic_us, through, question)
+                {
+                    self.ask_shipper(step, from.dc, Missing::Lost);
                 }
             }
             LinkFrame::Acknowledge { durable } => {
@@ -250,7 +268,7 @@ impl<W: Scope> Replicated<W> {
         let Some(Some(receiver)) = self.receivers.get_mut(origin.index()) else { return };
         match receiver.link.judge(step.now.monotonic_us, after, through, planted) {
             Verdict::Old => {}
-            Verdict::Gap => self.ask_to_resume(step, origin, true),
+            Verdict::Gap => self.ask_shipper(step, origin, Missing::Gap),
             Verdict::Apply { after } => {
                 receiver.needs.join(&needs);
                 let updates: Vec<_> = updates.into_iter().filter(|update| update.id.written > after).collect();

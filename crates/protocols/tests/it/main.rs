@@ -8,6 +8,7 @@ mod cops;
 mod eventual;
 mod gentlerain;
 mod hybrid;
+mod network;
 mod orion;
 mod replica;
 mod session;

@@ -206,7 +206,7 @@ async fn pump(
                     released?;
                     Next::Again
                 }
-                _ = sweep.tick() => {
+                _ = sweep.tick(), if peer.is_awaited() => {
                     peer.expire(shared.clocks.monotonic_us());
                     Next::Again
                 }

@@ -9,7 +9,7 @@ use rheostat_core::wire::{Reader, Wire, WireError};
 const MAGIC: [u8; 4] = *b"RHEO";
 
 /// The format that this version speaks; others are refused.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 
 /// Bytes of a frame's length.
 pub(super) const LENGTH_BYTES: usize = 4;
@@ -89,6 +89,8 @@ pub(super) enum Frame<'a> {
     Request { request: u64, keyspace: KeyspaceId, partition: PartitionId, session: &'a [u8], operation: Operation },
     /// The outcome of an operation that the receiver sent.
     Response { request: u64, session: &'a [u8], outcome: Outcome },
+    /// Somebody asks something of the cluster; `first`: of the sender.
+    Attend { first: bool },
 }
 
 /// A partition server, in a data center that is known from the connection.
@@ -122,6 +124,7 @@ impl Wire for Member {
 const REPLICA: u8 = 0;
 const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
+const ATTEND: u8 = 3;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -166,6 +169,10 @@ pub(super) fn response(request: u64, session: &[u8], outcome: &Outcome) -> Vec<u
     })
 }
 
+pub(super) fn attend(first: bool) -> Vec<u8> {
+    framed(ATTEND, 1, |out| first.encode(out))
+}
+
 impl<'a> Frame<'a> {
     /// Reads a frame's bytes, without its length.
     pub(super) fn decode(body: &'a [u8]) -> Result<Frame<'a>, WireError> {
@@ -189,6 +196,7 @@ impl<'a> Frame<'a> {
                 let session = take(&mut input)?;
                 Frame::Response { request, session, outcome: Wire::decode(&mut input)? }
             }
+            ATTEND => Frame::Attend { first: Wire::decode(&mut input)? },
             _ => return Err(WireError::Invalid("a frame of unknown kind")),
         };
         input.finish()?;
@@ -221,10 +229,12 @@ mod tests {
         let mut stream = replica(keyspace, from, to, b"abc");
         stream.extend(request(300, keyspace, partition, b"session", &operation));
         stream.extend(response(300, b"", &outcome));
+        stream.extend(attend(true));
         let expected = [
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
             Frame::Request { request: 300, keyspace, partition, session: b"session", operation },
             Frame::Response { request: 300, session: b"", outcome },
+            Frame::Attend { first: true },
         ];
         let mut rest = stream.as_slice();
         for expected in expected {
@@ -250,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..4) {
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..5) {
             let _ = Frame::decode(&[&[kind], bytes.as_slice()].concat());
             let _ = Hello::from_bytes(&[b"RHEO\x01", bytes.as_slice()].concat());
             let _ = split(&bytes, 100);

@@ -152,6 +152,16 @@ impl Peer {
         sent
     }
 
+    /// Where the node stands.
+    pub(crate) fn dc(&self) -> DcId {
+        self.dc
+    }
+
+    /// Says that somebody asks something of the cluster; `first`: of this node. It is said again if it is lost.
+    pub(crate) fn send_attend(&self, now_us: u64, first: bool) {
+        let _ = self.push(now_us, || frame::attend(first));
+    }
+
     /// Sends an operation; its outcome goes to `answer`. Errors: there is no connection, or too much waits.
     pub(crate) fn forward(
         &self,
@@ -246,6 +256,11 @@ impl Peer {
             let partition = forwarded.partition;
             forwarded.finish(Outcome::Failed(Failure::Unreachable(partition)), None);
         }
+    }
+
+    /// Whether operations wait for the node.
+    fn is_awaited(&self) -> bool {
+        !lock(&self.waiting).is_empty()
     }
 
     /// Answers the operations that have waited too long, and forgets those that nobody waits for.

@@ -94,6 +94,8 @@ pub(crate) struct Shard {
     pub(crate) connections: HashMap<u64, Rc<Connection>>,
     flusher: Flusher,
     turn_wanted: bool,
+    /// As the partition servers were last told.
+    quiet: bool,
     /// When replies that wait for other shards are to be looked at again, if nothing else happens.
     look_again_us: u64,
     turn_waker: Option<Waker>,
@@ -167,6 +169,7 @@ impl Shard {
     /// Runs `operation` at a replica of this shard.
     #[inline]
     pub(crate) fn execute(&mut self, now: Now, replica: ReplicaIndex, operation: Operation, session: &mut Session) -> Executed {
+        self.shared.asked(now.monotonic_us);
         let counted = kind_index(&operation);
         self.counters.operations[counted] += 1;
         if let Some(failure) = self.refuse(&operation) {

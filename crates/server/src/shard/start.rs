@@ -120,6 +120,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         connections: HashMap::new(),
         flusher,
         turn_wanted: false,
+        quiet: false,
         look_again_us: u64::MAX,
         turn_waker: None,
         counters: ShardCounters::default(),

@@ -20,6 +20,9 @@ const MESSAGES_PER_TURN: usize = 512;
 /// Between two looks at stalled connections, abandoned operations and memory, in microseconds.
 const SWEEP_US: u64 = 100_000;
 
+/// While nobody asks anything, turns come at multiples of this on the monotonic clock, in microseconds: what is due at about the same time is done together.
+const QUIET_GRAIN_US: u64 = 10_000;
+
 /// A turn that is due at once comes after at least this, in microseconds, so that others run in between.
 const SHORTEST_SLEEP_US: u64 = 50;
 
@@ -92,10 +95,11 @@ fn turn(
         }
     }
     this.deliver_local(now);
+    this.pace(now);
     this.tick(now);
     this.deliver_local(now);
     this.leave(now);
-    if now.monotonic_us >= *swept_us + SWEEP_US {
+    if now.monotonic_us >= next_sweep_us(*swept_us) {
         *swept_us = now.monotonic_us;
         this.sweep(now);
     }
@@ -110,7 +114,11 @@ fn turn(
     if taken >= MESSAGES_PER_TURN {
         this.want_turn();
     }
-    let due_us = this.due_us().min(this.look_again_us).min(*swept_us + SWEEP_US).max(now.monotonic_us + SHORTEST_SLEEP_US);
+    let mut due_us = this.due_us().min(next_sweep_us(*swept_us));
+    if this.quiet {
+        due_us = due_us.next_multiple_of(QUIET_GRAIN_US);
+    }
+    let due_us = due_us.min(this.look_again_us).max(now.monotonic_us + SHORTEST_SLEEP_US);
     // A timer that is armed too early costs one turn; moving it later each time would cost more.
     if *armed_us > due_us || *armed_us <= now.monotonic_us {
         *armed_us = due_us;
@@ -123,7 +131,24 @@ fn turn(
     Poll::Pending
 }
 
+/// When [`Shard::sweep`] is due after `swept_us`: at a multiple, so that it comes together with other work.
+fn next_sweep_us(swept_us: u64) -> u64 {
+    (swept_us / SWEEP_US + 1) * SWEEP_US
+}
+
 impl Shard {
+    /// Tells the partition servers whether anybody asks anything.
+    fn pace(&mut self, now: Now) {
+        let quiet = self.shared.attention.is_quiet(now.monotonic_us);
+        if quiet != self.quiet {
+            self.quiet = quiet;
+            for slot in &mut self.replicas {
+                slot.server.set_quiet(quiet);
+                slot.next_tick_us = slot.server.next_tick_us();
+            }
+        }
+    }
+
     fn control(&mut self, now: Now, control: Control) {
         match control {
             Control::Connected { dc, partitions } => {

@@ -207,6 +207,8 @@ impl<P: Protocol> Cluster<P> {
             Ok(LinkFrame::Part { .. }) => "part",
             Ok(LinkFrame::Acknowledge { .. }) => "acknowledgement",
             Ok(LinkFrame::Resume { .. }) => "resume",
+            Ok(LinkFrame::Ask { .. }) => "question",
+            Ok(LinkFrame::Sent { .. }) => "answer",
             Err(_) => "?",
         };
         measured.links.entry(kind.to_owned()).or_default().add(frame.len());
