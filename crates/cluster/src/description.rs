@@ -192,7 +192,7 @@ fn base_port() -> u16 {
 
 /// Half of `round_trip_ms` from one data center to another.
 fn half(from: &str, to: &str, round_trip_ms: f64, jitter_ms: f64, jitter_shape: f64) -> Delay {
-    Delay { from: from.to_owned(), to: to.to_owned(), one_way_ms: round_trip_ms / 2.0, jitter_ms, jitter_shape }
+    Delay { from: from.to_owned(), to: to.to_owned(), one_way_ms: round_trip_ms / 2.0, jitter_ms, jitter_shape, mbit_per_s: None }
 }
 
 impl Description {

@@ -52,6 +52,9 @@ pub(crate) trait Access {
     /// The cluster.
     fn topology(&self) -> &Topology;
 
+    /// Bytes of the values in one reply.
+    fn max_reply_bytes(&self) -> usize;
+
     /// The keyspace with this number.
     fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo>;
 }
@@ -128,7 +131,7 @@ pub(crate) async fn gather(
         for (partition, one) in started.drain(..) {
             let (outcome, seen) = one.finish().await;
             if let Progress::Done(outcome) = scatter.answer(partition, outcome, &seen, session) {
-                return outcome;
+                return crate::shard::bounded(outcome, access.max_reply_bytes());
             }
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
 //! - `GET /health`: 200 while the shards answer, else 503.
-//! - `GET /ready`: 200 while every partition server of this node can serve, else 503 and the reasons.
+//! - `GET /ready`: 200 while every partition server of this node can serve, and every group that it is in has a leader; else 503 and the reasons.
 
+use crate::descriptors;
 use crate::grpc::authorized;
 use crate::metrics::{self, View};
 use crate::router::Router;
@@ -56,13 +57,13 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
+        let (Ok(place), Some(descriptor)) = (places.clone().try_acquire_owned(), descriptors::take()) else {
             tracing::warn!("connection to the admin port refused: too many are open");
             continue;
         };
         let (router, acceptor) = (router.clone(), acceptor.clone());
         connections.spawn(async move {
-            let _place = place;
+            let _places = (place, descriptor);
             // What goes wrong on one connection concerns its client only.
             let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
                 match acceptor {
@@ -136,7 +137,13 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
         reasons.push(format!("{} of {owned} partition servers answer", status.replicas.len()));
     }
     for replica in &status.replicas {
-        if let Some(why) = &replica.status.failed {
+        let leaderless = replica.status.gauges.iter().any(|(name, value)| *name == "leader_known" && *value == 0.0);
+        let why = replica
+            .status
+            .failed
+            .as_deref()
+            .or(leaderless.then_some("its group has no leader: a majority of its members is out of reach, or is choosing one"));
+        if let Some(why) = why {
             let keyspace = router.keyspace(replica.keyspace).map_or("?", |keyspace| &keyspace.name);
             reasons.push(format!("keyspace {keyspace}, partition server {}: {why}", replica.status.server));
         }

@@ -9,7 +9,7 @@ mod store;
 
 use crate::config::Secret;
 use crate::router::Router;
-use incoming::Incoming;
+use incoming::{Incoming, Known};
 use rheostat_proto::DESCRIPTORS;
 use rheostat_proto::v1::admin_server::AdminServer;
 use rheostat_proto::v1::counters_server::CountersServer;
@@ -38,7 +38,8 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
     health_reporter.set_serving::<CountersServer<counters::Service>>().await;
     health_reporter.set_serving::<AdminServer<admin::Service>>().await;
     let reflection = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();
-    let check = Authentication { router: router.clone() };
+    let known = Known::default();
+    let check = Authentication { router: router.clone(), known: known.clone() };
     let store = StoreServer::new(store::Service { router: router.clone() })
         .max_decoding_message_size(limits.max_request_bytes)
         .max_encoding_message_size(limits.max_request_bytes);
@@ -57,8 +58,9 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
         .add_service(InterceptedService::new(store, check.clone()))
         .add_service(InterceptedService::new(counters, check.clone()))
         .add_service(InterceptedService::new(admin, check));
+    let patience = Duration::from_millis(limits.stall_timeout_ms);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = routes.serve_with_incoming_shutdown(Incoming::new(listener, limits.max_connections), async {
+    let serving = routes.serve_with_incoming_shutdown(Incoming::new(listener, limits.max_connections, known, patience), async {
         // An error means that the sender is gone, which is a reason to stop too.
         let _ = stopped.await;
     });
@@ -83,13 +85,19 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
 #[derive(Clone)]
 struct Authentication {
     router: Router,
+    known: Known,
 }
 
 impl tonic::service::Interceptor for Authentication {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let header = request.metadata().get("authorization");
         match authorized(self.router.password(), header.map(|value| value.as_bytes())) {
-            Ok(()) => Ok(request),
+            Ok(()) => {
+                if let Some(from) = request.remote_addr() {
+                    self.known.mark(from);
+                }
+                Ok(request)
+            }
             Err(why) => Err(Status::unauthenticated(why)),
         }
     }

@@ -3,6 +3,7 @@
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
+use crate::memory::Memory;
 use crate::peer::Peer;
 use crate::placement::Placement;
 use crate::router::Router;
@@ -20,6 +21,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
 
@@ -86,6 +88,9 @@ impl Listeners {
     }
 }
 
+/// What a queue may hold however little memory there is.
+const LEAST_QUEUE_BYTES: usize = 4 << 20;
+
 /// A running node. Dropping it stops it without waiting; [`Node::shutdown`] waits.
 pub struct Node {
     router: Router,
@@ -105,8 +110,12 @@ impl Node {
     }
 
     /// As [`Node::start`], with sockets that are bound already; `config.listen` is taken as checked and not used.
-    pub async fn start_with(config: NodeConfig, listeners: Listeners) -> Result<Node, StartError> {
+    pub async fn start_with(mut config: NodeConfig, listeners: Listeners) -> Result<Node, StartError> {
         config.validate().map_err(StartError::Config)?;
+        // Queues have no more than their share of what there is.
+        let share = usize::try_from(Memory::new(config.limits.memory_bytes, 0).budget() / 16).unwrap_or(usize::MAX).max(LEAST_QUEUE_BYTES);
+        config.limits.mailbox_bytes = config.limits.mailbox_bytes.min(share);
+        config.limits.peer_queue_bytes = config.limits.peer_queue_bytes.min(share);
         let certificates = Certificates::load(&config).map_err(StartError::Tls)?;
         let addresses = listeners.addresses();
         let topology = Topology::new(&config);
@@ -130,7 +139,13 @@ impl Node {
         let peers: Vec<Option<Arc<Peer>>> =
             topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
         let clocks = Clocks::new(config.emulation.clock_offset_ms);
+        let max_connections = config.limits.max_connections;
         let shared = Arc::new(Shared::new(config, topology, keyspaces, clocks, handles, placement, peers));
+        let most = crate::descriptors::most_connections();
+        if most < max_connections {
+            tracing::warn!(most, max_connections, "the limit on open files (ulimit -n) allows fewer connections than limits.max_connections");
+        }
+        tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());
 
         let Listeners { resp, grpc, admin, peer } = listeners;
@@ -255,6 +270,8 @@ impl Drop for Node {
 impl Shared {
     fn stop(&self) {
         if !self.stopping.send_replace(true) {
+            // Each says itself when nothing waits there any more.
+            self.unfinished.iter().for_each(|waiting| waiting.store(1, Ordering::Relaxed));
             for shard in &self.shards {
                 shard.control(Control::Stop);
             }

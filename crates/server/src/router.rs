@@ -222,6 +222,10 @@ impl Access for Router {
         &self.shared.topology
     }
 
+    fn max_reply_bytes(&self) -> usize {
+        self.shared.config.limits.max_reply_bytes
+    }
+
     fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo> {
         Router::keyspace(self, id)
     }

@@ -3,7 +3,9 @@
 use crate::access::Started;
 use crate::attention::Attention;
 use crate::config::NodeConfig;
+use crate::descriptors::{self, Reserve};
 use crate::keyspace::KeyspaceInfo;
+use crate::memory::Memory;
 use crate::named::NamedSessions;
 use crate::peer::Peer;
 use crate::placement::Placement;
@@ -83,6 +85,10 @@ pub(crate) struct Shared {
     /// By shard: bytes in memory at the last look.
     pub(crate) memory: Vec<AtomicU64>,
     pub(crate) attention: Attention,
+    pub(crate) budget: Arc<Memory>,
+    /// By shard: operations that wait there while the node stops.
+    pub(crate) unfinished: Vec<AtomicUsize>,
+    _descriptors: Reserve,
 }
 
 /// Locks `mutex`. Nothing here panics while it holds a lock, and if something did, the data behind these locks is still whole.
@@ -106,6 +112,13 @@ impl Shared {
     ) -> Shared {
         let memory = shards.iter().map(|_| AtomicU64::new(0)).collect();
         let named = NamedSessions::new(config.limits.named_sessions, config.limits.named_session_ms);
+        let budget = Arc::new(Memory::new(config.limits.memory_bytes, config.limits.max_request_bytes));
+        let stores: usize = match config.data_dir {
+            Some(_) => keyspaces.iter().map(|keyspace| placement.all(keyspace.id).count()).sum(),
+            None => 0,
+        };
+        let unfinished = shards.iter().map(|_| AtomicUsize::new(0)).collect();
+        let _descriptors = descriptors::reserve(stores * descriptors::PER_STORE + peers.iter().flatten().count() * descriptors::PER_NODE);
         Shared {
             named,
             config,
@@ -122,6 +135,9 @@ impl Shared {
             next_client: AtomicU64::new(1),
             memory,
             attention: Attention::new(),
+            budget,
+            unfinished,
+            _descriptors,
         }
     }
 

@@ -167,6 +167,7 @@ fn emulation(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigE
         for (field, value) in [("one_way_ms", delay.one_way_ms), ("jitter_ms", delay.jitter_ms)] {
             check(LONGEST_MS.contains(&value), key(field), || format!("{value} is not from 0 to {}", LONGEST_MS.end()))?;
         }
+        check(delay.mbit_per_s.is_none_or(|rate| (0.001..=1e6).contains(&rate)), key("mbit_per_s"), || "it is not from 0.001 to 1000000".to_owned())?;
         check((0.01..=1000.0).contains(&delay.jitter_shape), key("jitter_shape"), || format!("{} is not from 0.01 to 1000", delay.jitter_shape))?;
         let twice = config.emulation.delays[..index].iter().any(|other| other.from == delay.from && other.to == delay.to);
         check(!twice, key("from"), || format!("the delay from {} to {} is there twice", delay.from, delay.to))?;
@@ -252,10 +253,11 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
 }
 
 fn limits(limits: &Limits) -> Result<(), ConfigError> {
-    let ranges: [(&str, u64, u64, u64); 16] = [
+    let ranges: [(&str, u64, u64, u64); 17] = [
         ("max_connections", limits.max_connections as u64, 1, 1 << 20),
         ("max_request_bytes", limits.max_request_bytes as u64, 1024, 1 << 31),
         ("max_arguments", limits.max_arguments as u64, 16, 1 << 24),
+        ("max_reply_bytes", limits.max_reply_bytes as u64, 1 << 20, 1 << 31),
         ("output_buffer_bytes", limits.output_buffer_bytes as u64, 1024, 1 << 31),
         ("stall_timeout_ms", limits.stall_timeout_ms, 1, 1 << 32),
         ("operation_timeout_ms", limits.operation_timeout_ms, 1, 1 << 32),

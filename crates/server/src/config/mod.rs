@@ -232,6 +232,8 @@ pub struct Limits {
     pub max_request_bytes: usize,
     /// Arguments of one RESP request.
     pub max_arguments: usize,
+    /// Bytes of the values in one reply; an operation whose reply would be larger is refused.
+    pub max_reply_bytes: usize,
     /// Bytes of replies that wait for one client to read them; beyond, its further requests wait.
     pub output_buffer_bytes: usize,
     /// Milliseconds until a client is disconnected that has sent part of a request and then nothing, does not read its replies, or does not
@@ -253,7 +255,7 @@ pub struct Limits {
     pub peer_queue_bytes: usize,
     /// Bytes of one frame from another node.
     pub max_frame_bytes: usize,
-    /// Bytes of keys, values and metadata in memory above which writes are refused; 0: no limit.
+    /// What this process may have in memory, in bytes; 0: three quarters of what the machine or the control group has.
     pub memory_bytes: u64,
     /// Milliseconds that a timestamp from elsewhere may be ahead of this node's clock.
     pub max_ahead_ms: u64,
@@ -271,6 +273,7 @@ impl Default for Limits {
             max_connections: 10_000,
             max_request_bytes: 64 << 20,
             max_arguments: 1 << 20,
+            max_reply_bytes: 128 << 20,
             output_buffer_bytes: 1 << 20,
             stall_timeout_ms: 30_000,
             idle_timeout_ms: 0,
@@ -285,7 +288,7 @@ impl Default for Limits {
             max_ahead_ms: 60_000,
             named_sessions: 10_000,
             named_session_ms: 600_000,
-            stop_timeout_ms: 5_000,
+            stop_timeout_ms: 1_000,
         }
     }
 }
@@ -321,6 +324,9 @@ pub struct Delay {
     /// Shape of that distribution: 1 is exponential, greater is closer to its mean.
     #[serde(default = "jitter_shape")]
     pub jitter_shape: f64,
+    /// What the way carries, in megabits per second; without it, as much as comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mbit_per_s: Option<f64>,
 }
 
 fn jitter_shape() -> f64 {

@@ -97,6 +97,11 @@ pub const KEYS: &[Key] = &[
     key("limits.max_connections", "integer", "RESP connections at once."),
     key("limits.max_request_bytes", "integer", "Bytes of one request as it is sent, on RESP and gRPC."),
     key("limits.max_arguments", "integer", "Arguments of one RESP request."),
+    key(
+        "limits.max_reply_bytes",
+        "integer",
+        "Bytes of the values in one reply, on RESP and gRPC; an operation whose reply would be larger is refused.",
+    ),
     key("limits.output_buffer_bytes", "integer", "Bytes of replies that wait for one client to read; beyond, its further requests wait."),
     key(
         "limits.stall_timeout_ms",
@@ -111,7 +116,11 @@ pub const KEYS: &[Key] = &[
     key("limits.max_forwarded", "integer", "Operations under way to one other node."),
     key("limits.peer_queue_bytes", "integer", "Bytes that may wait to be sent to one other node, emulated delays included."),
     key("limits.max_frame_bytes", "integer", "Bytes of one frame from another node; at least twice `max_request_bytes`."),
-    key("limits.memory_bytes", "integer", "Bytes of keys, values and metadata in memory above which writes are refused. 0: no limit."),
+    key(
+        "limits.memory_bytes",
+        "integer",
+        "What this process may have in memory, in bytes: three quarters of it for data, the rest for requests, replies and links; see `docs/limits.md`. 0: three quarters of what the machine, or the control group that the process is in, has.",
+    ),
     key("limits.max_ahead_ms", "integer", "How far a timestamp from elsewhere may be ahead of this node's clock, in milliseconds."),
     key("limits.named_sessions", "integer", "Sessions that connections share by name (`RHEO SESSION NAME`)."),
     key("limits.named_session_ms", "integer", "Until a named session is forgotten that no connection uses, in milliseconds."),
@@ -127,6 +136,7 @@ pub const KEYS: &[Key] = &[
     key("emulation.delay[].one_way_ms", "number", "By so many milliseconds."),
     key("emulation.delay[].jitter_ms", "number", "And by a random time with this mean, in milliseconds, with a gamma distribution. Order is kept."),
     key("emulation.delay[].jitter_shape", "number", "That distribution's shape: 1 is exponential, greater is closer to its mean."),
+    key("emulation.delay[].mbit_per_s", "number", "What the way carries, in megabits per second. Without it, as much as comes."),
 ];
 
 /// The default of the key at `path`, as TOML; `None` if it must be given or is absent by default.
@@ -196,6 +206,7 @@ fn example(whole: bool) -> NodeConfig {
         config.security.password = Some(super::Secret("password".into()));
         config.security.cluster_password = Some(super::Secret("password".into()));
         config.limits = Limits::default();
+        config.emulation.delays.iter_mut().for_each(|delay| delay.mbit_per_s = Some(8.0));
     }
     config
 }

@@ -13,6 +13,7 @@ mod slow;
 mod state;
 mod stream;
 
+use crate::memory::Arriving;
 use crate::resp::ahead::SecondArguments;
 use crate::resp::{Limits, Parser};
 use crate::shard::Shard;
@@ -69,6 +70,10 @@ struct Inner {
     parser: Parser,
     /// What has arrived and is not consumed: part of a request, or requests that wait for the present one.
     input: Vec<u8>,
+    /// Room for it in memory, if it is large.
+    arriving: Option<Arriving>,
+    /// There is none at the moment: nothing is read.
+    waits_for_room: bool,
     /// Whether `input` may hold whole requests.
     unparsed: bool,
     output: Output,
@@ -138,6 +143,8 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
             waker: None,
             parser: Parser::new(limits),
             input: Vec::new(),
+            arriving: None,
+            waits_for_room: false,
             unparsed: false,
             output: Output::default(),
             registered: false,
@@ -288,6 +295,11 @@ impl Connection {
     /// Closes the connection if nothing has come of it for too long.
     pub(crate) fn check_stalled(&self, shard: &mut Shard, now: Now) {
         let mut inner = self.inner.borrow_mut();
+        if std::mem::take(&mut inner.waits_for_room) {
+            // That it does not go on is no fault of the client's.
+            inner.progress_us = now.monotonic_us;
+            inner.wake();
+        }
         let limits = &shard.shared.config.limits;
         let quiet_ms = now.monotonic_us.saturating_sub(inner.progress_us) / 1000;
         let half_sent = !inner.input.is_empty() && inner.slow.is_none() && !inner.unparsed;
@@ -349,6 +361,16 @@ impl Inner {
         let start = self.input.len();
         let missing = self.parser.wanted().map_or(start, |wanted| wanted.saturating_sub(start));
         let room = missing.clamp(KEPT_BYTES, start.clamp(KEPT_BYTES, GROWTH_BYTES));
+        let whole = start + missing.max(room);
+        if whole > SCRATCH_BYTES && self.arriving.as_ref().is_none_or(|arriving| arriving.bytes < whole) {
+            // What it has is given back first: two that each want more must not wait for each other.
+            self.arriving = None;
+            self.arriving = shard.borrow().shared.budget.take_arriving(whole);
+            self.waits_for_room = self.arriving.is_none();
+            if self.waits_for_room {
+                return Poll::Pending;
+            }
+        }
         let mut input = std::mem::take(&mut self.input);
         input.reserve(room);
         let read = pin!(self.stream.read_buf(&mut input)).poll(context);
@@ -365,6 +387,7 @@ impl Inner {
     fn keep(&mut self, mut input: Vec<u8>, used: usize) {
         if used == input.len() {
             input.clear();
+            self.arriving = None;
             if input.capacity() > KEPT_BYTES {
                 input = Vec::new();
             }

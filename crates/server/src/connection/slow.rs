@@ -322,6 +322,10 @@ impl Access for ShardAccess {
         &self.shared.topology
     }
 
+    fn max_reply_bytes(&self) -> usize {
+        self.shared.config.limits.max_reply_bytes
+    }
+
     fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo> {
         self.shared.keyspaces.get(usize::from(id.0))
     }

@@ -2,34 +2,112 @@
 
 use super::Peer;
 use super::connect::{Stream, read_message, within, write_message};
-use super::frame::{self, Frame, Hello, Welcome};
+use super::frame::{self, Frame, Hello, Pieces, Welcome};
+use crate::descriptors::Place;
+use crate::memory::Pressure;
 use crate::shard::Shard;
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 use crate::socket;
 use rheostat_core::operation::{Failure, Outcome};
 use rheostat_core::wire::Wire;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 /// The read buffer's size, unless a frame is larger.
 const READ_BYTES: usize = 256 << 10;
 
+/// Between two reads when memory runs short, and when there is none left.
+const SLOWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+
+/// Connections that have not said who they are, at most.
+const STRANGERS: usize = 64;
+
+/// Connections that have not said who they are. Beyond [`STRANGERS`], a new one takes the place of the oldest: silent ones keep nobody out.
+#[derive(Default)]
+pub(crate) struct Strangers {
+    waiting: Mutex<VecDeque<Arc<Notify>>>,
+}
+
+impl Strangers {
+    /// Lets a connection in.
+    pub(crate) fn admit(self: &Arc<Self>) -> Stranger {
+        let gone = Arc::new(Notify::new());
+        let mut waiting = lock(&self.waiting);
+        waiting.push_back(gone.clone());
+        if waiting.len() > STRANGERS
+            && let Some(oldest) = waiting.pop_front()
+        {
+            oldest.notify_one();
+        }
+        Stranger { strangers: self.clone(), gone }
+    }
+}
+
+/// A connection that has not said who it is; dropped when it has.
+pub(crate) struct Stranger {
+    strangers: Arc<Strangers>,
+    /// Told when it has to go.
+    gone: Arc<Notify>,
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        lock(&self.strangers.waiting).retain(|other| !Arc::ptr_eq(other, &self.gone));
+    }
+}
+
 /// Serves one connection until it ends.
-pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, shared: Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerConfig>>) {
+pub(crate) async fn serve(
+    shard: Rc<RefCell<Shard>>,
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    stranger: Stranger,
+    place: Place,
+) {
     let from = stream.peer_addr();
-    if let Err(error) = greet_and_read(shard, &shared, stream, tls).await {
+    if let Err(error) = greet_and_read(shard, &shared, stream, tls, stranger, place).await {
         tracing::warn!(from = ?from.ok(), %error, "connection from another node ended");
     }
 }
 
-async fn greet_and_read(shard: Rc<RefCell<Shard>>, shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
+async fn greet_and_read(
+    shard: Rc<RefCell<Shard>>,
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    stranger: Stranger,
+    place: Place,
+) -> io::Result<()> {
+    let greeted = tokio::select! {
+        greeted = greet(shared, stream, tls) => greeted,
+        () = stranger.gone.notified() => Err(io::Error::other("it has not said who it is, and others wait to do so")),
+    };
+    let (mut stream, peer) = greeted?;
+    // Descriptors for nodes are kept apart.
+    drop((stranger, place));
+    let generation = peer.generation.fetch_add(1, Ordering::Relaxed) + 1;
+    peer.accepted.store(true, Ordering::Relaxed);
+    shared.announce_connected(&peer);
+    let ended = read(&shard, shared, &peer, generation, stream.as_mut()).await;
+    if peer.generation.load(Ordering::Relaxed) == generation {
+        peer.accepted.store(false, Ordering::Relaxed);
+    }
+    ended
+}
+
+/// The greeting, and whose connection it is.
+async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerConfig>>) -> io::Result<(Box<dyn Stream>, Arc<Peer>)> {
     socket::tune(&stream, true)?;
     let mut stream: Box<dyn Stream> = match tls {
         None => Box::new(stream),
@@ -40,15 +118,7 @@ async fn greet_and_read(shard: Rc<RefCell<Shard>>, shared: &Arc<Shared>, stream:
     let welcome = Welcome { refused: checked.as_ref().err().cloned() };
     within("answering the greeting", write_message(stream.as_mut(), &welcome.to_bytes())).await?;
     let peer = checked.map_err(|why| io::Error::other(format!("refused: {why}")))?;
-
-    let generation = peer.generation.fetch_add(1, Ordering::Relaxed) + 1;
-    peer.accepted.store(true, Ordering::Relaxed);
-    shared.announce_connected(&peer);
-    let ended = read(&shard, shared, &peer, generation, stream.as_mut()).await;
-    if peer.generation.load(Ordering::Relaxed) == generation {
-        peer.accepted.store(false, Ordering::Relaxed);
-    }
-    ended
+    Ok((stream, peer))
 }
 
 /// The peer that says `hello`. Errors: why it is refused.
@@ -85,13 +155,13 @@ fn check(shared: &Shared, hello: &Hello) -> Result<Arc<Peer>, String> {
 }
 
 async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, generation: u64, stream: &mut dyn Stream) -> io::Result<()> {
-    let mut stopping = shared.stopping.subscribe();
+    // It ends with the shard: what is under way when the node stops needs the other nodes.
     let mut paused = shared.paused_changes.subscribe();
     let mut buffer: Vec<u8> = Vec::with_capacity(READ_BYTES);
+    let mut pieces = Pieces::new(peer.max_frame_bytes);
     loop {
         tokio::select! {
             biased;
-            _ = stopping.changed() => return Ok(()),
             _ = paused.changed() => {}
             read = stream.read_buf(&mut buffer) => {
                 let bytes = read?;
@@ -104,13 +174,29 @@ async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>
         if shared.is_paused(peer.dc) || peer.generation.load(Ordering::Relaxed) != generation {
             return Ok(());
         }
+        // What the others send is read more slowly when memory runs short, and never not at all: heartbeats are among it.
+        match shared.budget.pressure() {
+            Pressure::None => {}
+            Pressure::High => tokio::time::sleep(SLOWER.0).await,
+            Pressure::Full => tokio::time::sleep(SLOWER.1).await,
+        }
         let mut used = 0;
         let mut frames = 0;
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         while let Some((body, length)) = frame::split(&buffer[used..], peer.max_frame_bytes).map_err(invalid)? {
-            take(shard, shared, peer, Frame::decode(body).map_err(invalid)?);
             used += length;
-            frames += 1;
+            match Frame::decode(body).map_err(invalid)? {
+                Frame::Piece { number, last, bytes } => {
+                    if let Some(whole) = pieces.add(number, last, bytes).map_err(invalid)? {
+                        take(shard, shared, peer, Frame::decode(&whole).map_err(invalid)?);
+                        frames += 1;
+                    }
+                }
+                frame => {
+                    take(shard, shared, peer, frame);
+                    frames += 1;
+                }
+            }
         }
         peer.frames_received.fetch_add(frames, Ordering::Relaxed);
         buffer.drain(..used);
@@ -126,6 +212,8 @@ async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>
 fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, frame: Frame<'_>) {
     match frame {
         Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, from.at(peer.dc), to.at(shared.topology.here), bytes),
+        // No piece is a frame of pieces.
+        Frame::Piece { .. } => {}
         Frame::Attend { first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, first),
         Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
         Frame::Request { request, keyspace, partition, session, operation } => {

@@ -2,7 +2,9 @@
 
 use super::Peer;
 use super::alarm::Alarm;
+use super::delay::Delays;
 use super::frame::{Hello, LENGTH_BYTES, MAX_GREETING, Welcome};
+use super::queue::TURN_BYTES;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use crate::socket;
@@ -39,7 +41,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Keeps a connection to the node while this node runs.
+/// Keeps a connection to the node while this node runs. One that is there ends with its shard: what is under way when the node stops needs the other nodes.
 pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<ClientConfig>>) {
     let mut stopping = shared.stopping.subscribe();
     let mut paused = shared.paused_changes.subscribe();
@@ -65,7 +67,7 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
                 backoff = BACKOFF.0;
                 peer.set_connected();
                 shared.announce_connected(&peer);
-                let ended = pump(&peer, &shared, stream.as_mut(), &mut stopping, &mut paused).await;
+                let ended = pump(&peer, &shared, stream.as_mut(), &mut paused).await;
                 let why = ended.map_or_else(|error| error.to_string(), str::to_owned);
                 tracing::info!(node = %name, why, "disconnected");
                 peer.set_disconnected(why);
@@ -170,13 +172,7 @@ enum Next {
 }
 
 /// Sends what is queued until the connection breaks or has to end.
-async fn pump(
-    peer: &Peer,
-    shared: &Shared,
-    stream: &mut dyn Stream,
-    stopping: &mut watch::Receiver<bool>,
-    paused: &mut watch::Receiver<u64>,
-) -> io::Result<&'static str> {
+async fn pump(peer: &Peer, shared: &Shared, stream: &mut dyn Stream, paused: &mut watch::Receiver<u64>) -> io::Result<&'static str> {
     let (mut from_peer, mut to_peer) = tokio::io::split(stream);
     let mut batch = Vec::with_capacity(WRITE_BYTES);
     let mut unexpected = [0u8; 1];
@@ -184,9 +180,20 @@ async fn pump(
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let alarm = Alarm::new()?;
     let mut released_us = 0;
+    let rate = super::lock(&peer.leaving).delays.as_ref().and_then(Delays::bytes_per_us);
+    // On a way of an emulated rate: when it has carried what was written.
+    let mut carried_us = 0.0;
     loop {
         let now_us = shared.clocks.monotonic_us();
-        let release_us = peer.take_released(now_us, &mut batch);
+        let release_us = match rate {
+            None => peer.take_released(now_us, WRITE_BYTES, &mut batch),
+            Some(_) if (now_us as f64) < carried_us => Some(carried_us as u64 + 1),
+            Some(bytes_per_us) => {
+                let release_us = peer.take_released(now_us, TURN_BYTES, &mut batch);
+                carried_us = carried_us.max(now_us as f64) + batch.len() as f64 / bytes_per_us;
+                release_us
+            }
+        };
         if !batch.is_empty() {
             released_us = now_us;
         }
@@ -211,7 +218,6 @@ async fn pump(
                     Next::Again
                 }
                 _ = paused.changed() => Next::Again,
-                _ = stopping.changed() => Next::End("this node stops"),
                 // Nothing is ever sent this way; what comes is the connection's end.
                 read = from_peer.read(&mut unexpected) => {
                     read?;
@@ -248,7 +254,6 @@ async fn pump(
                                 return Ok("the link is paused");
                             }
                         }
-                        _ = stopping.changed() => return Ok("this node stops"),
                     }
                 }
                 peer.bytes_sent.fetch_add(written, Ordering::Relaxed);
@@ -260,17 +265,10 @@ async fn pump(
 
 impl Peer {
     /// Moves what may leave now to `batch`; returns when the next frame may, if one waits.
-    fn take_released(&self, now_us: u64, batch: &mut Vec<u8>) -> Option<u64> {
-        let mut queue = super::lock(&self.queue);
-        let mut taken = 0;
-        while batch.len() < WRITE_BYTES
-            && let Some((_, frame)) = queue.frames.pop_front_if(|(release_us, _)| *release_us <= now_us)
-        {
-            queue.bytes -= frame.len();
-            batch.extend_from_slice(&frame);
-            taken += 1;
-        }
+    fn take_released(&self, now_us: u64, limit: usize, batch: &mut Vec<u8>) -> Option<u64> {
+        let mut leaving = super::lock(&self.leaving);
+        let taken = leaving.queue.take(now_us, limit, batch);
         self.frames_sent.fetch_add(taken, Ordering::Relaxed);
-        queue.frames.front().map(|(release_us, _)| *release_us)
+        leaving.queue.next_us()
     }
 }

@@ -11,6 +11,7 @@ pub(crate) struct Delays {
     jitter: Option<Gamma<f64>>,
     random: StdRng,
     latest_us: u64,
+    bytes_per_us: Option<f64>,
 }
 
 impl Delays {
@@ -29,7 +30,14 @@ impl Delays {
         let gamma = |delay: &Delay| Gamma::new(delay.jitter_shape, delay.jitter_ms * 1000.0 / delay.jitter_shape).ok();
         let jitter = delay.filter(|delay| delay.jitter_ms > 0.0).and_then(gamma);
         let one_way_us = delay.map_or(0, |delay| (delay.one_way_ms * 1000.0) as u64);
-        Delays { one_way_us: one_way_us + slow_us, jitter, random: StdRng::seed_from_u64(seed), latest_us: 0 }
+        // A megabit in a second is a bit in a microsecond.
+        let bytes_per_us = delay.and_then(|delay| delay.mbit_per_s).map(|rate| rate / 8.0);
+        Delays { one_way_us: one_way_us + slow_us, jitter, random: StdRng::seed_from_u64(seed), latest_us: 0, bytes_per_us }
+    }
+
+    /// What the way carries, if that is bounded.
+    pub(super) fn bytes_per_us(&self) -> Option<f64> {
+        self.bytes_per_us
     }
 
     /// When something that is sent at `now_us` may leave, on the same clock.
@@ -46,7 +54,7 @@ mod tests {
 
     #[test]
     fn order_is_kept_and_the_mean_is_as_configured() {
-        let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 40.0, jitter_ms: 5.0, jitter_shape: 2.0 };
+        let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 40.0, jitter_ms: 5.0, jitter_shape: 2.0, mbit_per_s: None };
         let mut delays = Delays::new(Some(&delay), 0, 1);
         let (mut sum, mut last) = (0.0, 0);
         for index in 0..10_000u64 {
@@ -65,7 +73,7 @@ mod tests {
 
     #[test]
     fn without_jitter_the_delay_is_exact() {
-        let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 1.5, jitter_ms: 0.0, jitter_shape: 2.0 };
+        let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 1.5, jitter_ms: 0.0, jitter_shape: 2.0, mbit_per_s: None };
         assert_eq!(Delays::new(Some(&delay), 0, 1).release_us(10), 1510);
     }
 
@@ -73,7 +81,14 @@ mod tests {
     fn a_slow_node_is_late_everywhere() {
         let mut config = NodeConfig::new("c", "n", "a");
         assert!(Delays::between(&config, "a", "a", "other").is_none());
-        config.emulation.delays.push(Delay { from: "a".into(), to: "b".into(), one_way_ms: 1.5, jitter_ms: 0.0, jitter_shape: 2.0 });
+        config.emulation.delays.push(Delay {
+            from: "a".into(),
+            to: "b".into(),
+            one_way_ms: 1.5,
+            jitter_ms: 0.0,
+            jitter_shape: 2.0,
+            mbit_per_s: None,
+        });
         config.emulation.slow_ms = 100.0;
         assert_eq!(Delays::between(&config, "a", "a", "other").unwrap().release_us(10), 100_010);
         assert_eq!(Delays::between(&config, "a", "b", "other").unwrap().release_us(10), 101_510);

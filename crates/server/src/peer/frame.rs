@@ -1,5 +1,6 @@
 //! What nodes say to each other, as bytes: a greeting each way, then frames, each behind its length.
 
+use super::queue::LARGE_AT_ONCE;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
@@ -91,6 +92,8 @@ pub(super) enum Frame<'a> {
     Response { request: u64, session: &'a [u8], outcome: Outcome },
     /// Somebody asks something of the cluster; `first`: of the sender.
     Attend { first: bool },
+    /// A part of a frame that is too large to leave in one go: those with one number, in order.
+    Piece { number: u32, last: bool, bytes: &'a [u8] },
 }
 
 /// A partition server, in a data center that is known from the connection.
@@ -125,6 +128,7 @@ const REPLICA: u8 = 0;
 const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 const ATTEND: u8 = 3;
+const PIECE: u8 = 4;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -173,6 +177,46 @@ pub(super) fn attend(first: bool) -> Vec<u8> {
     framed(ATTEND, 1, |out| first.encode(out))
 }
 
+/// Appends a piece of a frame's bytes without its length.
+pub(super) fn piece(number: u32, last: bool, bytes: &[u8], out: &mut Vec<u8>) {
+    let length = 1 + 4 + 1 + bytes.len();
+    out.extend_from_slice(&(length as u32).to_le_bytes());
+    out.push(PIECE);
+    out.extend_from_slice(&number.to_le_bytes());
+    out.push(u8::from(last));
+    out.extend_from_slice(bytes);
+}
+
+/// Frames that come in pieces, as far as they have come.
+pub(super) struct Pieces {
+    begun: Vec<(u32, Vec<u8>)>,
+    max_frame_bytes: usize,
+}
+
+impl Pieces {
+    pub(super) fn new(max_frame_bytes: usize) -> Pieces {
+        Pieces { begun: Vec::new(), max_frame_bytes }
+    }
+
+    /// Adds a piece; returns the frame's bytes, without its length, with the last one. Errors: more is under way than an honest node sends at once.
+    pub(super) fn add(&mut self, number: u32, last: bool, bytes: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+        let at = match self.begun.iter().position(|(begun, _)| *begun == number) {
+            Some(at) => at,
+            None if self.begun.len() == LARGE_AT_ONCE => return Err(WireError::Invalid("more frames in pieces than are sent at once")),
+            None => {
+                self.begun.push((number, Vec::new()));
+                self.begun.len() - 1
+            }
+        };
+        let frame = &mut self.begun[at].1;
+        if frame.len() + bytes.len() > self.max_frame_bytes {
+            return Err(WireError::Invalid("a frame longer than limits.max_frame_bytes"));
+        }
+        frame.extend_from_slice(bytes);
+        Ok(last.then(|| self.begun.swap_remove(at).1))
+    }
+}
+
 impl<'a> Frame<'a> {
     /// Reads a frame's bytes, without its length.
     pub(super) fn decode(body: &'a [u8]) -> Result<Frame<'a>, WireError> {
@@ -195,6 +239,11 @@ impl<'a> Frame<'a> {
                 let request = Wire::decode(&mut input)?;
                 let session = take(&mut input)?;
                 Frame::Response { request, session, outcome: Wire::decode(&mut input)? }
+            }
+            PIECE => {
+                let number = input.take(4)?.try_into().map_or(0, u32::from_le_bytes);
+                let last = bool::decode(&mut input)?;
+                return Ok(Frame::Piece { number, last, bytes: input.rest() });
             }
             ATTEND => Frame::Attend { first: Wire::decode(&mut input)? },
             _ => return Err(WireError::Invalid("a frame of unknown kind")),
@@ -248,6 +297,18 @@ mod tests {
     }
 
     #[test]
+    fn pieces_are_put_together_and_bounded() {
+        let mut pieces = Pieces::new(10);
+        for number in 0..LARGE_AT_ONCE as u32 {
+            assert_eq!(pieces.add(number, false, b"12345"), Ok(None));
+        }
+        assert!(pieces.add(99, true, b"1").is_err(), "too many at once");
+        assert_eq!(pieces.add(1, true, b"67890"), Ok(Some(b"1234567890".to_vec())));
+        assert_eq!(pieces.add(99, true, b""), Ok(Some(Vec::new())));
+        assert!(pieces.add(0, false, b"678901").is_err(), "too long");
+    }
+
+    #[test]
     fn greetings_come_back_as_they_were() {
         let hello = Hello { cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), password: "d".into() };
         assert_eq!(Hello::from_bytes(&hello.to_bytes()), Ok(hello));
@@ -260,7 +321,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..5) {
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..6) {
             let _ = Frame::decode(&[&[kind], bytes.as_slice()].concat());
             let _ = Hello::from_bytes(&[b"RHEO\x01", bytes.as_slice()].concat());
             let _ = split(&bytes, 100);

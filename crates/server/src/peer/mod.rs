@@ -8,6 +8,7 @@ mod alarm;
 mod connect;
 mod delay;
 mod frame;
+mod queue;
 
 pub(crate) use connect::run;
 pub(crate) use delay::Delays;
@@ -20,11 +21,11 @@ use crate::status::PeerStatus;
 use crate::topology::{NodeId, NodeInfo, Topology};
 use frame::Member;
 use hashbrown::HashMap;
+use queue::{Queue, StreamId};
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
-use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
@@ -42,11 +43,12 @@ pub(crate) struct Peer {
     max_forwarded: usize,
     max_frame_bytes: usize,
     timeout_us: u64,
-    queue: Mutex<Queue>,
+    leaving: Mutex<Leaving>,
     /// Something was queued that the connection's task does not know of.
     queued: Notify,
     waiting: Mutex<HashMap<u64, Forwarded>>,
     next_request: AtomicU64,
+    next_large: AtomicU64,
     accepted: AtomicBool,
     /// Counts the connections accepted from the node; only the newest one is listened to.
     generation: AtomicU64,
@@ -59,12 +61,21 @@ pub(crate) struct Peer {
     last_error: Mutex<Option<String>>,
 }
 
-/// What waits to be sent, each with the time on the monotonic clock from which it may leave.
-struct Queue {
+/// What waits to be sent.
+struct Leaving {
     connected: bool,
-    frames: VecDeque<(u64, Vec<u8>)>,
-    bytes: usize,
+    queue: Queue,
     delays: Option<Delays>,
+}
+
+/// The stream of frames that may pass each other.
+const UNORDERED: StreamId = StreamId::MAX;
+
+/// The stream of the frames of partition server `from` for `to`.
+fn stream_of(keyspace: KeyspaceId, from: ServerId, to: ServerId) -> StreamId {
+    let (from_replica, to_replica) = (u64::from(from.replica), u64::from(to.replica));
+    // Where partitions differ (slices, the tree), messages of one pair keep their order too.
+    u64::from(keyspace.0) << 48 | u64::from(from.partition.0) << 32 | u64::from(to.partition.0) << 16 | from_replica << 8 | to_replica
 }
 
 /// An operation that waits for the node's answer.
@@ -117,15 +128,15 @@ impl Peer {
             max_forwarded: limits.max_forwarded,
             max_frame_bytes: limits.max_frame_bytes,
             timeout_us: limits.operation_timeout_ms * 1000 + GRACE_US,
-            queue: Mutex::new(Queue {
+            leaving: Mutex::new(Leaving {
                 connected: false,
-                frames: VecDeque::new(),
-                bytes: 0,
+                queue: Queue::default(),
                 delays: Delays::between(config, topology.dc_name(topology.here), topology.dc_name(node.dc), &node.name),
             }),
             queued: Notify::new(),
             waiting: Mutex::new(HashMap::new()),
             next_request: AtomicU64::new(0),
+            next_large: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             connects: AtomicU64::new(0),
@@ -140,12 +151,12 @@ impl Peer {
 
     /// Whether there is a connection to send by.
     pub(crate) fn is_connected(&self) -> bool {
-        lock(&self.queue).connected
+        lock(&self.leaving).connected
     }
 
     /// Queues a frame between partition servers; says whether there was a connection and room for it.
     pub(crate) fn send_frame(&self, now_us: u64, keyspace: KeyspaceId, from: ServerId, to: ServerId, bytes: &[u8]) -> bool {
-        let sent = self.push(now_us, || frame::replica(keyspace, Member::of(from), Member::of(to), bytes)).is_ok();
+        let sent = self.push(now_us, stream_of(keyspace, from, to), || frame::replica(keyspace, Member::of(from), Member::of(to), bytes)).is_ok();
         if !sent {
             self.frames_dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -159,7 +170,7 @@ impl Peer {
 
     /// Says that somebody asks something of the cluster; `first`: of this node. It is said again if it is lost.
     pub(crate) fn send_attend(&self, now_us: u64, first: bool) {
-        let _ = self.push(now_us, || frame::attend(first));
+        let _ = self.push(now_us, UNORDERED, || frame::attend(first));
     }
 
     /// Sends an operation; its outcome goes to `answer`. Errors: there is no connection, or too much waits.
@@ -182,7 +193,7 @@ impl Peer {
             let deadline_us = now_us + self.timeout_us;
             waiting.insert(request, Forwarded { keyspace, partition, answer, session, deadline_us });
         }
-        self.push(now_us, || frame::request(request, keyspace, partition, &bytes, operation)).map_err(|refused| {
+        self.push(now_us, UNORDERED, || frame::request(request, keyspace, partition, &bytes, operation)).map_err(|refused| {
             lock(&self.waiting).remove(&request);
             match refused {
                 Refused::Disconnected => Failure::Unreachable(partition),
@@ -193,7 +204,7 @@ impl Peer {
 
     /// Answers operation number `request` of that node.
     pub(crate) fn respond(&self, now_us: u64, request: u64, outcome: &Outcome, session: &Session) {
-        if self.push(now_us, || frame::response(request, &session.to_bytes(), outcome)).is_err() {
+        if self.push(now_us, UNORDERED, || frame::response(request, &session.to_bytes(), outcome)).is_err() {
             self.frames_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -209,26 +220,27 @@ impl Peer {
         }
     }
 
-    fn push(&self, now_us: u64, frame: impl FnOnce() -> Vec<u8>) -> Result<(), Refused> {
-        let mut queue = lock(&self.queue);
-        if !queue.connected {
+    fn push(&self, now_us: u64, stream: StreamId, frame: impl FnOnce() -> Vec<u8>) -> Result<(), Refused> {
+        let mut leaving = lock(&self.leaving);
+        if !leaving.connected {
             return Err(Refused::Disconnected);
         }
-        if queue.bytes > self.max_queue_bytes {
+        if leaving.queue.bytes() > self.max_queue_bytes {
             return Err(Refused::Full);
         }
         let frame = frame();
         if frame.len() - frame::LENGTH_BYTES > self.max_frame_bytes {
             return Err(Refused::Full);
         }
-        queue.bytes += frame.len();
-        let release_us = match &mut queue.delays {
-            Some(delays) => delays.release_us(now_us),
-            None => 0,
+        // A large request or answer is a stream of its own: small ones pass it.
+        let stream = if stream == UNORDERED && frame.len() > queue::TURN_BYTES {
+            UNORDERED - 1 - self.next_large.fetch_add(1, Ordering::Relaxed) % (1 << 40)
+        } else {
+            stream
         };
-        let wake = queue.frames.is_empty();
-        queue.frames.push_back((release_us, frame));
-        drop(queue);
+        let release_us = leaving.delays.as_mut().map_or(0, |delays| delays.release_us(now_us));
+        let wake = leaving.queue.push(release_us, stream, frame);
+        drop(leaving);
         if wake {
             self.queued.notify_one();
         }
@@ -238,17 +250,15 @@ impl Peer {
     pub(crate) fn set_connected(&self) {
         self.connects.fetch_add(1, Ordering::Relaxed);
         *lock(&self.last_error) = None;
-        lock(&self.queue).connected = true;
+        lock(&self.leaving).connected = true;
     }
 
     /// What was queued is lost, and what waited for an answer is told so.
     pub(crate) fn set_disconnected(&self, why: String) {
         {
-            let mut queue = lock(&self.queue);
-            queue.connected = false;
-            self.frames_dropped.fetch_add(queue.frames.len() as u64, Ordering::Relaxed);
-            queue.frames.clear();
-            queue.bytes = 0;
+            let mut leaving = lock(&self.leaving);
+            leaving.connected = false;
+            self.frames_dropped.fetch_add(leaving.queue.clear() as u64, Ordering::Relaxed);
         }
         *lock(&self.last_error) = Some(why);
         let waiting = std::mem::take(&mut *lock(&self.waiting));
@@ -281,8 +291,8 @@ impl Peer {
     /// For [`PeerStatus`].
     pub(crate) fn status(&self, topology: &Topology) -> PeerStatus {
         let (connected, queued_bytes) = {
-            let queue = lock(&self.queue);
-            (queue.connected, queue.bytes)
+            let leaving = lock(&self.leaving);
+            (leaving.connected, leaving.queue.bytes())
         };
         PeerStatus {
             node: self.node,

@@ -184,6 +184,7 @@ impl Shard {
         }
         match execution {
             Execution::Done { outcome, after } => {
+                let outcome = bounded(outcome, self.shared.config.limits.max_reply_bytes);
                 let outcome = self.count(outcome);
                 if let Some(begun) = begun {
                     begun.count(&mut self.counters.counter_updates, &outcome, self.shared.clocks.monotonic_us());
@@ -238,7 +239,7 @@ impl Shard {
             }
             _ => false,
         };
-        (grows && self.memory_full).then(|| Failure::Busy("limits.memory_bytes is reached".into()))
+        (grows && self.memory_full).then(|| Failure::Busy("the memory that limits.memory_bytes allows is used up".into()))
     }
 
     /// Counts an outcome's kind.
@@ -382,7 +383,8 @@ impl Shard {
         // Its allocation is used again.
         self.outbox.frames = frames;
         for done in std::mem::take(&mut self.outbox.done) {
-            let outcome = self.count(done.outcome);
+            let outcome = bounded(done.outcome, self.shared.config.limits.max_reply_bytes);
+            let outcome = self.count(outcome);
             if let Some(begun) = self.timed.remove(&(replica, done.op)) {
                 begun.count(&mut self.counters.counter_updates, &outcome, self.shared.clocks.monotonic_us());
             }
@@ -452,6 +454,17 @@ impl Shard {
         let replica = |slot: &Slot| ReplicaStatus { keyspace: slot.keyspace, shard: self.index, status: slot.server.status(now) };
         (status, self.replicas.iter().map(replica).collect())
     }
+}
+
+/// `outcome`, or that it is more than one reply may have. One key asked for a thousand times is in memory once, but its reply is not.
+#[inline]
+pub(crate) fn bounded(outcome: Outcome, most: usize) -> Outcome {
+    let Outcome::Many(reads, _) = &outcome else { return outcome };
+    let bytes: usize = reads.iter().map(|read| read.value.as_ref().map_or(0, |value| value.len())).sum();
+    if bytes <= most {
+        return outcome;
+    }
+    Outcome::Failed(Failure::Refused(format!("the values asked for have {bytes} bytes; one reply may have {most} (limits.max_reply_bytes)")))
 }
 
 /// The index of an operation's [`crate::status::OperationKind`].

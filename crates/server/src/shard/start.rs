@@ -5,6 +5,7 @@ use super::mailbox::{Control, Mailbox};
 use super::{ReplicaIndex, Shard, Slot, turn};
 use crate::config::KeyspaceConfig;
 use crate::connection;
+use crate::descriptors::{self, Place as Descriptor};
 use crate::folder;
 use crate::keyspace::Build;
 use crate::peer;
@@ -22,7 +23,6 @@ use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -150,6 +150,11 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, serv
     let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != rheostat_core::store::Durability::Memory);
     let folder = on_disk.map(|dir| folder::of_server(dir, &keyspace.name, server));
     let mut disk = DiskOptions::default();
+    // Data on disk has half of what there is for data in memory: the other half is for versions that cannot be let go yet.
+    let servers: usize = shared.keyspaces.iter().map(|keyspace| shared.placement.all(keyspace.id).count()).sum();
+    let share = shared.budget.for_data() / 2 / servers.max(1) as u64;
+    disk.memory_bytes = disk.memory_bytes.min(share);
+    disk.own_cache_bytes = disk.own_cache_bytes.min(usize::try_from(share / 4).unwrap_or(usize::MAX));
     if place.data_centers == 1 || info.span == Span::Everywhere {
         // Nobody ships them.
         disk.own_cache_bytes = 0;
@@ -176,33 +181,25 @@ impl Shard {
     }
 }
 
-/// Connections to the peer port beyond one from each node: some that have not said who they are, and some that have ended without notice.
-const SPARE_PEER_CONNECTIONS: usize = 64;
-
 fn accept(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, acceptors: Acceptors) -> std::io::Result<()> {
     let Acceptors { resp, resp_tls, peer, peer_tls } = acceptors;
     if let Some(listener) = resp {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, address| {
-            tokio::task::spawn_local(connection::serve(shard, stream, address, resp_tls.clone()));
+        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, address, place| {
+            let tls = resp_tls.clone();
+            tokio::task::spawn_local(async move {
+                connection::serve(shard, stream, address, tls).await;
+                drop(place);
+            });
         }));
     }
     if let Some(listener) = peer {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let open = Arc::new(AtomicUsize::new(0));
-        let most = shared.topology.nodes.len() + SPARE_PEER_CONNECTIONS;
-        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, address| {
-            if open.load(Ordering::Relaxed) >= most {
-                tracing::warn!(%address, "connection from another node refused: too many are open");
-                return;
-            }
-            let (open, tls) = (open.clone(), peer_tls.clone());
-            open.fetch_add(1, Ordering::Relaxed);
+        let strangers = Arc::new(peer::accept::Strangers::default());
+        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, _, place| {
+            let (tls, stranger) = (peer_tls.clone(), strangers.admit());
             let shared = shard.borrow().shared.clone();
-            tokio::task::spawn_local(async move {
-                peer::accept::serve(shard, shared, stream, tls).await;
-                open.fetch_sub(1, Ordering::Relaxed);
-            });
+            tokio::task::spawn_local(peer::accept::serve(shard, shared, stream, tls, stranger, place));
         }));
     }
     Ok(())
@@ -213,11 +210,12 @@ async fn accept_loop(
     listener: tokio::net::TcpListener,
     shard: Rc<RefCell<Shard>>,
     shared: Arc<Shared>,
-    serve: impl Fn(Rc<RefCell<Shard>>, TcpStream, SocketAddr) + Send + Sync + Clone + 'static,
+    serve: impl Fn(Rc<RefCell<Shard>>, TcpStream, SocketAddr, Descriptor) + Send + Sync + Clone + 'static,
 ) {
     let own = shard.borrow().index();
     let mut stopping = shared.stopping.subscribe();
     let mut next = 0;
+    let mut refusing = false;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -232,17 +230,27 @@ async fn accept_loop(
                 continue;
             }
         };
+        let Some(place) = descriptors::take() else {
+            // What is left is kept for stores and links. If the client does not get to read it, it is refused all the same.
+            let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+            if !refusing {
+                tracing::warn!(%address, "connections are refused: the limit on open files is reached");
+            }
+            refusing = true;
+            continue;
+        };
+        refusing = false;
         let target = next % shared.shards.len();
         next = target + 1;
         if target == own {
-            serve(shard.clone(), stream, address);
+            serve(shard.clone(), stream, address, place);
             continue;
         }
         // A stream belongs to the runtime that it was made in.
         let Ok(stream) = stream.into_std() else { continue };
         let serve = serve.clone();
         shared.shards[target].control(Control::Run(Box::new(move |shard| match TcpStream::from_std(stream) {
-            Ok(stream) => serve(shard.clone(), stream, address),
+            Ok(stream) => serve(shard.clone(), stream, address, place),
             Err(error) => tracing::warn!(%error, "a connection could not be taken over"),
         })));
     }

@@ -3,6 +3,7 @@
 use super::mailbox::{Control, Mailbox, Message};
 use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard};
 use crate::connection::Connection;
+use crate::memory::Pressure;
 use crate::status::FailureKind;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Outcome};
@@ -19,6 +20,9 @@ const MESSAGES_PER_TURN: usize = 512;
 
 /// Between two looks at stalled connections, abandoned operations and memory, in microseconds.
 const SWEEP_US: u64 = 100_000;
+
+/// Between two looks at memory while nobody asks anything, in microseconds.
+const QUIET_LOOK_US: u64 = 1_000_000;
 
 /// While nobody asks anything, turns come at multiples of this on the monotonic clock, in microseconds: what is due at about the same time is done together.
 const QUIET_GRAIN_US: u64 = 10_000;
@@ -105,7 +109,14 @@ fn turn(
     }
     if let Some(by_us) = *stop_by_us {
         // A connection of any shard may still want something of this one.
-        let idle = this.shared.connections.load(Ordering::Relaxed) == 0 && this.expected.is_empty() && taken == 0;
+        // What waits on another shard may need this one's connections to other nodes.
+        let waiting = this.expected.len() + this.held.len() + taken;
+        let changed = this.shared.unfinished[this.index].swap(waiting, Ordering::Relaxed) != waiting;
+        if changed {
+            this.shared.shards.iter().for_each(|shard| shard.control(Control::Wake));
+        }
+        let finished = this.shared.unfinished.iter().all(|waiting| waiting.load(Ordering::Relaxed) == 0);
+        let idle = this.shared.connections.load(Ordering::Relaxed) == 0 && finished;
         let flushing = this.replicas.iter().any(|slot| slot.flushing);
         if (idle || now.monotonic_us >= by_us) && !flushing {
             return Poll::Ready(());
@@ -319,15 +330,25 @@ impl Shard {
             slot.server.abandon(op);
             slot.touched = true;
         }
-        let bytes = self.replicas.iter().map(|slot| slot.server.status(now).store.memory_bytes).sum();
-        self.shared.memory[self.index].store(bytes, Ordering::Relaxed);
-        let limit = self.shared.config.limits.memory_bytes;
-        let all: u64 = self.shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
-        self.memory_full = limit > 0 && all > limit;
+        // While nobody asks anything, little changes.
+        if !self.quiet || now.monotonic_us % QUIET_LOOK_US < SWEEP_US {
+            self.look_at_memory(now);
+        }
         let connections: Vec<Rc<Connection>> = self.connections.values().cloned().collect();
         for connection in connections {
             connection.check_stalled(self, now);
         }
+    }
+
+    fn look_at_memory(&mut self, now: Now) {
+        let bytes = self.replicas.iter().map(|slot| slot.server.status(now).store.memory_bytes).sum();
+        self.shared.memory[self.index].store(bytes, Ordering::Relaxed);
+        let all: u64 = self.shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        let budget = &self.shared.budget;
+        if self.index == 0 {
+            budget.look();
+        }
+        self.memory_full = all > budget.for_data() || budget.pressure() == Pressure::Full;
     }
 
     fn wake_connections(&mut self) {

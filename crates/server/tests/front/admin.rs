@@ -40,6 +40,34 @@ async fn metrics_health_and_readiness_are_served() {
     node.shutdown().await;
 }
 
+/// A group without a majority serves nothing, and this node is not ready.
+#[tokio::test]
+async fn a_node_whose_group_has_no_leader_is_not_ready() {
+    let mut config = alone("admin");
+    config.data_centers = vec!["a".into(), "b".into(), "c".into()];
+    config.listen.peer = config.listen.admin;
+    config.keyspaces.push(crate::keyspace("strong", "strong"));
+    for name in ["a", "b", "c"] {
+        // Nobody listens there.
+        let peer = Some("127.0.0.1:1".to_owned());
+        let member = rheostat_server::config::Member {
+            name: format!("{name}1"),
+            data_center: name.into(),
+            peer,
+            resp: None,
+            grpc: None,
+            admin: None,
+            partitions: None,
+        };
+        config.members.push(member);
+    }
+    let node = Node::start(config).await.unwrap();
+    let answer = get(&node, "/ready", "").await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("keyspace strong") && answer.contains("no leader"), "{answer}");
+    assert!(get(&node, "/health", "").await.starts_with("HTTP/1.1 200"), "it answers, though");
+    node.shutdown().await;
+}
+
 #[tokio::test]
 async fn metrics_need_the_password_and_health_does_not() {
     let node = Node::start(secured(alone("admin"), "secret")).await.unwrap();

@@ -46,6 +46,40 @@ async fn what_is_written_is_read_and_deleted() {
     node.shutdown().await;
 }
 
+/// Connections that ask nothing, or nothing that they may ask, are closed; one that has asked stays.
+#[tokio::test]
+async fn silent_connections_are_closed() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut config = alone("grpc");
+    config.limits.stall_timeout_ms = 300;
+    let node = Node::start(config).await.unwrap();
+    let mut asked = raw(&node).await;
+    asked.get(get("default", "", 0)).await.unwrap();
+    // The second begins as HTTP/2 does: the preface, and empty settings.
+    for said in [&b""[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"] {
+        let mut silent = tokio::net::TcpStream::connect(grpc_address(&node)).await.unwrap();
+        silent.write_all(said).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), silent.read_to_end(&mut Vec::new())).await;
+        assert!(ended.is_ok(), "it is closed: {said:?}");
+    }
+    asked.get(get("default", "", 0)).await.unwrap();
+    node.shutdown().await;
+}
+
+/// A reply that would be larger than is allowed is refused, whoever asks.
+#[tokio::test]
+async fn a_reply_that_is_too_large_is_refused() {
+    let mut config = alone("grpc");
+    config.limits.max_reply_bytes = 2 << 20;
+    let node = Node::start(config).await.unwrap();
+    let mut session = client(&node).await.session("default");
+    session.put("large", vec![b'x'; 1 << 20]).await.unwrap();
+    assert_eq!(session.read_transaction(["large"; 2]).await.unwrap().reads.len(), 2);
+    let error = session.read_transaction(["large"; 3]).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused(why) if why.contains("max_reply_bytes")), "{error:?}");
+    node.shutdown().await;
+}
+
 #[tokio::test]
 async fn values_are_bytes_and_expire() {
     let node = Node::start(alone("grpc")).await.unwrap();

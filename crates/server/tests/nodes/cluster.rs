@@ -73,7 +73,14 @@ impl Plan {
                 config.data_dir = folder.map(|folder| folder.join(&name));
                 for other in self.data_centers.iter().filter(|other| *other != dc && self.one_way_ms > 0.0) {
                     let (from, to) = (dc.to_string(), other.to_string());
-                    config.emulation.delays.push(Delay { from, to, one_way_ms: self.one_way_ms, jitter_ms: 0.0, jitter_shape: 2.0 });
+                    config.emulation.delays.push(Delay {
+                        from,
+                        to,
+                        one_way_ms: self.one_way_ms,
+                        jitter_ms: 0.0,
+                        jitter_shape: 2.0,
+                        mbit_per_s: None,
+                    });
                 }
                 (self.change)(&mut config);
                 let listeners = Listeners::bind(&config.listen).unwrap();

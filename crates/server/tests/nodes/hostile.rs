@@ -79,6 +79,36 @@ async fn half_a_request_does_not_hold_a_connection_for_ever() {
     node.shutdown().await;
 }
 
+/// Connections to the peer port that say nothing keep no node out, however often they come back.
+#[tokio::test]
+async fn silent_connections_to_the_peer_port_keep_nobody_out() {
+    let mut cluster = Plan { data_centers: vec!["a", "b"], ..Plan::three(1) }.start(None).await;
+    let address = cluster.configs[0].listen.peer.unwrap();
+    cluster.stop(1).await;
+    let silence = tokio::spawn(async move {
+        loop {
+            let mut silent = Vec::new();
+            for _ in 0..80 {
+                silent.extend(TcpStream::connect(address).await);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1_000)).await;
+        }
+    });
+    // They have all the places that there are.
+    let mut probes = Vec::new();
+    for _ in 0..70 {
+        probes.push(TcpStream::connect(address).await.unwrap());
+    }
+    eventually("the oldest has to go", async || probes[0].try_read(&mut [0; 8]).is_ok_and(|read| read == 0)).await;
+    cluster.start(1).await;
+    cluster.connected().await;
+    let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
+    assert_eq!(there.ask("SET k v").await, Reply::ok());
+    here.ask_until("GET k", Reply::bulk("v")).await;
+    silence.abort();
+    cluster.stop_all().await;
+}
+
 #[tokio::test]
 async fn idle_connections_are_closed_if_so_configured() {
     let mut config = single(1);

@@ -79,6 +79,54 @@ async fn writes_are_refused_when_memory_is_full_and_deletes_are_not() {
     node.shutdown().await;
 }
 
+/// One key asked for many times is in memory once; its reply would not be.
+#[tokio::test]
+async fn a_reply_that_is_too_large_is_refused_and_costs_nothing() {
+    for partitions in [1, 3] {
+        let mut config = single(partitions);
+        config.limits.max_reply_bytes = 4 << 20;
+        let (node, mut client) = start_single(config).await;
+        client.ask_with(&[b"SET".as_slice(), b"large", &vec![b'x'; 1 << 20]]).await;
+        client.ask("SET small 1").await;
+        let keys = |count: usize| [&["MGET", "small"], vec!["large"; count].as_slice()].concat();
+        let reply = client.ask_with(&keys(5)).await;
+        assert!(reply.is_error("ERR") && format!("{reply:?}").contains("max_reply_bytes"), "{reply:?}");
+        assert_eq!(client.ask_with(&keys(3)).await.items().len(), 4);
+        node.shutdown().await;
+    }
+}
+
+/// Requests that are announced large share a part of memory: what does not fit is not read, and goes on when there is room.
+#[tokio::test]
+async fn half_sent_requests_leave_room_for_others() {
+    let mut config = single(1);
+    config.limits.max_request_bytes = 8 << 20;
+    config.limits.memory_bytes = 64 << 20;
+    config.limits.stall_timeout_ms = 300;
+    let (node, mut good) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    let mut halves = Vec::new();
+    for _ in 0..12 {
+        let mut half = Client::connect(address).await;
+        let value = 6 << 20;
+        half.send_raw(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${value}\r\n").as_bytes()).await.unwrap();
+        halves.push(half);
+    }
+    // As much as the server takes of each: those beyond the share are not read, so the sending side fills up.
+    for half in &mut halves {
+        let part = vec![b'x'; 5 << 20];
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), half.send_raw(&part)).await;
+    }
+    let list = good.ask("CLIENT LIST").await.text();
+    let buffered: usize = list.split("qbuf=").skip(1).map(|rest| rest.split(' ').next().unwrap().parse::<usize>().unwrap()).sum();
+    assert!(buffered < 24 << 20, "{buffered} bytes of half-sent requests are kept");
+    assert_eq!(good.ask("PING").await, Reply::Simple("PONG".into()), "small requests are served");
+    // Those that send nothing more are closed, and a large request has room then.
+    let value = vec![b'y'; 7 << 20];
+    assert_eq!(good.ask_with(&[b"SET".as_slice(), b"k", &value]).await, Reply::ok());
+    node.shutdown().await;
+}
+
 #[tokio::test]
 async fn more_waiting_operations_than_allowed_are_busy() {
     let change = |config: &mut rheostat_server::NodeConfig| {

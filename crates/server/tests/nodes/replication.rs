@@ -3,6 +3,7 @@
 use crate::client::{Reply, eventually};
 use crate::cluster::Plan;
 use rheostat_core::DcId;
+use rheostat_server::config::Delay;
 
 #[tokio::test]
 async fn what_is_written_in_one_data_center_is_read_in_the_others() {
@@ -137,5 +138,56 @@ async fn large_values_and_many_updates_cross_a_slow_link() {
     let mut b = cluster.client(1).await;
     b.ask_until("STRLEN large", Reply::Integer(20 << 20)).await;
     b.ask_until("DBSIZE", Reply::Integer(5001)).await;
+    cluster.stop_all().await;
+}
+
+/// A key of `partition` among two.
+fn key_of(partition: u16) -> String {
+    (0..).map(|number| format!("k{number}")).find(|key| rheostat_core::slots::partition_of(key.as_bytes(), 2).0 == partition).unwrap()
+}
+
+/// Over a slow way a small write passes a large one of another partition, and each goes over once.
+#[tokio::test]
+async fn a_small_write_passes_a_large_one_of_another_partition() {
+    let change = |config: &mut rheostat_server::NodeConfig| {
+        let (from, to) = ("a".to_owned(), "b".to_owned());
+        config.emulation.delays.push(Delay { from, to, one_way_ms: 1.0, jitter_ms: 0.0, jitter_shape: 2.0, mbit_per_s: Some(8.0) });
+    };
+    let cluster = Plan { data_centers: vec!["a", "b"], change, ..Plan::three(2) }.start(None).await;
+    let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
+    for client in [&mut here, &mut there] {
+        client.ask("SELECT plain").await;
+    }
+    let (large, small) = (key_of(0), key_of(1));
+    let bytes = 6 << 20;
+    here.ask_with(&[b"SET".as_slice(), large.as_bytes(), &vec![b'x'; bytes]]).await;
+    let sent = async || cluster.node(0).router().status().await.peers[0].bytes_sent;
+    eventually("it is under way", async || sent().await > 256 << 10).await;
+    assert_eq!(here.ask(&format!("SET {small} passes")).await, Reply::ok());
+    there.ask_until(&format!("GET {small}"), Reply::bulk("passes")).await;
+    assert_eq!(there.ask(&format!("STRLEN {large}")).await, Reply::Integer(0), "the large value is still under way");
+    there.ask_until(&format!("STRLEN {large}"), Reply::Integer(bytes as i64)).await;
+    let sent = sent().await;
+    assert!(sent < bytes as u64 / 10 * 12, "{sent} bytes were sent");
+    cluster.stop_all().await;
+}
+
+/// While nobody asks anything, all nodes are quiet; one operation wakes those that it concerns.
+#[tokio::test]
+async fn an_operation_wakes_the_nodes_of_other_data_centers() {
+    let cluster = Plan { owners: vec![vec![0], vec![1]], ..Plan::three(2) }.start(None).await;
+    let quiet = async || {
+        let mut quiet = 0;
+        for index in 0..6 {
+            quiet += usize::from(cluster.node(index).router().status().await.quiet);
+        }
+        quiet
+    };
+    let mut client = cluster.client(0).await;
+    eventually("all are quiet", async || quiet().await == 6).await;
+    client.ask("SET k v").await;
+    // Those of the other partition in other data centers have no connection to the node that was asked: their neighbours tell them.
+    eventually("all are awake", async || quiet().await == 0).await;
+    eventually("all are quiet again", async || quiet().await == 6).await;
     cluster.stop_all().await;
 }

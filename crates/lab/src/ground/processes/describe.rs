@@ -66,7 +66,7 @@ fn network(point: &Point, nodes: u16) -> Result<Network, String> {
             network.links.push(Link { between: [name(a), name(b)], round_trip_ms, jitter_ms: None });
         }
     }
-    let delay = |from, to, one_way_ms, jitter_ms| Delay { from, to, one_way_ms, jitter_ms, jitter_shape: 2.0 };
+    let delay = |from, to, one_way_ms, jitter_ms| Delay { from, to, one_way_ms, jitter_ms, jitter_shape: 2.0, mbit_per_s: None };
     for link in &cluster.link {
         network.delays.push(delay(name(link.from.into()), name(link.to.into()), link.ms, cluster.jitter_ms / 2.0));
     }

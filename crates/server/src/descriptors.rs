@@ -1,0 +1,89 @@
+//! File descriptors: how many the process may have open, and what of them is kept for the stores.
+//!
+//! A store that cannot open its next segment fails for good. So connections are refused while a reserve is left for stores and links, and the process's soft limit is raised to what
+//! the system allows it.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// For what every process has open: standard streams, runtimes, listeners, files read now and then.
+const BASE: usize = 48;
+
+/// For each store on disk: log segments, the engine's files, what recovery and checkpoints open.
+pub(crate) const PER_STORE: usize = 24;
+
+/// For each other node: a connection each way, an alarm, and one that is being replaced.
+pub(crate) const PER_NODE: usize = 5;
+
+/// Connections that are served however few descriptors there are: somebody must be able to ask what is wrong.
+const FEWEST: usize = 8;
+
+/// Descriptors kept for stores and links, of all nodes in the process, and connections that are open.
+static RESERVED: AtomicUsize = AtomicUsize::new(BASE);
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The process's limit; raised as far as the system allows when it is first asked for.
+fn limit() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        // Not to be allowed more is no reason to fail.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+        getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    })
+}
+
+/// Connections that the process can have open.
+pub(crate) fn most_connections() -> usize {
+    limit().saturating_sub(RESERVED.load(Ordering::Relaxed)).max(FEWEST)
+}
+
+/// Descriptors kept for a node's stores and links, until this is dropped.
+pub(crate) struct Reserve(usize);
+
+/// Keeps so many.
+pub(crate) fn reserve(count: usize) -> Reserve {
+    RESERVED.fetch_add(count, Ordering::Relaxed);
+    Reserve(count)
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        RESERVED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// A connection's place among those that the process can have open.
+pub(crate) struct Place(());
+
+/// A place for a connection; `None` if what is left is kept for stores and links.
+pub(crate) fn take() -> Option<Place> {
+    if OPEN.fetch_add(1, Ordering::Relaxed) < most_connections() {
+        return Some(Place(()));
+    }
+    OPEN.fetch_sub(1, Ordering::Relaxed);
+    None
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_given_back_and_reserves_are_kept() {
+        let before = most_connections();
+        let reserve = reserve(10);
+        assert!(most_connections() + 10 <= before.max(FEWEST + 10));
+        drop(reserve);
+        let open = OPEN.load(Ordering::Relaxed);
+        let places: Vec<Option<Place>> = (0..5).map(|_| take()).collect();
+        assert!(places.iter().all(Option::is_some) && OPEN.load(Ordering::Relaxed) >= open + 5);
+    }
+}

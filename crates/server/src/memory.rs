@@ -1,0 +1,185 @@
+//! How much memory the process may use, and who may use it.
+//!
+//! One budget for the process: `limits.memory_bytes`, or three quarters of what the machine or the process's control group has. Three quarters of it are for data; requests that
+//! are arriving have an eighth. What the process really has (its resident pages) is looked at ten times a second: near the budget, reading from other nodes slows
+//! down; above it, writes that grow are refused, and requests that are large wait.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the machine, or the control group that limits the process, has, in bytes; `None` if the system does not say.
+fn available() -> Option<u64> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(|text| kilobytes(text, "MemTotal:"));
+    let group = std::fs::read_to_string("/proc/self/cgroup").ok().map_or_else(Vec::new, |text| group_files(&text));
+    let group = group.iter().filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
+    group.chain(machine).min()
+}
+
+/// The files that can hold the limit of the control group that /proc/self/cgroup names, and of those above it: version 2 and 1.
+fn group_files(text: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (root, name) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|controller| controller == "memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        // Inside a container the group's path may be that of outside: then the root is the group.
+        let mut path = path.trim_end_matches('/');
+        loop {
+            files.push(format!("{root}{path}/{name}"));
+            match path.rsplit_once('/') {
+                Some((above, _)) => path = above,
+                None => break,
+            }
+        }
+    }
+    files
+}
+
+/// In a smaller budget the program itself weighs more than what it keeps for others: resident pages are not compared with it, only data is.
+const LEAST_RESIDENT: u64 = 128 << 20;
+
+/// What the process has in memory, in bytes; 0 if the system does not say.
+fn resident() -> u64 {
+    std::fs::read_to_string("/proc/self/status").ok().as_deref().and_then(|text| kilobytes(text, "VmRSS:")).unwrap_or(0)
+}
+
+/// What follows `name` in a file of the system, in bytes.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// How near the process is to its budget.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Pressure {
+    /// There is room.
+    None,
+    /// More than seven eighths are used: what other nodes send is read slowly.
+    High,
+    /// The budget is used up: what grows is refused.
+    Full,
+}
+
+/// See the module.
+pub(crate) struct Memory {
+    budget: u64,
+    pressure: AtomicUsize,
+    /// Bytes of requests that are arriving: what was announced of those that are large.
+    arriving: AtomicUsize,
+    max_arriving: usize,
+}
+
+impl Memory {
+    /// A budget of `configured` bytes; 0: of what there is. `largest` is what one request may have.
+    pub(crate) fn new(configured: u64, largest: usize) -> Memory {
+        let budget = match configured {
+            0 => available().map_or(u64::MAX, |available| available / 4 * 3),
+            bytes => bytes,
+        };
+        // One of the largest must always fit.
+        let max_arriving = usize::try_from(budget / 8).unwrap_or(usize::MAX).max(largest.saturating_add(largest / 8));
+        Memory { budget, pressure: AtomicUsize::new(0), arriving: AtomicUsize::new(0), max_arriving }
+    }
+
+    /// Bytes that the process may use.
+    pub(crate) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Bytes that data may use.
+    pub(crate) fn for_data(&self) -> u64 {
+        self.budget / 4 * 3
+    }
+
+    /// Looks at what the process uses.
+    pub(crate) fn look(&self) {
+        self.compare(resident());
+    }
+
+    fn compare(&self, resident: u64) {
+        let pressure = match self.budget {
+            budget if budget < LEAST_RESIDENT => 0,
+            budget if resident >= budget => 2,
+            budget => usize::from(resident >= budget / 8 * 7),
+        };
+        self.pressure.store(pressure, Ordering::Relaxed);
+    }
+
+    /// As of the last look.
+    pub(crate) fn pressure(&self) -> Pressure {
+        match self.pressure.load(Ordering::Relaxed) {
+            0 => Pressure::None,
+            1 => Pressure::High,
+            _ => Pressure::Full,
+        }
+    }
+
+    /// Room for a request of `bytes`; `None` while there is none.
+    pub(crate) fn take_arriving(self: &std::sync::Arc<Self>, bytes: usize) -> Option<Arriving> {
+        let most = if self.pressure() == Pressure::Full { bytes.min(self.max_arriving) } else { self.max_arriving };
+        let fits = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= most);
+        self.arriving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Arriving { memory: self.clone(), bytes })
+    }
+}
+
+/// Room for a request that is arriving; given back when this is dropped.
+pub(crate) struct Arriving {
+    memory: std::sync::Arc<Memory>,
+    pub(crate) bytes: usize,
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.memory.arriving.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_the_system_says_is_read() {
+        assert_eq!(kilobytes("MemFree: 5 kB\nMemTotal:       24000000 kB\n", "MemTotal:"), Some(24_000_000 * 1024));
+        assert_eq!(kilobytes("MemTotal: many", "MemTotal:"), None);
+        assert_eq!(group_files("0::/a/b\n"), ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]);
+        assert_eq!(group_files("7:cpu,cpuacct:/x\n4:memory:/\nnonsense\n"), ["/sys/fs/cgroup/memory/memory.limit_in_bytes"]);
+        if cfg!(target_os = "linux") {
+            assert!(available().is_some() && resident() > 0);
+        }
+    }
+
+    #[test]
+    fn requests_that_arrive_have_a_share_and_the_largest_always_fits_alone() {
+        let memory = Arc::new(Memory::new(800, 50));
+        assert_eq!((memory.budget(), memory.for_data()), (800, 600));
+        let first = memory.take_arriving(60).unwrap();
+        assert!(memory.take_arriving(41).is_none());
+        let second = memory.take_arriving(40).unwrap();
+        drop(first);
+        assert!(memory.take_arriving(61).is_none() && memory.take_arriving(60).is_some());
+        drop(second);
+        assert!(Arc::new(Memory::new(8, 100)).take_arriving(100).is_some());
+    }
+
+    #[test]
+    fn when_memory_is_full_large_requests_come_one_at_a_time() {
+        let memory = Arc::new(Memory::new(512 << 20, 1000));
+        for (resident, pressure) in [(447 << 20, Pressure::None), (448 << 20, Pressure::High), (512 << 20, Pressure::Full)] {
+            memory.compare(resident);
+            assert_eq!(memory.pressure(), pressure);
+        }
+        let one = memory.take_arriving(500).unwrap();
+        assert!(memory.take_arriving(500).is_none());
+        drop(one);
+        assert!(memory.take_arriving(500).is_some());
+        let roomy = Memory::new(u64::MAX, 1000);
+        roomy.look();
+        assert_eq!(roomy.pressure(), Pressure::None);
+    }
+}
