@@ -2,14 +2,15 @@
 //!
 //! A protocol is three things, the same three that the papers give: what is sent ([`Protocol::Request`], [`Protocol::Reply`],
 //! [`Protocol::Message`]), what a server does (the `on_…` handlers of [`Protocol`]), and what a client remembers ([`Client`]).
-//! Each is a pure state machine. A handler looks at its input and its state, changes its state and pushes effects; it does
-//! not read time, do I/O, spawn or lock. [`crate::replica::Replica`] executes the effects.
+//! Each is a pure state machine. A handler looks at its input, its state and the store, changes its state, writes to the store, and pushes what is to leave as
+//! effects; it does not read time, do I/O, spawn or lock. [`crate::replica::Replica`] executes the effects.
 //!
 //! What a protocol may rely on:
 //! - a server's own updates reach every other data center's server of the same partition exactly once, in timestamp order, over any
 //!   number of reconnects and restarts of either end; heartbeats keep their place in that order;
-//! - what is appended to the store before a message or a reply is pushed is as durable as the keyspace asks when that message or
-//!   reply leaves; a message pushed with [`Effects::send_flushed`] always waits for the disk;
+//! - a step sees its own writes ([`Step::write`]), as in the papers' pseudocode;
+//! - what a step and those before it have appended is as durable as the keyspace asks when a message or a reply of that step leaves; a message pushed with
+//!   [`Effects::send_flushed`] always waits for the disk;
 //! - messages within a data center arrive in order or not at all (a broken connection loses some);
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
@@ -17,6 +18,7 @@ use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
 use crate::operation::{Change, Groups, Guard, Level, Outcome, Strategy};
 use crate::planted::Planted;
 use crate::random::Random;
+use crate::replica::Journal;
 use crate::store::{Cut, History, Store};
 use crate::version::{Item, Key, Update, Version};
 use crate::wire::Wire;
@@ -44,6 +46,17 @@ pub enum Call {
         /// The level to serve it at.
         level: Level,
     },
+    /// A GET of a key and a PUT of what the change makes of it, with nothing between (not in the papers).
+    Change {
+        /// The key.
+        key: Key,
+        /// The change; conditional only where the protocol decides conditions.
+        change: Change,
+        /// The level to serve it at.
+        level: Level,
+        /// The checking groups asked for.
+        groups: Groups,
+    },
     /// ROTX (keys kset).
     ReadTransaction {
         /// The keys, of any partitions.
@@ -61,8 +74,13 @@ impl Call {
     /// The level to serve it at.
     pub fn level(&self) -> Level {
         match self {
-            Call::Get { level, .. } | Call::Put { level, .. } | Call::ReadTransaction { level, .. } => *level,
+            Call::Get { level, .. } | Call::Put { level, .. } | Call::Change { level, .. } | Call::ReadTransaction { level, .. } => *level,
         }
+    }
+
+    /// Whether it reads at level eventual: then it neither waits for the session's past nor adds to it. What writes always belongs to the session.
+    pub fn is_untracked(&self) -> bool {
+        matches!(self, Call::Get { level: Level::Eventual, .. } | Call::ReadTransaction { level: Level::Eventual, .. })
     }
 }
 
@@ -87,19 +105,13 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
     /// The request for `call`, with what the client remembers.
     fn request(&self, call: Call) -> Self::Request;
 
-    /// The request for a change of a key that depends on what it is, if the protocol decides it in one place for all who see `level`; it is answered with
-    /// [`Outcome::Changed`]. `None`: the replica makes it of a GET and a PUT, and refuses conditions.
-    fn change(&self, _key: &Key, _change: &Change, _level: Level) -> Option<Self::Request> {
-        None
-    }
-
     /// The request for a write of `items` if all `guards` hold, if the protocol decides that in one place for all who see `level`; it is answered with
     /// [`Outcome::Written`] or [`Outcome::Unmet`]. `None`: such writes are refused.
     fn put_if(&self, _items: &SmallVec<[Item; 1]>, _guards: &[Guard], _level: Level) -> Option<Self::Request> {
         None
     }
 
-    /// Takes in the reply; returns what the application gets.
+    /// Takes in the reply; returns what the application gets. Of [`Call::Change`] that is [`Outcome::Changed`].
     fn accept(&mut self, reply: Self::Reply) -> Outcome;
 
     /// Makes the snapshot of a read-only transaction without asking anybody, if the protocol can, `asked` wants it, and this client has learned enough in
@@ -141,9 +153,9 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
 pub struct Start {
     /// Per data center (by index), the timestamp up to which its updates are here; for this data center, its own last update.
     pub received: Vec<Timestamp>,
-    /// What the protocol last persisted ([`Effects::persist`]); `None` on a first start.
+    /// What the protocol last persisted ([`Step::persist`]); `None` on a first start.
     pub state: Option<Vec<u8>>,
-    /// The protocol's own log ([`Effects::entry`]), in order of the index.
+    /// The protocol's own log ([`Step::entry`]), in order of the index.
     pub entries: Vec<(u64, Vec<u8>)>,
 }
 
@@ -204,9 +216,9 @@ pub trait Protocol: Sized + Send + 'static {
     /// From client to server.
     type Request: Send;
     /// From server to client.
-    type Reply: Send;
+    type Reply: Clone + PartialEq + Debug + Send;
     /// From server to server within a data center. Updates and heartbeats to other data centers go by the links.
-    type Message: Wire + Send + Debug;
+    type Message: Wire + Clone + PartialEq + Debug + Send;
     /// Says which versions can be collected.
     type Cut: Cut<Self::Meta> + Send;
 
@@ -239,7 +251,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// A message from another server, where [`Protocol::SPAN`] is not [`Span::Server`]: any of this data center, or one of this partition in another.
     fn on_member_message<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _from: ServerId, _message: Self::Message) {}
 
-    /// An update of data center `from` (Paper: REPLICATE d). The handler stores it with [`Effects::write`].
+    /// An update of data center `from` (Paper: REPLICATE d). The handler stores it with [`Step::write`].
     fn on_update<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Self::Meta>);
 
     /// Data center `from` has sent everything up to `at` (Paper: HEARTBEAT).
@@ -295,12 +307,13 @@ pub struct Step<'a, P: Protocol, S: Store<P::Meta>> {
     pub now: Now,
     /// This server's hybrid logical clock. Paper: HLC, VV[m].
     pub clock: &'a mut Hlc,
-    /// This server's versions, to be read; writes go through [`Effects::write`].
+    /// This server's versions, to be read. What this step has written is among them.
     pub store: &'a mut S,
     /// The seeded random source.
     pub random: &'a mut Random,
-    /// What the handler wants done.
+    /// What leaves.
     pub effects: &'a mut Effects<P>,
+    pub(crate) journal: &'a mut Journal<P::Cut>,
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
@@ -313,59 +326,62 @@ impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
     pub fn tick(&mut self) -> Timestamp {
         self.clock.tick(self.now.physical_ms)
     }
+
+    /// Stores `update`: it is in its chains and in the log when this returns. One whose origin is this data center is also sent to every other. After an error of
+    /// the disk nothing is stored any more, and nothing of this step leaves.
+    pub fn write(&mut self, update: Update<P::Meta>) {
+        self.journal.write(self.store, &update);
+    }
+
+    /// As [`Step::write`], of an update that came otherwise than in its order: no link or later question finds it among own updates.
+    pub fn install(&mut self, update: Update<P::Meta>) {
+        self.journal.install(self.store, &update);
+    }
+
+    /// Remembers `state` over a restart, in the place of what was persisted before.
+    pub fn persist(&mut self, state: Vec<u8>) {
+        self.journal.persist(self.store, state);
+    }
+
+    /// Appends entry `index` to the protocol's own log ([`Store::append_entry`]); entries from there on that were there are void.
+    pub fn entry(&mut self, index: u64, entry: &[u8]) {
+        self.journal.latch(self.store.append_entry(index, entry));
+    }
+
+    /// Forgets the entries of the protocol's own log up to `through`.
+    pub fn compact(&mut self, through: u64) {
+        self.journal.latch(self.store.compact_entries(through));
+    }
 }
 
-/// When a message may leave.
+/// When a message may leave. In both cases what counts is everything appended up to the end of the step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Departure {
-    /// When what was appended before it is as durable as a reply needs.
+    /// When that is as durable as a reply needs.
     AsReply,
-    /// When what was appended before it is on disk (at once in a keyspace without disk).
+    /// When that is on disk (at once in a keyspace without disk).
     Flushed,
 }
 
-/// One thing that a handler wants done.
-pub enum Effect<P: Protocol> {
-    /// Answer an operation.
+/// One thing that leaves a step. What a step writes is done when it returns from [`Step::write`].
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect<R, M> {
+    /// Answer an operation, when what was appended is as durable as the keyspace asks.
     Reply {
         /// The operation.
         op: OpId,
         /// The answer.
-        reply: P::Reply,
-    },
-    /// Send to a server of this data center; to itself too.
-    Send {
-        /// The server.
-        to: PartitionId,
-        /// The message.
-        message: P::Message,
-        /// When it may leave.
-        departure: Departure,
+        reply: R,
     },
     /// Send to any server of this data center, itself too, or to one of this partition in another data center.
-    SendMember {
+    Send {
         /// The server.
         to: ServerId,
         /// The message.
-        message: P::Message,
+        message: M,
         /// When it may leave.
         departure: Departure,
     },
-    /// Append an entry to the protocol's own log ([`Store::append_entry`]).
-    Entry {
-        /// Its index; entries from here on that were there are void.
-        index: u64,
-        /// Its bytes.
-        entry: Vec<u8>,
-    },
-    /// Forget the entries of the protocol's own log up to this index.
-    Compact(u64),
-    /// Append to the store and the log. An update whose origin is this data center is also sent to every other.
-    Write(Update<P::Meta>),
-    /// Append to the store, but not to the log of own updates: a version that came in another way than in its order.
-    Install(Update<P::Meta>),
-    /// Remember these bytes over a restart, in the place of what was persisted before.
-    Persist(Vec<u8>),
     /// Tell every other data center that everything up to this timestamp has been sent; it keeps its place after all updates.
     Heartbeat(Timestamp),
     /// Call `on_timer` after this many microseconds.
@@ -384,21 +400,24 @@ pub enum Effect<P: Protocol> {
     },
 }
 
+/// An effect of protocol `P`.
+pub type EffectOf<P> = Effect<<P as Protocol>::Reply, <P as Protocol>::Message>;
+
 /// The effects of one step, in order.
 pub struct Effects<P: Protocol> {
-    list: Vec<Effect<P>>,
+    here: ServerId,
+    list: Vec<EffectOf<P>>,
     /// The operation whose request this step is, and the reply to it: the usual one goes past the list.
     answering: OpId,
     answer: Option<P::Reply>,
 }
 
-impl<P: Protocol> Default for Effects<P> {
-    fn default() -> Effects<P> {
-        Effects { list: Vec::new(), answering: OpId(0), answer: None }
-    }
-}
-
 impl<P: Protocol> Effects<P> {
+    /// None, of the server `here`.
+    pub(crate) fn new(here: ServerId) -> Effects<P> {
+        Effects { here, list: Vec::new(), answering: OpId(0), answer: None }
+    }
+
     /// Answers `op`.
     #[inline]
     pub fn reply(&mut self, op: OpId, reply: P::Reply) {
@@ -411,42 +430,17 @@ impl<P: Protocol> Effects<P> {
 
     /// Sends `message` to partition `to` of this data center.
     pub fn send(&mut self, to: PartitionId, message: P::Message) {
-        self.list.push(Effect::Send { to, message, departure: Departure::AsReply });
+        self.send_member(ServerId { partition: to, ..self.here }, message, Departure::AsReply);
     }
 
-    /// As [`Effects::send`], once everything appended so far is on disk: for statements that must stay true over a crash.
+    /// As [`Effects::send`], once everything appended by the end of this step is on disk: for statements that must stay true over a crash.
     pub fn send_flushed(&mut self, to: PartitionId, message: P::Message) {
-        self.list.push(Effect::Send { to, message, departure: Departure::Flushed });
+        self.send_member(ServerId { partition: to, ..self.here }, message, Departure::Flushed);
     }
 
     /// Sends `message` to `to`: any server of this data center, or one of this partition in another.
     pub fn send_member(&mut self, to: ServerId, message: P::Message, departure: Departure) {
-        self.list.push(Effect::SendMember { to, message, departure });
-    }
-
-    /// Appends entry `index` to the protocol's own log; entries from there on that were there are void.
-    pub fn entry(&mut self, index: u64, entry: Vec<u8>) {
-        self.list.push(Effect::Entry { index, entry });
-    }
-
-    /// Forgets the entries of the protocol's own log up to `through`.
-    pub fn compact(&mut self, through: u64) {
-        self.list.push(Effect::Compact(through));
-    }
-
-    /// Stores `update`.
-    pub fn write(&mut self, update: Update<P::Meta>) {
-        self.list.push(Effect::Write(update));
-    }
-
-    /// Stores `update` out of its order: no link or later question finds it among own updates.
-    pub fn install(&mut self, update: Update<P::Meta>) {
-        self.list.push(Effect::Install(update));
-    }
-
-    /// Remembers `state` over a restart.
-    pub fn persist(&mut self, state: Vec<u8>) {
-        self.list.push(Effect::Persist(state));
+        self.list.push(Effect::Send { to, message, departure });
     }
 
     /// Announces `at` to the other data centers.
@@ -486,12 +480,12 @@ impl<P: Protocol> Effects<P> {
     }
 
     /// The effects so far, in order; they are taken out.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect<P>> {
+    pub fn drain(&mut self) -> std::vec::Drain<'_, EffectOf<P>> {
         self.list.drain(..)
     }
 
     /// Takes the list of effects, leaving `empty` (whose allocation is reused).
-    pub fn swap(&mut self, empty: &mut Vec<Effect<P>>) {
+    pub fn swap(&mut self, empty: &mut Vec<EffectOf<P>>) {
         std::mem::swap(&mut self.list, empty);
     }
 }

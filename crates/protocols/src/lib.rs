@@ -4,8 +4,8 @@
 //! [`registry`] is the one list of them; nothing else in the tree names a protocol.
 
 pub mod adaptive;
-mod ask;
 pub mod causal;
+mod change;
 pub mod cops;
 pub mod eventual;
 mod gather;

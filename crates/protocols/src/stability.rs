@@ -119,7 +119,7 @@ pub(crate) fn persist<P: Protocol, S: Store<P::Meta>, A: Aggregate>(
     bytes: impl FnOnce() -> Vec<u8>,
 ) {
     if result.is_some_and(|result| tree.persist(result, step.now.monotonic_us)) {
-        step.effects.persist(bytes());
+        step.persist(bytes());
     }
     step.effects.timer(PERSIST, PERSIST_BUSY_US);
 }

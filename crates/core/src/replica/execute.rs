@@ -1,16 +1,14 @@
-//! Operations: compound ones are taken apart into the protocol's calls, and put together again.
+//! Operations: each becomes a call of the protocol, or is answered here.
 
 use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId, Place};
-use crate::operation::{Change, Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome, Read};
+use crate::operation::{Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome};
 use crate::protocol::{Call, Client, Protocol, Span};
 use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Durability, Position, Store};
-use crate::version::{Item, Key};
 use rheostat_clock::Timestamp;
-use smallvec::smallvec;
 
 /// Why a protocol refuses conditional writes; follows its name.
 pub const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
@@ -23,54 +21,32 @@ pub(super) struct Pending {
     stage: Stage,
 }
 
-/// What follows when the protocol answers.
+/// What is done with the protocol's answer.
+#[derive(Clone, Copy)]
 enum Stage {
-    /// The answer is the outcome.
+    /// It is the outcome.
     Call,
-    /// The answer is what the key was before; then the change is made.
-    Change { key: Key, change: Change },
-    /// The answer is of the write that the change made.
-    Write { before: Read },
     /// No answer comes: the links' progress decides.
     Replication { upto: Timestamp, data_centers: u8 },
 }
 
-/// What an answer leads to.
-enum Next {
-    Finished(Outcome),
-    Write { item: Item, before: Read },
-}
-
-impl Stage {
-    fn next(self, now: Now, outcome: Outcome) -> Next {
-        match (self, outcome) {
-            (Stage::Change { key, change }, Outcome::Read(before, _)) => match change.item(now.physical_ms, key, &before) {
-                Some(item) => Next::Write { item, before },
-                None => Next::Finished(Outcome::Changed { before, version: None }),
-            },
-            (Stage::Write { before }, Outcome::Written(version)) => Next::Finished(Outcome::Changed { before, version: Some(version) }),
-            (_, outcome) => Next::Finished(outcome),
-        }
-    }
-}
-
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn run(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
-        if let Some(why) = &self.failed {
+        if let Some(why) = &self.journal.failed {
             return failed(Failure::Storage(why.clone()));
         }
         let Some(client) = session.client::<P::Client>() else {
             return failed(Failure::Session(format!("this session is not one of protocol {}", P::NAME)));
         };
         if let Err(error) = self.clock.check(now.physical_ms, client.newest()) {
-            self.counters.sessions_too_far_ahead += 1;
+            self.journal.counters.sessions_too_far_ahead += 1;
             return failed(Failure::Session(format!("session refused: {error}")));
         }
         if operation.key().is_some() && !self.holders.contains(&self.config.place.dc()) {
             return failed(Failure::Refused(self.lives_elsewhere()));
         }
         if self.is_filling() && reads_more_than_what_is_here(&operation) {
-            self.counters.busy += 1;
+            self.journal.counters.busy += 1;
             return failed(filling());
         }
         let (call, stage) = match operation {
@@ -108,10 +84,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 if change.is_conditional() && P::SPAN == Span::Server {
                     return failed(Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME)));
                 }
-                if let Some(request) = client.change(&key, &change, level) {
-                    return self.advance(now, request, Stage::Call, session, out);
-                }
-                (Call::Get { key: key.clone(), level: P::LEVEL, groups: dial.groups }, Stage::Change { key, change })
+                (Call::Change { key, change, level, groups: dial.groups }, Stage::Call)
             }
             Operation::Scan { slot, from, limit } => {
                 let page = self.store.scan(slot, from, limit as usize);
@@ -141,62 +114,36 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.advance(now, request, stage, session, out)
     }
 
-    /// Puts `request` to the protocol, and what follows from its answer, until it is done or must wait.
-    fn advance(&mut self, now: Now, mut request: P::Request, mut stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
-        loop {
-            let op = self.new_op();
-            let reply = self.request(now, op, request, out);
-            if let Some(why) = &self.failed {
-                return failed(Failure::Storage(why.clone()));
-            }
-            let Some(reply) = reply else {
-                if self.pending.len() >= self.config.max_waiting {
-                    self.counters.busy += 1;
-                    self.protocol.on_abandon(op);
-                    return failed(Failure::Busy(format!("{} operations are waiting already", self.pending.len())));
-                }
-                return self.wait(now, op, session, stage);
-            };
-            let Some(client) = session.client_mut::<P::Client>() else {
-                return failed(Failure::Session("this session belongs elsewhere".into()));
-            };
-            match stage.next(now, client.accept(reply)) {
-                Next::Finished(outcome) => return self.done(outcome),
-                Next::Write { item, before } => {
-                    request = client.request(Call::Put { items: smallvec![item], level: P::LEVEL });
-                    stage = Stage::Write { before };
-                }
-            }
+    /// Puts `request` to the protocol.
+    fn advance(&mut self, now: Now, request: P::Request, stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
+        let op = self.new_op();
+        let reply = self.request(now, op, request, out);
+        if let Some(why) = &self.journal.failed {
+            return failed(Failure::Storage(why.clone()));
         }
+        let Some(reply) = reply else {
+            if self.pending.len() >= self.config.max_waiting {
+                self.journal.counters.busy += 1;
+                self.protocol.on_abandon(op);
+                return failed(Failure::Busy(format!("{} operations are waiting already", self.pending.len())));
+            }
+            return self.wait(now, op, session, stage);
+        };
+        let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before its request was made");
+        let outcome = client.accept(reply);
+        self.done(outcome)
     }
 
     /// The protocol has answered an operation that waited.
-    pub(super) fn resume(&mut self, now: Now, op: OpId, reply: P::Reply, out: &mut Outbox) {
-        let Some(Pending { mut session, stage, .. }) = self.pending.remove(&op) else { return };
-        let Some(client) = session.client_mut::<P::Client>() else { return };
+    pub(super) fn resume(&mut self, op: OpId, reply: P::Reply, out: &mut Outbox) {
+        // Nobody may wait for it any more.
+        let Some(Pending { mut session, .. }) = self.pending.remove(&op) else { return };
+        let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before it waited");
         let outcome = match client.accept(reply) {
             // It has waited since before the first part came, or for what came in one.
             Outcome::Read(..) | Outcome::Many(..) if self.is_filling() => Outcome::Failed(filling()),
             outcome => outcome,
         };
-        let outcome = match stage.next(now, outcome) {
-            Next::Finished(outcome) => outcome,
-            Next::Write { item, before } => {
-                let request = client.request(Call::Put { items: smallvec![item], level: P::LEVEL });
-                match self.advance(now, request, Stage::Write { before }, &mut session, out) {
-                    Execution::Done { outcome, .. } => outcome,
-                    Execution::Waiting(inner) => {
-                        // The caller knows the operation by its first name.
-                        if let Some(pending) = self.pending.remove(&inner) {
-                            self.renamed.insert(inner, op);
-                            self.pending.insert(inner, pending);
-                        }
-                        return;
-                    }
-                }
-            }
-        };
-        let op = self.renamed.remove(&op).unwrap_or(op);
         self.hold(Done { op, outcome, session }, out);
     }
 
@@ -221,10 +168,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         match self.config.durability {
             Durability::Always if !self.config.planted.is("reply-before-flush") => self.store.end(),
             // Timestamps that a restart might hand out again are not spoken of: at the first start, and when the clock leaps.
-            Durability::Interval if self.clock.last() > self.ceiling_on_disk => {
-                let reserved = self.ceilings_in_flight.iter().find(|(_, ceiling)| self.clock.last() <= *ceiling);
-                reserved.map_or(self.store.end(), |(position, _)| *position)
-            }
+            Durability::Interval => self.journal.covers(self.clock.last()).unwrap_or(self.store.end()),
             _ => Position(0),
         }
     }
@@ -248,11 +192,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let outcome = match pending.stage {
                 Stage::Replication { .. } => Outcome::Replicated(self.replication_progress()),
                 _ => {
-                    self.counters.timeouts += 1;
+                    self.journal.counters.timeouts += 1;
                     Outcome::Failed(Failure::Timeout(pending.waits_for))
                 }
             };
-            let op = self.renamed.remove(&op).unwrap_or(op);
             self.hold(Done { op, outcome, session: pending.session }, out);
         }
     }

@@ -13,22 +13,25 @@
 //! 7. [`PartitionServer::connected`] is called when a connection to another data center has been made anew.
 
 mod execute;
+mod journal;
 mod peers;
 mod serve;
 
 use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use crate::operation::{Failure, Operation, Outcome};
 use crate::planted::Planted;
-use crate::protocol::{Effect, Effects, Protocol, Span, Start};
+use crate::protocol::{EffectOf, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
 use crate::version::{Key, VersionId};
-use crate::wire::{Reader, Wire, WireError};
+use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
 use execute::Pending;
+pub(crate) use journal::Journal;
+use journal::Saved;
 use peers::Peers;
-use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
+use rheostat_clock::{DcId, Hlc, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The bugs that can be planted in the replica itself.
@@ -262,59 +265,25 @@ pub trait PartitionServer: Send {
     fn status(&self, now: Now) -> Status;
 }
 
-/// What the replica keeps over a restart, beside the updates.
-struct Saved {
-    /// No timestamp above this has been handed out.
-    clock_ceiling: Timestamp,
-    /// Per data center, up to where its updates and heartbeats had been applied.
-    received: TimestampVector,
-    /// The protocol's own.
-    protocol: Option<Vec<u8>>,
-}
-
-impl Wire for Saved {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.clock_ceiling.encode(out);
-        self.received.encode(out);
-        self.protocol.is_some().encode(out);
-        out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
-    }
-
-    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (clock_ceiling, received) = (Wire::decode(input)?, Wire::decode(input)?);
-        let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { clock_ceiling, received, protocol })
-    }
-}
-
 /// A partition server of protocol `P` over store `S`.
 pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     config: ReplicaConfig,
     protocol: P,
     store: S,
     clock: Hlc,
-    /// No timestamp above this may leave before the position below is durable.
-    clock_ceiling: Timestamp,
-    /// The ceiling that is on disk, and the newer ones on their way there.
-    ceiling_on_disk: Timestamp,
-    ceilings_in_flight: VecDeque<(Position, Timestamp)>,
+    journal: Journal<P::Cut>,
     random: Random,
     effects: Effects<P>,
-    spare: Vec<Effect<P>>,
+    spare: Vec<EffectOf<P>>,
     peers: Peers,
     /// The data centers that hold this partition. Paper: H.
     holders: Vec<DcId>,
     heartbeat: Timestamp,
-    protocol_state: Option<Vec<u8>>,
     timers: Vec<(u64, u8)>,
     /// See [`PartitionServer::set_quiet`].
     quiet: bool,
     pending: BTreeMap<OpId, Pending>,
-    /// A compound operation's later calls, and the name its caller knows it by.
-    renamed: BTreeMap<OpId, OpId>,
     parked_reason: Option<String>,
-    /// Steps under way: a reply that lets a compound operation go on starts one inside another.
-    depth: u32,
     next_op: u64,
     /// Frames that leave when the store is durable up to their position.
     held_frames: VecDeque<(Position, ServerId, Vec<u8>)>,
@@ -329,10 +298,7 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     ticked_at_us: u64,
     /// Keys that this round of collection has yet to look at.
     to_collect: usize,
-    cut: P::Cut,
-    failed: Option<String>,
     start: Option<Start>,
-    counters: Counters,
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
@@ -341,7 +307,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub fn new(config: ReplicaConfig, options: &P::Options, store: S, recovered: Recovered) -> Result<Self, String> {
         let protocol = P::new(config.place, options, config.planted)?;
         let saved = match &recovered.state {
-            None => Saved { clock_ceiling: Timestamp::ZERO, received: TimestampVector::new(), protocol: None },
+            None => Saved::default(),
             Some(bytes) => Saved::from_bytes(bytes).map_err(|error| format!("the saved state cannot be read: {error}"))?,
         };
         let mut received: Vec<Timestamp> = (0..config.place.data_centers).map(|index| saved.received.get(DcId(index))).collect();
@@ -355,22 +321,17 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
-            clock_ceiling: saved.clock_ceiling,
-            ceiling_on_disk: saved.clock_ceiling,
-            ceilings_in_flight: VecDeque::new(),
+            journal: Journal::new(config.place.dc(), protocol.cut(History::new(0, 0), &start.received), saved),
             random: Random::new(config.seed),
-            effects: Effects::default(),
+            effects: Effects::new(config.place.server),
             spare: Vec::new(),
             peers,
             holders,
             heartbeat: Timestamp::ZERO,
-            protocol_state: saved.protocol,
             timers: Vec::new(),
             quiet: false,
             pending: BTreeMap::new(),
-            renamed: BTreeMap::new(),
             parked_reason: None,
-            depth: 0,
             next_op: 0,
             held_frames: VecDeque::new(),
             held_done: VecDeque::new(),
@@ -381,10 +342,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             collected_at_us: 0,
             ticked_at_us: 0,
             to_collect: 0,
-            cut: protocol.cut(History::new(0, 0), &start.received),
-            failed: None,
             start: Some(start),
-            counters: Counters::default(),
             protocol,
             store,
             config,
@@ -403,7 +361,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     fn fail(&mut self, error: &std::io::Error) -> Failure {
         let why = error.to_string();
-        self.failed.get_or_insert_with(|| why.clone());
+        self.journal.failed.get_or_insert_with(|| why.clone());
         Failure::Storage(why)
     }
 }

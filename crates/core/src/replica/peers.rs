@@ -105,17 +105,17 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn on_link_frame(&mut self, now: Now, from: DcId, frame: &[u8], out: &mut Outbox) {
         let planted = self.config.planted;
         let Ok(frame) = LinkFrame::<P::Meta>::from_bytes(frame) else {
-            self.counters.frames_refused += 1;
+            self.journal.counters.frames_refused += 1;
             return;
         };
         let to = self.peer(from);
         let Some((sender, receiver)) = self.peers.get(from) else {
-            self.counters.frames_refused += 1;
+            self.journal.counters.frames_refused += 1;
             return;
         };
         match frame {
             LinkFrame::Resume { received } | LinkFrame::Ask { received, .. } if self.clock.check(now.physical_ms, received).is_err() => {
-                self.counters.batches_too_far_ahead += 1;
+                self.journal.counters.batches_too_far_ahead += 1;
             }
             LinkFrame::Resume { received } => {
                 // What the peer has from us was handed out, even if a disk that was lost does not know.
@@ -155,12 +155,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let in_order = updates.windows(2).all(|pair| pair[0].id < pair[1].id)
             && updates.iter().all(|update| update.id.origin == from && after < update.id.written && update.id.written <= through);
         if !in_order {
-            self.counters.frames_refused += 1;
+            self.journal.counters.frames_refused += 1;
             return;
         }
         // The stream stands still here until the clocks are close enough again; nothing of it is lost.
         if self.clock.check(now.physical_ms, through.max(needs.max())).is_err() {
-            self.counters.batches_too_far_ahead += 1;
+            self.journal.counters.batches_too_far_ahead += 1;
             return;
         }
         let planted = self.config.planted;
@@ -171,15 +171,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             Verdict::Apply { after } => {
                 self.peers.needs.join(&needs);
                 for update in updates.into_iter().filter(|update| update.id.written > after) {
-                    self.counters.updates_received += 1;
+                    self.journal.counters.updates_received += 1;
                     self.step(now, out, |protocol, step| protocol.on_update(step, from, update));
                 }
                 self.step(now, out, |protocol, step| protocol.on_heartbeat(step, from, through));
-                if self.failed.is_none()
+                if self.journal.failed.is_none()
                     && let Some((_, receiver)) = self.peers.get(from)
                 {
                     receiver.applied(through, self.store.end().0);
                     receiver.on_durable(self.store.durable().0);
+                    self.journal.saved.received.raise(from, through);
                     self.peers.come();
                 }
             }
@@ -191,7 +192,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if let Some((_, receiver)) = self.peers.get(dc)
             && let Some(request) = receiver.request_due::<P::Meta>(now.monotonic_us, missing)
         {
-            self.counters.resumes += u64::from(matches!(request, LinkFrame::Resume { .. }));
+            self.journal.counters.resumes += u64::from(matches!(request, LinkFrame::Resume { .. }));
             out.frames.push((to, request.to_bytes()));
         }
     }
@@ -245,7 +246,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let (updates, complete) = self.store.own_updates(after, BATCH_BYTES)?;
         let mut through = updates.last().map_or(after, |update| update.id.written);
-        if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.heartbeat <= self.ceiling_on_disk {
+        if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.heartbeat <= self.journal.ceiling_on_disk {
             through = through.max(self.heartbeat);
         }
         if through <= after {

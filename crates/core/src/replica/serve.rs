@@ -1,10 +1,9 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
-use super::{CLOCK_RESERVATION_MS, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Saved, Status};
+use super::{Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status};
 use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Operation, Outcome};
-use crate::protocol::{Departure, Effect, Protocol, Span, Step};
-use crate::reserved::is_reserved;
+use crate::protocol::{Departure, Effect, EffectOf, Protocol, Span, Step};
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
 use crate::version::{Version, VersionId};
@@ -13,6 +12,9 @@ use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::hint::black_box;
 use std::sync::Arc;
+
+/// The name of no operation.
+const NO_OPERATION: OpId = OpId(0);
 
 /// Between two rounds of collection, in microseconds.
 const COLLECT_INTERVAL_US: u64 = 100_000;
@@ -26,7 +28,7 @@ const COLLECT_SHARE: usize = 16;
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Runs one handler and executes its effects.
     pub(super) fn step(&mut self, now: Now, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) {
-        self.step_for(now, OpId(0), out, handler);
+        self.step_for(now, NO_OPERATION, out, handler);
     }
 
     /// Puts a request to the protocol; returns the reply if it comes at once.
@@ -34,88 +36,32 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.step_for(now, op, out, |protocol, step| protocol.on_request(step, op, request))
     }
 
-    /// As [`Replica::step`]; returns the reply to `op` if it is among the effects. Messages to itself are taken in by the outermost step only, so that
-    /// no reply comes before its operation is known to wait.
+    /// As [`Replica::step`]; returns the reply to `op` if it is among the effects. Messages to itself that need not wait for the disk are steps of their own, after it.
     fn step_for(&mut self, now: Now, op: OpId, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) -> Option<P::Reply> {
-        let mut wanted = None;
-        self.depth += 1;
-        self.handle(now, op, &mut wanted, out, handler);
-        while self.depth == 1
-            && let Some(message) = self.loopback.pop_front()
-        {
+        self.handle(now, op, out, handler);
+        let mut wanted = self.effects.take_answer();
+        while let Some(message) = self.loopback.pop_front() {
             let own = self.config.place.server.partition;
-            self.handle(now, op, &mut wanted, out, |protocol, step| protocol.on_message(step, own, message));
+            self.handle(now, op, out, |protocol, step| protocol.on_message(step, own, message));
+            wanted = wanted.or(self.effects.take_answer());
         }
-        self.depth -= 1;
         wanted
     }
 
-    fn handle(&mut self, now: Now, op: OpId, wanted: &mut Option<P::Reply>, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) {
-        if self.failed.is_some() {
+    fn handle(&mut self, now: Now, op: OpId, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) {
+        if !self.take_step(now, op, handler) {
             return;
         }
-        self.effects.answering(op);
-        let (clock, store, random, effects) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects);
-        handler(&mut self.protocol, &mut Step { now, clock, store, random, effects });
-        if let Err(error) = self.store.readable() {
-            // The handler has seen less than was stored: nothing of what it came to is done or said.
-            self.fail(&error);
-            self.effects.discard();
-            return;
-        }
-        // Before the effects: what they log and send carries timestamps that a restart must not hand out again.
-        self.reserve_clock(now);
-        if let Some(answer) = self.effects.take_answer() {
-            *wanted = Some(answer);
-        }
+        out.arrived.append(&mut self.journal.arrived);
         if self.effects.is_empty() {
             return;
         }
         let mut effects = std::mem::take(&mut self.spare);
         self.effects.swap(&mut effects);
-        // A reply can let a compound operation write: after what this step writes, whose timestamps are older.
-        let mut replies = SmallVec::<[_; 1]>::new();
         for effect in effects.drain(..) {
             match effect {
-                Effect::Reply { op: answered, reply } => replies.push((answered, reply)),
-                Effect::Send { to, message, departure } => {
-                    let here = self.config.place.server;
-                    self.send(ServerId { partition: to, ..here }, message, departure, out);
-                }
-                Effect::SendMember { to, message, departure } => self.send(to, message, departure, out),
-                Effect::Entry { index, entry } => {
-                    if let Err(error) = self.store.append_entry(index, &entry) {
-                        self.fail(&error);
-                        break;
-                    }
-                }
-                Effect::Compact(through) => {
-                    if let Err(error) = self.store.compact_entries(through) {
-                        self.fail(&error);
-                        break;
-                    }
-                }
-                Effect::Write(update) => {
-                    let own = update.id.origin == self.config.place.dc();
-                    self.counters.updates_written += u64::from(own);
-                    if !own {
-                        out.arrived.extend(update.items.iter().map(|item| &item.key).filter(|key| is_reserved(key)).cloned());
-                    }
-                    if let Err(error) = self.store.append(&update, own, &self.cut) {
-                        self.fail(&error);
-                        break;
-                    }
-                }
-                Effect::Install(update) => {
-                    if let Err(error) = self.store.append(&update, false, &self.cut) {
-                        self.fail(&error);
-                        break;
-                    }
-                }
-                Effect::Persist(state) => {
-                    self.protocol_state = Some(state);
-                    self.save();
-                }
+                Effect::Reply { op: answered, reply } => self.resume(answered, reply, out),
+                Effect::Send { to, message, departure } => self.send(to, message, departure, out),
                 Effect::Heartbeat(at) => self.heartbeat = self.heartbeat.max(at),
                 Effect::Timer { timer, after_us } => self.timers.push((now.monotonic_us + after_us, timer)),
                 Effect::Parked { op: parked, waits_for } => match self.pending.get_mut(&parked) {
@@ -124,38 +70,32 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 },
             }
         }
-        effects.clear();
         self.spare = effects;
-        for (answered, reply) in replies {
-            self.resume(now, answered, reply, out);
-        }
     }
 
-    /// Keeps the clock's reservation on disk ahead of what the clock hands out.
-    fn reserve_clock(&mut self, now: Now) {
-        let ahead = self.clock.last().max(Timestamp::new(now.physical_ms, 0));
-        if ahead.plus_millis(CLOCK_RESERVATION_MS / 3) < self.clock_ceiling {
-            return;
+    /// Runs one handler; what it wants to leave is in the effects then. False, and no effects, if the store has failed.
+    fn take_step(&mut self, now: Now, op: OpId, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) -> bool {
+        if self.journal.failed.is_some() {
+            return false;
         }
-        self.clock_ceiling = ahead.plus_millis(CLOCK_RESERVATION_MS);
-        self.save();
-        self.ceilings_in_flight.push_back((self.store.end(), self.clock_ceiling));
-        self.flush_wanted = true;
-        self.ceilings_on_durable();
+        self.effects.answering(op);
+        let (clock, store, random, effects, journal) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects, &mut self.journal);
+        handler(&mut self.protocol, &mut Step { now, clock, store, random, effects, journal });
+        // The handler may have seen less than was stored.
+        self.journal.latch(self.store.readable());
+        // Before anything leaves: it carries timestamps that a restart must not hand out again.
+        self.flush_wanted |= self.journal.reserve_clock(&mut self.store, self.clock.last().max(Timestamp::new(now.physical_ms, 0)));
+        if self.journal.failed.is_some() {
+            self.effects.discard();
+            return false;
+        }
+        true
     }
 
-    fn ceilings_on_durable(&mut self) {
-        let durable = self.store.durable();
-        while let Some((_, ceiling)) = self.ceilings_in_flight.pop_front_if(|(position, _)| *position <= durable) {
-            self.ceiling_on_disk = ceiling;
-        }
-    }
-
-    fn save(&mut self) {
-        let saved = Saved { clock_ceiling: self.clock_ceiling, received: self.peers.received(), protocol: self.protocol_state.clone() };
-        if let Err(error) = self.store.append_state(&saved.to_bytes()) {
-            self.fail(&error);
-        }
+    /// Runs one handler and returns its effects, which are not executed: for tests that state exactly what a handler emits.
+    pub fn observe(&mut self, now: Now, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) -> Vec<EffectOf<P>> {
+        self.take_step(now, NO_OPERATION, handler);
+        self.effects.drain().collect()
     }
 
     fn send(&mut self, to: ServerId, message: P::Message, departure: Departure, out: &mut Outbox) {
@@ -181,7 +121,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// What waited for the disk and need not wait any more.
     fn let_go(&mut self, now: Now, out: &mut Outbox) {
         let durable = self.store.durable();
-        self.ceilings_on_durable();
+        self.journal.on_durable(durable);
         self.links_on_durable();
         // Frames of both kinds of departure share the queue, so positions are not sorted in it.
         let mut kept = std::mem::take(&mut self.held_frames);
@@ -212,7 +152,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 self.check_replication(out);
             }
             Ok(message) => self.step(now, out, |protocol, step| protocol.on_message(step, from.partition, message)),
-            Err(_) => self.counters.frames_refused += 1,
+            Err(_) => self.journal.counters.frames_refused += 1,
         }
     }
 
@@ -230,7 +170,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if now.monotonic_us >= self.collected_at_us + COLLECT_INTERVAL_US {
             self.collected_at_us = now.monotonic_us;
             let received = self.peers.received_durable(self.clock.last());
-            self.cut = self.protocol.cut(History::new(now.physical_ms, self.config.history_ms), &received);
+            self.journal.cut = self.protocol.cut(History::new(now.physical_ms, self.config.history_ms), &received);
             self.to_collect = self.store.candidates() / COLLECT_SHARE + COLLECT_KEYS;
             self.release_log();
             if let Err(error) = self.store.maintain() {
@@ -240,7 +180,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.to_collect > 0 {
             let count = self.to_collect.min(COLLECT_KEYS);
             self.to_collect = if self.store.candidates() == 0 { 0 } else { self.to_collect - count };
-            self.counters.versions_collected += self.store.collect_some(count, &self.cut) as u64;
+            self.journal.counters.versions_collected += self.store.collect_some(count, &self.journal.cut) as u64;
             if let Err(error) = self.store.readable() {
                 self.fail(&error);
             }
@@ -281,7 +221,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         if P::SPAN != Span::Server && known && (from.dc == place.dc() || from.partition == place.server.partition) {
             self.on_protocol_message(now, from, frame, out);
         } else if P::SPAN != Span::Server {
-            self.counters.frames_refused += 1;
+            self.journal.counters.frames_refused += 1;
         } else if from.dc != place.dc() && from.partition == place.server.partition {
             self.on_link_frame(now, from.dc, frame, out);
             self.pump_links(now, out);
@@ -290,7 +230,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
                 self.on_protocol_message(now, from, frame, out);
             }
         } else {
-            self.counters.frames_refused += 1;
+            self.journal.counters.frames_refused += 1;
         }
     }
 
@@ -335,7 +275,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn write_through(&mut self) {
-        if self.failed.is_none()
+        if self.journal.failed.is_none()
             && self.config.durability == Durability::Interval
             && let Err(error) = self.store.write_through()
         {
@@ -355,7 +295,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn next_flush_us(&self) -> u64 {
-        if self.flushing || self.failed.is_some() || self.store.durable() >= self.store.end() {
+        if self.flushing || self.journal.failed.is_some() || self.store.durable() >= self.store.end() {
             return u64::MAX;
         }
         match self.config.durability {
@@ -388,7 +328,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn failed(&self) -> bool {
-        self.failed.is_some()
+        self.journal.failed.is_some()
     }
 
     fn leader(&self) -> Option<(ServerId, u64)> {
@@ -426,9 +366,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             store: self.store.stats(),
             end: self.store.end(),
             durable: self.store.durable(),
-            counters: self.counters,
+            counters: self.journal.counters,
             gauges: self.protocol.gauges(now),
-            failed: self.failed.clone(),
+            failed: self.journal.failed.clone(),
         }
     }
 }

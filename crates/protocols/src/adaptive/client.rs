@@ -2,6 +2,7 @@
 
 use super::message::{Reply, Request};
 use super::vector::TrackVector;
+use crate::change;
 use crate::tree::Aggregate;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::PartitionId;
@@ -61,6 +62,7 @@ impl Client for AdaptiveClient {
                 self.has_read(partitions);
                 Outcome::Many(reads, quality)
             }
+            Reply::Change(changed) => change::accept(self, changed),
             Reply::Untracked { read, quality } => Outcome::Read(read, quality),
             Reply::UntrackedTransaction { reads, quality } => Outcome::Many(reads, quality),
             Reply::Refused(why) => Outcome::Failed(Failure::Refused(why)),

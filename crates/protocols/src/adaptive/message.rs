@@ -3,6 +3,7 @@
 use super::client::AdaptiveClient;
 use super::groups::Table;
 use super::vector::{Track, TrackVector};
+use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_core::ids::PartitionId;
@@ -30,7 +31,7 @@ pub struct Request {
 }
 
 /// From server to client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// ⟨GETREPLY d⟩.
     Get {
@@ -54,6 +55,8 @@ pub enum Reply {
         /// As above.
         planted: Planted,
     },
+    /// Of a change.
+    Change(Changed<Reply>),
     /// Of a read-only transaction.
     ReadTransaction {
         /// In the order of the keys.

@@ -6,19 +6,20 @@ use super::groups::{Checking, GROUPS, GROUPS_US, Table};
 use super::message::{Message, Meta, Reply, Request};
 use super::options::AdaptiveOptions;
 use super::vector::{Track, TrackVector};
+use crate::change;
 use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::{Aggregate, Tree};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Groups, Level, Quality, Read};
+use rheostat_core::operation::{Change, Groups, Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Slices that wait at once; more are dropped, and their coordinators answer at their deadlines.
@@ -124,7 +125,7 @@ impl Adaptive {
     }
 
     /// Upon receive ⟨GETREQ k, cg, ds⟩ (Alg. 7.2 lines 4 to 8); lines 2 and 3 are in `on_request`.
-    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, groups: Groups, seen: &AdaptiveClient) {
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: &Key, groups: Groups, seen: &AdaptiveClient) -> Reply {
         let partition = self.own();
         let members = self.check_with(step, groups, &seen.recent, &[partition]);
         let bound = self.bound(&seen.dependencies, members.as_ref());
@@ -134,17 +135,17 @@ impl Adaptive {
             read = crate::read_of(version, step.now.physical_ms);
         }
         let quality = quality(step.now, Level::Causal, &bound);
-        step.effects.reply(op, Reply::Get { read, dependencies, partition, quality, planted: self.planted });
+        Reply::Get { read, dependencies, partition, quality, planted: self.planted }
     }
 
     /// A GET at level eventual.
-    fn on_get_newest<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key) {
+    fn on_get_newest<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, key: &Key) -> Reply {
         let read = stability::newest(step, key);
-        step.effects.reply(op, Reply::Untracked { read, quality: quality(step.now, Level::Eventual, &self.version_vector()) });
+        Reply::Untracked { read, quality: quality(step.now, Level::Eventual, &self.version_vector()) }
     }
 
     /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 7.2 lines 9 to 18).
-    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, items: SmallVec<[Item; 1]>, mut dependencies: TrackVector) {
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>, mut dependencies: TrackVector) -> Reply {
         let (here, track) = (self.place.dc(), self.track(self.place.dc()));
         let after = if self.planted.is("timestamp-ignores-dependencies") { Timestamp::ZERO } else { dependencies.max() };
         let written = step.tick_after(after);
@@ -152,8 +153,23 @@ impl Adaptive {
         self.rounds.replicated = true;
         self.tree.stored = true;
         let id = VersionId { written, origin: here };
-        step.effects.write(Update { id, items, meta: Meta { dependencies } });
-        step.effects.reply(op, Reply::Put { version: id, track, planted: self.planted });
+        step.write(Update { id, items, meta: Meta { dependencies } });
+        Reply::Put { version: id, track, planted: self.planted }
+    }
+
+    /// A change: what is written depends on what was read.
+    fn on_change<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        key: Key,
+        change: Change,
+        groups: Groups,
+        mut seen: AdaptiveClient,
+    ) -> Reply {
+        let found = self.on_get(step, &key, groups, &seen);
+        let (mut changed, item) = change::decide(key, change, step.now.physical_ms, &mut seen, found);
+        changed.replies.extend(item.map(|item| self.on_put(step, smallvec![item], seen.dependencies)));
+        Reply::Change(changed)
     }
 
     /// A read-only transaction (D4): one snapshot for all keys, read in one round.
@@ -299,12 +315,14 @@ impl Adaptive {
     }
 
     fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, seen }: Request) {
-        match call {
-            Call::Get { key, level: Level::Eventual, .. } => self.on_get_newest(step, op, &key),
-            Call::Get { key, groups, .. } => self.on_get(step, op, &key, groups, &seen),
-            Call::Put { items, .. } => self.on_put(step, op, items, seen.dependencies),
-            Call::ReadTransaction { keys, level, groups, .. } => self.on_read_transaction(step, op, &keys, level, groups, &seen),
-        }
+        let reply = match call {
+            Call::Get { key, level: Level::Eventual, .. } => self.on_get_newest(step, &key),
+            Call::Get { key, groups, .. } => self.on_get(step, &key, groups, &seen),
+            Call::Put { items, .. } => self.on_put(step, items, seen.dependencies),
+            Call::Change { key, change, groups, .. } => self.on_change(step, key, change, groups, seen),
+            Call::ReadTransaction { keys, level, groups, .. } => return self.on_read_transaction(step, op, &keys, level, groups, &seen),
+        };
+        step.effects.reply(op, reply);
     }
 
     fn holders(&self, partition: PartitionId) -> Vec<DcId> {
@@ -386,8 +404,8 @@ impl Protocol for Adaptive {
 
     /// Alg. 7.2 lines 2 and 3: a read waits while the session depends on what belongs here and has not arrived. Nothing else waits.
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        if let Call::Get { level, .. } = &request.call
-            && *level != Level::Eventual
+        if matches!(request.call, Call::Get { .. } | Call::Change { .. })
+            && !request.call.is_untracked()
             && let Some((track, needed, had)) = self.version_vector().first_gap(&request.seen.dependencies)
             && !self.planted.is("read-without-waiting")
         {
@@ -418,10 +436,10 @@ impl Protocol for Adaptive {
     fn on_update<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Meta>) {
         self.received.raise(from, update.id.written);
         self.tree.stored = true;
-        step.effects.write(update);
+        step.write(update);
     }
 
-    /// §7.2.2: heartbeats. What has arrived is in the store by now, so those who waited for it are served.
+    /// §7.2.2: heartbeats. One ends each batch of updates, so those who waited for them are served once.
     fn on_heartbeat<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
         self.received.raise(from, at);
         self.serve_held(step);

@@ -48,7 +48,7 @@ impl Adaptive {
 
     /// What a restart will find.
     pub(super) fn persist<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>) {
-        step.effects.persist(Self::state(&self.stable, &self.checking));
+        step.persist(Self::state(&self.stable, &self.checking));
     }
 
     fn state(stable: &TrackVector, checking: &Checking) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 use super::message::{Reply, Request};
 use super::orion::{Forecast, Prediction, Report};
+use crate::change;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp};
 use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Outcome, Strategy};
@@ -91,6 +92,7 @@ impl Client for CausalClient {
                 self.dependencies.join(&dependencies);
                 Outcome::Many(reads, quality)
             }
+            Reply::Change(changed) => change::accept(self, changed),
             Reply::Untracked { read, quality } => Outcome::Read(read, quality),
             Reply::UntrackedTransaction { reads, quality } => Outcome::Many(reads, quality),
         }

@@ -2,6 +2,7 @@
 
 use super::client::CausalClient;
 use super::orion::Report;
+use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
@@ -20,7 +21,7 @@ pub struct Request {
 }
 
 /// From server to client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// ⟨GETREPLY v, ds, dsv⟩.
     Get {
@@ -55,6 +56,8 @@ pub enum Reply {
         /// As above.
         report: Report,
     },
+    /// Of a change (D10).
+    Change(Changed<Reply>),
     /// ⟨ROTXREPLY vset, dsv, ds⟩; of a predicted slice, ⟨ROTReply V, DSV, DS⟩ (003, Alg. 2).
     ReadTransaction {
         /// The answering data center.

@@ -40,7 +40,7 @@ const FRESH: u64 = 4;
 const MOST_DOUBT: u8 = 4 * DOUBT;
 
 /// What a server tells a client of itself, with the stable vector that stands beside it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Report {
     /// The server's clock when it read the stable vector. No snapshot that it serves later has versions below this that are not there yet.
     pub at: Timestamp,

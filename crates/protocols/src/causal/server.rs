@@ -5,19 +5,20 @@ use super::client::CausalClient;
 use super::message::{Message, Reply, Request};
 use super::meta::Meta;
 use super::orion::{self, Orion, PATIENCE};
+use crate::change;
 use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
-use rheostat_core::operation::{Level, Quality, Read, Strategy};
+use rheostat_core::operation::{Change, Level, Quality, Read, Strategy};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
 /// The options of protocol `causal`.
@@ -133,13 +134,12 @@ impl Causal {
     }
 
     /// Upon receive ⟨GETREQ k, dsv⟩ (Alg. 5.2 lines 1 to 5).
-    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, level: Level) {
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: &Key, level: Level) -> Reply {
         let quality = self.quality(step.now, level);
         let now_ms = step.now.physical_ms;
         if level == Level::Eventual {
             let read = stability::newest(step, key);
-            step.effects.reply(op, Reply::Untracked { read, quality });
-            return;
+            return Reply::Untracked { read, quality };
         }
         let here = self.here();
         let mut dependencies = DependencyVector::new();
@@ -162,11 +162,11 @@ impl Causal {
         // D1: what the session writes next is not in a snapshot that was read here before this arrived.
         let arrived = if unstable { step.tick() } else { Timestamp::ZERO };
         let (stable, report) = (self.stable.clone(), self.report(step.clock.last()));
-        step.effects.reply(op, Reply::Get { here, read, dependencies, stable, arrived, quality, report });
+        Reply::Get { here, read, dependencies, stable, arrived, quality, report }
     }
 
     /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 5.2 lines 6 to 19).
-    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, items: SmallVec<[Item; 1]>, seen: CausalClient) {
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>, seen: CausalClient) -> Reply {
         let after = seen.dependencies.0.max().max(self.stable.get(self.here())).max(seen.arrived);
         let written = if self.planted.is("timestamp-ignores-dependencies") { step.tick() } else { step.tick_after(after) };
         let id = VersionId { written, origin: self.here() };
@@ -174,8 +174,16 @@ impl Causal {
         self.received.raise(self.here(), written);
         self.rounds.replicated = true;
         self.tree.stored = true;
-        step.effects.write(Update { id, items, meta });
-        step.effects.reply(op, Reply::Put { version: id, stable: self.stable.clone(), report: self.report(written) });
+        step.write(Update { id, items, meta });
+        Reply::Put { version: id, stable: self.stable.clone(), report: self.report(written) }
+    }
+
+    /// A change (D10): what is written depends on what was read.
+    fn on_change<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: Key, change: Change, mut seen: CausalClient) -> Reply {
+        let found = self.on_get(step, &key, Level::Causal);
+        let (mut changed, item) = change::decide(key, change, step.now.physical_ms, &mut seen, found);
+        changed.replies.extend(item.map(|item| self.on_put(step, smallvec![item], seen)));
+        Reply::Change(changed)
     }
 
     /// Upon receive ⟨ROTX kset, dsv, ds⟩ (Alg. 5.4 lines 9 to 18).
@@ -272,18 +280,16 @@ impl Causal {
     }
 
     fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
-        if !self.raise_stable(&mut request) || self.held.is_empty() {
-            self.answer(step, op, request);
-            return;
+        let rose = self.raise_stable(&mut request);
+        self.answer(step, op, request);
+        if rose && !self.held.is_empty() {
+            self.serve_held(step);
         }
-        let mut ready = self.take_ready();
-        ready.push((op, request));
-        self.answer_all(step, ready);
     }
 
     /// Alg. 5.2 line 2, Alg. 5.4 line 10. D1: by the client's stable vector, never by what it depends on. Says whether it rose.
     fn raise_stable(&mut self, Request { call, seen }: &mut Request) -> bool {
-        if level_of(call) == Level::Eventual {
+        if call.is_untracked() {
             return false;
         }
         if seen.home != Some(self.here()) {
@@ -298,19 +304,14 @@ impl Causal {
 
     /// The stable vector has risen: serves the requests whose sessions need wait no longer.
     pub(super) fn serve_held<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let ready = self.take_ready();
-        self.answer_all(step, ready);
-    }
-
-    /// The held requests that need wait no longer.
-    fn take_ready(&mut self) -> Vec<(OpId, Request)> {
         let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| self.may_serve(request)).map(|(op, _)| *op).collect();
-        let mut requests: Vec<(OpId, Request)> = ready.into_iter().filter_map(|op| Some((op, self.held.remove(&op)?))).collect();
-        requests.iter_mut().for_each(|(op, request)| {
-            self.orion.patience.remove(op);
-            self.raise_stable(request);
-        });
-        requests
+        for op in ready {
+            if let Some(mut request) = self.held.remove(&op) {
+                self.orion.patience.remove(&op);
+                self.raise_stable(&mut request);
+                self.answer(step, op, request);
+            }
+        }
     }
 
     /// The slices in `due` have waited long enough for the stable vector.
@@ -323,24 +324,17 @@ impl Causal {
         }
     }
 
-    /// Answers several requests in one step. Reads first: what a step writes is in the store only after it, and a snapshot taken after a
-    /// put has a greater timestamp than the put, so it would have to include it.
-    fn answer_all<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, mut requests: Vec<(OpId, Request)>) {
-        requests.sort_by_key(|(_, request)| matches!(request.call, Call::Put { .. }));
-        for (op, request) in requests {
-            self.answer(step, op, request);
-        }
-    }
-
     fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
         let predicted = orion::predicted(&request).is_some();
         let Request { call, seen } = request;
-        match call {
-            Call::Get { key, level, .. } => self.on_get(step, op, &key, level),
-            Call::Put { items, .. } => self.on_put(step, op, items, seen),
-            Call::ReadTransaction { keys, .. } if predicted && seen.home == Some(self.here()) => self.on_predicted(step, op, &keys, &seen),
-            Call::ReadTransaction { keys, level, .. } => self.on_read_transaction(step, op, &keys, level, &seen),
-        }
+        let reply = match call {
+            Call::Get { key, level, .. } => self.on_get(step, &key, level),
+            Call::Put { items, .. } => self.on_put(step, items, seen),
+            Call::Change { key, change, .. } => self.on_change(step, key, change, seen),
+            Call::ReadTransaction { keys, .. } if predicted && seen.home == Some(self.here()) => return self.on_predicted(step, op, &keys, &seen),
+            Call::ReadTransaction { keys, level, .. } => return self.on_read_transaction(step, op, &keys, level, &seen),
+        };
+        step.effects.reply(op, reply);
     }
 
     fn quality(&self, now: Now, level: Level) -> Quality {
@@ -359,14 +353,6 @@ impl Causal {
             stable.join(&client.stable);
         }
         stable
-    }
-}
-
-/// The level that a call asks for; a put belongs to the session's past.
-fn level_of(call: &Call) -> Level {
-    match call {
-        Call::Get { level, .. } | Call::ReadTransaction { level, .. } => *level,
-        Call::Put { .. } => Level::Causal,
     }
 }
 
@@ -428,7 +414,7 @@ impl Protocol for Causal {
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        if level_of(&request.call) == Level::Eventual || self.may_serve(&request) {
+        if request.call.is_untracked() || self.may_serve(&request) {
             self.serve(step, op, request);
             return;
         }
@@ -464,7 +450,7 @@ impl Protocol for Causal {
         update.meta = Meta::remote(update.meta.dependencies);
         self.received.raise(from, update.id.written);
         self.tree.stored = true;
-        step.effects.write(update);
+        step.write(update);
     }
 
     /// Upon receive ⟨HEARTBEAT hlc⟩ (Alg. 5.3 lines 8 and 9).

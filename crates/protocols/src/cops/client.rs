@@ -1,9 +1,9 @@
 //! What a client remembers: its context (dissertation, §3.2.1).
 
 use super::message::{Answer, Dependency, Reply, Request, Seen};
-use crate::ask::Ask;
+use crate::change;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
-use rheostat_core::operation::{Change, Level, Outcome};
+use rheostat_core::operation::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
@@ -79,11 +79,7 @@ impl Client for CopsClient {
     type Reply = Reply;
 
     fn request(&self, call: Call) -> Request {
-        Request { ask: Ask::Call(call), seen: self.clone() }
-    }
-
-    fn change(&self, key: &Key, change: &Change, _: Level) -> Option<Request> {
-        Ask::change(key, change).map(|ask| Request { ask, seen: self.clone() })
+        Request { call, seen: self.clone() }
     }
 
     fn accept(&mut self, Reply { here, answer, seen, written, stable, collect, planted }: Reply) -> Outcome {
@@ -95,7 +91,7 @@ impl Client for CopsClient {
             if !planted.is("read-not-remembered") {
                 seen.iter().for_each(|seen| self.read(seen));
             }
-            if let Answer::Written(id) | Answer::Changed(_, Some(id)) = &answer {
+            if let Answer::Written(id) = &answer {
                 // The version depends on the whole context, and stands for it from now on.
                 if planted.is("context-cleared-at-put") {
                     self.context.clear();
@@ -109,7 +105,7 @@ impl Client for CopsClient {
             Answer::One(read, quality) => Outcome::Read(read, quality),
             Answer::Many(reads, quality) => Outcome::Many(reads, quality),
             Answer::Written(id) => Outcome::Written(id),
-            Answer::Changed(before, version) => Outcome::Changed { before, version },
+            Answer::Changed(changed) => change::accept(self, changed),
         }
     }
 

@@ -1,12 +1,13 @@
 //! What is sent, and what is stored.
 
 use super::client::CopsClient;
-use crate::ask::Ask;
+use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
 use rheostat_core::operation::{Quality, Read};
 use rheostat_core::planted::Planted;
+use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_enum;
@@ -92,19 +93,19 @@ impl Wire for Seen {
 #[derive(Clone, Debug)]
 pub struct Request {
     /// What is asked.
-    pub ask: Ask,
+    pub call: Call,
     /// What the client remembers.
     pub seen: CopsClient,
 }
 
 /// From server to client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// The answering data center; `None` for a read at level eventual, of which nothing is remembered.
     pub here: Option<DcId>,
     /// What came of it.
     pub answer: Answer,
-    /// The versions read, or those that a write read before.
+    /// The versions read.
     pub seen: Vec<Seen>,
     /// The versions written, one per key.
     pub written: Vec<Key>,
@@ -117,7 +118,7 @@ pub struct Reply {
 }
 
 /// What came of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// Of GET.
     One(Read, Quality),
@@ -126,7 +127,7 @@ pub enum Answer {
     /// Of PUT.
     Written(VersionId),
     /// Of a change.
-    Changed(Read, Option<VersionId>),
+    Changed(Changed<Reply>),
 }
 
 /// From server to server in a data center.

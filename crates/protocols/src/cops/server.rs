@@ -7,7 +7,7 @@ use super::client::{CopsClient, MAX_DEPENDENCIES};
 use super::message::{Answer, Dependency, Message, Meta, Reply, Request, Seen};
 use super::stabilization::CHECK;
 use super::transaction::Transaction;
-use crate::ask::Ask;
+use crate::change;
 use crate::gather::Gather;
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
@@ -136,20 +136,17 @@ impl Cops {
         self.raise_stable(step, &StableVector(covered));
     }
 
-    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, level: Level, seen: &CopsClient) {
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: &Key, level: Level, seen: &CopsClient) -> Reply {
         let quality = self.quality(step.now, level);
         if level == Level::Eventual {
-            let read = stability::newest(step, key);
-            step.effects.reply(op, reply_of(None, Answer::One(read, quality)));
-            return;
+            return reply_of(None, Answer::One(stability::newest(step, key), quality));
         }
         let (read, found) = self.read(step, key, seen);
-        let reply = self.reply(step, Answer::One(read, quality), found.into_iter().collect(), Vec::new());
-        step.effects.reply(op, reply);
+        self.reply(step, Answer::One(read, quality), found.into_iter().collect(), Vec::new())
     }
 
     /// put_after (key k, value v, deps): here everything that it depends on is visible, so it is visible at once.
-    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>, seen: &CopsClient) -> (VersionId, Vec<Key>) {
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>, seen: &CopsClient) -> Reply {
         let id = VersionId { written: step.tick_after(seen.newest_dependency()), origin: self.here() };
         let mut dependencies = seen.dependencies();
         if self.planted.is("nearest-list-only") {
@@ -164,20 +161,16 @@ impl Cops {
         self.received.raise(self.here(), id.written);
         self.rounds.replicated = true;
         self.tree.stored = true;
-        step.effects.write(Update { id, items, meta: Meta { dependencies: dependencies.into(), floor, together } });
-        (id, keys)
+        step.write(Update { id, items, meta: Meta { dependencies: dependencies.into(), floor, together } });
+        self.reply(step, Answer::Written(id), Vec::new(), keys)
     }
 
-    /// Reads and writes a key with nothing between.
-    fn on_change<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: Key, change: Change, mut seen: CopsClient) {
-        let (before, found) = self.read(step, &key, &seen);
-        // What is written depends on what was read.
-        let quality = self.quality(step.now, Level::Causal);
-        seen.accept(self.reply(step, Answer::One(before.clone(), quality), found.iter().cloned().collect(), Vec::new()));
-        let written = change.item(step.now.physical_ms, key, &before).map(|item| self.on_put(step, smallvec![item], &seen));
-        let (version, keys) = written.map_or((None, Vec::new()), |(id, keys)| (Some(id), keys));
-        let reply = self.reply(step, Answer::Changed(before, version), found.into_iter().collect(), keys);
-        step.effects.reply(op, reply);
+    /// A change: what is written depends on what was read.
+    fn on_change<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: Key, change: Change, mut seen: CopsClient) -> Reply {
+        let found = self.on_get(step, &key, Level::Causal, &seen);
+        let (mut changed, item) = change::decide(key, change, step.now.physical_ms, &mut seen, found);
+        changed.replies.extend(item.map(|item| self.on_put(step, smallvec![item], &seen)));
+        reply_of(None, Answer::Changed(changed))
     }
 
     /// Whether the session's past is here and its context is not too large.
@@ -201,35 +194,26 @@ impl Cops {
         held.values_mut().for_each(|request| self.collect(step.now, &mut request.seen));
         let (ready, held): (BTreeMap<_, _>, BTreeMap<_, _>) = held.into_iter().partition(|(_, request)| self.may_serve(request));
         self.held = held;
-        // Reads first: what a step writes is in the store only after it.
-        let (writes, reads): (Vec<_>, Vec<_>) = ready.into_iter().partition(|(_, request)| is_write(&request.ask));
-        reads.into_iter().chain(writes).for_each(|(op, request)| self.serve(step, op, request));
+        ready.into_iter().for_each(|(op, request)| self.serve(step, op, request));
     }
 
-    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { ask, mut seen }: Request) {
-        if seen.home != Some(self.here()) && !ask.is_untracked() {
+    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, mut seen }: Request) {
+        if seen.home != Some(self.here()) && !call.is_untracked() {
             (seen.home, seen.stable) = (Some(self.here()), self.stable.clone());
         }
-        match ask {
-            Ask::Call(Call::Get { key, level, .. }) => self.on_get(step, op, &key, level, &seen),
-            Ask::Call(Call::Put { items, .. }) => {
-                let (id, keys) = self.on_put(step, items, &seen);
-                let reply = self.reply(step, Answer::Written(id), Vec::new(), keys);
-                step.effects.reply(op, reply);
-            }
-            Ask::Call(Call::ReadTransaction { keys, level, .. }) => self.on_read_transaction(step, op, keys, level, &seen),
-            Ask::Change { key, change } => self.on_change(step, op, key, change, seen),
-        }
+        let reply = match call {
+            Call::Get { key, level, .. } => self.on_get(step, &key, level, &seen),
+            Call::Put { items, .. } => self.on_put(step, items, &seen),
+            Call::Change { key, change, .. } => self.on_change(step, key, change, seen),
+            Call::ReadTransaction { keys, level, .. } => return self.on_read_transaction(step, op, keys, level, &seen),
+        };
+        step.effects.reply(op, reply);
     }
 
     pub(super) fn quality(&self, now: Now, level: Level) -> Quality {
         let from = if level == Level::Eventual { &self.received } else { &self.stable.0 };
         stability::quality(&self.place, now, level, from)
     }
-}
-
-fn is_write(ask: &Ask) -> bool {
-    matches!(ask, Ask::Change { .. } | Ask::Call(Call::Put { .. }))
 }
 
 impl Protocol for Cops {
@@ -291,7 +275,7 @@ impl Protocol for Cops {
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
-        if request.ask.is_untracked() {
+        if request.call.is_untracked() {
             self.serve(step, op, request);
             return;
         }
@@ -341,7 +325,7 @@ impl Protocol for Cops {
         self.hide(step, update.id, &update.meta);
         self.received.raise(from, update.id.written);
         let id = update.id;
-        step.effects.write(update);
+        step.write(update);
         if !self.is_shown(id) {
             return;
         }

@@ -1,6 +1,7 @@
 //! What a client remembers: its last write, so that it can wait for it to be replicated.
 
 use super::message::{Reply, Request};
+use crate::change;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::operation::Outcome;
 use rheostat_core::protocol::{Call, Client};
@@ -28,6 +29,7 @@ impl Client for EventualClient {
                 self.written.raise(version.origin, version.written);
                 Outcome::Written(version)
             }
+            Reply::Change(changed) => change::accept(self, changed),
             Reply::ReadTransaction(reads, quality) => Outcome::Many(reads, quality),
         }
     }

@@ -1,5 +1,6 @@
 //! What is sent.
 
+use crate::change::Changed;
 use crate::gather::TransactionId;
 use rheostat_core::operation::{Quality, Read};
 use rheostat_core::protocol::Call;
@@ -7,20 +8,24 @@ use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire_enum;
 
 /// From client to server.
+#[derive(Clone, Debug)]
 pub struct Request(pub Call);
 
 /// From server to client.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Of GET.
     Get(Read, Quality),
     /// Of PUT.
     Put(VersionId),
+    /// Of a change.
+    Change(Changed<Reply>),
     /// Of a read of several keys.
     ReadTransaction(Vec<Read>, Quality),
 }
 
 /// From server to server in a data center.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// Read these keys for a transaction.
     Slice {

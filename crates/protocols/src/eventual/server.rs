@@ -2,6 +2,7 @@
 
 use super::client::EventualClient;
 use super::message::{Message, Reply, Request};
+use crate::change;
 use crate::gather::{Gather, by_partition};
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -11,8 +12,9 @@ use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
-use rheostat_core::version::{Key, Update, Version, VersionId};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use serde::Deserialize;
+use smallvec::{SmallVec, smallvec};
 
 /// The options of protocol `eventual`.
 #[derive(Clone, Debug, Deserialize)]
@@ -64,6 +66,16 @@ impl Eventual {
     fn quality(&self, now: Now) -> Quality {
         stability::quality(&self.place, now, Level::Eventual, &self.received)
     }
+
+    fn get<S: Store<()>>(&self, step: &mut Step<'_, Self, S>, key: &Key) -> Reply {
+        Reply::Get(stability::newest(step, key), self.quality(step.now))
+    }
+
+    fn put<S: Store<()>>(&self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>) -> Reply {
+        let id = VersionId { written: step.tick(), origin: self.place.dc() };
+        step.write(Update { id, items, meta: () });
+        Reply::Put(id)
+    }
 }
 
 impl Protocol for Eventual {
@@ -103,13 +115,18 @@ impl Protocol for Eventual {
     fn on_request<S: Store<()>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request(call): Request) {
         match call {
             Call::Get { key, .. } => {
-                let read = stability::newest(step, &key);
-                step.effects.reply(op, Reply::Get(read, self.quality(step.now)));
+                let reply = self.get(step, &key);
+                step.effects.reply(op, reply);
             }
             Call::Put { items, .. } => {
-                let id = VersionId { written: step.tick(), origin: self.place.dc() };
-                step.effects.write(Update { id, items, meta: () });
-                step.effects.reply(op, Reply::Put(id));
+                let reply = self.put(step, items);
+                step.effects.reply(op, reply);
+            }
+            Call::Change { key, change, .. } => {
+                let found = self.get(step, &key);
+                let (mut changed, item) = change::decide(key, change, step.now.physical_ms, &mut EventualClient::default(), found);
+                changed.replies.extend(item.map(|item| self.put(step, smallvec![item])));
+                step.effects.reply(op, Reply::Change(changed));
             }
             Call::ReadTransaction { keys, .. } => {
                 let own = self.place.server.partition;
@@ -147,7 +164,7 @@ impl Protocol for Eventual {
         if self.planted.is("last-arrival-wins-timestamp") {
             update.id.written = step.tick();
         }
-        step.effects.write(update);
+        step.write(update);
     }
 
     fn on_heartbeat<S: Store<()>>(&mut self, _: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {

@@ -1,11 +1,10 @@
 //! What a client remembers (dissertation, Alg. 8.2 and the lines beside it).
 
 use super::message::{Reply, Request};
-use crate::ask::Ask;
+use crate::change;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::{Change, Level, Outcome, Read};
+use rheostat_core::operation::{Level, Outcome, Read};
 use rheostat_core::protocol::{Call, Client};
-use rheostat_core::version::Key;
 use rheostat_core::wire::{Reader, Wire, WireError};
 
 /// The client side.
@@ -39,11 +38,7 @@ impl Client for GentleRainClient {
     type Reply = Reply;
 
     fn request(&self, call: Call) -> Request {
-        Request { ask: Ask::Call(call), seen: self.clone() }
-    }
-
-    fn change(&self, key: &Key, change: &Change, _: Level) -> Option<Request> {
-        Ask::change(key, change).map(|ask| Request { ask, seen: self.clone() })
+        Request { call, seen: self.clone() }
     }
 
     fn accept(&mut self, reply: Reply) -> Outcome {
@@ -55,21 +50,14 @@ impl Client for GentleRainClient {
                 }
                 if single { Outcome::Read(reads.pop().unwrap_or_default(), quality) } else { Outcome::Many(reads, quality) }
             }
-            Reply::Write { here, before, version, stable } => {
+            // Alg. 8.2 line 4.
+            Reply::Write { here, version: (version, written), stable } => {
                 self.see(here, stable);
-                if let Some((before, written)) = &before {
-                    self.read(std::slice::from_ref(before), *written);
-                }
-                // Alg. 8.2 line 4.
-                if let Some((version, written)) = version {
-                    self.dependency_time = self.dependency_time.max(written);
-                    self.named = self.named.max(version.written);
-                }
-                match (before, version) {
-                    (None, Some((version, _))) => Outcome::Written(version),
-                    (before, version) => Outcome::Changed { before: before.unwrap_or_default().0, version: version.map(|(version, _)| version) },
-                }
+                self.dependency_time = self.dependency_time.max(written);
+                self.named = self.named.max(version.written);
+                Outcome::Written(version)
             }
+            Reply::Change(changed) => change::accept(self, changed),
         }
     }
 

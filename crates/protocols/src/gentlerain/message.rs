@@ -1,11 +1,12 @@
 //! What is sent, and what is stored.
 
 use super::client::GentleRainClient;
-use crate::ask::Ask;
+use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::operation::{Quality, Read};
+use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, Version, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_enum;
@@ -38,13 +39,13 @@ impl Wire for Meta {
 #[derive(Clone, Debug)]
 pub struct Request {
     /// What is asked.
-    pub ask: Ask,
+    pub call: Call,
     /// What the client remembers.
     pub seen: GentleRainClient,
 }
 
 /// From server to client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// ⟨GETREPLY v, ut, gst⟩, and the same of a transaction.
     Read {
@@ -65,13 +66,13 @@ pub enum Reply {
     Write {
         /// The answering data center.
         here: DcId,
-        /// Of a change: what the key was, and when that was written.
-        before: Option<(Read, Timestamp)>,
-        /// The version's name, and when it was written (paper: ut); `None` if a change wrote nothing.
-        version: Option<(VersionId, Timestamp)>,
+        /// The version's name, and when it was written (paper: ut).
+        version: (VersionId, Timestamp),
         /// The stable time that the client may rely on.
         stable: Timestamp,
     },
+    /// Of a change (D5).
+    Change(Changed<Reply>),
 }
 
 /// From server to server in a data center.

@@ -4,20 +4,20 @@ use super::PLANTED;
 use super::client::GentleRainClient;
 use super::message::{Message, Meta, Reply, Request};
 use super::stabilization::CLOCK;
-use crate::ask::Ask;
+use crate::change;
 use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
-use rheostat_core::operation::{Change, Level, Quality, Read};
+use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
 /// The options of protocol `gentlerain`.
@@ -57,7 +57,7 @@ pub struct GentleRain {
     /// Requests that wait until the stable time has reached their sessions' dependency times.
     held: BTreeMap<OpId, Request>,
     /// Writes that wait until the clock has reached their sessions' dependency times, by that time.
-    waiting: BTreeMap<(Timestamp, OpId), WaitingPut>,
+    waiting: BTreeMap<(Timestamp, OpId), Request>,
     /// When, on the monotonic clock, the first of them is looked at.
     look_at_us: Option<u64>,
     /// The highest reading of the physical clock so far.
@@ -70,22 +70,6 @@ pub(super) struct Transaction {
     pub(super) snapshot: Option<Timestamp>,
     /// When the newest version so far was written.
     newest: Timestamp,
-}
-
-/// What a PUT writes.
-enum Write {
-    Items(SmallVec<[Item; 1]>),
-    /// What the change makes of the key.
-    Change {
-        key: Key,
-        change: Change,
-    },
-}
-
-/// A write that waits for the clock.
-struct WaitingPut {
-    write: Write,
-    seen: GentleRainClient,
 }
 
 /// Every reader, present or to come, has a snapshot time at or above this.
@@ -126,13 +110,13 @@ impl GentleRain {
     }
 
     /// Upon receive ⟨GETREQ k, gst⟩ (Alg. 8.1).
-    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: &Key, level: Level) {
+    fn on_get<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, key: &Key, level: Level) -> Reply {
         let (read, mut newest) = self.read(step, key, level);
         if self.planted.is("read-not-remembered") {
             newest = Timestamp::ZERO;
         }
         let quality = self.quality(step.now, level);
-        step.effects.reply(op, Reply::Read { here: self.here(), reads: vec![read], newest, stable: self.stable, quality, single: true });
+        Reply::Read { here: self.here(), reads: vec![read], newest, stable: self.stable, quality, single: true }
     }
 
     /// Whether this server's clock has reached the millisecond of `dependency_time`. D1: a clock that went backward counts as standing still.
@@ -142,15 +126,15 @@ impl GentleRain {
     }
 
     /// Upon receive ⟨PUTREQ k, v, dt⟩: waits until the clock has reached dt (§3.2.2, C1).
-    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, write: Write, seen: GentleRainClient) {
-        let until = seen.dependency_time;
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        let until = request.seen.dependency_time;
         if self.clock_has_reached(step, until) {
-            self.write(step, op, write, &seen);
+            self.write(step, op, request);
             return;
         }
         let now_ms = step.now.physical_ms;
         step.effects.parked(op, format!("this server's clock, which shows {now_ms} ms, to reach {until}, which this session depends on"));
-        self.waiting.insert((until, op), WaitingPut { write, seen });
+        self.waiting.insert((until, op), request);
         self.look_again(step);
     }
 
@@ -173,46 +157,46 @@ impl GentleRain {
         self.look_at_us = None;
         while let Some((&(until, op), _)) = self.waiting.first_key_value()
             && self.clock_has_reached(step, until)
-            && let Some(WaitingPut { write, seen }) = self.waiting.remove(&(until, op))
+            && let Some(request) = self.waiting.remove(&(until, op))
         {
-            self.write(step, op, write, &seen);
+            self.write(step, op, request);
         }
         self.look_again(step);
     }
 
-    /// The rest of PUT: ut is the clock's reading, above dt. A change reads and writes in this one step (D5).
-    fn write<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, write: Write, seen: &GentleRainClient) {
-        let (mut named, mut dependency_time, mut needed) = (seen.named, seen.dependency_time, seen.stable.min(seen.dependency_time));
-        let (items, before) = match write {
-            Write::Items(items) => (items, None),
-            Write::Change { key, change } => {
-                let (before, newest) = self.read(step, &key, Level::Causal);
-                named = named.max(before.version.map_or(Timestamp::ZERO, |version| version.written));
-                dependency_time = dependency_time.max(newest);
-                needed = needed.max(newest.min(self.stable));
-                (change.item(step.now.physical_ms, key, &before).into_iter().collect(), Some((before, newest)))
+    /// The rest of PUT, and of a change, which reads and writes in this one step (D5).
+    fn write<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, mut seen }: Request) {
+        let reply = match call {
+            Call::Change { key, change, .. } => {
+                let found = self.on_get(step, &key, Level::Causal);
+                let (mut changed, item) = change::decide(key, change, step.now.physical_ms, &mut seen, found);
+                changed.replies.extend(item.map(|item| self.put(step, smallvec![item], &seen)));
+                Reply::Change(changed)
             }
+            Call::Put { items, .. } => self.put(step, items, &seen),
+            read => unreachable!("only what writes waits for the clock: {read:?}"),
         };
-        let (here, stable) = (self.here(), self.stable);
-        if items.is_empty() {
-            step.effects.reply(op, Reply::Write { here, before, version: None, stable });
-            return;
-        }
+        step.effects.reply(op, reply);
+    }
+
+    /// ut is the clock's reading, above dt.
+    fn put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>, seen: &GentleRainClient) -> Reply {
+        let (here, stable, needed) = (self.here(), self.stable, seen.stable.min(seen.dependency_time));
         // D2: whoever reads this version learns a stable time that covers what its writer has seen, after a restart too.
         if needed > self.tree.persisted && !self.options.published && !self.planted.is("stable-time-not-saved-before-write") {
             self.tree.persisted = stable;
-            step.effects.persist(stable.to_bytes());
+            step.persist(stable.to_bytes());
         }
         // D1: as published, a clock that went backward is believed.
         let believed = self.options.published && step.now.physical_ms < self.highest_ms;
-        let physical = believed.then(|| Timestamp::new(step.now.physical_ms, 0).max(dependency_time.successor()));
+        let physical = believed.then(|| Timestamp::new(step.now.physical_ms, 0).max(seen.dependency_time.successor()));
         self.highest_ms = self.highest_ms.max(step.now.physical_ms);
-        let id = VersionId { written: if self.planted.is("put-does-not-wait") { step.tick() } else { step.tick_after(named) }, origin: here };
+        let id = VersionId { written: if self.planted.is("put-does-not-wait") { step.tick() } else { step.tick_after(seen.named) }, origin: here };
         self.received.raise(here, id.written);
         self.rounds.replicated = true;
         self.tree.stored = true;
-        step.effects.write(Update { id, items, meta: Meta { physical } });
-        step.effects.reply(op, Reply::Write { here, before, version: Some((id, physical.unwrap_or(id.written))), stable });
+        step.write(Update { id, items, meta: Meta { physical } });
+        Reply::Write { here, version: (id, physical.unwrap_or(id.written)), stable }
     }
 
     /// Upon receive ⟨GET-ROTX kset, gst, dt⟩ (§5.5.5); the stable time has reached dt.
@@ -264,24 +248,26 @@ impl GentleRain {
 
     /// Whether the session's past is visible here: at home it is to GET and PUT; a transaction, and a session that comes from
     /// elsewhere (D4), wait until the stable time has reached the dependency time.
-    fn may_serve(&self, Request { ask, seen }: &Request) -> bool {
-        let anyway = match ask {
-            Ask::Call(Call::ReadTransaction { .. }) => self.planted.is("transaction-does-not-wait"),
+    fn may_serve(&self, Request { call, seen }: &Request) -> bool {
+        let anyway = match call {
+            Call::ReadTransaction { .. } => self.planted.is("transaction-does-not-wait"),
             _ => seen.home == Some(self.here()) || self.planted.is("travelling-session-not-held"),
         };
         anyway || seen.dependency_time <= self.stable
     }
 
-    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { ask, mut seen }: Request) {
-        if seen.home != Some(self.here()) {
+    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
+        if request.seen.home != Some(self.here()) {
             // What it has seen is visible here by now (D4).
-            seen.stable = self.stable.min(seen.dependency_time);
+            request.seen.stable = self.stable.min(request.seen.dependency_time);
         }
-        match ask {
-            Ask::Call(Call::Get { key, level, .. }) => self.on_get(step, op, &key, level),
-            Ask::Call(Call::Put { items, .. }) => self.on_put(step, op, Write::Items(items), seen),
-            Ask::Change { key, change } => self.on_put(step, op, Write::Change { key, change }, seen),
-            Ask::Call(Call::ReadTransaction { keys, level, .. }) => self.on_read_transaction(step, op, &keys, level),
+        match request.call {
+            Call::Get { key, level, .. } => {
+                let reply = self.on_get(step, &key, level);
+                step.effects.reply(op, reply);
+            }
+            Call::Put { .. } | Call::Change { .. } => self.on_put(step, op, request),
+            Call::ReadTransaction { keys, level, .. } => self.on_read_transaction(step, op, &keys, level),
         }
     }
 
@@ -364,12 +350,12 @@ impl Protocol for GentleRain {
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        if request.ask.is_untracked() {
+        if request.call.is_untracked() {
             self.serve(step, op, request);
             return;
         }
         // D2: published, only GET and transactions carry gst.
-        let reads = matches!(request.ask, Ask::Call(Call::Get { .. } | Call::ReadTransaction { .. }));
+        let reads = matches!(request.call, Call::Get { .. } | Call::ReadTransaction { .. });
         let carries = reads || !(self.options.published || self.planted.is("put-without-stable-time"));
         if carries && request.seen.home == Some(self.here()) {
             self.raise_stable(step, request.seen.stable);
@@ -399,7 +385,7 @@ impl Protocol for GentleRain {
     fn on_update<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, update: Update<Meta>) {
         self.received.raise(from, update.id.written);
         self.tree.stored = true;
-        step.effects.write(update);
+        step.write(update);
     }
 
     /// Upon receive ⟨HEARTBEAT t⟩.

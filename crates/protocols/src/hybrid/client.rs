@@ -1,6 +1,7 @@
 //! What a client remembers.
 
 use super::message::{Dependency, Reply, Request};
+use crate::change;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp};
 use rheostat_core::operation::Outcome;
 use rheostat_core::protocol::{Call, Client};
@@ -53,7 +54,7 @@ impl Client for HybridClient {
 
     fn request(&self, call: Call) -> Request {
         // Only what is written carries the list, which is long.
-        let nearest = if matches!(call, Call::Put { .. }) { self.nearest.clone() } else { Vec::new() };
+        let nearest = if matches!(call, Call::Put { .. } | Call::Change { .. }) { self.nearest.clone() } else { Vec::new() };
         let HybridClient { home, dependencies, stable, more, .. } = self;
         Request { call, seen: HybridClient { home: *home, dependencies: dependencies.clone(), stable: stable.clone(), nearest, more: *more } }
     }
@@ -83,6 +84,7 @@ impl Client for HybridClient {
                 self.dependencies.join(&dependencies);
                 Outcome::Many(reads, quality)
             }
+            Reply::Change(changed) => change::accept(self, changed),
             Reply::Untracked { read, quality } => Outcome::Read(read, quality),
             Reply::UntrackedTransaction { reads, quality } => Outcome::Many(reads, quality),
         }

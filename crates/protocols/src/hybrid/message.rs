@@ -1,6 +1,7 @@
 //! What is sent, and what is stored with a version.
 
 use super::client::HybridClient;
+use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, DependencyVector, StableVector, TimestampVector};
@@ -43,7 +44,7 @@ pub struct Request {
 }
 
 /// From server to client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Of GET.
     Get {
@@ -73,6 +74,8 @@ pub enum Reply {
         /// As above.
         planted: Planted,
     },
+    /// Of a change.
+    Change(Changed<Reply>),
     /// Of a read-only transaction.
     ReadTransaction {
         /// The answering data center.

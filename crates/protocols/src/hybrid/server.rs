@@ -4,19 +4,20 @@ use super::PLANTED;
 use super::checks::Checks;
 use super::client::HybridClient;
 use super::message::{Dependency, Message, Meta, Reply, Request};
+use crate::change;
 use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
-use rheostat_core::operation::{Level, Quality, Read};
+use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
 /// The options of protocol `hybrid`.
@@ -121,13 +122,12 @@ impl Hybrid {
         StableVector(everywhere)
     }
 
-    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        let Call::Get { key, level, .. } = &request.call else { return };
-        let (here, now_ms, quality) = (self.here(), step.now.physical_ms, self.quality(step.now, *level));
-        if *level == Level::Eventual {
-            let read = stability::newest(step, key);
-            step.effects.reply(op, Reply::Untracked { read, quality });
-            return;
+    /// The version of `key` that GET returns to a session that has seen so much. Errors: a version whose past this server knew to be visible before a restart, and the session may know
+    /// it still.
+    fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: &Key, level: Level, seen: &HybridClient) -> Result<Reply, VersionId> {
+        let (here, now_ms, quality) = (self.here(), step.now.physical_ms, self.quality(step.now, level));
+        if level == Level::Eventual {
+            return Ok(Reply::Untracked { read: stability::newest(step, key), quality });
         }
         // Lazily: greater versions than the greatest that is visible are checked now, for this read if that can be known at once, else for later ones.
         let (_, hidden) = self.look(step, key, |_| true);
@@ -136,14 +136,11 @@ impl Hybrid {
         }
         let (found, hidden) = self.look(step, key, |_| true);
         // After a restart confirmations are forgotten. The session may have seen what they were of.
-        let seen = &request.seen.dependencies;
-        let forgotten = |id: &VersionId| id.written <= self.restarted_with.get(id.origin) && id.written <= seen.get(id.origin);
+        let forgotten = |id: &VersionId| id.written <= self.restarted_with.get(id.origin) && id.written <= seen.dependencies.get(id.origin);
         if let Some((id, _)) = hidden.iter().find(|(id, _)| forgotten(id))
             && !self.planted.is("confirmations-forgotten-at-restart")
         {
-            step.effects.parked(op, format!("what version {id} depends on, after a restart of this server"));
-            self.held.insert(op, request);
-            return;
+            return Err(*id);
         }
         let (mut read, mut nearest, mut dependencies) = (Read::default(), None, DependencyVector::new());
         if let Some(version) = found {
@@ -155,10 +152,25 @@ impl Hybrid {
                 self.stable.join(&version.meta.stable);
             }
         }
-        step.effects.reply(op, Reply::Get { here, read, nearest, dependencies, stable: self.stable.clone(), quality, planted: self.planted });
+        Ok(Reply::Get { here, read, nearest, dependencies, stable: self.stable.clone(), quality, planted: self.planted })
     }
 
-    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, items: SmallVec<[Item; 1]>, seen: HybridClient) {
+    /// A change: what is written depends on what was read. Errors: as [`Hybrid::on_get`]; nothing is written then.
+    fn on_change<S: Store<Meta>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        key: &Key,
+        change: &Change,
+        seen: &HybridClient,
+    ) -> Result<Reply, VersionId> {
+        let found = self.on_get(step, key, Level::Causal, seen)?;
+        let mut seen = seen.clone();
+        let (mut changed, item) = change::decide(key.clone(), change.clone(), step.now.physical_ms, &mut seen, found);
+        changed.replies.extend(item.map(|item| self.on_put(step, smallvec![item], seen)));
+        Ok(Reply::Change(changed))
+    }
+
+    fn on_put<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, items: SmallVec<[Item; 1]>, seen: HybridClient) -> Reply {
         let after = seen.dependencies.0.max().max(self.stable.get(self.here()));
         let written = if self.planted.is("timestamp-ignores-dependencies") { step.tick() } else { step.tick_after(after) };
         let id = VersionId { written, origin: self.here() };
@@ -167,11 +179,11 @@ impl Hybrid {
         let stable_everywhere = everywhere.0.min(usize::from(self.place.data_centers));
         let pruned = seen.nearest.into_iter().filter(|dependency| dependency.version.written > stable_everywhere).collect();
         let nearest = (!seen.more).then_some(pruned);
-        let Some(key) = items.first().map(|item| item.key.clone()) else { return };
+        let key = items[0].key.clone();
         self.rounds.replicated = true;
         self.tree.stored = true;
-        step.effects.write(Update { id, items, meta: Meta { dependencies: seen.dependencies, nearest, stable: self.stable.clone(), everywhere } });
-        step.effects.reply(op, Reply::Put { version: id, key, stable: self.stable.clone(), planted: self.planted });
+        step.write(Update { id, items, meta: Meta { dependencies: seen.dependencies, nearest, stable: self.stable.clone(), everywhere } });
+        Reply::Put { version: id, key, stable: self.stable.clone(), planted: self.planted }
     }
 
     /// The snapshot is the stable vector, with this data center's clock as its own entry; the session's past is within it.
@@ -246,8 +258,8 @@ impl Hybrid {
     /// At home everything in the session's past is visible; elsewhere, and in a snapshot, when the stable vector covers it.
     fn may_serve(&self, Request { call, seen }: &Request) -> bool {
         let transaction = matches!(call, Call::ReadTransaction { .. });
-        let (home, level) = (seen.home == Some(self.here()), if matches!(call, Call::Put { .. }) { Level::Causal } else { call.level() });
-        level == Level::Eventual
+        let home = seen.home == Some(self.here());
+        call.is_untracked()
             || home && (!transaction || self.planted.is("transaction-not-held"))
             || !home && self.planted.is("travelling-session-not-held")
             || self.stable.covers_remote(self.here(), &seen.dependencies)
@@ -260,21 +272,33 @@ impl Hybrid {
         }
     }
 
-    /// Serves the requests that need wait no longer. Reads first: what a step writes is in the store only after it.
+    /// Serves the requests that need wait no longer.
     pub(super) fn serve_held<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
         let ready: Vec<OpId> = self.held.iter().filter(|(_, request)| self.may_serve(request)).map(|(op, _)| *op).collect();
-        let mut requests: Vec<(OpId, Request)> = ready.into_iter().filter_map(|op| Some((op, self.held.remove(&op)?))).collect();
-        requests.sort_by_key(|(_, request)| matches!(request.call, Call::Put { .. }));
-        for (op, request) in requests {
-            self.answer(step, op, request);
+        for op in ready {
+            if let Some(request) = self.held.remove(&op) {
+                self.answer(step, op, request);
+            }
         }
     }
 
-    fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { call, seen }: Request) {
-        match call {
-            Call::Get { .. } => self.on_get(step, op, Request { call, seen }),
-            Call::Put { items, .. } => self.on_put(step, op, items, seen),
-            Call::ReadTransaction { keys, level, .. } => self.on_read_transaction(step, op, keys, level, &seen),
+    fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+        let Request { call, seen } = request;
+        let (answered, call) = match call {
+            Call::Get { key, level, groups } => (self.on_get(step, &key, level, &seen), Call::Get { key, level, groups }),
+            Call::Change { key, change, level, groups } => (self.on_change(step, &key, &change, &seen), Call::Change { key, change, level, groups }),
+            Call::Put { items, .. } => {
+                let reply = self.on_put(step, items, seen);
+                return step.effects.reply(op, reply);
+            }
+            Call::ReadTransaction { keys, level, .. } => return self.on_read_transaction(step, op, keys, level, &seen),
+        };
+        match answered {
+            Ok(reply) => step.effects.reply(op, reply),
+            Err(id) => {
+                step.effects.parked(op, format!("what version {id} depends on, after a restart of this server"));
+                self.held.insert(op, Request { call, seen });
+            }
         }
     }
 
@@ -333,7 +357,7 @@ impl Protocol for Hybrid {
     }
 
     fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        // Those who are held are served when the stable vector next rises: what this step writes is in the store only after it.
+        // Those who are held are served when the stable vector next rises.
         self.learn(&request.seen);
         if self.may_serve(&request) {
             self.answer(step, op, request);
@@ -370,7 +394,7 @@ impl Protocol for Hybrid {
         self.stable.join(&update.meta.everywhere);
         self.checks.eager += self.elsewhere(&update.meta);
         self.tree.stored = true;
-        step.effects.write(update);
+        step.write(update);
     }
 
     fn on_heartbeat<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {

@@ -11,10 +11,6 @@ use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use smallvec::{SmallVec, smallvec};
-use std::collections::BTreeMap;
-
-/// What this step has written already and the store does not show yet, newest version of each key.
-type Fresh = BTreeMap<Key, Version<u64>>;
 
 impl<W: Scope> Replicated<W> {
     /// Upon commit of entries.
@@ -23,7 +19,7 @@ impl<W: Scope> Replicated<W> {
             self.group.waiting.extend(entries);
             return;
         }
-        let mut fresh = Fresh::new();
+        let before = step.store.end();
         for entry in entries {
             if entry.index <= self.group.applied {
                 continue;
@@ -31,9 +27,9 @@ impl<W: Scope> Replicated<W> {
             // An entry that cannot be read was written by a version of this software that knew more.
             match Entry::from_bytes(&entry.data) {
                 Ok(Entry::Write { from, request, at, now_ms, command }) => {
-                    self.apply_write(step, &mut fresh, entry.index, (from, request), (at, now_ms), command);
+                    self.apply_write(step, entry.index, (from, request), (at, now_ms), command);
                 }
-                Ok(Entry::Remote { origin, reached, updates }) => self.apply_remote(step, &mut fresh, entry.index, origin, &reached, updates),
+                Ok(Entry::Remote { origin, reached, updates }) => self.apply_remote(step, entry.index, origin, &reached, updates),
                 Ok(Entry::Quiet(at)) => self.raise_own(self.place.dc(), at),
                 Err(_) if entry.data.is_empty() => {}
                 Err(_) => self.unreadable += 1,
@@ -45,10 +41,7 @@ impl<W: Scope> Replicated<W> {
         self.group.node.mut_store().applied(applied, &self.stable);
         self.group.advance_applied();
         self.acknowledge(step);
-        if self.planted.is("shipper-ahead-of-the-store") {
-            self.ship(step);
-        }
-        if self.is_shipper() && !fresh.is_empty() {
+        if self.is_shipper() && step.store.end() > before {
             // Own updates leave when they are on disk.
             step.effects.send_member(self.place.server, Message::Persisted(0), Departure::Flushed);
         }
@@ -60,15 +53,9 @@ impl<W: Scope> Replicated<W> {
         self.apply(step, waiting);
     }
 
-    /// The newest version of `key`.
-    fn newest<S: Store<u64>>(step: &mut Step<'_, Self, S>, fresh: &Fresh, key: &Key) -> Option<Version<u64>> {
-        fresh.get(key).cloned().or_else(|| step.store.latest(key, |_| true).cloned())
-    }
-
     fn apply_write<S: Store<u64>>(
         &mut self,
         step: &mut Step<'_, Self, S>,
-        fresh: &mut Fresh,
         index: u64,
         (from, request): ((DcId, u8), u64),
         (at, now_ms): (Timestamp, u64),
@@ -77,14 +64,14 @@ impl<W: Scope> Replicated<W> {
         let id = VersionId { written: at, origin: from.0 };
         let (items, before): (SmallVec<[Item; 1]>, Option<Read>) = match command {
             Command::Put(items) => (items, None),
-            Command::Change(key, change) => match self.decide(step, fresh, index, now_ms, key, change) {
+            Command::Change(key, change) => match self.decide(step, index, now_ms, key, change) {
                 Some((item, before)) => (item.into_iter().collect(), Some(before)),
                 // It was decided before a restart or in a snapshot. What it came to is not known here: a client that waits is told so at its deadline.
                 None => return self.raise_own(from.0, at),
             },
         };
         let wrote = !items.is_empty();
-        self.write(step, fresh, index, Update { id, items, meta: index });
+        self.write(step, Update { id, items, meta: index });
         let here = self.place.server;
         self.raise_own(from.0, at);
         let op = if from == (here.dc, here.replica) { self.proposals.remove(&request) } else { None };
@@ -99,23 +86,21 @@ impl<W: Scope> Replicated<W> {
     fn decide<S: Store<u64>>(
         &mut self,
         step: &mut Step<'_, Self, S>,
-        fresh: &Fresh,
         index: u64,
         now_ms: u64,
         key: Key,
-        change: Change,
+        mut change: Change,
     ) -> Option<(Option<Item>, Read)> {
-        let newest = Self::newest(step, fresh, &key);
-        if newest.as_ref().is_some_and(|version| version.meta >= index) {
+        let newest = step.store.latest(&key, |_| true);
+        if newest.is_some_and(|version| version.meta >= index) {
             return None;
         }
-        let change = match change {
-            Change::Set { value, expiry, .. } if self.planted.is("condition-taken-as-met") => {
-                Change::Set { value, expiry, condition: SetCondition::Always }
-            }
-            change => change,
-        };
-        let before = newest.map_or_else(Read::default, |version| read_of(&version, now_ms));
+        let before = newest.map_or_else(Read::default, |version| read_of(version, now_ms));
+        if let Change::Set { condition, .. } = &mut change
+            && self.planted.is("condition-taken-as-met")
+        {
+            *condition = SetCondition::Always;
+        }
         Some((change.item(now_ms, key, &before), before))
     }
 
@@ -127,7 +112,6 @@ impl<W: Scope> Replicated<W> {
     fn apply_remote<S: Store<u64>>(
         &mut self,
         step: &mut Step<'_, Self, S>,
-        fresh: &mut Fresh,
         index: u64,
         origin: DcId,
         reached: &TimestampVector,
@@ -137,26 +121,20 @@ impl<W: Scope> Replicated<W> {
         let had = self.stable.get(origin);
         self.in_store.raise(origin, updates.last().map_or(Timestamp::ZERO, |last| last.id.written));
         for update in updates.into_iter().filter(|update| update.id.written > had) {
-            self.write(step, fresh, index, Update { meta: index, ..update });
+            self.write(step, Update { meta: index, ..update });
         }
         self.stable.join(reached);
     }
 
-    fn write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, fresh: &mut Fresh, index: u64, update: Update<u64>) {
+    fn write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, update: Update<u64>) {
         if update.items.is_empty() {
             return;
         }
-        for (key, version) in update.versions() {
-            let newest = Self::newest(step, fresh, key);
-            if newest.is_none_or(|newest| newest.id < version.id) {
-                fresh.insert(key.clone(), Version { meta: index, ..version });
-            }
-        }
         // What a restart applies again is in the log of own updates already; what pages have brought before its turn is found as they are (`installed`).
         if update.id.origin == self.place.dc() && update.id.written <= self.in_store.get(update.id.origin) {
-            step.effects.install(update);
+            step.install(update);
         } else {
-            step.effects.write(update);
+            step.write(update);
         }
     }
 

@@ -3,9 +3,9 @@
 use super::message::{Reply, Request};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Change, Guarantees, Guard, Level, Outcome};
+use rheostat_core::operation::{Guarantees, Guard, Level, Outcome};
 use rheostat_core::protocol::{Call, Client};
-use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_core::version::{Item, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -71,10 +71,6 @@ impl Client for SessionClient {
 
     fn request(&self, call: Call) -> Request {
         Request::Call(call, self.clone())
-    }
-
-    fn change(&self, key: &Key, change: &Change, level: Level) -> Option<Request> {
-        Some(Request::Change(key.clone(), change.clone(), level, self.clone()))
     }
 
     fn put_if(&self, items: &SmallVec<[Item; 1]>, guards: &[Guard], level: Level) -> Option<Request> {

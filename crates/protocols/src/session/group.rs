@@ -219,67 +219,71 @@ impl<W: Scope> Replicated<W> {
     /// Does what the library wants done, until it wants nothing more.
     pub(super) fn pump<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         self.after_step(step);
-        while self.group.node.has_ready() {
-            let mut ready = self.group.node.ready();
-            let mut logged = false;
-            if !ready.snapshot().is_empty() {
-                let metadata = ready.snapshot().get_metadata();
-                let base = (metadata.index, metadata.term);
-                self.restart_at(step, base, stable_at(ready.snapshot()));
-                logged = true;
+        loop {
+            while self.group.node.has_ready() {
+                self.take_ready(step);
             }
-            for entry in ready.take_entries() {
-                self.note_timestamps(step, &entry.data);
-                step.effects.entry(entry.index, LogEntry { term: entry.term, data: entry.data.to_vec() }.to_bytes());
-                self.group.node.mut_store().append(entry);
-                logged = true;
+            if !self.serve_ready(step) {
+                break;
             }
-            if let Some(hard) = ready.hs() {
-                if (hard.term, hard.vote) != (self.group.saved.term, self.group.saved.vote) {
-                    (self.group.saved.term, self.group.saved.vote) = (hard.term, hard.vote);
-                    self.save(step);
-                    logged = true;
-                }
-                self.group.node.mut_store().hard = hard.clone();
-            }
-            for message in ready.take_messages() {
-                self.send_raft(step, message, Departure::AsReply);
-            }
-            // What it promises (a vote, an entry kept) must be on disk first.
-            for message in ready.take_persisted_messages() {
-                self.send_raft(step, message, Departure::Flushed);
-            }
-            let (number, reads, committed) = (ready.number(), ready.take_read_states(), ready.take_committed_entries());
-            let restored = !ready.snapshot().is_empty();
-            self.group.node.advance_append_async(ready);
-            if restored {
-                self.apply_waiting(step);
-            }
-            if self.planted.is("leader-counts-itself-before-disk") {
-                self.group.node.on_persist_ready(number);
-            } else if logged || self.group.unpersisted > 0 {
-                self.group.unpersisted += 1;
-                step.effects.send_member(self.place.server, Message::Persisted(number), Departure::Flushed);
-            } else {
-                self.group.node.on_persist_ready(number);
-            }
-            self.apply(step, committed);
-            for read in reads {
-                self.on_read_index(step, &read.request_ctx, read.index);
-            }
-            self.after_step(step);
         }
-        self.serve_reads(step);
     }
 
-    /// Everything up to the library's request `number` is on disk; 0 for the store itself.
+    fn take_ready<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let mut ready = self.group.node.ready();
+        let mut logged = false;
+        if !ready.snapshot().is_empty() {
+            let metadata = ready.snapshot().get_metadata();
+            let base = (metadata.index, metadata.term);
+            self.restart_at(step, base, stable_at(ready.snapshot()));
+            logged = true;
+        }
+        for entry in ready.take_entries() {
+            self.note_timestamps(step, &entry.data);
+            step.entry(entry.index, &LogEntry { term: entry.term, data: entry.data.to_vec() }.to_bytes());
+            self.group.node.mut_store().append(entry);
+            logged = true;
+        }
+        if let Some(hard) = ready.hs() {
+            if (hard.term, hard.vote) != (self.group.saved.term, self.group.saved.vote) {
+                (self.group.saved.term, self.group.saved.vote) = (hard.term, hard.vote);
+                self.save(step);
+                logged = true;
+            }
+            self.group.node.mut_store().hard = hard.clone();
+        }
+        for message in ready.take_messages() {
+            self.send_raft(step, message, Departure::AsReply);
+        }
+        // What it promises (a vote, an entry kept) must be on disk first.
+        for message in ready.take_persisted_messages() {
+            self.send_raft(step, message, Departure::Flushed);
+        }
+        let (number, reads, committed) = (ready.number(), ready.take_read_states(), ready.take_committed_entries());
+        let restored = !ready.snapshot().is_empty();
+        self.group.node.advance_append_async(ready);
+        if restored {
+            self.apply_waiting(step);
+        }
+        if self.planted.is("leader-counts-itself-before-disk") {
+            self.group.node.on_persist_ready(number);
+        } else if logged || self.group.unpersisted > 0 {
+            self.group.unpersisted += 1;
+            step.effects.send_member(self.place.server, Message::Persisted(number), Departure::Flushed);
+        } else {
+            self.group.node.on_persist_ready(number);
+        }
+        self.apply(step, committed);
+        for read in reads {
+            self.on_read_index(step, &read.request_ctx, read.index);
+        }
+        self.after_step(step);
+    }
+
+    /// Everything up to the library's request `number` is on disk; 0 is what was applied.
     pub(super) fn on_persisted<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, number: u64) {
         if number == 0 {
             self.ship(step);
-            self.serve_ready_reads(step);
-            if self.group.node.has_ready() {
-                self.pump(step);
-            }
             return;
         }
         self.group.unpersisted = self.group.unpersisted.saturating_sub(1);
@@ -348,7 +352,7 @@ impl<W: Scope> Replicated<W> {
     }
 
     pub(super) fn save<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        step.effects.persist(self.group.saved.to_bytes());
+        step.persist(self.group.saved.to_bytes());
     }
 
     fn send_raft<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, message: raft::eraftpb::Message, departure: Departure) {
@@ -453,7 +457,6 @@ impl<W: Scope> Replicated<W> {
         for write in std::mem::take(&mut self.delayed) {
             self.place_write(step, write);
         }
-        self.decide_guarded(step);
         self.pump(step);
     }
 
@@ -478,7 +481,7 @@ impl<W: Scope> Replicated<W> {
         group.node.mut_store().applied(group.applied, &self.stable);
         (group.saved.base, group.saved.stable) = (group.node.mut_store().compact(index), stable);
         self.save(step);
-        step.effects.compact(index);
+        step.compact(index);
     }
 
     /// The state is that of a snapshot at `base`, whose pages have come. They were made after it, so the store is ahead of this state until the log has been applied
@@ -493,7 +496,7 @@ impl<W: Scope> Replicated<W> {
         let installed = stable.get(self.place.dc()).max(self.in_store.get(self.place.dc()));
         self.group.saved = Saved { base, stable, installed, installing: false, ..self.group.saved.clone() };
         self.save(step);
-        step.effects.compact(base.0);
+        step.compact(base.0);
     }
 
     /// Writes that wait for a leader here: of operations that nobody waits for any more.

@@ -48,7 +48,7 @@ impl Unapplied {
 /// What a leader needs to decide guarded writes.
 #[derive(Default)]
 pub(super) struct Guarded {
-    /// Those that wait: for a place in the step where the store is whole, or for what is before them to be applied.
+    /// Those that wait: for a leader that may decide, or for what is before them to be applied.
     waiting: Vec<Write>,
     /// Kept from the first guarded write of a leader's term on.
     unapplied: Option<Unapplied>,
@@ -99,7 +99,7 @@ impl<W: Scope> Replicated<W> {
     }
 
     /// Whether a guarded write waits here that need not wait any more.
-    pub(super) fn can_decide(&self) -> bool {
+    fn can_decide(&self) -> bool {
         if self.guarded.waiting.is_empty() {
             return false;
         }
@@ -109,16 +109,16 @@ impl<W: Scope> Replicated<W> {
         self.leads() && self.guarded.waiting.iter().any(|write| !self.guarded.is_open(write))
     }
 
-    /// Decides the guarded writes that wait here. Only before anything else in a step: the store lacks what the step has applied.
-    pub(super) fn decide_guarded<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+    /// Decides the guarded writes that wait here and can be decided; says whether there were some.
+    pub(super) fn decide_guarded<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) -> bool {
         if !self.can_decide() {
-            return;
+            return false;
         }
         let waiting = std::mem::take(&mut self.guarded.waiting);
         if !self.group.is_leader() {
             // None of them is in a log.
             waiting.into_iter().for_each(|write| self.place_write(step, write));
-            return;
+            return true;
         }
         if self.guarded.unapplied.is_none() {
             let mut unapplied = Unapplied::default();
@@ -146,6 +146,7 @@ impl<W: Scope> Replicated<W> {
                 step.effects.send_member(write.from, Message::Unmet { request: write.request, met }, Departure::AsReply);
             }
         }
+        true
     }
 
     /// A guarded write of a client here was not made, and will not be.

@@ -13,16 +13,16 @@ use rheostat_core::wire_enum;
 use smallvec::SmallVec;
 
 /// From client to server: the call, and what the client remembers.
+#[derive(Clone, Debug)]
 pub enum Request {
-    /// GET, PUT, or a read of several keys.
+    /// What the papers know, and changes.
     Call(Call, SessionClient),
-    /// A change that depends on what the key is.
-    Change(Key, Change, Level, SessionClient),
     /// A write that is made only if keys are as expected.
     PutIf(SmallVec<[Item; 1]>, Vec<Guard>, Level, SessionClient),
 }
 
 /// From server to client.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// ⟨GETREPLY v, dc_id, log_idx, t⟩. Log index and timestamp are one (D2).
     Get(PartitionId, Read, Quality),
@@ -75,7 +75,7 @@ pub enum Entry {
 }
 
 /// From server to server.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// Within the group: Raft.
     Raft(RaftMessage),

@@ -124,46 +124,25 @@ impl<W: Scope> Replicated<W> {
         self.changes.insert(op, change);
     }
 
-    /// The changes that need wait no longer go into the log.
-    fn release_changes<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let ready: Vec<OpId> = self.changes.iter().filter(|(_, held)| self.gap(&held.need).is_none()).map(|(op, _)| *op).collect();
-        for op in ready {
-            if let Some(HeldChange { after, key, change, .. }) = self.changes.remove(&op) {
-                self.on_write(step, op, after, Command::Change(key, change));
-            }
-        }
-    }
-
     fn may_serve(&self, reading: &Reading) -> bool {
         let arrived = self.gap(&reading.need).is_none() || self.planted.is("read-does-not-wait");
         arrived && reading.index.is_some_and(|index| index == 0 || index <= self.group.applied)
     }
 
-    /// Serves the reads that need wait no longer.
-    pub(super) fn serve_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let ready: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
-        let changes = self.changes.values().any(|held| self.gap(&held.need).is_none());
-        if ready.is_empty() && !changes && !self.can_decide() {
-            return;
+    /// Does what need wait no longer: guarded writes, reads, changes. Says whether there was something.
+    pub(super) fn serve_ready<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) -> bool {
+        let decided = self.decide_guarded(step);
+        let reads: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
+        for reading in reads.iter().map(|number| self.reads.waiting.remove(number)).collect::<Vec<_>>().into_iter().flatten() {
+            self.serve(step, reading);
         }
-        // What this step has written is in the store after it.
-        if !self.reads_due {
-            self.reads_due = true;
-            step.effects.send_member(self.place.server, Message::Persisted(0), Departure::AsReply);
-        }
-    }
-
-    /// As [`Replicated::serve_reads`], in a step that has written nothing.
-    pub(super) fn serve_ready_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        self.reads_due = false;
-        self.decide_guarded(step);
-        let ready: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
-        for number in ready {
-            if let Some(reading) = self.reads.waiting.remove(&number) {
-                self.serve(step, reading);
+        let changes: Vec<OpId> = self.changes.iter().filter(|(_, held)| self.gap(&held.need).is_none()).map(|(op, _)| *op).collect();
+        for op in &changes {
+            if let Some(HeldChange { after, key, change, .. }) = self.changes.remove(op) {
+                self.number_write(step, *op, after, Command::Change(key, change), Vec::new());
             }
         }
-        self.release_changes(step);
+        decided || !reads.is_empty() || !changes.is_empty()
     }
 
     fn serve<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, reading: Reading) {

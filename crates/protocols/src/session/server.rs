@@ -170,8 +170,6 @@ pub struct Replicated<W: Scope> {
     /// When, on the monotonic clock, they are looked at again; past if nothing waits.
     pub(super) delayed_wake_us: u64,
     pub(super) reads: Reads,
-    /// Reads are served in a step of their own that is on its way.
-    pub(super) reads_due: bool,
     pub(super) transactions: Gather<Transaction>,
     pub(super) shipper: Shipper,
     /// A leader's ends of the links from other data centers, by index.
@@ -210,7 +208,14 @@ impl<W: Scope> Replicated<W> {
         self.pump(step);
     }
 
-    fn number_write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, after: Timestamp, command: Command, guards: Vec<Guard>) {
+    pub(super) fn number_write<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        op: OpId,
+        after: Timestamp,
+        command: Command,
+        guards: Vec<Guard>,
+    ) {
         self.next_request += 1;
         let request = self.next_request;
         self.proposals.insert(request, op);
@@ -288,7 +293,6 @@ impl<W: Scope> Protocol for Replicated<W> {
             delayed: Vec::new(),
             delayed_wake_us: 0,
             reads: Reads::default(),
-            reads_due: false,
             transactions: Gather::default(),
             shipper: Shipper::default(),
             pages: None,
@@ -332,7 +336,7 @@ impl<W: Scope> Protocol for Replicated<W> {
                 let need = (0..self.place.partitions).map(PartitionId).map(|partition| (partition, seen.need(partition, level))).collect();
                 self.on_read_transaction(step, op, keys, level, need);
             }
-            Request::Change(key, change, level, seen) => {
+            Request::Call(Call::Change { key, change, level, .. }, seen) => {
                 // It reads: what the session has seen must be before it in the log, hence in the store here.
                 let (need, after) = (seen.need(here, level), seen.after(level));
                 match self.gap(&need).filter(|_| !self.planted.is("change-without-its-past")) {
@@ -342,7 +346,6 @@ impl<W: Scope> Protocol for Replicated<W> {
             }
             Request::PutIf(items, guards, level, seen) => {
                 self.number_write(step, op, seen.after(level), Command::Put(items), guards);
-                self.decide_guarded(step);
                 self.pump(step);
             }
         }
@@ -367,7 +370,6 @@ impl<W: Scope> Protocol for Replicated<W> {
             Message::ForwardIf { request, after, items, guards } if self.is_member(from) && step.clock.check(step.now.physical_ms, after).is_ok() => {
                 let came_us = step.now.monotonic_us;
                 self.place_write(step, Write { came_us, from, request, after, command: Command::Put(items), guards });
-                self.decide_guarded(step);
                 self.pump(step);
             }
             Message::Unmet { request, met } if self.is_member(from) => self.unmet(step, request, met),

@@ -97,7 +97,7 @@ impl<W: Scope> Replicated<W> {
         self.ship(step);
     }
 
-    /// Sends what can be sent. Only in a step that has applied nothing: the stable vector is ahead of the store until such a step is over.
+    /// Sends what can be sent.
     pub(super) fn ship<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         if !self.shipper.active || self.group.saved.installing {
             return;
@@ -134,7 +134,7 @@ impl<W: Scope> Replicated<W> {
         }
         let (updates, complete) = step.store.own_updates(after, BATCH_BYTES).ok()?;
         let mut through = updates.last().map_or(after, |update| update.id.written);
-        if complete {
+        if complete || self.planted.is("shipper-ahead-of-the-store") {
             through = through.max(self.stable.get(here));
         }
         (through > after).then(|| (through, updates, TimestampVector::new()))

@@ -74,7 +74,7 @@ impl<W: Scope> Replicated<W> {
     fn install<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, update: Update<u64>) {
         self.in_store.raise(update.id.origin, update.id.written);
         step.clock.raise(update.id.written);
-        step.effects.install(update);
+        step.install(update);
     }
 
     /// The leader has a snapshot for this member.

@@ -12,3 +12,4 @@ mod network;
 mod orion;
 mod replica;
 mod session;
+mod steps;

@@ -267,3 +267,48 @@ fn a_failed_flush_stops_the_partition_and_says_so() {
     assert!(why.contains("no space left"));
     assert!(replica.status(now).failed.is_some());
 }
+
+/// Two clients delete one key, and both have to wait for the same thing: only one of them finds something.
+fn two_waiting_changes(protocol: &str, mut desk: Desk, session: &Session, x: &Key) {
+    let delete = Operation::Change { key: x.clone(), change: Change::Delete, dial: Dial::default() };
+    let waiting: Vec<_> = (0..2).map(|_| desk.wait(1, &mut session.clone(), delete.clone())).collect();
+    desk.pass(2_000, |_, _| true);
+    let found: Vec<Option<String>> = waiting
+        .iter()
+        .map(|waits| match desk.done.remove(waits) {
+            Some((Outcome::Changed { before, version }, _)) => {
+                assert_eq!(before.value.is_some(), version.is_some(), "{protocol}: what is not there is not deleted");
+                text(before)
+            }
+            other => panic!("{protocol}: {other:?}"),
+        })
+        .collect();
+    assert_eq!(found.iter().flatten().count(), 1, "{protocol}: {found:?}");
+}
+
+#[test]
+fn changes_that_waited_and_are_freed_together_see_each_other() {
+    for protocol in ["adaptive", "causal", "cops", "gentlerain", "hybrid", "session"] {
+        let mut desk = Desk::new(protocol, "", 2, 1);
+        let (x, mut session) = (key("x", 0, 1), desk.session());
+        desk.pass(2_000, |_, _| true);
+        let item = Item { key: x.clone(), value: Some((*b"mine").into()), expires_ms: 0 };
+        let put = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
+        assert!(matches!(desk.ask(server(0, 0), &mut session, put, 100, |from, to| from.dc == to.dc), Some(Outcome::Written(_))));
+        two_waiting_changes(protocol, desk, &session, &x);
+    }
+}
+
+#[test]
+fn changes_that_waited_for_the_clock_see_each_other() {
+    let mut desk = Desk::new("gentlerain", "", 2, 1);
+    let (x, mut session) = (key("x", 0, 1), desk.session());
+    desk.skew_ms.insert(server(1, 0), -500);
+    desk.pass(2_000, |_, _| true);
+    desk.put(0, &mut session, &x, "mine");
+    desk.pass(5_000, |_, _| true);
+    assert_eq!(desk.get(1, &mut session, &x).as_deref(), Some("mine"), "it is stable there");
+    // What it writes now is ahead of that data center's clock.
+    desk.put(0, &mut session, &x, "newer");
+    two_waiting_changes("gentlerain", desk, &session, &x);
+}
