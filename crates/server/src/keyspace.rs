@@ -4,13 +4,13 @@ use crate::config::KeyspaceConfig;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Level;
 use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::replica::{PartitionServer, ReplicaConfig};
 use rheostat_core::session::{ClusterId, Session, TokenError, decode_token};
-use rheostat_core::store::{Durability, Recovered, Store};
+use rheostat_core::store::{Durability, Recovered};
 use rheostat_core::wire::WireError;
-use rheostat_counters::{Counting, Setup};
 use rheostat_protocols::registry::{self, Sessions, Visitor};
-use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
+use rheostat_stack::{Backing, Plan};
+use rheostat_storage::DiskOptions;
 use std::path::PathBuf;
 
 /// A keyspace, as front ends and tools see it.
@@ -138,37 +138,11 @@ pub(crate) struct Build<'a> {
 impl Build<'_> {
     /// Opens the store, which replays its log, and makes the partition server; also what the store found. Errors: in words for the operator.
     pub(crate) fn run(self) -> Result<(Box<dyn PartitionServer>, Recovered), String> {
-        let protocol = self.keyspace.protocol.clone();
-        registry::visit(&protocol, self).unwrap_or_else(|| Err(format!("there is no protocol {protocol:?}")))
-    }
-}
-
-impl Visitor for Build<'_> {
-    type Output = Result<(Box<dyn PartitionServer>, Recovered), String>;
-
-    fn visit<P: Protocol>(self) -> Self::Output {
         let Build { keyspace, replica, folder, disk } = self;
-        let options = registry::parse_options::<P>(&keyspace.options)?;
-        match folder {
-            None => boxed::<P, _>(replica, &options, &keyspace.counters, MemoryStore::<P::Meta>::new(), Recovered::default()),
-            Some(folder) => {
-                let server = replica.place.server;
-                let opened = DiskStore::<P::Meta>::open(&folder, disk);
-                let (store, recovered) = opened.map_err(|error| format!("keyspace {}, partition server {server}: {error}", keyspace.name))?;
-                boxed::<P, _>(replica, &options, &keyspace.counters, store, recovered)
-            }
-        }
+        let server = replica.place.server;
+        let plan = Plan { protocol: &keyspace.protocol, options: &keyspace.options, counters: &keyspace.counters, config: replica };
+        let backing = folder.map_or(Backing::Memory, |folder| Backing::Disk(folder, disk));
+        let (stack, found) = plan.open(backing).map_err(|error| format!("keyspace {}, partition server {server}: {error}", keyspace.name))?;
+        Ok((stack.into_server(), found))
     }
-}
-
-fn boxed<P: Protocol, S: Store<P::Meta> + 'static>(
-    config: ReplicaConfig,
-    options: &P::Options,
-    counters: &rheostat_counters::Options,
-    store: S,
-    recovered: Recovered,
-) -> Result<(Box<dyn PartitionServer>, Recovered), String> {
-    let setup = Setup::of::<P>(&config, options, counters.clone());
-    let replica: Replica<P, S> = Replica::new(config, options, store, recovered.clone())?;
-    Ok((Box::new(Counting::new(replica, setup)?), recovered))
 }

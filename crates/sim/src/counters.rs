@@ -38,8 +38,8 @@ impl World<'_> {
             return None;
         };
         let mut session = node.look().new_session();
-        let execution = node.replica().execute(now, operation, &mut session, &mut out);
-        node.replica().write_through();
+        let execution = node.server().execute(now, operation, &mut session, &mut out);
+        node.server().write_through();
         if let Execution::Waiting(op) = &execution {
             self.awaited.insert((server, *op), None);
         }

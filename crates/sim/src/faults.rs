@@ -1,12 +1,12 @@
 //! Faults begin and end.
 
 use crate::marks;
-use crate::node::Halt;
 use crate::plan::{Fault, FaultKind, Moment, Transport};
 use crate::trace::TraceLevel;
 use crate::world::{ServerIndex, World};
 use rheostat_core::ids::ServerId;
 use rheostat_core::store::Position;
+use rheostat_stack::Halt;
 
 impl World<'_> {
     pub(crate) fn fault_begins(&mut self, fault: usize) {

@@ -181,8 +181,8 @@ impl World<'_> {
                 // A group has agreed long ago; its members are looked at one by one.
                 let dial = if self.decides { Dial::at(Level::Eventual) } else { Dial::default() };
                 let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial };
-                let execution = node.replica().execute(now, get, &mut session, &mut out);
-                node.replica().write_through();
+                let execution = node.server().execute(now, get, &mut session, &mut out);
+                node.server().write_through();
                 self.after_round(server, out, Vec::new());
                 match execution {
                     Execution::Done { outcome: Outcome::Read(read, _), .. } => {

@@ -1,188 +1,24 @@
-//! One partition server of the simulated cluster: the production replica over a store with a simulated disk, its protocol chosen by name.
+//! What the simulator knows of a protocol by its name; a partition server is the production stack over a store with a simulated disk.
 
 use rheostat_core::DcId;
-use rheostat_core::Timestamp;
 use rheostat_core::ids::Place;
-use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::Level;
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
-use rheostat_core::store::{Durability, Position, Recovered, Store};
-use rheostat_core::version::{Update, VersionId};
-use rheostat_core::wire::Wire;
+use rheostat_core::replica::ReplicaConfig;
+use rheostat_core::store::Durability;
 use rheostat_core::{link, replica};
-use rheostat_counters::{Counting, Options, Setup, counting};
+use rheostat_counters::{Options, counting};
 use rheostat_protocols::registry::{self, Visitor};
-use rheostat_storage::MemoryStore;
-use std::fmt::Write;
-
-/// How a server stops.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Halt {
-    /// Its process is killed: what was handed to the operating system stays.
-    Kill,
-    /// It loses power: what was flushed stays.
-    PowerLoss,
-    /// It loses power when the disk has just finished a flush up to here, and nobody has been told.
-    PowerLossAfter(Position),
-}
-
-/// What is left of a server that has stopped.
-pub(crate) struct Halted {
-    /// Starts it again.
-    pub(crate) restart: Restart,
-    /// The newest own update that a restart finds.
-    pub(crate) newest_own: Timestamp,
-    /// Records that were logged and are gone.
-    pub(crate) records_lost: u64,
-    /// Per other data center, the first update of it that was here and is gone.
-    pub(crate) first_lost: Vec<(DcId, VersionId)>,
-}
-
-/// Makes a server of what the one before it left.
-pub(crate) type Restart = Box<dyn FnOnce(ReplicaConfig) -> Result<Box<dyn Node>, String>>;
-
-/// A simulated server.
-pub(crate) trait Node {
-    /// The production code.
-    fn replica(&mut self) -> &mut dyn PartitionServer;
-
-    /// As [`Node::replica`], to look at.
-    fn look(&self) -> &dyn PartitionServer;
-
-    /// Stops it.
-    fn halt(self: Box<Self>, how: Halt) -> Halted;
-
-    /// Whether `frame`, which goes to another data center, asks for a stream to go on after a place that is not its beginning.
-    fn resumes(&self, frame: &[u8]) -> bool;
-
-    /// Whether `frame`, which goes to another data center, carries updates.
-    fn has_updates(&self, frame: &[u8]) -> bool;
-
-    /// What `frame` says, in words; `remote` says whether it goes to another data center.
-    fn describe(&self, remote: bool, frame: &[u8]) -> String;
-}
-
-struct Machine<P: Protocol> {
-    replica: Counting<Replica<P, MemoryStore<P::Meta>>>,
-    options: P::Options,
-    counting: Options,
-    place: Place,
-}
-
-impl<P: Protocol> Machine<P> {
-    fn open(
-        config: ReplicaConfig,
-        options: P::Options,
-        counting: Options,
-        store: MemoryStore<P::Meta>,
-        recovered: Recovered,
-    ) -> Result<Box<dyn Node>, String> {
-        let place = config.place;
-        let setup = Setup::of::<P>(&config, &options, counting.clone());
-        let replica = Counting::new(Replica::<P, _>::new(config, &options, store, recovered)?, setup)?;
-        Ok(Box::new(Machine { replica, options, counting, place }))
-    }
-}
-
-impl<P: Protocol> Node for Machine<P> {
-    fn replica(&mut self) -> &mut dyn PartitionServer {
-        &mut self.replica
-    }
-
-    fn look(&self) -> &dyn PartitionServer {
-        &self.replica
-    }
-
-    fn halt(self: Box<Self>, how: Halt) -> Halted {
-        let Machine { replica, options, counting, place } = *self;
-        let mut store = replica.into_inner().into_store();
-        let end = store.end();
-        let (image, recovered) = match how {
-            Halt::Kill => store.kill_image(),
-            Halt::PowerLoss => store.crash_image(),
-            Halt::PowerLossAfter(flushed) => {
-                store.end_flush(flushed);
-                store.crash_image()
-            }
-        };
-        let newest = |dc: DcId| recovered.newest.get(dc.index()).copied().unwrap_or_default();
-        let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.0.first()?.id))).collect();
-        let (newest_own, records_lost) = (newest(place.dc()), end.0.saturating_sub(image.end().0));
-        Halted {
-            restart: Box::new(move |config| Machine::<P>::open(config, options, counting, image, recovered)),
-            newest_own,
-            records_lost,
-            first_lost,
-        }
-    }
-
-    fn resumes(&self, frame: &[u8]) -> bool {
-        // A request to resume is short; most frames need not be decoded to know that they are none.
-        P::SPAN == Span::Server
-            && frame.len() < 16
-            && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Resume { received } | LinkFrame::Ask { received, .. }) if received > Timestamp::ZERO)
-    }
-
-    fn has_updates(&self, frame: &[u8]) -> bool {
-        P::SPAN == Span::Server
-            && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. }) if !updates.is_empty())
-    }
-
-    fn describe(&self, remote: bool, frame: &[u8]) -> String {
-        if !remote || P::SPAN != Span::Server {
-            return P::Message::from_bytes(frame).map_or_else(|error| error.to_string(), |message| format!("{message:?}"));
-        }
-        match LinkFrame::<P::Meta>::from_bytes(frame) {
-            Err(error) => error.to_string(),
-            Ok(LinkFrame::Resume { received }) => format!("resume after {received}"),
-            Ok(LinkFrame::Ask { received, question }) => format!("question {question}: what follows {received}?"),
-            Ok(LinkFrame::Sent { through, question }) => format!("to question {question}: everything up to {through} was sent"),
-            Ok(LinkFrame::Acknowledge { durable }) => format!("has everything up to {durable} on disk"),
-            Ok(LinkFrame::Batch { after, through, updates }) if updates.is_empty() => format!("nothing after {after} up to {through}"),
-            Ok(LinkFrame::Batch { after, through, updates } | LinkFrame::Part { after, through, updates, .. }) => {
-                let mut text = format!("updates after {after} up to {through}:");
-                updates.iter().for_each(|update| describe_update(update, &mut text));
-                text
-            }
-        }
-    }
-}
-
-fn describe_update<M: std::fmt::Debug>(update: &Update<M>, text: &mut String) {
-    let _ = write!(text, " [{}", update.id);
-    for item in &update.items {
-        let value = item.value.as_ref().map_or_else(|| "deleted".into(), |value| String::from_utf8_lossy(value));
-        let _ = write!(text, " {}={value}", String::from_utf8_lossy(&item.key));
-    }
-    let _ = write!(text, " {:?}]", update.meta);
-}
-
-struct Open<'o> {
-    options: &'o toml::Table,
-    counting: Options,
-    config: ReplicaConfig,
-}
-
-impl Visitor for Open<'_> {
-    type Output = Result<Box<dyn Node>, String>;
-
-    fn visit<P: Protocol>(self) -> Self::Output {
-        let options = registry::parse_options::<P>(self.options)?;
-        let store = match self.config.durability {
-            Durability::Memory => MemoryStore::new(),
-            Durability::Always | Durability::Interval => MemoryStore::with_simulated_disk(),
-        };
-        Machine::<P>::open(self.config, options, self.counting, store, Recovered::default())
-    }
-}
+use rheostat_stack::{Backing, Plan, Stack};
 
 /// A server of `protocol` that has never run. Errors: no such protocol, options that are not its own or out of range.
-pub(crate) fn open(protocol: &str, options: &toml::Table, counting: &Options, config: ReplicaConfig) -> Result<Box<dyn Node>, String> {
-    registry::check_options(protocol, options)?;
-    registry::visit(protocol, Open { options, counting: counting.clone(), config })
-        .unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
+pub(crate) fn open(protocol: &str, options: &toml::Table, counters: &Options, config: ReplicaConfig) -> Result<Box<dyn Stack>, String> {
+    let backing = match config.durability {
+        Durability::Memory => Backing::Memory,
+        Durability::Always | Durability::Interval => Backing::SimulatedDisk,
+    };
+    Ok(Plan { protocol, options, counters, config }.open(backing)?.0)
 }
 
 struct Holders<'o>(&'o toml::Table, Place);

@@ -2,7 +2,6 @@
 
 use crate::clients::Reply;
 use crate::marks;
-use crate::node::Halt;
 use crate::plan::{Moment, Transport};
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
@@ -11,6 +10,7 @@ use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::operation::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, Status};
 use rheostat_core::store::Position;
+use rheostat_stack::Halt;
 
 /// How soon after a process is killed its clients notice that their connections are gone, in microseconds.
 const RESET_US: u64 = 300;
@@ -55,7 +55,7 @@ impl World<'_> {
         let mid_round = matches!(dies, Some((Moment::MidRound, _)));
         if !mid_round {
             // Duty 3: before anything leaves.
-            node.replica().write_through();
+            node.server().write_through();
         }
         if let (Some(before), Some(attempt)) = (before, story) {
             self.tell_stable(server, &before, &node.look().status(now), attempt);
@@ -72,12 +72,20 @@ impl World<'_> {
         self.after_round(server, out, answered);
     }
 
-    fn input(&mut self, server: ServerIndex, node: &mut dyn crate::node::Node, now: Now, event: Event, out: &mut Outbox, answered: &mut Answered) {
+    fn input(
+        &mut self,
+        server: ServerIndex,
+        node: &mut dyn rheostat_stack::Stack,
+        now: Now,
+        event: Event,
+        out: &mut Outbox,
+        answered: &mut Answered,
+    ) {
         self.trace.number(self.now_us << 8 | server as u64);
         match event {
             // The timer also comes for a flush that has become due; the round asks for it.
             Event::Tick { .. } if node.look().next_tick_us() > now.monotonic_us => {}
-            Event::Tick { .. } => node.replica().tick(now, out),
+            Event::Tick { .. } => node.server().tick(now, out),
             Event::Frame { from, bytes, .. } => {
                 self.trace.bytes(&bytes);
                 let (from, to) = (self.servers[from].id, self.servers[server].id);
@@ -85,18 +93,18 @@ impl World<'_> {
                 let level =
                     if remote && self.trace.wants(TraceLevel::Story) && node.has_updates(&bytes) { TraceLevel::Story } else { TraceLevel::Full };
                 self.trace.line(level, self.now_us, to, || format!("receives from {from}: {}", node.describe(remote, &bytes)));
-                node.replica().receive(now, from, &bytes, out);
+                node.server().receive(now, from, &bytes, out);
             }
             Event::Connected { dc, .. } => {
                 self.trace.number(u64::from(dc.0));
-                node.replica().connected(now, dc, out);
+                node.server().connected(now, dc, out);
             }
             Event::Flushed { .. } => {
                 if let Some(job) = self.servers[server].flush.take() {
                     let flushed = job.run();
                     self.trace.number(flushed.as_ref().map_or(u64::MAX, |position| position.0));
                     self.trace.line(TraceLevel::Full, self.now_us, self.servers[server].id, || format!("has flushed: {flushed:?}"));
-                    node.replica().end_flush(now, flushed, out);
+                    node.server().end_flush(now, flushed, out);
                 }
             }
             Event::Request { attempt, operation, mut session, .. } => {
@@ -104,7 +112,7 @@ impl World<'_> {
                 self.trace.line(TraceLevel::Full, self.now_us, self.servers[server].id, || {
                     format!("executes for client {}: {operation:?}, session {:?}", attempt.client, session.to_bytes())
                 });
-                match node.replica().execute(now, *operation, &mut session, out) {
+                match node.server().execute(now, *operation, &mut session, out) {
                     Execution::Done { outcome, after } => {
                         answered.push((after, Reply { attempt, server, executed_us: Some(self.now_us), outcome, session: *session }));
                     }
@@ -118,7 +126,7 @@ impl World<'_> {
                 let waiting = &mut self.servers[server].waiting;
                 if let Some(op) = waiting.iter().find(|(_, waits)| **waits == attempt).map(|(op, _)| *op) {
                     waiting.remove(&op);
-                    node.replica().abandon(op);
+                    node.server().abandon(op);
                 }
             }
             Event::Reply(_) | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {}
@@ -157,7 +165,7 @@ impl World<'_> {
         let state = &mut self.servers[server];
         let Some(node) = &mut state.node else { return };
         if state.flush.is_none()
-            && let Some(job) = node.replica().poll_flush(now)
+            && let Some(job) = node.server().poll_flush(now)
         {
             state.flush = Some(job);
             let disk = self.plan.disk;
@@ -216,8 +224,8 @@ impl World<'_> {
         let now = self.servers[server].clock.read(self.now_us);
         let Some(node) = &mut self.servers[server].node else { return };
         let mut out = std::mem::take(&mut self.outbox);
-        node.replica().start(now, &mut out);
-        node.replica().write_through();
+        node.server().start(now, &mut out);
+        node.server().write_through();
         self.after_round(server, out, Answered::new());
     }
 

@@ -6,7 +6,7 @@
 use crate::clients::{Client, Reply};
 use crate::clock::ServerClock;
 use crate::marks::Marks;
-use crate::node::{self, Halt, Node, Restart};
+use crate::node;
 use crate::plan::{Moment, Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
@@ -21,6 +21,7 @@ use rheostat_core::session::Session;
 use rheostat_core::store::{FlushJob, Position};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
+use rheostat_stack::{Halt, Restart, Stack};
 use std::collections::{BTreeMap, VecDeque};
 
 /// More events than this, and the run is stopped: something goes round without end.
@@ -72,7 +73,7 @@ pub(crate) enum Event {
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     /// The production code; `None` while the server is down.
-    pub(crate) node: Option<Box<dyn Node>>,
+    pub(crate) node: Option<Box<dyn Stack>>,
     /// What it starts from, while it is down.
     pub(crate) restart: Option<Restart>,
     /// How often it has started again.
@@ -162,7 +163,7 @@ pub(crate) struct World<'p> {
     pub(crate) marks: Marks,
     pub(crate) trace: Trace,
     /// A server that never runs: it makes, reads and merges sessions for the clients.
-    pub(crate) front: Box<dyn Node>,
+    pub(crate) front: Box<dyn Stack>,
     pub(crate) sessions: u64,
     /// When the last of all frames that have been sent arrives.
     pub(crate) last_arrival_us: u64,

@@ -4,12 +4,12 @@ use super::{Asked, EPOCH_MS, Event, World};
 use crate::experiment::Point;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::Operation;
-use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::protocol::Span;
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
-use rheostat_core::store::{Durability, Recovered};
-use rheostat_protocols::registry::{self, Visitor};
-use rheostat_storage::MemoryStore;
+use rheostat_core::store::Durability;
+use rheostat_protocols::registry;
+use rheostat_stack::{Backing, Plan};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a monotonic clock shows at the beginning, in microseconds.
@@ -45,20 +45,6 @@ pub(super) struct Server {
     pub(super) busy_ns: u64,
 }
 
-struct Open<'p> {
-    point: &'p Point,
-    config: ReplicaConfig,
-}
-
-impl Visitor for Open<'_> {
-    type Output = Result<Box<dyn PartitionServer>, String>;
-
-    fn visit<P: Protocol>(self) -> Self::Output {
-        let options = registry::parse_options::<P>(&self.point.contender.options)?;
-        Ok(Box::new(Replica::<P, _>::new(self.config, &options, MemoryStore::new(), Recovered::default())?))
-    }
-}
-
 /// How many servers a partition has in a data center.
 pub(super) fn replicas(protocol: &str, asked: u8) -> u8 {
     registry::info(protocol).map_or(1, |info| if info.span == Span::Server { 1 } else { asked })
@@ -74,8 +60,9 @@ impl Server {
         // Deadlines are for users; here everything is waited for.
         config.operation_timeout_us = 600_000_000;
         config.max_waiting = 1_000_000;
-        let protocol = &point.contender.protocol;
-        let node = registry::visit(protocol, Open { point, config }).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))?;
+        let (protocol, options) = (&point.contender.protocol, &point.contender.options);
+        let plan = Plan { protocol, options, counters: &rheostat_counters::Options::default(), config };
+        let node = plan.open(Backing::Memory)?.0.into_server();
         let (queue, waiting, ahead_us) = (VecDeque::new(), BTreeMap::new(), (ahead_ms * 1000.0) as i64);
         Ok(Server { id, node, ahead_us, slow_ns, queue, free_at_ns: 0, waking: false, tick_at_ns: u64::MAX, waiting, busy_ns: 0 })
     }

@@ -1,0 +1,48 @@
+//! What frames between servers say, for those who watch them go by.
+
+use rheostat_core::Timestamp;
+use rheostat_core::link::LinkFrame;
+use rheostat_core::protocol::{Protocol, Span};
+use rheostat_core::version::Update;
+use rheostat_core::wire::Wire;
+use std::fmt::Write;
+
+pub(super) fn resumes<P: Protocol>(frame: &[u8]) -> bool {
+    // A request to resume is short; most frames need not be decoded to know that they are none.
+    P::SPAN == Span::Server
+        && frame.len() < 16
+        && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Resume { received } | LinkFrame::Ask { received, .. }) if received > Timestamp::ZERO)
+}
+
+pub(super) fn has_updates<P: Protocol>(frame: &[u8]) -> bool {
+    P::SPAN == Span::Server
+        && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. }) if !updates.is_empty())
+}
+
+pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
+    if !remote || P::SPAN != Span::Server {
+        return P::Message::from_bytes(frame).map_or_else(|error| error.to_string(), |message| format!("{message:?}"));
+    }
+    match LinkFrame::<P::Meta>::from_bytes(frame) {
+        Err(error) => error.to_string(),
+        Ok(LinkFrame::Resume { received }) => format!("resume after {received}"),
+        Ok(LinkFrame::Ask { received, question }) => format!("question {question}: what follows {received}?"),
+        Ok(LinkFrame::Sent { through, question }) => format!("to question {question}: everything up to {through} was sent"),
+        Ok(LinkFrame::Acknowledge { durable }) => format!("has everything up to {durable} on disk"),
+        Ok(LinkFrame::Batch { after, through, updates }) if updates.is_empty() => format!("nothing after {after} up to {through}"),
+        Ok(LinkFrame::Batch { after, through, updates } | LinkFrame::Part { after, through, updates, .. }) => {
+            let mut text = format!("updates after {after} up to {through}:");
+            updates.iter().for_each(|update| describe_update(update, &mut text));
+            text
+        }
+    }
+}
+
+fn describe_update<M: std::fmt::Debug>(update: &Update<M>, text: &mut String) {
+    let _ = write!(text, " [{}", update.id);
+    for item in &update.items {
+        let value = item.value.as_ref().map_or_else(|| "deleted".into(), |value| String::from_utf8_lossy(value));
+        let _ = write!(text, " {}={value}", String::from_utf8_lossy(&item.key));
+    }
+    let _ = write!(text, " {:?}]", update.meta);
+}

@@ -1,0 +1,194 @@
+//! A partition server, whole: the protocol that a name stands for, the replica around it, the layers around that, over a store in memory or on disk.
+//!
+//! There is one way to put it together, [`Plan::open`], and server, simulator and lab take it: what is simulated and measured is what is served. The types of protocol and store end
+//! here, so each protocol is compiled once.
+
+mod frame;
+mod store;
+
+pub use store::AnyStore;
+
+use rheostat_core::DcId;
+use rheostat_core::Timestamp;
+use rheostat_core::ids::Place;
+use rheostat_core::protocol::Protocol;
+use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::store::{Position, Recovered, Store};
+use rheostat_core::version::VersionId;
+use rheostat_counters::{Counting, Options, Setup};
+use rheostat_protocols::registry::{self, Visitor};
+use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
+use std::path::PathBuf;
+
+/// What a partition server is made of.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The protocol's name.
+    pub protocol: &'a str,
+    /// The protocol's options, as in the configuration.
+    pub options: &'a toml::Table,
+    /// The counters' options.
+    pub counters: &'a Options,
+    /// The replica's configuration.
+    pub config: ReplicaConfig,
+}
+
+/// Where a store keeps what it is given.
+#[derive(Clone, Debug)]
+pub enum Backing {
+    /// In memory; a restart finds nothing.
+    Memory,
+    /// In memory, with a disk that is simulated: what was flushed outlives [`Stack::halt`].
+    SimulatedDisk,
+    /// In this folder.
+    Disk(PathBuf, DiskOptions),
+}
+
+/// How a server over a simulated disk stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Halt {
+    /// Its process is killed: what was handed to the operating system stays.
+    Kill,
+    /// It loses power: what was flushed stays.
+    PowerLoss,
+    /// It loses power when the disk has just finished a flush up to here, and nobody has been told.
+    PowerLossAfter(Position),
+}
+
+/// What is left of a server that has stopped.
+pub struct Halted {
+    /// Starts it again.
+    pub restart: Restart,
+    /// The newest own update that a restart finds.
+    pub newest_own: Timestamp,
+    /// Records that were logged and are gone.
+    pub records_lost: u64,
+    /// Per other data center, the first update of it that was here and is gone.
+    pub first_lost: Vec<(DcId, VersionId)>,
+}
+
+/// Makes a server of what the one before it left.
+pub type Restart = Box<dyn FnOnce(ReplicaConfig) -> Result<Box<dyn Stack>, String>>;
+
+/// A partition server with its layers, whatever its protocol and store.
+pub trait Stack: Send {
+    /// The outermost layer, which its driver speaks to.
+    fn server(&mut self) -> &mut dyn PartitionServer;
+
+    /// As [`Stack::server`], to look at.
+    fn look(&self) -> &dyn PartitionServer;
+
+    /// As [`Stack::server`], for good.
+    fn into_server(self: Box<Self>) -> Box<dyn PartitionServer>;
+
+    /// Stops it as `how` says. Panics if its store is on a real disk, which is stopped by stopping the process.
+    fn halt(self: Box<Self>, how: Halt) -> Halted;
+
+    /// Whether `frame`, which goes to another data center, asks for a stream to go on after a place that is not its beginning.
+    fn resumes(&self, frame: &[u8]) -> bool;
+
+    /// Whether `frame`, which goes to another data center, carries updates.
+    fn has_updates(&self, frame: &[u8]) -> bool;
+
+    /// What `frame` says, in words; `remote` says whether it goes to another data center.
+    fn describe(&self, remote: bool, frame: &[u8]) -> String;
+}
+
+struct Layers<P: Protocol> {
+    server: Counting<Replica<P, AnyStore<P::Meta>>>,
+    options: P::Options,
+    counters: Options,
+    place: Place,
+}
+
+impl<P: Protocol> Layers<P> {
+    fn around(
+        config: ReplicaConfig,
+        options: P::Options,
+        counters: Options,
+        store: AnyStore<P::Meta>,
+        found: Recovered,
+    ) -> Result<Box<dyn Stack>, String> {
+        let place = config.place;
+        let setup = Setup::of::<P>(&config, &options, counters.clone());
+        let server = Counting::new(Replica::<P, _>::new(config, &options, store, found)?, setup)?;
+        Ok(Box::new(Layers { server, options, counters, place }))
+    }
+}
+
+impl<P: Protocol> Stack for Layers<P> {
+    fn server(&mut self) -> &mut dyn PartitionServer {
+        &mut self.server
+    }
+
+    fn look(&self) -> &dyn PartitionServer {
+        &self.server
+    }
+
+    fn into_server(self: Box<Self>) -> Box<dyn PartitionServer> {
+        Box::new(self.server)
+    }
+
+    fn halt(self: Box<Self>, how: Halt) -> Halted {
+        let Layers { server, options, counters, place } = *self;
+        let AnyStore::Memory(mut store) = server.into_inner().into_store() else { panic!("only a server over a simulated disk can be halted") };
+        let end = store.end();
+        let (image, found) = match how {
+            Halt::Kill => store.kill_image(),
+            Halt::PowerLoss => store.crash_image(),
+            Halt::PowerLossAfter(flushed) => {
+                store.end_flush(flushed);
+                store.crash_image()
+            }
+        };
+        let newest = |dc: DcId| found.newest.get(dc.index()).copied().unwrap_or_default();
+        let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.0.first()?.id))).collect();
+        let (newest_own, records_lost) = (newest(place.dc()), end.0.saturating_sub(image.end().0));
+        let restart: Restart = Box::new(move |config| Layers::<P>::around(config, options, counters, AnyStore::Memory(Box::new(image)), found));
+        Halted { restart, newest_own, records_lost, first_lost }
+    }
+
+    fn resumes(&self, frame: &[u8]) -> bool {
+        frame::resumes::<P>(frame)
+    }
+
+    fn has_updates(&self, frame: &[u8]) -> bool {
+        frame::has_updates::<P>(frame)
+    }
+
+    fn describe(&self, remote: bool, frame: &[u8]) -> String {
+        frame::describe::<P>(remote, frame)
+    }
+}
+
+impl Plan<'_> {
+    /// Opens the store, which reads back what it holds, and makes the server; second: what the store found. Errors: no such protocol, options that are not its own or out of range, or the
+    /// disk's, in words for the user.
+    pub fn open(self, backing: Backing) -> Result<(Box<dyn Stack>, Recovered), String> {
+        let protocol = self.protocol;
+        registry::visit(protocol, Open { plan: self, backing }).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
+    }
+}
+
+struct Open<'a> {
+    plan: Plan<'a>,
+    backing: Backing,
+}
+
+impl Visitor for Open<'_> {
+    type Output = Result<(Box<dyn Stack>, Recovered), String>;
+
+    fn visit<P: Protocol>(self) -> Self::Output {
+        let Open { plan: Plan { options, counters, config, .. }, backing } = self;
+        let options = registry::parse_options::<P>(options)?;
+        let (store, found) = match backing {
+            Backing::Memory => (AnyStore::Memory(Box::default()), Recovered::default()),
+            Backing::SimulatedDisk => (AnyStore::Memory(Box::new(MemoryStore::with_simulated_disk())), Recovered::default()),
+            Backing::Disk(folder, settings) => {
+                let (store, found) = DiskStore::open(&folder, settings).map_err(|error| error.to_string())?;
+                (AnyStore::Disk(Box::new(store)), found)
+            }
+        };
+        Ok((Layers::<P>::around(config, options, counters.clone(), store, found.clone())?, found))
+    }
+}
