@@ -40,6 +40,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("keyspace[].options", "{}"),
     ("security.password", r#""a long secret""#),
     ("security.cluster_password", r#""another one""#),
+    ("security.token_key_file", r#""token.key""#),
     ("security.tls.certificate", r#""node.pem""#),
     ("security.tls.key", r#""node.key""#),
     ("security.tls.authority", r#""authority.pem""#),

@@ -7,6 +7,7 @@ mod explain;
 mod link;
 mod shell;
 mod status;
+mod token_key;
 
 use crate::Failure;
 use crate::connection::{Connection, Node};
@@ -48,6 +49,8 @@ enum Command {
     PauseLink(link::Arguments),
     /// Let a paused link go on
     ResumeLink(link::Arguments),
+    /// Make a new key for signing session tokens: tokens of the last key stay valid until the next change, older ones are refused
+    RotateTokenKey,
     /// Whether everything written so far is in every data center, and how far behind each link is
     Convergence(convergence::Arguments),
     /// Start, end and look at all nodes of a cluster file, on this machine and over SSH
@@ -70,6 +73,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Counter(counter) => counter::run(&counter, &topology, &nodes).await,
         Command::PauseLink(link) => link::run(&link, true, &topology, &nodes).await,
         Command::ResumeLink(link) => link::run(&link, false, &topology, &nodes).await,
+        Command::RotateTokenKey => token_key::run(&nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
         Command::Cluster(_) | Command::Shell(_) => Ok(ExitCode::SUCCESS),

@@ -2,14 +2,17 @@
 
 use rheostat_core::counter::OutOfRights;
 use rheostat_proto::rights::details_in;
+use rheostat_proto::{REFUSED, REFUSED_SESSION};
 use std::fmt;
 use tonic::{Code, Status};
 
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The request is malformed, or the session token does not belong to this cluster, keyspace or protocol. Nothing was changed.
+    /// The request is malformed. Nothing was changed.
     Refused(String),
+    /// The session token is damaged or forged, does not belong to this cluster, keyspace or protocol, or was signed too long ago. Nothing was changed.
+    Token(String),
     /// A counter would leave its bounds, with the rights that the update could use. Nothing was changed.
     NoRights(Box<OutOfRights>),
     /// The password is missing or wrong. Nothing was changed.
@@ -37,6 +40,9 @@ impl From<Status> for Error {
             return Error::NoRights(Box::new(why));
         }
         let text = status.message().to_string();
+        if status.metadata().get(REFUSED).is_some_and(|what| what == REFUSED_SESSION) {
+            return Error::Token(text);
+        }
         match status.code() {
             Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange | Code::Unimplemented => Error::Refused(text),
             Code::Unauthenticated | Code::PermissionDenied => Error::Unauthenticated(text),
@@ -52,6 +58,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Refused(why) => write!(f, "refused: {why}"),
+            Error::Token(why) => write!(f, "session refused: {why}"),
             Error::NoRights(why) => write!(f, "no rights: {why}"),
             Error::Unauthenticated(why) => write!(f, "not authenticated: {why}"),
             Error::Busy(why) => write!(f, "busy: {why}"),

@@ -9,7 +9,8 @@ use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{self, Failure, Operation, Outcome, Quality};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::scatter::{Progress, Scatter};
-use rheostat_core::session::{self, ClusterId, decode_token, encode_token};
+use rheostat_core::session::{self, ClusterId};
+use rheostat_core::token::{MAX_PARTS, Token};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_proto::dial::dial_out;
 use rheostat_protocols::registry::Sessions;
@@ -34,11 +35,14 @@ pub struct Many {
 /// A transaction that this client takes to the partitions.
 struct Taken {
     scatter: Scatter,
-    /// The session, with the snapshot.
+    /// The session, with the snapshot: as far as this client can tell.
     session: session::Session,
     cluster: ClusterId,
     keyspace: KeyspaceId,
     sessions: Sessions,
+    /// What servers signed: at first the session's token, then what this round's answers brought. They say together what `session` has seen.
+    signed: Token,
+    answers: Vec<Token>,
 }
 
 impl Session {
@@ -105,24 +109,30 @@ impl Session {
         let here = DcId(u8::try_from(topology.data_centers.iter().position(|dc| *dc == topology.data_center)?).ok()?);
         let (cluster, keyspace) = (ClusterId::from_name(&topology.cluster), KeyspaceId(u16::try_from(described.number).ok()?));
         let sessions = Sessions::named(&described.protocol)?;
-        let mut session = (sessions.decode)(&decode_token(cluster, keyspace, &self.token).ok()?).ok()?;
+        let signed = Token::parse(cluster, keyspace, &self.token).ok()?;
+        let mut session = signed.read(sessions.decode).ok()?;
         let now_ms = session.told().millis() + since_told.as_millis() as u64;
         let keys: Vec<Key> = keys.iter().map(|key| Key::from(&key[..])).collect();
         let scatter = Scatter::begin(here, u16::try_from(topology.partitions).ok()?, now_ms, &mut session, &keys, self.dial)?;
-        Some(Taken { scatter, session, cluster, keyspace, sessions })
+        if scatter.waiting().count() > MAX_PARTS {
+            return None;
+        }
+        Some(Taken { scatter, session, cluster, keyspace, sessions, signed, answers: Vec::new() })
     }
 
     /// Brings `taken` to its end. This session then knows what all answers said, whether or not they made a transaction.
     async fn gather(&mut self, mut taken: Taken, tries: &Tries) -> Result<Many, Error> {
         let result = self.rounds(&mut taken, tries).await;
         taken.session.settle(Verdict::Abandoned);
-        self.set_token(taken.token());
+        taken.sign_with_answers();
+        self.set_token(taken.signed.to_text());
         result
     }
 
     async fn rounds(&self, taken: &mut Taken, tries: &Tries) -> Result<Many, Error> {
         let mut failed = None;
         loop {
+            taken.sign_with_answers();
             let mut parts = self.send_parts(taken, tries);
             let mut progress = Progress::Waiting;
             while let Some(joined) = parts.join_next().await {
@@ -145,7 +155,7 @@ impl Session {
 
     /// Sends this round's requests, all at once.
     fn send_parts(&self, taken: &Taken, tries: &Tries) -> JoinSet<(PartitionId, Result<v1::ReadTransactionResponse, Error>)> {
-        let token = taken.token();
+        let token = taken.signed.to_text();
         let mut parts = JoinSet::new();
         for (partition, operation) in taken.scatter.requests() {
             let Operation::ReadTransaction { keys, dial } = operation else { continue };
@@ -157,16 +167,17 @@ impl Session {
     }
 
     /// What a partition said, and the session that it left. Errors: nothing that this client understands, or not of the snapshot that was asked for.
-    fn part(&self, taken: &Taken, reply: v1::ReadTransactionResponse) -> Result<(Outcome, session::Session), Error> {
+    fn part(&self, taken: &mut Taken, reply: v1::ReadTransactionResponse) -> Result<(Outcome, session::Session), Error> {
         let wrong = |why: &dyn std::fmt::Display| Error::Server(format!("the answer to a part of a transaction: {why}"));
-        let bytes = decode_token(taken.cluster, taken.keyspace, &reply.session).map_err(|error| wrong(&error))?;
-        let seen = (taken.sessions.decode)(&bytes).map_err(|error| wrong(&error))?;
+        let token = Token::parse(taken.cluster, taken.keyspace, &reply.session).map_err(|error| wrong(&error))?;
+        let seen = token.read(taken.sessions.decode).map_err(|error| wrong(&error))?;
         if !seen.predicts() {
             return Err(wrong(&"it is not of the predicted snapshot"));
         }
         let (level, staleness_ms) = quality(reply.quality)?;
         let reads = reply.reads.into_iter().map(|read| self.read_in(read)).collect::<Option<Vec<_>>>();
         let reads = reads.ok_or_else(|| wrong(&"a version that cannot be one"))?;
+        taken.answers.push(token);
         Ok((Outcome::Many(reads, Quality { level, staleness_ms }), seen))
     }
 
@@ -206,7 +217,12 @@ impl Session {
 }
 
 impl Taken {
-    fn token(&self) -> String {
-        encode_token(self.cluster, self.keyspace, &self.session)
+    /// Lets the answers speak for the session, with what it predicts now.
+    fn sign_with_answers(&mut self) {
+        // There are no more answers than parts were asked for, and no more of those than a token takes.
+        if let Some(joined) = self.signed.joined(&self.answers, &self.session) {
+            self.signed = joined;
+        }
+        self.answers.clear();
     }
 }

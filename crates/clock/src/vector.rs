@@ -150,6 +150,11 @@ impl TimestampVector {
         self.slice().iter().enumerate().filter(|(_, at)| **at != Timestamp::ZERO).map(|(index, at)| (DcId(index as u8), *at))
     }
 
+    /// One more than the greatest number of a data center with an entry; 0 if there is none.
+    pub fn data_centers(&self) -> usize {
+        self.slice().iter().rposition(|at| *at != Timestamp::ZERO).map_or(0, |index| index + 1)
+    }
+
     /// The greatest entry.
     pub fn max(&self) -> Timestamp {
         self.slice().iter().copied().max().unwrap_or(Timestamp::ZERO)

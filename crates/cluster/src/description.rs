@@ -234,7 +234,7 @@ impl Description {
         let beside = absolute.parent().unwrap_or(&absolute);
         let folder = description.folder.take().unwrap_or_else(|| absolute.with_extension("cluster"));
         description.folder = Some(beside.join(folder));
-        for file in description.security.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authority]) {
+        for file in description.security.files() {
             *file = beside.join(&*file);
         }
         Ok(description)

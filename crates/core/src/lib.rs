@@ -9,7 +9,7 @@
 //! - [`replica`]: one partition server, whole: protocol, clock, store and links behind one set of inputs and outputs.
 //!   The simulator and the server both run it.
 //! - [`scatter`]: a read-only transaction that its client takes to the partitions itself.
-//! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`]: the token that carries a session.
+//! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`] and the signed [`token`] that carries one.
 //! - [`reserved`]: keys that no user can name.
 //! - [`agenda`]: what happens next in virtual time.
 
@@ -27,6 +27,7 @@ pub mod scatter;
 pub mod session;
 pub mod slots;
 pub mod store;
+pub mod token;
 pub mod version;
 pub mod wire;
 

@@ -21,7 +21,7 @@ use crate::random::Random;
 use crate::replica::Journal;
 use crate::store::{Cut, History, Store};
 use crate::version::{Item, Key, Update, Version};
-use crate::wire::Wire;
+use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use smallvec::SmallVec;
 use std::fmt::Debug;
@@ -111,6 +111,20 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
         None
     }
 
+    /// What servers sign of it in a token: what it has seen and written. Read back as the client itself is.
+    fn encode_signed(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+
+    /// What a token carries unsigned, since the client changes it by itself: what it predicts by, and the snapshot that it predicted. Nothing that a server makes visible or
+    /// stores may follow from it unchecked.
+    fn encode_hints(&self, _out: &mut Vec<u8>) {}
+
+    /// Takes in what [`Client::encode_hints`] wrote. Errors: it is not of this protocol.
+    fn take_hints(&mut self, _input: &mut Reader<'_>) -> Result<(), WireError> {
+        Ok(())
+    }
+
     /// Takes in the reply; returns what the application gets. Of [`Call::Change`] that is [`Outcome::Changed`].
     fn accept(&mut self, reply: Self::Reply) -> Outcome;
 
@@ -146,6 +160,9 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
 
     /// An upper bound on the timestamps of this session's writes in data center `dc`.
     fn last_write(&self, dc: DcId) -> Timestamp;
+
+    /// One more than the greatest number of a data center that it names; 0 if it names none. What names one that there is not was not made here.
+    fn data_centers(&self) -> usize;
 }
 
 /// What a server finds when it starts.

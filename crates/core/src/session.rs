@@ -1,9 +1,9 @@
-//! Sessions, and the token that carries one from connection to connection and from data center to data center.
+//! Sessions: what one client remembers, whatever its protocol. [`crate::token`] carries one elsewhere.
 
-use crate::ids::{KeyspaceId, PartitionId};
+use crate::ids::PartitionId;
 use crate::operation::Strategy;
 use crate::protocol::{Client, Verdict};
-use crate::wire::{Reader, Wire};
+use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Timestamp};
 use std::any::Any;
 use std::fmt;
@@ -15,9 +15,13 @@ trait Erased: Any + Send {
     fn any(&self) -> &dyn Any;
     fn any_mut(&mut self) -> &mut dyn Any;
     fn encode(&self, out: &mut Vec<u8>);
+    fn encode_signed(&self, out: &mut Vec<u8>);
+    fn encode_hints(&self, out: &mut Vec<u8>);
+    fn take_hints(&mut self, input: &mut Reader<'_>) -> Result<(), WireError>;
     fn copy(&self) -> Box<dyn Erased>;
     fn newest(&self) -> Timestamp;
     fn last_write(&self, dc: DcId) -> Timestamp;
+    fn data_centers(&self) -> usize;
     fn predict(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool;
     fn settle(&mut self, verdict: Verdict) -> bool;
     fn predicts(&self) -> bool;
@@ -38,6 +42,18 @@ impl<C: Client> Erased for C {
         Wire::encode(self, out);
     }
 
+    fn encode_signed(&self, out: &mut Vec<u8>) {
+        Client::encode_signed(self, out);
+    }
+
+    fn encode_hints(&self, out: &mut Vec<u8>) {
+        Client::encode_hints(self, out);
+    }
+
+    fn take_hints(&mut self, input: &mut Reader<'_>) -> Result<(), WireError> {
+        Client::take_hints(self, input)
+    }
+
     fn copy(&self) -> Box<dyn Erased> {
         Box::new(self.clone())
     }
@@ -48,6 +64,10 @@ impl<C: Client> Erased for C {
 
     fn last_write(&self, dc: DcId) -> Timestamp {
         Client::last_write(self, dc)
+    }
+
+    fn data_centers(&self) -> usize {
+        Client::data_centers(self)
     }
 
     fn predict(&mut self, here: DcId, lead: PartitionId, asked: Strategy, now_ms: u64) -> bool {
@@ -94,6 +114,27 @@ impl Session {
         out
     }
 
+    /// The byte form of what servers sign of the client state. See [`Client::encode_signed`].
+    pub fn signed_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.0.encode_signed(&mut out);
+        out
+    }
+
+    /// The byte form of what the client may change by itself. See [`Client::encode_hints`].
+    pub fn hints(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.0.encode_hints(&mut out);
+        out
+    }
+
+    /// Takes in what [`Session::hints`] gave. Errors: it is not of this protocol.
+    pub fn take_hints(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        let mut input = Reader::new(bytes);
+        self.0.take_hints(&mut input)?;
+        input.finish()
+    }
+
     /// The highest timestamp remembered.
     pub fn newest(&self) -> Timestamp {
         self.0.newest()
@@ -102,6 +143,11 @@ impl Session {
     /// An upper bound on the timestamps of this session's writes in data center `dc`.
     pub fn last_write(&self, dc: DcId) -> Timestamp {
         self.0.last_write(dc)
+    }
+
+    /// See [`Client::data_centers`].
+    pub fn data_centers(&self) -> usize {
+        self.0.data_centers()
     }
 
     /// See [`Client::predict`].
@@ -151,94 +197,4 @@ impl ClusterId {
     pub fn from_name(name: &str) -> ClusterId {
         ClusterId(name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)))
     }
-}
-
-/// Why a session token was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TokenError {
-    /// It does not look like a token at all.
-    NotAToken,
-    /// A later format than this server knows.
-    Version(u8),
-    /// Its checksum does not match: cut short, mistyped or altered.
-    Damaged,
-    /// Made by another cluster.
-    ForeignCluster,
-    /// Made in another keyspace.
-    ForeignKeyspace(KeyspaceId),
-    /// Longer than any token.
-    TooLong,
-}
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TokenError::NotAToken => f.write_str("this is not a session token"),
-            TokenError::Version(version) => write!(f, "session token of format {version}, this server knows format {TOKEN_VERSION}"),
-            TokenError::Damaged => f.write_str("session token is damaged: its checksum does not match"),
-            TokenError::ForeignCluster => f.write_str("session token belongs to another cluster"),
-            TokenError::ForeignKeyspace(id) => write!(f, "session token belongs to keyspace {}, not to this one", id.0),
-            TokenError::TooLong => f.write_str("session token is too long"),
-        }
-    }
-}
-
-impl std::error::Error for TokenError {}
-
-const TOKEN_VERSION: u8 = 1;
-const TOKEN_PREFIX: &str = "rheo-";
-const TOKEN_MAX: usize = 64 * 1024;
-
-/// A token's text: `rheo-` and hexadecimal digits of format version, cluster, keyspace, client state and a checksum over all of them.
-///
-/// It guards against mistakes, not against forgery: whoever can send requests can also read and write the data.
-pub fn encode_token(cluster: ClusterId, keyspace: KeyspaceId, session: &Session) -> String {
-    let mut bytes = vec![TOKEN_VERSION];
-    bytes.extend_from_slice(&cluster.0.to_le_bytes());
-    keyspace.0.encode(&mut bytes);
-    bytes.extend_from_slice(&session.to_bytes());
-    let checksum = crc32fast::hash(&bytes);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
-    let mut text = String::with_capacity(TOKEN_PREFIX.len() + 2 * bytes.len());
-    text.push_str(TOKEN_PREFIX);
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-        }
-    }
-    text
-}
-
-/// The client state inside a token. Errors: not a token of this cluster and keyspace, in words for the user.
-pub fn decode_token(cluster: ClusterId, keyspace: KeyspaceId, text: &str) -> Result<Vec<u8>, TokenError> {
-    if text.len() > TOKEN_MAX {
-        return Err(TokenError::TooLong);
-    }
-    let digits = text.trim().strip_prefix(TOKEN_PREFIX).ok_or(TokenError::NotAToken)?;
-    let digits: Option<Vec<u8>> = digits.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect();
-    let digits = digits.ok_or(TokenError::NotAToken)?;
-    let (pairs, odd) = digits.as_chunks::<2>();
-    if !odd.is_empty() {
-        return Err(TokenError::Damaged);
-    }
-    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-    let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(TokenError::Damaged)?;
-    let version = *body.first().ok_or(TokenError::Damaged)?;
-    if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
-        return Err(TokenError::Damaged);
-    }
-    if version != TOKEN_VERSION {
-        return Err(TokenError::Version(version));
-    }
-    let mut input = Reader::new(&body[1..]);
-    let damaged = |_| TokenError::Damaged;
-    let made_by = input.take(8).map_err(damaged)?;
-    if made_by != cluster.0.to_le_bytes() {
-        return Err(TokenError::ForeignCluster);
-    }
-    let made_in = KeyspaceId(u16::decode(&mut input).map_err(damaged)?);
-    if made_in != keyspace {
-        return Err(TokenError::ForeignKeyspace(made_in));
-    }
-    Ok(input.rest().to_vec())
 }

@@ -2,15 +2,12 @@
 
 use proptest::prelude::*;
 use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
-use rheostat_core::ids::KeyspaceId;
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{
     Acted, Action, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Read, SetCondition,
 };
-use rheostat_core::protocol::{Call, Client};
-use rheostat_core::session::{ClusterId, Session, TokenError, decode_token, encode_token};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
-use rheostat_core::wire::{Reader, Wire, WireError};
+use rheostat_core::wire::{Wire, WireError};
 
 fn key() -> impl Strategy<Value = Key> {
     prop::collection::vec(any::<u8>(), 0..20).prop_map(Key::from)
@@ -211,67 +208,6 @@ fn lengths_beyond_the_input_are_refused_before_anything_is_allocated() {
     assert_eq!(Key::from_bytes(&bytes), Err(WireError::Truncated));
     assert_eq!(u64::from_bytes(&[0xFF; 11]), Err(WireError::Invalid("a number over 64 bits")));
     assert_eq!(u16::from_bytes(&[0xFF, 0xFF, 0x7F]), Err(WireError::Invalid("a number out of range")));
-}
-
-/// A client state for the token's tests.
-#[derive(Clone, Default, Debug, PartialEq)]
-struct Tale(String);
-
-impl Client for Tale {
-    type Request = Call;
-    type Reply = Outcome;
-
-    fn request(&self, call: Call) -> Call {
-        call
-    }
-
-    fn accept(&mut self, reply: Outcome) -> Outcome {
-        reply
-    }
-
-    fn merge(&mut self, other: &Tale) {
-        self.0.push_str(&other.0);
-    }
-
-    fn newest(&self) -> Timestamp {
-        Timestamp::ZERO
-    }
-
-    fn last_write(&self, _: DcId) -> Timestamp {
-        Timestamp::ZERO
-    }
-}
-
-impl Wire for Tale {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.0.encode(out);
-    }
-
-    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Tale(Wire::decode(input)?))
-    }
-}
-
-#[test]
-fn a_token_is_refused_unless_it_is_whole_and_of_this_cluster_and_keyspace() {
-    let (ours, theirs) = (ClusterId::from_name("ours"), ClusterId::from_name("theirs"));
-    let token = encode_token(ours, KeyspaceId(1), &Session::new(Tale("once".into())));
-    let decoded = decode_token(ours, KeyspaceId(1), &token).unwrap();
-    assert_eq!(Tale::from_bytes(&decoded).unwrap(), Tale("once".into()));
-    assert_eq!(decode_token(theirs, KeyspaceId(1), &token), Err(TokenError::ForeignCluster));
-    assert_eq!(decode_token(ours, KeyspaceId(2), &token), Err(TokenError::ForeignKeyspace(KeyspaceId(1))));
-    assert_eq!(decode_token(ours, KeyspaceId(1), "hello"), Err(TokenError::NotAToken));
-    assert_eq!(decode_token(ours, KeyspaceId(1), "rheo-xyz"), Err(TokenError::NotAToken));
-    assert_eq!(decode_token(ours, KeyspaceId(1), "rheo-"), Err(TokenError::Damaged));
-    assert_eq!(decode_token(ours, KeyspaceId(1), &"rheo-".repeat(20_000)), Err(TokenError::TooLong));
-    for place in 5..token.len() {
-        let mut damaged = token.clone().into_bytes();
-        damaged[place] = if damaged[place] == b'0' { b'1' } else { b'0' };
-        assert!(decode_token(ours, KeyspaceId(1), std::str::from_utf8(&damaged).unwrap()).is_err(), "digit {place} changed");
-    }
-    for cut in 5..token.len() {
-        assert!(decode_token(ours, KeyspaceId(1), &token[..cut]).is_err(), "cut at {cut}");
-    }
 }
 
 #[test]

@@ -12,5 +12,11 @@ pub mod v1 {
 pub mod dial;
 pub mod rights;
 
+/// The metadata of a refusal that says what was refused, where the status alone does not.
+pub const REFUSED: &str = "rheostat-refused";
+
+/// In [`REFUSED`]: the session token. Nothing was done; the same request without the token, or with one that a server gave, is another matter.
+pub const REFUSED_SESSION: &str = "session";
+
 /// The encoded `FileDescriptorSet` of the interface, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

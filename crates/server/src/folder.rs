@@ -6,7 +6,9 @@ use crate::topology::Topology;
 use rheostat_core::ids::ServerId;
 use rheostat_core::protocol::Span;
 use std::fmt;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The format of the directory's layout.
@@ -177,14 +179,24 @@ fn entry_of<'a>(text: &'a str, entry: &str) -> &'a str {
     text.lines().find_map(|line| line.split_once(": ").filter(|(name, _)| *name == entry)).map_or("", |(_, value)| value)
 }
 
-/// The file is whole or not there, also after a crash.
-fn write(dir: &Path, path: &Path, entries: &[(&'static str, String)]) -> io::Result<()> {
-    let text: String = entries.iter().map(|(entry, value)| format!("{entry}: {value}\n")).collect();
+/// Writes the file at `path` in `dir` for this process's user only. It is whole or as it was, also after a crash.
+pub(crate) fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = dir.join(".new");
-    std::fs::write(&temporary, text)?;
-    std::fs::File::open(&temporary)?.sync_all()?;
+    // Whoever made one before may have made it readable.
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
     std::fs::rename(&temporary, path)?;
     std::fs::File::open(dir)?.sync_all()
+}
+
+fn write(dir: &Path, path: &Path, entries: &[(&'static str, String)]) -> io::Result<()> {
+    let text: String = entries.iter().map(|(entry, value)| format!("{entry}: {value}\n")).collect();
+    write_whole(dir, path, text.as_bytes())
 }
 
 #[cfg(test)]

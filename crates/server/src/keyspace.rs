@@ -5,8 +5,9 @@ use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Level;
 use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, ReplicaConfig};
-use rheostat_core::session::{ClusterId, Session, TokenError, decode_token};
+use rheostat_core::session::{ClusterId, Session};
 use rheostat_core::store::{Durability, Recovered};
+use rheostat_core::token::{Token, TokenError, TokenKeys};
 use rheostat_core::wire::WireError;
 use rheostat_protocols::registry::{self, Sessions, Visitor};
 use rheostat_stack::{Backing, Plan};
@@ -84,11 +85,10 @@ impl KeyspaceInfo {
         (self.sessions.decode)(bytes)
     }
 
-    /// The session that a token carries. Errors: why it is refused, in words for the user.
-    pub fn decode_token(&self, cluster: ClusterId, token: &[u8]) -> Result<Session, String> {
-        let text = std::str::from_utf8(token).map_err(|_| TokenError::NotAToken.to_string())?;
-        let bytes = decode_token(cluster, self.id, text).map_err(|error| error.to_string())?;
-        self.decode_session(&bytes).map_err(|error| format!("session token is not one of protocol {}: {error}", self.protocol))
+    /// The session that a token carries, which a server of this cluster signed with one of `keys`. Errors: why it is refused.
+    pub fn decode_token(&self, keys: &TokenKeys, cluster: ClusterId, token: &[u8]) -> Result<Session, TokenError> {
+        let text = std::str::from_utf8(token).map_err(|_| TokenError::NotAToken)?;
+        Token::parse(cluster, self.id, text)?.verify(keys, self.sessions.decode)
     }
 
     /// Adds what `other` remembers to `session`; says whether both are of this keyspace's protocol.

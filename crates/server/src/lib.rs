@@ -29,6 +29,7 @@ mod shared;
 mod socket;
 pub mod status;
 pub mod tls;
+mod token_keys;
 pub mod topology;
 
 pub use access::ScanPage;
@@ -36,3 +37,4 @@ pub use config::NodeConfig;
 pub use folder::FolderError;
 pub use node::{Listeners, Node, StartError};
 pub use router::Router;
+pub use token_keys::KeyFileError;

@@ -229,6 +229,15 @@ pub const METRICS: &[Metric] = &[
     metric!("wrong_passwords_total", Counter, SHARD, "Wrong passwords given by RESP clients.", |view, samples| {
         shards(view, samples, |shard| shard.counters.wrong_passwords as f64);
     }),
+    metric!(
+        "session_tokens_refused_total",
+        Counter,
+        &[],
+        "Session tokens refused: damaged, forged, foreign, or signed with a key that is not valid here.",
+        |view, samples| {
+            samples.add(&[], view.status.tokens_refused as f64);
+        }
+    ),
     metric!("requests_total", Counter, SHARD, "RESP requests.", |view, samples| shards(view, samples, |shard| shard.counters.requests as f64)),
     metric!("request_errors_total", Counter, SHARD, "RESP requests that were answered with an error.", |view, samples| {
         shards(view, samples, |shard| shard.counters.errors as f64);
@@ -481,6 +490,7 @@ mod tests {
             failed: None,
         };
         let status = NodeStatus {
+            tokens_refused: 0,
             node: NodeId(0),
             uptime_ms: 1_500,
             physical_ms: 10_000,

@@ -4,7 +4,6 @@ use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Memory;
-use crate::peer::Peer;
 use crate::placement::Placement;
 use crate::router::Router;
 use crate::shard::flush::Flusher;
@@ -12,6 +11,7 @@ use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Clocks, Shared};
 use crate::tls::{self, TlsError};
+use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
 use crate::{admin, grpc, socket};
 use rheostat_core::ids::KeyspaceId;
@@ -34,6 +34,8 @@ pub enum StartError {
     Tls(TlsError),
     /// An address.
     Listen(SocketAddr, io::Error),
+    /// The keys that sign session tokens.
+    TokenKeys(KeyFileError),
     /// The data directory as a whole.
     Folder(FolderError),
     /// A partition's store or protocol, in words for the operator.
@@ -48,6 +50,7 @@ impl fmt::Display for StartError {
             StartError::Config(error) => error.fmt(f),
             StartError::Tls(error) => error.fmt(f),
             StartError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            StartError::TokenKeys(error) => error.fmt(f),
             StartError::Folder(error) => error.fmt(f),
             StartError::Partition(why) => f.write_str(why),
             StartError::Thread(error) => write!(f, "a thread cannot be started: {error}"),
@@ -136,11 +139,14 @@ impl Node {
 
         let (handles, mailboxes): (Vec<_>, Vec<_>) =
             (0..shards).map(|_| mailbox(config.limits.mailbox_messages, config.limits.mailbox_bytes)).unzip();
-        let peers: Vec<Option<Arc<Peer>>> =
-            topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
         let clocks = Clocks::new(config.emulation.clock_offset_ms);
+        let token_keys = match &config.security.token_key_file {
+            Some(file) => token_keys::read_operators(file),
+            None => token_keys::load_or_make(config.data_dir.as_deref(), clocks.physical_ms()),
+        };
+        let token_keys = token_keys.map_err(StartError::TokenKeys)?;
         let max_connections = config.limits.max_connections;
-        let shared = Arc::new(Shared::new(config, topology, keyspaces, clocks, handles, placement, peers));
+        let shared = Arc::new(Shared::new(config, topology, keyspaces, clocks, handles, placement, token_keys));
         let most = crate::descriptors::most_connections();
         if most < max_connections {
             tracing::warn!(most, max_connections, "the limit on open files (ulimit -n) allows fewer connections than limits.max_connections");

@@ -6,13 +6,15 @@ use crate::keyspace::KeyspaceInfo;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use crate::status::NodeStatus;
+use crate::token_keys;
 use crate::topology::Topology;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
 use rheostat_core::scatter::Scatter;
-use rheostat_core::session::{Session, encode_token};
+use rheostat_core::session::Session;
 use rheostat_core::slots;
+use rheostat_core::token::TokenError;
 use rheostat_core::version::Key;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,13 +84,12 @@ impl Router {
 
     /// The token that carries `session` to other connections, nodes and data centers.
     pub fn session_token(&self, keyspace: KeyspaceId, session: &Session) -> String {
-        encode_token(self.shared.topology.cluster_id, keyspace, session)
+        self.shared.session_token(keyspace, session)
     }
 
-    /// The session that `token` carries. Errors: why the token is refused, in words for the user.
-    pub fn resume_session(&self, keyspace: KeyspaceId, token: &str) -> Result<Session, String> {
-        let info = self.keyspace(keyspace).ok_or_else(|| format!("there is no keyspace {}", keyspace.0))?;
-        info.decode_token(self.shared.topology.cluster_id, token.as_bytes())
+    /// The session that `token` carries. Errors: why the token is refused; that it belongs elsewhere if there is no such keyspace.
+    pub fn resume_session(&self, keyspace: KeyspaceId, token: &str) -> Result<Session, TokenError> {
+        self.shared.resume_session(keyspace, token.as_bytes())
     }
 
     /// Adds what `other` remembers to `session`; says whether both are of `keyspace`'s protocol.
@@ -171,6 +172,7 @@ impl Router {
             uptime_ms: shared.clocks.monotonic_us() / 1000,
             physical_ms: shared.clocks.physical_ms(),
             connections: shared.connections.load(Ordering::Relaxed),
+            tokens_refused: shared.tokens_refused.load(Ordering::Relaxed),
             memory_bytes: shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
             shards,
             replicas,
@@ -194,6 +196,19 @@ impl Router {
         self.check_link(a, b)?;
         tracing::warn!(a = self.topology().dc_name(a), b = self.topology().dc_name(b), "link resumed");
         Ok(self.shared.set_paused(a, b, false))
+    }
+
+    /// Makes a new key for signing session tokens and tells the other nodes; what the one before it signed stays valid until the next change. Returns how many times the key has been
+    /// changed. Errors: the keys are the operator's, or there is no randomness.
+    pub fn rotate_token_key(&self) -> Result<u32, String> {
+        if self.shared.config.security.token_key_file.is_some() {
+            return Err("this cluster's token keys stand in security.token_key_file: put a new one in front there, on every node".into());
+        }
+        let secret = token_keys::random().map_err(|error| error.to_string())?;
+        let keys = self.shared.token_keys().rotated(secret, self.shared.clocks.physical_ms()).ok_or("there are no more generations of keys")?;
+        self.shared.learn_token_keys(&keys);
+        tracing::warn!(generation = keys.generation(), "the key for session tokens was changed");
+        Ok(keys.generation())
     }
 
     fn check_link(&self, a: DcId, b: DcId) -> Result<(), String> {

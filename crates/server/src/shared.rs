@@ -15,9 +15,10 @@ use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
+use rheostat_core::token::{self, TokenError, TokenKeys};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{oneshot, watch};
 
@@ -73,6 +74,12 @@ pub(crate) struct Shared {
     pub(crate) placement: Placement,
     /// By node: the connections to it, if this node talks to it.
     pub(crate) peers: Vec<Option<Arc<Peer>>>,
+    /// The keys that sign session tokens.
+    token_keys: RwLock<Arc<TokenKeys>>,
+    /// Held by whoever writes them to disk.
+    pub(crate) saving_token_keys: Mutex<()>,
+    /// Session tokens that were refused.
+    pub(crate) tokens_refused: AtomicU64,
     paused: Mutex<BTreeSet<(DcId, DcId)>>,
     /// Changes whenever the set of paused links does.
     pub(crate) paused_changes: watch::Sender<u64>,
@@ -108,8 +115,9 @@ impl Shared {
         clocks: Clocks,
         shards: Vec<ShardHandle>,
         placement: Placement,
-        peers: Vec<Option<Arc<Peer>>>,
+        token_keys: TokenKeys,
     ) -> Shared {
+        let peers = topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
         let memory = shards.iter().map(|_| AtomicU64::new(0)).collect();
         let named = NamedSessions::new(config.limits.named_sessions, config.limits.named_session_ms);
         let budget = Arc::new(Memory::new(config.limits.memory_bytes, config.limits.max_request_bytes));
@@ -128,6 +136,9 @@ impl Shared {
             shards,
             placement,
             peers,
+            token_keys: RwLock::new(Arc::new(token_keys)),
+            saving_token_keys: Mutex::new(()),
+            tokens_refused: AtomicU64::new(0),
             paused: Mutex::new(BTreeSet::new()),
             paused_changes: watch::Sender::new(0),
             stopping: watch::Sender::new(false),
@@ -139,6 +150,35 @@ impl Shared {
             unfinished,
             _descriptors,
         }
+    }
+
+    /// The keys that sign session tokens.
+    pub(crate) fn token_keys(&self) -> Arc<TokenKeys> {
+        self.token_keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes in `keys`; says whether there was a new one.
+    pub(crate) fn merge_token_keys(&self, keys: &TokenKeys) -> bool {
+        let mut held = self.token_keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut merged = TokenKeys::clone(&held);
+        let changed = merged.merge(keys);
+        *held = Arc::new(merged);
+        changed
+    }
+
+    /// The token that carries `session` of `keyspace` elsewhere.
+    pub(crate) fn session_token(&self, keyspace: KeyspaceId, session: &Session) -> String {
+        token::sign(&self.token_keys(), self.clocks.physical_ms(), self.topology.cluster_id, keyspace, session)
+    }
+
+    /// The session of `keyspace` that `token` carries. Errors: why it is refused.
+    pub(crate) fn resume_session(&self, keyspace: KeyspaceId, token: &[u8]) -> Result<Session, TokenError> {
+        let info = self.keyspaces.get(usize::from(keyspace.0)).ok_or(TokenError::ForeignKeyspace(keyspace))?;
+        let decoded = info.decode_token(&self.token_keys(), self.topology.cluster_id, token);
+        let possible = |session: &Session| session.data_centers() <= self.topology.data_centers.len();
+        decoded.and_then(|session| if possible(&session) { Ok(session) } else { Err(TokenError::NoSuchDataCenter) }).inspect_err(|_| {
+            self.tokens_refused.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     /// The shard that runs operations on `partition` in `keyspace`, if one of this node's does.
@@ -261,8 +301,7 @@ mod tests {
         let keyspaces = keyspaces.map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, false).unwrap()).collect();
         let placement = Placement::new(&topology, 2);
         let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
-        let peers = topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
-        Shared::new(config, topology, keyspaces, Clocks::new(0), shards, placement, peers)
+        Shared::new(config, topology, keyspaces, Clocks::new(0), shards, placement, TokenKeys::new([7; 32], 0))
     }
 
     /// Where an operation goes: a shard of this node as `Ok`, another node as `Err`.

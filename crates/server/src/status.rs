@@ -20,6 +20,8 @@ pub struct NodeStatus {
     pub connections: usize,
     /// Bytes of keys, values and metadata in memory, estimated, as of the last look some 100 ms ago.
     pub memory_bytes: u64,
+    /// Session tokens that it has refused.
+    pub tokens_refused: u64,
     /// Its shards.
     pub shards: Vec<ShardStatus>,
     /// Its partition servers.

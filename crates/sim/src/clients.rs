@@ -10,7 +10,8 @@ use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Quality, Read, SetCondition, Strategy};
 use rheostat_core::random::Random;
 use rheostat_core::scatter::{Progress, Scatter};
-use rheostat_core::session::{ClusterId, Session, decode_token, encode_token};
+use rheostat_core::session::{ClusterId, Session};
+use rheostat_core::token::{self, Token, TokenKeys};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
 
@@ -19,6 +20,9 @@ pub(crate) const RETRY_US: u64 = 4_000;
 
 /// The simulated cluster's name, as far as tokens go.
 const CLUSTER: &str = "simulation";
+
+/// What its servers sign tokens with.
+const SECRET: [u8; 32] = [1; 32];
 
 /// A reply on its way to a client.
 #[derive(Clone)]
@@ -166,12 +170,13 @@ impl World<'_> {
     }
 
     fn token_of(&self, client: usize) -> Option<String> {
-        Some(encode_token(ClusterId::from_name(CLUSTER), KeyspaceId(0), &self.clients[client].session))
+        let cluster = ClusterId::from_name(CLUSTER);
+        Some(token::sign(&TokenKeys::new(SECRET, 0), 0, cluster, KeyspaceId(0), &self.clients[client].session))
     }
 
     fn session_of(&mut self, token: &str) -> Option<Session> {
-        let bytes = decode_token(ClusterId::from_name(CLUSTER), KeyspaceId(0), token).map_err(|error| error.to_string());
-        match bytes.and_then(|bytes| self.front.look().decode_session(&bytes).map_err(|error| error.to_string())) {
+        let parsed = Token::parse(ClusterId::from_name(CLUSTER), KeyspaceId(0), token);
+        match parsed.and_then(|token| token.verify(&TokenKeys::new(SECRET, 0), |bytes| self.front.look().decode_session(bytes))) {
             Ok(session) => Some(session),
             Err(why) => {
                 self.fail("tokens", format!("the token {token} that a session gave is refused: {why}\n"));

@@ -94,7 +94,9 @@ fn connecting(address: &str, error: rheostat_client::Error) -> Error {
     let address = address.to_owned();
     match error {
         Client::NoRights(why) => Error::Refused { address, detail: why.to_string() },
-        Client::Refused(detail) | Client::Unauthenticated(detail) | Client::Busy(detail) => Error::Refused { address, detail },
+        Client::Refused(detail) | Client::Token(detail) | Client::Unauthenticated(detail) | Client::Busy(detail) => {
+            Error::Refused { address, detail }
+        }
         Client::Timeout(detail) => Error::Timeout { address, waiting_for: format!("connecting: {detail}") },
         Client::Unreachable(detail) => Error::Connection { address, source: std::io::Error::other(detail) },
         Client::Server(detail) => Error::Protocol { address, detail },
@@ -137,6 +139,7 @@ impl GrpcConnection {
         let outcome = match ended.result {
             Ok(not_found) => Outcome::Done { not_found },
             Err(Client::Refused(_)) => Outcome::Failed("refused".to_owned()),
+            Err(Client::Token(_)) => Outcome::Failed("SESSION".to_owned()),
             Err(Client::NoRights(_)) => Outcome::Failed("NORIGHTS".to_owned()),
             Err(Client::Unauthenticated(_)) => Outcome::Failed("unauthenticated".to_owned()),
             Err(Client::Busy(_)) => Outcome::Failed("BUSY".to_owned()),

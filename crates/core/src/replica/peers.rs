@@ -133,6 +133,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     self.ask(now, from, Missing::Lost, out);
                 }
             }
+            // Nobody has on disk what was never handed out.
+            LinkFrame::Acknowledge { durable } if durable > self.clock.last() => self.journal.counters.frames_refused += 1,
             LinkFrame::Acknowledge { durable } => {
                 if sender.on_acknowledge(durable) {
                     self.check_replication(out);

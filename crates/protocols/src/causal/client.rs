@@ -62,6 +62,23 @@ impl Client for CausalClient {
         Request { call, seen }
     }
 
+    fn encode_signed(&self, out: &mut Vec<u8>) {
+        self.home.encode(out);
+        self.dependencies.encode(out);
+        self.stable.encode(out);
+        self.arrived.encode(out);
+    }
+
+    fn encode_hints(&self, out: &mut Vec<u8>) {
+        self.forecast.encode(out);
+        self.prediction.encode(out);
+    }
+
+    fn take_hints(&mut self, input: &mut Reader<'_>) -> Result<(), WireError> {
+        (self.forecast, self.prediction) = (Wire::decode(input)?, Wire::decode(input)?);
+        Ok(())
+    }
+
     fn accept(&mut self, reply: Reply) -> Outcome {
         match reply {
             // Alg. 5.1 lines 4 to 6.
@@ -144,23 +161,24 @@ impl Client for CausalClient {
     fn last_write(&self, dc: DcId) -> Timestamp {
         self.dependencies.get(dc)
     }
+
+    fn data_centers(&self) -> usize {
+        let home = self.home.map_or(0, |home| home.index() + 1);
+        home.max(self.dependencies.0.data_centers()).max(self.stable.0.data_centers())
+    }
 }
 
 impl Wire for CausalClient {
     fn encode(&self, out: &mut Vec<u8>) {
-        self.home.encode(out);
-        self.dependencies.encode(out);
-        self.stable.encode(out);
-        self.arrived.encode(out);
-        self.forecast.encode(out);
-        self.prediction.encode(out);
+        self.encode_signed(out);
+        self.encode_hints(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (home, dependencies) = (Wire::decode(input)?, Wire::decode(input)?);
         let (stable, arrived) = (Wire::decode(input)?, Wire::decode(input)?);
         if input.rest().is_empty() {
-            // A token of a version that predicted nothing.
+            // What was signed, without the hints.
             return Ok(CausalClient { home, dependencies, stable, arrived, ..CausalClient::default() });
         }
         Ok(CausalClient { home, dependencies, stable, arrived, forecast: Wire::decode(input)?, prediction: Wire::decode(input)? })

@@ -128,6 +128,12 @@ impl Client for CopsClient {
         let listed = self.context.keys().filter(|(id, _)| id.origin == dc).map(|(id, _)| id.written).max();
         listed.unwrap_or_default().max(self.floor.get(dc))
     }
+
+    fn data_centers(&self) -> usize {
+        let home = self.home.map_or(0, |home| home.index() + 1);
+        let listed = self.context.keys().map(|(id, _)| id.origin.index() + 1).max().unwrap_or(0);
+        home.max(listed).max(self.floor.data_centers()).max(self.stable.0.data_centers())
+    }
 }
 
 impl Wire for CopsClient {

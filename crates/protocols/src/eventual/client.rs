@@ -45,6 +45,10 @@ impl Client for EventualClient {
     fn last_write(&self, dc: DcId) -> Timestamp {
         self.written.get(dc)
     }
+
+    fn data_centers(&self) -> usize {
+        self.written.data_centers()
+    }
 }
 
 impl Wire for EventualClient {

@@ -79,6 +79,10 @@ impl Client for GentleRainClient {
     fn last_write(&self, _: DcId) -> Timestamp {
         self.named
     }
+
+    fn data_centers(&self) -> usize {
+        self.home.map_or(0, |home| home.index() + 1)
+    }
 }
 
 impl Wire for GentleRainClient {

@@ -111,6 +111,12 @@ impl Client for HybridClient {
     fn last_write(&self, dc: DcId) -> Timestamp {
         self.dependencies.get(dc)
     }
+
+    fn data_centers(&self) -> usize {
+        let home = self.home.map_or(0, |home| home.index() + 1);
+        let nearest = self.nearest.iter().map(|dependency| dependency.version.origin.index() + 1).max().unwrap_or(0);
+        home.max(nearest).max(self.dependencies.0.data_centers()).max(self.stable.0.data_centers())
+    }
 }
 
 impl Wire for HybridClient {

@@ -120,6 +120,10 @@ impl Client for SessionClient {
     fn last_write(&self, dc: DcId) -> Timestamp {
         self.written.values().map(|row| row.get(dc)).max().unwrap_or_default()
     }
+
+    fn data_centers(&self) -> usize {
+        self.read.values().chain(self.written.values()).map(TimestampVector::data_centers).max().unwrap_or(0)
+    }
 }
 
 /// Partitions that a session may speak of: as many as there are hash slots.

@@ -199,12 +199,28 @@ pub struct Security {
     /// Nodes must give each other this password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_password: Option<Secret>,
+    /// The file with the keys that sign session tokens; absent: the nodes make them and tell each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_key_file: Option<PathBuf>,
     /// Listen on addresses other than loopback without a password.
     #[serde(default)]
     pub allow_insecure: bool,
     /// Certificates; with them, every port speaks TLS only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
+}
+
+impl Security {
+    /// The files that it names.
+    pub fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let tls = self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authority]);
+        self.token_key_file.iter_mut().chain(tls)
+    }
+
+    /// What nodes must know of each other; empty without a password.
+    pub(crate) fn cluster_secret(&self) -> &str {
+        self.cluster_password.as_ref().map_or("", |secret| &secret.0)
+    }
 }
 
 /// PEM files.
@@ -364,8 +380,7 @@ impl NodeConfig {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::plain(format!("cannot be read: {error}")).in_file(path))?;
         let mut config = NodeConfig::from_toml(&text).map_err(|error| error.in_file(path))?;
         if let Some(folder) = path.parent() {
-            let files = config.security.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authority]);
-            for relative in config.data_dir.iter_mut().chain(files) {
+            for relative in config.data_dir.iter_mut().chain(config.security.files()) {
                 *relative = folder.join(&*relative);
             }
         }

@@ -85,6 +85,11 @@ pub const KEYS: &[Key] = &[
     ),
     key("security.password", "string", "What clients must say: RESP `AUTH`, gRPC and HTTP `authorization: Bearer`."),
     key("security.cluster_password", "string", "What nodes must say to each other."),
+    key(
+        "security.token_key_file",
+        "string",
+        "A file with the keys that sign session tokens, the same on all nodes: one or two lines of 64 hexadecimal digits, as `openssl rand -hex 32` makes them. The first signs, both are valid. Absent: the nodes make a key and tell each other.",
+    ),
     key("security.allow_insecure", "boolean", "Listen on addresses other than loopback without a password."),
     key(
         "security.tls.certificate",
@@ -205,6 +210,7 @@ fn example(whole: bool) -> NodeConfig {
         }
         config.security.password = Some(super::Secret("password".into()));
         config.security.cluster_password = Some(super::Secret("password".into()));
+        config.security.token_key_file = Some("token.key".into());
         config.limits = Limits::default();
         config.emulation.delays.iter_mut().for_each(|delay| delay.mbit_per_s = Some(8.0));
     }

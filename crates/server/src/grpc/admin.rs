@@ -112,6 +112,11 @@ impl Admin for Service {
         }))
     }
 
+    async fn rotate_token_key(&self, _: Request<v1::RotateTokenKeyRequest>) -> Result<Response<v1::RotateTokenKeyResponse>, Status> {
+        let generation = self.router.rotate_token_key().map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::RotateTokenKeyResponse { generation }))
+    }
+
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainResponse>, Status> {
         let request = request.into_inner();
         let keyspace = convert::keyspace(&self.router, &request.keyspace)?;

@@ -13,6 +13,8 @@ use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_proto::dial::{dial_in, level_out};
 use rheostat_proto::rights::details_out;
 use rheostat_proto::v1;
+use rheostat_proto::{REFUSED, REFUSED_SESSION};
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 pub(super) fn status(failure: Failure) -> Status {
@@ -24,10 +26,18 @@ pub(super) fn status(failure: Failure) -> Status {
         }
         Failure::Timeout(_) => Status::deadline_exceeded(text),
         Failure::Busy(_) => Status::resource_exhausted(text),
-        Failure::Refused(_) | Failure::Session(_) => Status::failed_precondition(text),
+        Failure::Refused(_) => Status::failed_precondition(text),
+        Failure::Session(_) => session_refused(text),
         Failure::Unreachable(_) => Status::unavailable(text),
         Failure::Storage(_) => Status::internal(text),
     }
+}
+
+/// A session or its token is refused. The status has other causes too: who wants to know without reading the words finds it in the metadata.
+fn session_refused(why: String) -> Status {
+    let mut status = Status::failed_precondition(why);
+    status.metadata_mut().insert(REFUSED, MetadataValue::from_static(REFUSED_SESSION));
+    status
 }
 
 /// The keyspace with this name or number; an empty name is number 0.
@@ -43,7 +53,7 @@ pub(super) fn keyspace<'a>(router: &'a Router, name: &str) -> Result<&'a Keyspac
 pub(super) fn session(router: &Router, keyspace: &KeyspaceInfo, token: &str) -> Result<Session, Status> {
     match token {
         "" => Ok(keyspace.new_session()),
-        token => router.resume_session(keyspace.id, token).map_err(Status::failed_precondition),
+        token => router.resume_session(keyspace.id, token).map_err(|error| session_refused(error.to_string())),
     }
 }
 

@@ -2,13 +2,15 @@
 
 use super::Peer;
 use super::connect::{Stream, read_message, within, write_message};
-use super::frame::{self, Frame, Hello, Pieces, Welcome};
+use super::frame::{self, Frame, Pieces};
+use super::greeting::{Challenge, Greeting, Hello, LinkKey, Proof, Welcome, once};
 use crate::descriptors::Place;
 use crate::memory::Pressure;
 use crate::shard::Shard;
 use crate::shared::{Shared, lock};
 use crate::socket;
 use rheostat_core::operation::{Failure, Outcome};
+use rheostat_core::session::Session;
 use rheostat_core::wire::Wire;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -93,13 +95,13 @@ async fn greet_and_read(
         greeted = greet(shared, stream, tls) => greeted,
         () = stranger.gone.notified() => Err(io::Error::other("it has not said who it is, and others wait to do so")),
     };
-    let (mut stream, peer) = greeted?;
+    let (mut stream, peer, link_key) = greeted?;
     // Descriptors for nodes are kept apart.
     drop((stranger, place));
     let generation = peer.generation.fetch_add(1, Ordering::Relaxed) + 1;
     peer.accepted.store(true, Ordering::Relaxed);
     shared.announce_connected(&peer);
-    let ended = read(&shard, shared, &peer, generation, stream.as_mut()).await;
+    let ended = read(&shard, shared, &peer, generation, &link_key, stream.as_mut()).await;
     if peer.generation.load(Ordering::Relaxed) == generation {
         peer.accepted.store(false, Ordering::Relaxed);
     }
@@ -107,32 +109,38 @@ async fn greet_and_read(
 }
 
 /// The greeting, and whose connection it is.
-async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerConfig>>) -> io::Result<(Box<dyn Stream>, Arc<Peer>)> {
+async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerConfig>>) -> io::Result<(Box<dyn Stream>, Arc<Peer>, LinkKey)> {
     socket::tune(&stream, true)?;
     let mut stream: Box<dyn Stream> = match tls {
         None => Box::new(stream),
         Some(config) => Box::new(within("the TLS handshake", TlsAcceptor::from(config).accept(stream)).await?),
     };
     let hello = within("the greeting", read_message(stream.as_mut())).await?;
-    let checked = Hello::from_bytes(&hello).map_err(|error| error.to_string()).and_then(|hello| check(shared, &hello));
-    let welcome = Welcome { refused: checked.as_ref().err().cloned() };
-    within("answering the greeting", write_message(stream.as_mut(), &welcome.to_bytes())).await?;
+    let hello = Hello::from_bytes(&hello).map_err(|error| io::Error::other(format!("refused: {error}")))?;
+    let challenge = Challenge { once: once()? };
+    within("answering the greeting", write_message(stream.as_mut(), &challenge.to_bytes())).await?;
+    let proof = within("the proof", read_message(stream.as_mut())).await?;
+    let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
+    let checked =
+        Proof::from_bytes(&proof).map_err(|error| error.to_string()).and_then(|proof| check(shared, &hello, greeting.is_of_connecting(&proof)));
+    let link_key = greeting.link_key();
+    let welcome = match &checked {
+        Ok(_) => Welcome::Accepted { proof: greeting.accepts(), sealed: shared.sealed_token_keys(&link_key) },
+        Err(why) => Welcome::Refused(why.clone()),
+    };
+    within("answering the proof", write_message(stream.as_mut(), &welcome.to_bytes())).await?;
     let peer = checked.map_err(|why| io::Error::other(format!("refused: {why}")))?;
-    Ok((stream, peer))
+    Ok((stream, peer, link_key))
 }
 
-/// The peer that says `hello`. Errors: why it is refused.
-fn check(shared: &Shared, hello: &Hello) -> Result<Arc<Peer>, String> {
+/// The peer that says `hello`; `proven`: it knows the cluster's password. Errors: why it is refused. Who does not know the password learns nothing else.
+fn check(shared: &Shared, hello: &Hello, proven: bool) -> Result<Arc<Peer>, String> {
     let topology = &shared.topology;
+    if !proven {
+        return Err("the cluster password is wrong".into());
+    }
     if hello.cluster != topology.cluster_id.0 {
         return Err(format!("this is a node of cluster {:?}, and the caller belongs to another", topology.cluster));
-    }
-    let allowed = match &shared.config.security.cluster_password {
-        Some(secret) => secret.matches(hello.password.as_bytes()),
-        None => hello.password.is_empty(),
-    };
-    if !allowed {
-        return Err("the cluster password is wrong".into());
     }
     if hello.to != topology.this().name {
         return Err(format!("this is node {:?}, not {:?}", topology.this().name, hello.to));
@@ -154,7 +162,14 @@ fn check(shared: &Shared, hello: &Hello) -> Result<Arc<Peer>, String> {
     Ok(peer.clone())
 }
 
-async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, generation: u64, stream: &mut dyn Stream) -> io::Result<()> {
+async fn read(
+    shard: &Rc<RefCell<Shard>>,
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    generation: u64,
+    link_key: &LinkKey,
+    stream: &mut dyn Stream,
+) -> io::Result<()> {
     // It ends with the shard: what is under way when the node stops needs the other nodes.
     let mut paused = shared.paused_changes.subscribe();
     let mut buffer: Vec<u8> = Vec::with_capacity(READ_BYTES);
@@ -188,12 +203,12 @@ async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>
             match Frame::decode(body).map_err(invalid)? {
                 Frame::Piece { number, last, bytes } => {
                     if let Some(whole) = pieces.add(number, last, bytes).map_err(invalid)? {
-                        take(shard, shared, peer, Frame::decode(&whole).map_err(invalid)?);
+                        take(shard, shared, peer, link_key, Frame::decode(&whole).map_err(invalid)?);
                         frames += 1;
                     }
                 }
                 frame => {
-                    take(shard, shared, peer, frame);
+                    take(shard, shared, peer, link_key, frame);
                     frames += 1;
                 }
             }
@@ -209,16 +224,18 @@ async fn read(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>
     }
 }
 
-fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, frame: Frame<'_>) {
+fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key: &LinkKey, frame: Frame<'_>) {
     match frame {
         Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, from.at(peer.dc), to.at(shared.topology.here), bytes),
         // No piece is a frame of pieces.
         Frame::Piece { .. } => {}
         Frame::Attend { first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, first),
+        Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
         Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
         Frame::Request { request, keyspace, partition, session, operation } => {
             let session = shared.keyspaces.get(usize::from(keyspace.0)).and_then(|info| info.decode_session(session).ok());
-            match session {
+            let possible = |session: &Session| session.data_centers() <= shared.topology.data_centers.len();
+            match session.filter(possible) {
                 Some(session) => shard.borrow_mut().take_request(keyspace, partition, session, operation, peer.node, request),
                 None => {
                     // The caller keeps its own copy of the session when the answer carries none that can be read.

@@ -3,7 +3,8 @@
 use super::Peer;
 use super::alarm::Alarm;
 use super::delay::Delays;
-use super::frame::{Hello, LENGTH_BYTES, MAX_GREETING, Welcome};
+use super::frame::{LENGTH_BYTES, MAX_GREETING};
+use super::greeting::{Challenge, Greeting, Hello, LinkKey, Welcome, once};
 use super::queue::TURN_BYTES;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
@@ -62,10 +63,12 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
         };
         let name = &shared.topology.nodes[peer.node.index()].name;
         match connected {
-            Ok(mut stream) => {
+            Ok((mut stream, link_key)) => {
                 tracing::info!(node = %name, "connected");
                 backoff = BACKOFF.0;
+                *super::lock(&peer.link_key) = Some(link_key);
                 peer.set_connected();
+                shared.send_token_keys(&peer);
                 shared.announce_connected(&peer);
                 let ended = pump(&peer, &shared, stream.as_mut(), &mut paused).await;
                 let why = ended.map_or_else(|error| error.to_string(), str::to_owned);
@@ -115,7 +118,7 @@ pub(super) async fn within<T>(what: &str, work: impl Future<Output = io::Result<
         .unwrap_or_else(|_| Err(other(format!("{what} took longer than {} s", GREETING_TIMEOUT.as_secs()))))
 }
 
-async fn connect(peer: &Peer, shared: &Shared, tls: Option<Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
+async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig>>) -> io::Result<(Box<dyn Stream>, LinkKey)> {
     let node = &shared.topology.nodes[peer.node.index()];
     let address = node.peer.as_deref().ok_or_else(|| other("it has no address"))?;
     let stream = within("dialing", TcpStream::connect(address)).await?;
@@ -128,20 +131,28 @@ async fn connect(peer: &Peer, shared: &Shared, tls: Option<Arc<ClientConfig>>) -
             Box::new(within("the TLS handshake", TlsConnector::from(config).connect(name, stream)).await?)
         }
     };
-    let password = shared.config.security.cluster_password.as_ref().map_or_else(String::new, |secret| secret.0.clone());
     let hello = Hello {
         cluster: shared.topology.cluster_id.0,
         agreement: peer.agreement.clone(),
         from: shared.topology.this().name.clone(),
         to: node.name.clone(),
-        password,
+        once: once()?,
     };
     within("sending the greeting", write_message(stream.as_mut(), &hello.to_bytes())).await?;
     let answer = within("the answer to the greeting", read_message(stream.as_mut())).await?;
+    let challenge = Challenge::from_bytes(&answer).map_err(|error| other(format!("its answer to the greeting: {error}")))?;
+    let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
+    within("sending the proof", write_message(stream.as_mut(), &greeting.connects().to_bytes())).await?;
+    let answer = within("the answer to the proof", read_message(stream.as_mut())).await?;
     match Welcome::from_bytes(&answer) {
-        Ok(Welcome { refused: None }) => Ok(stream),
-        Ok(Welcome { refused: Some(why) }) => Err(other(format!("refused: {why}"))),
-        Err(error) => Err(other(format!("its answer to the greeting: {error}"))),
+        Ok(Welcome::Accepted { proof, .. }) if !greeting.is_of_accepting(&proof) => Err(other("it does not know the cluster password")),
+        Ok(Welcome::Accepted { sealed, .. }) => {
+            let link_key = greeting.link_key();
+            shared.take_token_keys(&link_key, &sealed);
+            Ok((stream, link_key))
+        }
+        Ok(Welcome::Refused(why)) => Err(other(format!("refused: {why}"))),
+        Err(error) => Err(other(format!("its answer to the proof: {error}"))),
     }
 }
 

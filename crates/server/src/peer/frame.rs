@@ -1,4 +1,4 @@
-//! What nodes say to each other, as bytes: a greeting each way, then frames, each behind its length.
+//! What nodes say to each other when they have greeted, as bytes: frames, each behind its length.
 
 use super::queue::LARGE_AT_ONCE;
 use rheostat_core::DcId;
@@ -6,80 +6,11 @@ use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::wire::{Reader, Wire, WireError};
 
-/// The first bytes of a connection between nodes.
-const MAGIC: [u8; 4] = *b"RHEO";
-
-/// The format that this version speaks; others are refused.
-const FORMAT: u8 = 3;
-
 /// Bytes of a frame's length.
 pub(super) const LENGTH_BYTES: usize = 4;
 
 /// The longest greeting, and the longest answer to one.
 pub(super) const MAX_GREETING: usize = 256 << 10;
-
-/// What the connecting node says first.
-#[derive(Debug, PartialEq)]
-pub(super) struct Hello {
-    /// The cluster's identity.
-    pub(super) cluster: u64,
-    /// What both must agree on, in words: data centers, partitions, keyspaces.
-    pub(super) agreement: String,
-    /// Who connects.
-    pub(super) from: String,
-    /// Whom it wants.
-    pub(super) to: String,
-    /// The cluster's password; empty without one.
-    pub(super) password: String,
-}
-
-impl Wire for Hello {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&MAGIC);
-        out.push(FORMAT);
-        self.cluster.encode(out);
-        self.agreement.encode(out);
-        self.from.encode(out);
-        self.to.encode(out);
-        self.password.encode(out);
-    }
-
-    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if input.take(MAGIC.len())? != MAGIC {
-            return Err(WireError::Invalid("not a Rheostat node"));
-        }
-        if input.byte()? != FORMAT {
-            return Err(WireError::Invalid("a node that speaks another format; all nodes must run versions that fit together"));
-        }
-        Ok(Hello {
-            cluster: Wire::decode(input)?,
-            agreement: Wire::decode(input)?,
-            from: Wire::decode(input)?,
-            to: Wire::decode(input)?,
-            password: Wire::decode(input)?,
-        })
-    }
-}
-
-/// The answer to a greeting: why the connection is refused, if it is.
-#[derive(Debug, PartialEq)]
-pub(super) struct Welcome {
-    pub(super) refused: Option<String>,
-}
-
-impl Wire for Welcome {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&MAGIC);
-        self.refused.encode(out);
-    }
-
-    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if input.take(MAGIC.len())? != MAGIC {
-            return Err(WireError::Invalid("not a Rheostat node"));
-        }
-        Ok(Welcome { refused: Wire::decode(input)? })
-    }
-}
 
 /// One frame, as it arrives.
 #[derive(Debug, PartialEq)]
@@ -94,6 +25,8 @@ pub(super) enum Frame<'a> {
     Attend { first: bool },
     /// A part of a frame that is too large to leave in one go: those with one number, in order.
     Piece { number: u32, last: bool, bytes: &'a [u8] },
+    /// The keys that sign session tokens, sealed for this connection.
+    TokenKeys(&'a [u8]),
 }
 
 /// A partition server, in a data center that is known from the connection.
@@ -129,6 +62,7 @@ const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 const ATTEND: u8 = 3;
 const PIECE: u8 = 4;
+const TOKEN_KEYS: u8 = 5;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -217,6 +151,10 @@ impl Pieces {
     }
 }
 
+pub(super) fn token_keys(sealed: &[u8]) -> Vec<u8> {
+    framed(TOKEN_KEYS, sealed.len(), |out| out.extend_from_slice(sealed))
+}
+
 impl<'a> Frame<'a> {
     /// Reads a frame's bytes, without its length.
     pub(super) fn decode(body: &'a [u8]) -> Result<Frame<'a>, WireError> {
@@ -246,6 +184,7 @@ impl<'a> Frame<'a> {
                 return Ok(Frame::Piece { number, last, bytes: input.rest() });
             }
             ATTEND => Frame::Attend { first: Wire::decode(&mut input)? },
+            TOKEN_KEYS => return Ok(Frame::TokenKeys(input.rest())),
             _ => return Err(WireError::Invalid("a frame of unknown kind")),
         };
         input.finish()?;
@@ -279,11 +218,13 @@ mod tests {
         stream.extend(request(300, keyspace, partition, b"session", &operation));
         stream.extend(response(300, b"", &outcome));
         stream.extend(attend(true));
+        stream.extend(token_keys(b"sealed"));
         let expected = [
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
             Frame::Request { request: 300, keyspace, partition, session: b"session", operation },
             Frame::Response { request: 300, session: b"", outcome },
             Frame::Attend { first: true },
+            Frame::TokenKeys(b"sealed"),
         ];
         let mut rest = stream.as_slice();
         for expected in expected {
@@ -308,22 +249,10 @@ mod tests {
         assert!(pieces.add(0, false, b"678901").is_err(), "too long");
     }
 
-    #[test]
-    fn greetings_come_back_as_they_were() {
-        let hello = Hello { cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), password: "d".into() };
-        assert_eq!(Hello::from_bytes(&hello.to_bytes()), Ok(hello));
-        for refused in [None, Some("no".to_owned())] {
-            let welcome = Welcome { refused };
-            assert_eq!(Welcome::from_bytes(&welcome.to_bytes()), Ok(welcome));
-        }
-        assert!(Hello::from_bytes(b"GET / HTTP/1.1").is_err());
-    }
-
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..6) {
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..7) {
             let _ = Frame::decode(&[&[kind], bytes.as_slice()].concat());
-            let _ = Hello::from_bytes(&[b"RHEO\x01", bytes.as_slice()].concat());
             let _ = split(&bytes, 100);
         }
     }

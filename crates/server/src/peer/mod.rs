@@ -8,6 +8,8 @@ mod alarm;
 mod connect;
 mod delay;
 mod frame;
+mod greeting;
+mod keys;
 mod queue;
 
 pub(crate) use connect::run;
@@ -20,6 +22,7 @@ use crate::shared::lock;
 use crate::status::PeerStatus;
 use crate::topology::{NodeId, NodeInfo, Topology};
 use frame::Member;
+use greeting::LinkKey;
 use hashbrown::HashMap;
 use queue::{Queue, StreamId};
 use rheostat_core::DcId;
@@ -44,6 +47,8 @@ pub(crate) struct Peer {
     max_frame_bytes: usize,
     timeout_us: u64,
     leaving: Mutex<Leaving>,
+    /// Seals what is said in secret by the connection that this node made.
+    link_key: Mutex<Option<LinkKey>>,
     /// Something was queued that the connection's task does not know of.
     queued: Notify,
     waiting: Mutex<HashMap<u64, Forwarded>>,
@@ -133,6 +138,7 @@ impl Peer {
                 queue: Queue::default(),
                 delays: Delays::between(config, topology.dc_name(topology.here), topology.dc_name(node.dc), &node.name),
             }),
+            link_key: Mutex::new(None),
             queued: Notify::new(),
             waiting: Mutex::new(HashMap::new()),
             next_request: AtomicU64::new(0),
@@ -205,6 +211,16 @@ impl Peer {
     /// Answers operation number `request` of that node.
     pub(crate) fn respond(&self, now_us: u64, request: u64, outcome: &Outcome, session: &Session) {
         if self.push(now_us, UNORDERED, || frame::response(request, &session.to_bytes(), outcome)).is_err() {
+            self.frames_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the node the keys that sign session tokens. If it cannot be told now, it is when the next connection is made.
+    pub(crate) fn send_token_keys(&self, now_us: u64, keys: &[u8]) {
+        let key = lock(&self.link_key).clone();
+        if let Some(key) = key
+            && self.push(now_us, UNORDERED, || frame::token_keys(&key.seal(keys))).is_err()
+        {
             self.frames_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -144,7 +144,7 @@ async fn a_token_that_does_not_belong_is_refused_with_the_reason() {
         assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
         assert!(status.message().contains(reason), "{reason}: {status}");
         let error = client.resume("default", token.clone()).put("k", "v").await.unwrap_err();
-        assert!(matches!(&error, Error::Refused(text) if text.contains(reason)), "{error}");
+        assert!(matches!(&error, Error::Token(text) if text.contains(reason)), "{error}");
         let mut session = client.resume("default", ours.clone());
         assert!(session.merge(token).await.is_err());
         assert_eq!(session.token(), ours, "a merge that failed changes nothing");

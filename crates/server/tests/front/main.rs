@@ -53,7 +53,20 @@ async fn pair_in(cluster: &str, folder: Option<&Path>) -> [Node; 2] {
         config.listen = listeners.addresses();
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }
+    meet(&nodes).await;
     nodes.try_into().unwrap_or_else(|_| unreachable!("there are two names"))
+}
+
+/// Waits until every node has met every other one that it talks to: from then on each takes the other's session tokens.
+async fn meet(nodes: &[Node]) {
+    let met = async {
+        for node in nodes {
+            while !node.router().status().await.peers.iter().all(|peer| peer.connected && peer.accepted) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), met).await.expect("the nodes meet");
 }
 
 /// Nodes `a1` and `a2` of data center `a`; each owns one of two partitions.
@@ -87,6 +100,7 @@ async fn grid(cluster: &str, data_centers: &[&str], change: fn(&mut NodeConfig))
         change(&mut config);
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }
+    meet(&nodes).await;
     nodes
 }
 

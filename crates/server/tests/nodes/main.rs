@@ -14,3 +14,4 @@ mod pools;
 mod replicas;
 mod replication;
 mod routing;
+mod tokens;

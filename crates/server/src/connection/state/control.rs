@@ -12,7 +12,6 @@ use crate::resp::{Command, ReplyWriter};
 use crate::shard::Shard;
 use rheostat_core::ids::Now;
 use rheostat_core::protocol::Verdict;
-use rheostat_core::session::encode_token;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
 use std::cell::RefCell;
@@ -204,7 +203,6 @@ impl State {
 
     fn rheo(&mut self, shard: &mut Shard, now: Now, command: RheoCommand<'_>, out: &mut Output) -> Flow {
         let keyspace = self.keyspace;
-        let cluster = self.shared.topology.cluster_id;
         match command {
             RheoCommand::Level(None) => out.writer(self.version).bulk(self.level().to_string().as_bytes()),
             RheoCommand::Level(Some(level)) => {
@@ -242,7 +240,7 @@ impl State {
                 out.writer(self.version).ok();
             }
             RheoCommand::Session(SessionCommand::Get) => {
-                let token = encode_token(cluster, keyspace, session_of(&mut self.sessions, &self.shared, keyspace));
+                let token = self.shared.session_token(keyspace, session_of(&mut self.sessions, &self.shared, keyspace));
                 out.writer(self.version).bulk(token.as_bytes());
             }
             RheoCommand::Session(SessionCommand::Reset) => {
@@ -260,8 +258,7 @@ impl State {
             },
             RheoCommand::Session(SessionCommand::Resume(token) | SessionCommand::Merge(token)) => {
                 let info = &self.shared.keyspaces[usize::from(keyspace.0)];
-                let decoded = info.decode_token(cluster, token);
-                let mut other = match decoded {
+                let mut other = match self.shared.resume_session(keyspace, token) {
                     Ok(other) => other,
                     Err(why) => return self.error(shard, out, &format!("SESSION {why}")),
                 };
