@@ -13,12 +13,15 @@ pub enum Format {
     Json,
 }
 
+/// The store's engine says only what is wrong, unless RHEOSTAT_LOG asks for more.
+const ENGINE: &str = "fjall=error,lsm_tree=error,value_log=error";
+
 /// Starts logging. What is logged: the environment variable RHEOSTAT_LOG (as in `info,rheostat_server=debug`), else `default`.
 ///
 /// # Errors
 /// RHEOSTAT_LOG is malformed, in words for the user.
 pub fn start(format: Format, default: &str) -> Result<(), String> {
-    let wanted = std::env::var("RHEOSTAT_LOG").unwrap_or_else(|_| default.to_string());
+    let wanted = std::env::var("RHEOSTAT_LOG").unwrap_or_else(|_| format!("{default},{ENGINE}"));
     let filter = EnvFilter::try_new(&wanted).map_err(|error| format!("RHEOSTAT_LOG=`{wanted}` is malformed: {error}"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match format {

@@ -74,6 +74,11 @@ type Failure = String;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if std::env::args().any(|word| word == "--password" || word.starts_with("--password=")) {
+        eprintln!(
+            "rheostat: warning: others on this machine can read --password in the list of processes; RHEOSTAT_PASSWORD in the environment is not shown there"
+        );
+    }
     let default_log = match &arguments.command {
         Command::Demo(demo) if demo.tells() => "error",
         Command::Serve(_) => "info",

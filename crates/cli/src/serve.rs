@@ -39,10 +39,14 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = NodeConfig::from_file(&arguments.config).map_err(|error| error.to_string())?;
     if arguments.check {
+        rheostat_server::node::check(&config).map_err(|error| error.to_string())?;
+        config.warnings().into_iter().for_each(|warning| eprintln!("rheostat: warning: {warning}"));
         let (keyspaces, nodes) = (config.keyspaces.len(), config.all_members().len());
         say!("{}: right. Node {} of {nodes} in cluster {}, {keyspaces} keyspaces", arguments.config.display(), config.node, config.cluster);
         return Ok(ExitCode::SUCCESS);
     }
+    // Data, logs of the store, token keys: for this user only.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let _held = arguments.pid_file.as_deref().map(pid_file::hold).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {

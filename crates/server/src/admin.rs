@@ -5,7 +5,6 @@
 //! - `GET /ready`: 200 while every partition server of this node can serve, and every group that it is in has a leader; else 503 and the reasons.
 
 use crate::descriptors;
-use crate::grpc::authorized;
 use crate::metrics::{self, View};
 use crate::router::Router;
 use crate::status::NodeStatus;
@@ -18,6 +17,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -49,8 +49,8 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
             () = &mut stopping => return,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection to the admin port could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -67,10 +67,10 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
             // What goes wrong on one connection concerns its client only.
             let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
                 match acceptor {
-                    None => converse(stream, router).await,
+                    None => converse(stream, router, address.ip()).await,
                     Some(acceptor) => {
                         let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
-                        converse(stream, router).await
+                        converse(stream, router, address.ip()).await
                     }
                 }
             })
@@ -79,10 +79,10 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) -> io::Result<()> {
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, address: IpAddr) -> io::Result<()> {
     let answer = service_fn(move |request| {
         let router = router.clone();
-        async move { Ok::<_, Infallible>(answer(&router, &request).await) }
+        async move { Ok::<_, Infallible>(answer(&router, address, &request).await) }
     });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -93,7 +93,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) -
         .map_err(io::Error::other)
 }
 
-async fn answer(router: &Router, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     if !["/metrics", "/health", "/ready"].contains(&path) {
         return text(StatusCode::NOT_FOUND, "there are: /metrics, /health, /ready\n");
@@ -105,7 +105,7 @@ async fn answer(router: &Router, request: &Request<Incoming>) -> Response<Full<B
     }
     let header = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
     if path == "/metrics"
-        && let Err(why) = authorized(router.password(), header)
+        && let Err(why) = router.shared().authorize(address, header)
     {
         let mut response = text(StatusCode::UNAUTHORIZED, format!("{why}\n"));
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

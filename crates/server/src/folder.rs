@@ -6,9 +6,9 @@ use crate::topology::Topology;
 use rheostat_core::ids::ServerId;
 use rheostat_core::protocol::Span;
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The format of the directory's layout.
@@ -98,6 +98,7 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
             if std::fs::read_dir(dir).map_err(io(dir))?.next().is_some() {
                 return Err(FolderError::NotEmpty(dir.to_owned()));
             }
+            close(dir).map_err(io(dir))?;
             return write(dir, &path, &entries(topology)).map_err(io(&path));
         }
         Err(error) => return Err(FolderError::Io(path, error)),
@@ -108,7 +109,12 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
             return Err(FolderError::Foreign { path, entry, found: found.to_owned(), expected });
         }
     }
-    Ok(())
+    close(dir).map_err(io(dir))
+}
+
+/// Whoever may not enter the folder reads nothing in it, whatever its files' modes.
+fn close(dir: &Path) -> io::Result<()> {
+    std::fs::set_permissions(dir, Permissions::from_mode(0o700))
 }
 
 /// The folder of `server`'s store. Replica 0 has the name that a partition's only server has.
@@ -213,7 +219,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("a/b");
         claim(&dir, &topology("c", "n")).unwrap();
+        std::fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
         claim(&dir, &topology("c", "n")).unwrap();
+        assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         let error = claim(&dir, &topology("c", "other")).unwrap_err().to_string();
         assert!(error.contains("node") && error.contains("other"), "{error}");
         assert!(matches!(claim(&dir, &topology("d", "n")), Err(FolderError::Foreign { entry: "cluster", .. })));

@@ -8,13 +8,16 @@ mod incoming;
 mod store;
 
 use crate::config::Secret;
+use crate::guard::NOWHERE;
 use crate::router::Router;
+use crate::shared::Shared;
 use incoming::{Incoming, Known};
 use rheostat_proto::DESCRIPTORS;
 use rheostat_proto::v1::admin_server::AdminServer;
 use rheostat_proto::v1::counters_server::CountersServer;
 use rheostat_proto::v1::store_server::StoreServer;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tonic::service::interceptor::InterceptedService;
@@ -91,7 +94,8 @@ struct Authentication {
 impl tonic::service::Interceptor for Authentication {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let header = request.metadata().get("authorization");
-        match authorized(self.router.password(), header.map(|value| value.as_bytes())) {
+        let address = request.remote_addr().map_or(NOWHERE, |address| address.ip());
+        match self.router.shared().authorize(address, header.map(|value| value.as_bytes())) {
             Ok(()) => {
                 if let Some(from) = request.remote_addr() {
                     self.known.mark(from);
@@ -103,8 +107,23 @@ impl tonic::service::Interceptor for Authentication {
     }
 }
 
+impl Shared {
+    /// Whether an `authorization` header from `address` opens what the clients' password guards. Errors: why not, in words for the user.
+    pub(crate) fn authorize(&self, address: IpAddr, header: Option<&[u8]>) -> Result<(), &'static str> {
+        let password = self.config.security.password.as_ref();
+        if password.is_none() || header.is_none() {
+            return authorized(password, header);
+        }
+        let now_us = self.clocks.monotonic_us();
+        self.guard.may_try(now_us, address).map_err(|_| "too many wrong passwords came from this address; none is looked at for a while")?;
+        let result = authorized(password, header);
+        self.guard.tried(now_us, address, result.is_ok());
+        result
+    }
+}
+
 /// Whether an `authorization` header opens what `password` guards. Errors: why not, in words for the user.
-pub(crate) fn authorized(password: Option<&Secret>, header: Option<&[u8]>) -> Result<(), &'static str> {
+fn authorized(password: Option<&Secret>, header: Option<&[u8]>) -> Result<(), &'static str> {
     let Some(password) = password else { return Ok(()) };
     let header = header.ok_or("a password is needed: authorization: Bearer <password>")?;
     // The scheme is not case-sensitive (RFC 9110, 11.1).

@@ -230,6 +230,17 @@ pub const METRICS: &[Metric] = &[
         shards(view, samples, |shard| shard.counters.wrong_passwords as f64);
     }),
     metric!(
+        "passwords_refused_total",
+        Counter,
+        &["reason"],
+        "Passwords of clients refused at any port: wrong, or not looked at because too many wrong ones came from their address.",
+        |view, samples| {
+            let (wrong, delayed) = view.status.passwords_refused;
+            samples.add(&["wrong"], wrong as f64);
+            samples.add(&["delayed"], delayed as f64);
+        }
+    ),
+    metric!(
         "session_tokens_refused_total",
         Counter,
         &[],
@@ -490,6 +501,7 @@ mod tests {
             failed: None,
         };
         let status = NodeStatus {
+            passwords_refused: (0, 0),
             tokens_refused: 0,
             node: NodeId(0),
             uptime_ms: 1_500,

@@ -136,6 +136,7 @@ impl Node {
             }
         }
         warn_of_thin_groups(&topology, &keyspaces);
+        config.warnings().into_iter().for_each(|warning| tracing::warn!("{warning}"));
 
         let (handles, mailboxes): (Vec<_>, Vec<_>) =
             (0..shards).map(|_| mailbox(config.limits.mailbox_messages, config.limits.mailbox_bytes)).unzip();
@@ -194,7 +195,7 @@ impl Node {
             node.shutdown().await;
             return Err(StartError::Thread(error));
         }
-        tracing::info!(node = %name, addresses = ?node.addresses, shards, "serving");
+        tracing::info!(node = %name, listens = %node.addresses, shards, "serving");
         Ok(node)
     }
 
@@ -282,6 +283,16 @@ impl Shared {
                 shard.control(Control::Stop);
             }
         }
+    }
+}
+
+/// Reads what a start would read, certificates, keys and token keys, and starts nothing. Errors: as a start's.
+pub fn check(config: &NodeConfig) -> Result<(), StartError> {
+    config.validate().map_err(StartError::Config)?;
+    Certificates::load(config).map_err(StartError::Tls)?;
+    match &config.security.token_key_file {
+        Some(file) => token_keys::read_operators(file).map(|_| ()).map_err(StartError::TokenKeys),
+        None => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The way to every key from any thread: to this node's shards, and to the other nodes of this data center.
 
 use crate::access::{self, Access, ScanPage, Started};
-use crate::config::{Limits, Secret};
+use crate::config::Limits;
 use crate::keyspace::KeyspaceInfo;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
@@ -65,11 +65,6 @@ impl Router {
     /// The bounds of this node.
     pub fn limits(&self) -> &Limits {
         &self.shared.config.limits
-    }
-
-    /// The password that clients must give, if any.
-    pub fn password(&self) -> Option<&Secret> {
-        self.shared.config.security.password.as_ref()
     }
 
     /// The partition of `key`.
@@ -172,6 +167,7 @@ impl Router {
             uptime_ms: shared.clocks.monotonic_us() / 1000,
             physical_ms: shared.clocks.physical_ms(),
             connections: shared.connections.load(Ordering::Relaxed),
+            passwords_refused: shared.guard.counts(),
             tokens_refused: shared.tokens_refused.load(Ordering::Relaxed),
             memory_bytes: shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
             shards,

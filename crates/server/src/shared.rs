@@ -4,12 +4,14 @@ use crate::access::Started;
 use crate::attention::Attention;
 use crate::config::NodeConfig;
 use crate::descriptors::{self, Reserve};
+use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Memory;
 use crate::named::NamedSessions;
 use crate::peer::Peer;
 use crate::placement::Placement;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
+use crate::throttle::Throttle;
 use crate::topology::{NodeId, Topology};
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
@@ -84,6 +86,10 @@ pub(crate) struct Shared {
     /// Changes whenever the set of paused links does.
     pub(crate) paused_changes: watch::Sender<u64>,
     pub(crate) stopping: watch::Sender<bool>,
+    /// What wrong passwords cost.
+    pub(crate) guard: Guard,
+    /// Of log lines about strangers.
+    pub(crate) throttle: Throttle,
     /// RESP connections open now.
     pub(crate) connections: AtomicUsize,
     pub(crate) next_client: AtomicU64,
@@ -117,7 +123,8 @@ impl Shared {
         placement: Placement,
         token_keys: TokenKeys,
     ) -> Shared {
-        let peers = topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
+        let peers: Vec<Option<Arc<Peer>>> =
+            topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
         let memory = shards.iter().map(|_| AtomicU64::new(0)).collect();
         let named = NamedSessions::new(config.limits.named_sessions, config.limits.named_session_ms);
         let budget = Arc::new(Memory::new(config.limits.memory_bytes, config.limits.max_request_bytes));
@@ -142,6 +149,8 @@ impl Shared {
             paused: Mutex::new(BTreeSet::new()),
             paused_changes: watch::Sender::new(0),
             stopping: watch::Sender::new(false),
+            guard: Guard::default(),
+            throttle: Throttle::default(),
             connections: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
             memory,

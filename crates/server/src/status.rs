@@ -20,6 +20,8 @@ pub struct NodeStatus {
     pub connections: usize,
     /// Bytes of keys, values and metadata in memory, estimated, as of the last look some 100 ms ago.
     pub memory_bytes: u64,
+    /// Passwords of clients that were wrong, and those that were not looked at because too many wrong ones had come from their address.
+    pub passwords_refused: (u64, u64),
     /// Session tokens that it has refused.
     pub tokens_refused: u64,
     /// Its shards.

@@ -78,6 +78,19 @@ pub struct Listen {
     pub peer: Option<SocketAddr>,
 }
 
+impl fmt::Display for Listen {
+    /// As in `RESP 127.0.0.1:6400, gRPC 127.0.0.1:6401`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = [("RESP", self.resp), ("gRPC", self.grpc), ("admin", self.admin), ("peers", self.peer)];
+        let mut between = "";
+        for (name, address) in ports.into_iter().filter_map(|(name, address)| Some((name, address?))) {
+            write!(f, "{between}{name} {address}")?;
+            between = ", ";
+        }
+        Ok(())
+    }
+}
+
 /// One node of the cluster, as the others see it. Addresses are `host:port`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -390,6 +403,28 @@ impl NodeConfig {
     /// Whether this configuration can be started with. Errors: the first thing that is wrong.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::validate(self)
+    }
+
+    /// What can be started with, but leaves a door open: in words for the operator.
+    pub fn warnings(&self) -> Vec<String> {
+        let (listen, security) = (&self.listen, &self.security);
+        let ports = [
+            ("listen.resp", listen.resp, &security.password),
+            ("listen.grpc", listen.grpc, &security.password),
+            ("listen.admin", listen.admin, &security.password),
+            ("listen.peer", listen.peer, &security.cluster_password),
+        ];
+        let warning = |(key, address, secret): (&str, Option<SocketAddr>, &Option<Secret>)| {
+            let address = address.filter(|address| !address.ip().is_loopback())?;
+            match (secret, &security.tls) {
+                (None, _) => Some(format!("{key}: {address} can be reached from elsewhere, and no password protects it")),
+                (Some(_), None) => Some(format!(
+                    "{key}: {address} can be reached from elsewhere without TLS: whoever reads the network along reads data and clients' passwords"
+                )),
+                (Some(_), Some(_)) => None,
+            }
+        };
+        ports.into_iter().filter_map(warning).collect()
     }
 
     /// The names of all data centers, in order.

@@ -1,4 +1,4 @@
-use super::{NodeConfig, Secret};
+use super::{NodeConfig, Secret, TlsFiles};
 
 const SMALL: &str = r#"
 cluster = "demo"
@@ -150,4 +150,21 @@ fn files_are_relative_to_the_configuration() {
     let error = NodeConfig::from_file(&path).unwrap_err().to_string();
     assert!(error.contains("node.toml, line 1"), "{error}");
     assert!(NodeConfig::from_file(&folder.path().join("none.toml")).is_err());
+}
+
+#[test]
+fn open_doors_are_told() {
+    let mut config = NodeConfig::new("c", "n", "here");
+    config.listen.resp = Some("127.0.0.1:1".parse().unwrap());
+    assert_eq!(config.warnings(), Vec::<String>::new());
+    config.listen.resp = Some("10.0.0.1:1".parse().unwrap());
+    config.listen.peer = Some("[::]:2".parse().unwrap());
+    let told = config.warnings();
+    assert!(told.len() == 2 && told[0].contains("listen.resp") && told[1].contains("listen.peer") && told[0].contains("no password"), "{told:?}");
+    config.security.password = Some(Secret("x".into()));
+    assert!(config.warnings()[0].contains("TLS"));
+    let file = std::path::PathBuf::new;
+    config.security.tls = Some(TlsFiles { certificate: file(), key: file(), authority: file(), require_client_certificate: false });
+    assert_eq!(config.warnings().len(), 1, "the peers' port still has no password");
+    assert_eq!(config.listen.to_string(), "RESP 10.0.0.1:1, peers [::]:2");
 }

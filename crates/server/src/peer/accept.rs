@@ -77,9 +77,12 @@ pub(crate) async fn serve(
     stranger: Stranger,
     place: Place,
 ) {
-    let from = stream.peer_addr();
+    let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
     if let Err(error) = greet_and_read(shard, &shared, stream, tls, stranger, place).await {
-        tracing::warn!(from = ?from.ok(), %error, "connection from another node ended");
+        let kind = error.to_string();
+        if let Some(left_out) = shared.throttle.line(shared.clocks.monotonic_us(), &kind) {
+            tracing::warn!(from, %error, left_out, "connection from another node ended");
+        }
     }
 }
 

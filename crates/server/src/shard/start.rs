@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -159,14 +159,41 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, serv
         // Nobody ships them.
         disk.own_cache_bytes = 0;
     }
+    let began_us = shared.clocks.monotonic_us();
+    let _telling = folder.as_ref().map(|_| Telling::new(format!("keyspace {}, partition server {server}", keyspace.name)));
     let (built, recovered) = Build { keyspace, replica, folder, disk }.run()?;
     for note in &recovered.notes {
         tracing::warn!(keyspace = %keyspace.name, %server, "{note}");
     }
     if recovered.replayed > 0 {
-        tracing::info!(keyspace = %keyspace.name, %server, updates = recovered.replayed, "replayed the log");
+        let took_ms = (shared.clocks.monotonic_us() - began_us) / 1000;
+        tracing::info!(keyspace = %keyspace.name, %server, updates = recovered.replayed, took_ms, "replayed the log");
     }
     Ok(Slot { keyspace: id, place: server, server: built, next_tick_us: 0, touched: true, flushing: false, failed: false })
+}
+
+/// Between two lines about a recovery that goes on.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Says in the log, while it lives, that something is still being opened: a node that replays long logs is not one that hangs.
+struct Telling {
+    _ended: Option<mpsc::Sender<()>>,
+}
+
+impl Telling {
+    fn new(what: String) -> Telling {
+        let (ended, waiting) = mpsc::channel();
+        let tell = move || {
+            let mut waited = TELL_EVERY;
+            // Nothing is ever sent: either the time passes, or the other end is dropped.
+            while waiting.recv_timeout(TELL_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                tracing::info!(server = %what, seconds = waited.as_secs(), "still opening its data");
+                waited += TELL_EVERY;
+            }
+        };
+        // Without a thread for it, nothing is told.
+        Telling { _ended: std::thread::Builder::new().name("telling".into()).spawn(tell).ok().map(|_| ended) }
+    }
 }
 
 impl Shard {
@@ -225,7 +252,9 @@ async fn accept_loop(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: what is open may close.
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(left_out) = shared.throttle.line(shared.clocks.monotonic_us(), "not accepted") {
+                    tracing::warn!(%error, left_out, "a connection could not be accepted");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

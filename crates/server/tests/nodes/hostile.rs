@@ -198,6 +198,32 @@ async fn nothing_is_done_without_the_password() {
 }
 
 #[tokio::test]
+async fn guessing_costs_time_whatever_the_guess() {
+    let mut config = single(1);
+    config.security.password = Some(Secret("open sesame".into()));
+    let (node, mut owner) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    assert_eq!(owner.ask_with(&["AUTH", "open sesame"]).await, Reply::ok());
+    let (mut guesses, mut looked_at) = (0, 0);
+    // On a slow machine the first waits pass between two guesses; the later ones are long.
+    while guesses < 2000 && guesses < looked_at + 50 {
+        let mut guesser = Client::connect(address).await;
+        let reply = guesser.ask(&format!("AUTH guess{guesses}")).await;
+        assert!(reply.is_error("WRONGPASS"), "{reply:?}");
+        guesses += 1;
+        looked_at += u64::from(!reply.text().contains("none is looked at"));
+    }
+    assert!(guesses >= looked_at + 50, "all of {guesses} guesses were looked at");
+    assert!(looked_at >= 5, "people mistype");
+    assert_eq!(node.router().status().await.passwords_refused, (looked_at, guesses - looked_at));
+    // The right one too must wait, so that guessing faster shows nothing.
+    eventually("it is looked at", async || Client::connect(address).await.ask_with(&["AUTH", "open sesame"]).await == Reply::ok()).await;
+    // Who is in stays in.
+    assert_eq!(owner.ask("PING").await, Reply::Simple("PONG".into()));
+    node.shutdown().await;
+}
+
+#[tokio::test]
 async fn strangers_on_the_peer_port_are_dropped() {
     let cluster = Plan::three(1).start(None).await;
     let address = cluster.configs[0].listen.peer.unwrap();

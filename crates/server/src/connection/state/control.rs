@@ -138,8 +138,15 @@ impl State {
         let Some(password) = &self.shared.config.security.password else {
             return Err("ERR AUTH called without any password configured. Are you sure your configuration is correct?");
         };
+        let (now_us, address) = (self.shared.clocks.monotonic_us(), self.address.ip());
+        if self.shared.guard.may_try(now_us, address).is_err() {
+            self.wrong_passwords += 1;
+            return Err("WRONGPASS too many wrong passwords came from this address; none is looked at for a while");
+        }
         let known_user = credentials.user.is_none_or(|user| user == b"default");
-        if password.matches(credentials.password.0) && known_user {
+        let right = password.matches(credentials.password.0) && known_user;
+        self.shared.guard.tried(now_us, address, right);
+        if right {
             self.authenticated = true;
             return Ok(());
         }

@@ -1,0 +1,167 @@
+//! What wrong passwords cost: who gave several must wait before the next one is looked at, longer each time.
+//!
+//! It counts by address (IPv6: by network of 64 bits, which one machine has to itself). While an address waits, its passwords are not looked at, right or wrong, so that guessing faster
+//! learns nothing. A right one ends the count; so does time.
+
+use crate::shared::lock;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Wrong passwords that cost nothing: people mistype.
+const FREE: u32 = 5;
+
+/// The first wait, and the longest, in microseconds. Each is twice the one before.
+const WAIT_US: (u64, u64) = (200_000, 10_000_000);
+
+/// After so long without a wrong password an address is forgotten, in microseconds.
+const FORGET_US: u64 = 600_000_000;
+
+/// The most addresses that are remembered.
+const MOST: usize = 4096;
+
+/// An address's wrong passwords.
+#[derive(Clone, Copy)]
+struct Record {
+    wrong: u32,
+    last_us: u64,
+}
+
+impl Record {
+    /// From when on, on the monotonic clock, another password is looked at.
+    fn until_us(self) -> u64 {
+        match self.wrong.checked_sub(FREE) {
+            None => 0,
+            Some(over) => self.last_us.saturating_add((WAIT_US.0 << over.min(20)).min(WAIT_US.1)),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Guard {
+    records: Mutex<HashMap<IpAddr, Record>>,
+    wrong: AtomicU64,
+    delayed: AtomicU64,
+}
+
+/// What counts as one caller.
+fn caller(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
+    }
+}
+
+impl Guard {
+    /// Whether a password of `address` is looked at now. Errors: for how long it is not, in microseconds.
+    pub(crate) fn may_try(&self, now_us: u64, address: IpAddr) -> Result<(), u64> {
+        let record = lock(&self.records).get(&caller(address)).copied();
+        match record.map_or(0, Record::until_us).checked_sub(now_us) {
+            None | Some(0) => Ok(()),
+            Some(wait_us) => {
+                self.delayed.fetch_add(1, Ordering::Relaxed);
+                Err(wait_us)
+            }
+        }
+    }
+
+    /// A password of `address` was looked at, and was `right` or not.
+    pub(crate) fn tried(&self, now_us: u64, address: IpAddr, right: bool) {
+        let caller = caller(address);
+        let mut records = lock(&self.records);
+        if right {
+            records.remove(&caller);
+            return;
+        }
+        self.wrong.fetch_add(1, Ordering::Relaxed);
+        if records.len() >= MOST && !records.contains_key(&caller) {
+            records.retain(|_, record| now_us < record.last_us.saturating_add(FORGET_US));
+        }
+        if records.len() >= MOST && !records.contains_key(&caller) {
+            // Who has the fewest goes, and of those the oldest: many addresses with one guess each do not drive out the one that guesses.
+            let first = records.iter().min_by_key(|(address, record)| (record.wrong, record.last_us, **address)).map(|(address, _)| *address);
+            if let Some(first) = first {
+                records.remove(&first);
+            }
+        }
+        let record = records.entry(caller).or_insert(Record { wrong: 0, last_us: now_us });
+        if now_us >= record.last_us.saturating_add(FORGET_US) {
+            record.wrong = 0;
+        }
+        *record = Record { wrong: record.wrong.saturating_add(1), last_us: now_us };
+    }
+
+    /// Passwords looked at that were wrong, and those that were not looked at.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.wrong.load(Ordering::Relaxed), self.delayed.load(Ordering::Relaxed))
+    }
+}
+
+/// Who calls where the address is not known.
+pub(crate) const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn wrong_passwords_cost_more_each_time_and_only_their_address() {
+        let guard = Guard::default();
+        let (mut now_us, mut waits) = (1, Vec::new());
+        for _ in 0..15 {
+            if let Err(wait_us) = guard.may_try(now_us, address(1)) {
+                assert!(guard.may_try(now_us + wait_us - 1, address(1)).is_err());
+                waits.push(wait_us);
+                now_us += wait_us;
+            }
+            assert_eq!(guard.may_try(now_us, address(1)), Ok(()));
+            guard.tried(now_us, address(1), false);
+        }
+        assert_eq!(waits[..3], [200_000, 400_000, 800_000]);
+        assert_eq!(waits.last(), Some(&10_000_000));
+        assert_eq!(waits.len(), 10, "the first five cost nothing");
+        assert_eq!(guard.may_try(now_us, address(2)), Ok(()));
+        assert_eq!(guard.counts(), (15, 20));
+    }
+
+    #[test]
+    fn a_right_one_and_time_end_the_count() {
+        let guard = Guard::default();
+        (0..FREE).for_each(|_| guard.tried(0, address(1), false));
+        assert!(guard.may_try(0, address(1)).is_err());
+        guard.tried(1, address(1), true);
+        assert_eq!(guard.may_try(1, address(1)), Ok(()));
+        (0..100).for_each(|_| guard.tried(2, address(1), false));
+        guard.tried(2 + FORGET_US, address(1), false);
+        assert_eq!(guard.may_try(2 + FORGET_US, address(1)), Ok(()));
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_keeps_who_guesses() {
+        let guard = Guard::default();
+        (0..10).for_each(|_| guard.tried(1, address(1), false));
+        for number in 0..2 * MOST as u32 {
+            guard.tried(2, IpAddr::from(Ipv4Addr::from_bits(number << 8)), false);
+        }
+        assert_eq!(lock(&guard.records).len(), MOST);
+        assert!(guard.may_try(3, address(1)).is_err());
+    }
+
+    #[test]
+    fn one_machines_ipv6_addresses_count_together() {
+        let guard = Guard::default();
+        for last in 0..FREE as u16 {
+            guard.tried(1, IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]), false);
+        }
+        assert!(guard.may_try(1, IpAddr::from([0x2001, 0xdb8, 0, 1, 9, 9, 9, 9])).is_err());
+        assert_eq!(guard.may_try(1, IpAddr::from([0x2001, 0xdb8, 0, 2, 0, 0, 0, 0])), Ok(()));
+        (0..FREE).for_each(|_| guard.tried(1, address(7), false));
+        assert!(guard.may_try(1, IpAddr::from(Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped())).is_err());
+    }
+}
