@@ -1,10 +1,15 @@
-//! The data directory as a whole: whose it is.
+//! The data directory as a whole: whose it is, and which stores are in it.
+//!
+//! The file `cluster` says both. A store is noted there, by its number, when its node has started with it. So a store that is not there any more, is another
+//! one, or is read by nobody any more is noticed, and not served as empty.
 
 use crate::keyspace::KeyspaceInfo;
 use crate::placement::Placement;
 use crate::topology::Topology;
-use rheostat_core::ids::ServerId;
+use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::protocol::Span;
+use rheostat_core::store::Durability;
+use rheostat_storage::OpenError;
 use std::fmt;
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -46,6 +51,44 @@ pub enum FolderError {
     },
     /// It holds files that are not ours.
     NotEmpty(PathBuf),
+    /// A store that was made here is not there.
+    Missing {
+        /// Its folder.
+        folder: PathBuf,
+        /// Its place: keyspace, and name of its folder there.
+        store: String,
+    },
+    /// In a store's folder is another store.
+    Exchanged {
+        /// The folder.
+        folder: PathBuf,
+        /// Its place: keyspace, and name of its folder there.
+        store: String,
+        /// Where the store that is there belongs, if that is known.
+        belongs: Option<String>,
+    },
+    /// A store is there, and the configuration has nobody who serves it.
+    Unserved {
+        /// Its folder.
+        folder: PathBuf,
+        /// Its place: keyspace, and name of its folder there.
+        store: String,
+        /// Why nobody does.
+        why: &'static str,
+    },
+    /// A keyspace's data was written by another protocol.
+    Protocol {
+        /// The store's folder.
+        folder: PathBuf,
+        /// The keyspace.
+        keyspace: String,
+        /// The protocol that wrote it.
+        found: String,
+        /// The one that is configured.
+        expected: &'static str,
+    },
+    /// The number of a store cannot be read.
+    Store(OpenError),
 }
 
 impl fmt::Display for FolderError {
@@ -65,10 +108,42 @@ impl fmt::Display for FolderError {
                  majority cannot be exchanged under their data",
                 path.display()
             ),
-            FolderError::NotEmpty(path) => write!(f, "{}: the directory is not empty and not a Rheostat data directory", path.display()),
+            FolderError::NotEmpty(path) => write!(
+                f,
+                "{}: the directory is not empty and not a Rheostat data directory: it has no file `{FILE}`. If it once was one, put that file back",
+                path.display()
+            ),
+            FolderError::Missing { folder, store, .. } => write!(
+                f,
+                "{}: the store {store} was made here, and is not there any more. Put its folder back from where it was moved, or from a copy. {UNREPLACED}",
+                folder.display()
+            ),
+            FolderError::Exchanged { folder, store, belongs } => {
+                write!(f, "{}: this is not the store {store} that was made here", folder.display())?;
+                match belongs {
+                    Some(belongs) => write!(f, ", but {belongs}: put each folder back where it belongs"),
+                    None => write!(f, ", but another: put the folder that was here back. {UNREPLACED}"),
+                }
+            }
+            FolderError::Unserved { folder, store, why } => write!(
+                f,
+                "{}: here is the store {store}, and {why}. A keyspace that was renamed begins empty under its new name, so it is not renamed: configure it as it was. \
+                 If its data is to be given up on this node for good, move the folder out of the data directory",
+                folder.display()
+            ),
+            FolderError::Protocol { folder, keyspace, found, expected } => write!(
+                f,
+                "{}: the data of keyspace {keyspace} was written by protocol {found}, and protocol {expected} is configured, which cannot read it: configure {found}",
+                folder.display()
+            ),
+            FolderError::Store(error) => error.fmt(f),
         }
     }
 }
+
+/// What an operator must not do.
+const UNREPLACED: &str =
+    "Do not start with an empty one in its place: updates that were acknowledged here may be nowhere else, and would be lost without a word";
 
 impl std::error::Error for FolderError {}
 
@@ -119,11 +194,15 @@ fn close(dir: &Path) -> io::Result<()> {
 
 /// The folder of `server`'s store. Replica 0 has the name that a partition's only server has.
 pub(crate) fn of_server(dir: &Path, keyspace: &str, server: ServerId) -> PathBuf {
-    let name = match server.replica {
-        0 => format!("p{}", server.partition),
-        replica => format!("p{}.{replica}", server.partition),
-    };
-    dir.join(keyspace).join(name)
+    dir.join(place(keyspace, server.partition, server.replica))
+}
+
+/// The place of a store in the data directory.
+fn place(keyspace: &str, partition: PartitionId, replica: u8) -> String {
+    match replica {
+        0 => format!("{keyspace}/p{partition}"),
+        replica => format!("{keyspace}/p{partition}.{replica}"),
+    }
 }
 
 /// The file in a keyspace's folder that says which servers keep their data together.
@@ -163,6 +242,102 @@ pub(crate) fn claim_group(dir: &Path, topology: &Topology, placement: &Placement
         if found != expected {
             return Err(FolderError::Regrouped { path, entry, found: found.to_owned(), expected });
         }
+    }
+    Ok(())
+}
+
+/// Begins the lines of the directory's file that name stores: the place, then the number in hexadecimal, then the protocol.
+const STORE: &str = "store ";
+
+/// A store of this node, as it is configured.
+#[derive(Clone, Debug)]
+pub(crate) struct Configured {
+    /// Its place: keyspace, and name of its folder there.
+    place: String,
+    keyspace: String,
+    folder: PathBuf,
+    protocol: &'static str,
+    durability: Durability,
+}
+
+/// The stores that this node has, according to its configuration.
+pub(crate) fn configured(dir: &Path, topology: &Topology, placement: &Placement, keyspaces: &[KeyspaceInfo]) -> Vec<Configured> {
+    let servers =
+        keyspaces.iter().flat_map(|keyspace| placement.all(keyspace.id).map(move |(partition, hosted)| (keyspace, partition, hosted.replica)));
+    let store = |(keyspace, partition, replica): (&KeyspaceInfo, PartitionId, u8)| Configured {
+        place: place(&keyspace.name, partition, replica),
+        keyspace: keyspace.name.clone(),
+        folder: of_server(dir, &keyspace.name, ServerId { dc: topology.here, partition, replica }),
+        protocol: keyspace.protocol,
+        durability: keyspace.durability,
+    };
+    servers.map(store).collect()
+}
+
+/// What the directory's file says of one store.
+struct Noted<'a> {
+    place: &'a str,
+    number: u64,
+    protocol: &'a str,
+}
+
+fn noted(line: &str) -> Option<Noted<'_>> {
+    let (place, rest) = line.strip_prefix(STORE)?.split_once(": ")?;
+    let (number, protocol) = rest.split_once(' ')?;
+    Some(Noted { place, number: u64::from_str_radix(number, 16).ok()?, protocol })
+}
+
+/// Checks that every store that was ever noted in `dir` is where it was, and is served. Changes nothing.
+pub(crate) fn check_stores(dir: &Path, stores: &[Configured]) -> Result<(), FolderError> {
+    let path = dir.join(FILE);
+    let text = std::fs::read_to_string(&path).map_err(|error| FolderError::Io(path, error))?;
+    for Noted { place, number, protocol } in text.lines().filter_map(noted) {
+        let Some(store) = stores.iter().find(|store| store.place == place && store.durability != Durability::Memory) else {
+            let folder = dir.join(place);
+            if folder.exists() {
+                let keyspace = place.split_once('/').map_or(place, |(keyspace, _)| keyspace);
+                let why = match stores.iter().find(|store| store.keyspace == keyspace) {
+                    None => "the configuration has no such keyspace here",
+                    Some(store) if store.durability == Durability::Memory => "its keyspace's durability is `memory`, which does not read it",
+                    Some(_) => "the configuration gives its partition to another node",
+                };
+                return Err(FolderError::Unserved { folder, store: place.to_owned(), why });
+            }
+            continue;
+        };
+        let (folder, place) = (store.folder.clone(), place.to_owned());
+        match rheostat_storage::store_number(&folder).map_err(FolderError::Store)? {
+            // A store that has lost its log says so itself, and better.
+            None if !folder.join("engine").exists() => return Err(FolderError::Missing { folder, store: place }),
+            Some(found) if found != number => {
+                let belongs = text.lines().filter_map(noted).find(|noted| noted.number == found).map(|noted| noted.place.to_owned());
+                return Err(FolderError::Exchanged { folder, store: place, belongs });
+            }
+            None | Some(_) if protocol != store.protocol => {
+                let keyspace = store.keyspace.clone();
+                return Err(FolderError::Protocol { folder, keyspace, found: protocol.to_owned(), expected: store.protocol });
+            }
+            None | Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Notes the stores that are there now, and forgets those that the operator has taken out of both the directory and the configuration.
+pub(crate) fn note_stores(dir: &Path, stores: &[Configured]) -> Result<(), FolderError> {
+    let path = dir.join(FILE);
+    let io = |error| FolderError::Io(path.clone(), error);
+    let text = std::fs::read_to_string(&path).map_err(io)?;
+    let is_store = |line: &&str| line.starts_with(STORE);
+    let mut lines: Vec<String> = text.lines().filter(|line| !is_store(line)).map(str::to_owned).collect();
+    for store in stores.iter().filter(|store| store.durability != Durability::Memory) {
+        if let Some(number) = rheostat_storage::store_number(&store.folder).map_err(FolderError::Store)? {
+            lines.push(format!("{STORE}{}: {number:016x} {}", store.place, store.protocol));
+        }
+    }
+    let new: String = lines.into_iter().map(|line| line + "\n").collect();
+    if new != text {
+        write_whole(dir, &path, new.as_bytes()).map_err(io)?;
     }
     Ok(())
 }

@@ -135,6 +135,10 @@ impl Node {
                 folder::claim_group(dir, &topology, &placement, keyspace).map_err(StartError::Folder)?;
             }
         }
+        let stores = config.data_dir.as_ref().map(|dir| (dir.clone(), folder::configured(dir, &topology, &placement, &keyspaces)));
+        if let Some((dir, stores)) = &stores {
+            folder::check_stores(dir, stores).map_err(StartError::Folder)?;
+        }
         warn_of_thin_groups(&topology, &keyspaces);
         config.warnings().into_iter().for_each(|warning| tracing::warn!("{warning}"));
 
@@ -189,6 +193,12 @@ impl Node {
         if let Some(why) = failure {
             node.shutdown().await;
             return Err(StartError::Partition(why));
+        }
+        if let Some((dir, stores)) = &stores
+            && let Err(error) = folder::note_stores(dir, stores)
+        {
+            node.shutdown().await;
+            return Err(StartError::Folder(error));
         }
         let front = Front { grpc, admin, grpc_tls: certificates.grpc, admin_tls: certificates.client_facing };
         if let Err(error) = node.serve_front(&name, front) {

@@ -13,7 +13,7 @@ mod memory;
 mod own;
 mod table;
 
-pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError};
+pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError, store_number};
 pub use memory::MemoryStore;
 
 use rheostat_clock::Timestamp;

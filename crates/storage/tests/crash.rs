@@ -8,7 +8,7 @@ use rheostat_core::random::Random;
 use rheostat_core::store::{KeepAll, Recovered, Store};
 use rheostat_core::version::Update;
 use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put};
-use rheostat_storage::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError};
+use rheostat_storage::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError, store_number};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -134,9 +134,10 @@ fn damage_in_the_middle_is_refused() {
     drop(store);
     let paths = segments(original.path());
     assert!(paths.len() >= 3, "{paths:?}");
-    // A flush that came last is not in the log, so the last record alone is taken for a torn tail.
+    // A flush that came last is not in the log, so without the mark the last record alone is taken for a torn tail.
     let mut refused = 0;
-    for (number, path) in paths.iter().enumerate() {
+    let marked = paths.iter().enumerate().skip(paths.len() - 1).map(|path| (true, path));
+    for (marked, (number, path)) in paths.iter().enumerate().map(|path| (false, path)).chain(marked) {
         let bytes = fs::read(path).expect("reads");
         let last = number + 1 == paths.len();
         for at in (0..bytes.len()).step_by(13) {
@@ -144,6 +145,9 @@ fn damage_in_the_middle_is_refused() {
             flipped[at] ^= 0x10;
             let image = directory();
             copy(&original.path().join("log"), &image.path().join("log"));
+            if marked {
+                fs::copy(original.path().join("flushed"), image.path().join("flushed")).expect("copies");
+            }
             fs::write(image.path().join("log").join(path.file_name().expect("has a name")), &flipped).expect("writes");
             match DiskStore::<Meta>::open(image.path(), options.clone()) {
                 Err(error) => {
@@ -158,7 +162,7 @@ fn damage_in_the_middle_is_refused() {
                     assert_eq!(after, flipped, "nothing was changed");
                 }
                 Ok((mut store, recovered)) => {
-                    assert!(last, "byte {at} of {} was flipped and nobody noticed", path.display());
+                    assert!(last && !marked, "byte {at} of {} was flipped and nobody noticed", path.display());
                     assert_eq!(check_prefix(&mut store, &recovered), 29, "only the last record is a tail");
                 }
             }
@@ -171,6 +175,79 @@ fn damage_in_the_middle_is_refused() {
     fs::remove_file(&segments(image.path())[1]).expect("deletes");
     let error = DiskStore::<Meta>::open(image.path(), options.clone()).err().expect("is refused");
     assert!(error.to_string().contains("missing"), "{error}");
+}
+
+#[test]
+fn a_log_that_lost_what_was_flushed_is_refused() {
+    let original = directory();
+    let options = DiskOptions { segment_bytes: 600, ..DiskOptions::default() };
+    let (mut store, _) = open(original.path(), &options);
+    for at in 1..=30 {
+        write(&mut store, at);
+        flush(&mut store);
+    }
+    drop(store);
+    let other = directory();
+    drop(open(other.path(), &options));
+    let paths = segments(original.path());
+    let last = fs::read(paths.last().expect("is there")).expect("reads");
+    assert!(paths.len() >= 3 && last.len() > 100, "{paths:?}");
+    let opened_with = |change: &dyn Fn(&Path, Vec<PathBuf>)| {
+        let image = directory();
+        copy(original.path(), image.path());
+        change(image.path(), segments(image.path()));
+        let opened = DiskStore::<Meta>::open(image.path(), options.clone());
+        opened.map(|(mut store, recovered)| check_prefix(&mut store, &recovered)).map_err(|error| error.to_string())
+    };
+    let refused = |what: &str, words: &str, change: &dyn Fn(&Path, Vec<PathBuf>)| {
+        let error = opened_with(change).expect_err(what);
+        assert!(error.contains(words), "{what}: {error}");
+        assert!(!error.contains("damaged") || error.contains("Do not start with an empty or a partial one"), "the advice: {error}");
+    };
+    assert_eq!(opened_with(&|_, _| ()), Ok(30));
+    let remove = |path: &Path| fs::remove_file(path).expect("deletes");
+    let remove_all = |path: &Path| fs::remove_dir_all(path).expect("deletes");
+    for length in (32..last.len()).rev().step_by(23) {
+        refused("the last segment is cut", "flushed", &|_, paths| fs::write(paths.last().expect("is there"), &last[..length]).expect("writes"));
+    }
+    refused("the last segment is gone", "its last segment, is missing", &|_, paths| remove(paths.last().expect("is there")));
+    refused("all segments but the first are gone", "is missing", &|_, paths| paths[1..].iter().for_each(|path| remove(path)));
+    refused("all segments are gone", "the log beside it is missing", &|_, paths| paths.iter().for_each(|path| remove(path)));
+    refused("the log is gone", "the log beside it is missing", &|image, _| remove_all(&image.join("log")));
+    refused("the log and the mark are gone", "the log beside it is missing", &|image, _| {
+        remove_all(&image.join("log"));
+        remove(&image.join("flushed"));
+    });
+    refused("the log and the engine are gone", "there is no log", &|image, _| {
+        remove_all(&image.join("log"));
+        remove_all(&image.join("engine"));
+    });
+    refused("two segments are exchanged", "the header says position", &|_, paths| {
+        let (first, second) = (fs::read(&paths[1]).expect("reads"), fs::read(&paths[2]).expect("reads"));
+        fs::write(&paths[1], second).and_then(|()| fs::write(&paths[2], first)).expect("writes");
+    });
+    for name in ["flushed", "engine"] {
+        refused("another store's", "another store", &|image, _| {
+            if name == "engine" {
+                remove_all(&image.join(name));
+                copy(&other.path().join(name), &image.join(name));
+            } else {
+                fs::copy(other.path().join(name), image.join(name)).expect("copies");
+            }
+        });
+    }
+    // Nothing is missing: a whole log says everything that the engine did, and a store of a version before the mark has none.
+    assert_eq!(opened_with(&|image, _| remove_all(&image.join("engine"))), Ok(30));
+    assert_eq!(opened_with(&|image, _| remove(&image.join("flushed"))), Ok(30));
+    // Without a mark it can be cut unnoticed; the start before that made one anew.
+    refused("the last segment is cut", "flushed", &|image, paths| {
+        remove(&image.join("flushed"));
+        drop(open(image, &options));
+        fs::write(paths.last().expect("is there"), &last[..last.len() - 1]).expect("writes");
+    });
+    assert_eq!(store_number(original.path()).expect("reads"), store_number(original.path()).expect("reads"));
+    assert_ne!(store_number(original.path()).expect("reads"), store_number(other.path()).expect("reads"));
+    assert_eq!(store_number(&original.path().join("nowhere")).expect("nothing is there"), None);
 }
 
 #[test]
@@ -203,7 +280,7 @@ fn foreign_and_newer_files_are_refused() {
     assert!(misnamed.contains("not named as a segment"), "{misnamed}");
     assert_eq!(opened_with(&|log| fs::write(log.join("notes.txt"), "hello").expect("writes")), None, "other files are left alone");
     let gone = opened_with(&|log| fs::remove_file(log.join(&name)).expect("deletes")).expect("is refused");
-    assert!(gone.contains("there is no log"), "{gone}");
+    assert!(gone.contains("the log beside it is missing"), "{gone}");
     // The log of another store beside this engine.
     let other = directory();
     drop(open(other.path(), &DiskOptions::default()));

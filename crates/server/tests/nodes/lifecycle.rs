@@ -48,6 +48,76 @@ async fn a_data_directory_belongs_to_one_node_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_store_that_is_missing_exchanged_or_read_by_nobody_is_not_served_as_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = single(2);
+    let data = folder.path().join("data");
+    config.data_dir = Some(data.clone());
+    let keyspace = config.keyspaces[0].name.clone();
+    let (node, mut client) = start_single(config.clone()).await;
+    for index in 0..20 {
+        assert_eq!(client.ask(&format!("SET k{index} v")).await, Reply::ok());
+    }
+    node.shutdown().await;
+    let (p0, p1, aside) = (data.join(&keyspace).join("p0"), data.join(&keyspace).join("p1"), folder.path().join("aside"));
+    let rename = |from: &std::path::Path, to: &std::path::Path| std::fs::rename(from, to).unwrap();
+    let refused = async |config: &rheostat_server::NodeConfig, words: [&str; 2]| {
+        let error = Node::start(config.clone()).await.err().expect("refused").to_string();
+        assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        error
+    };
+    let missing = ["was made here, and is not there any more", "Do not start with an empty one"];
+    rename(&p0, &aside);
+    assert!(refused(&config, missing).await.contains(&format!("{keyspace}/p0")));
+    assert!(!p0.exists(), "nothing was made in its place");
+    std::fs::create_dir(&p0).unwrap();
+    refused(&config, missing).await;
+    std::fs::remove_dir(&p0).unwrap();
+    rename(&p1, &p0);
+    rename(&aside, &p1);
+    let belongs = format!("but {keyspace}/p1");
+    refused(&config, ["is not the store", &belongs]).await;
+    rename(&p0, &aside);
+    rename(&p1, &p0);
+    rename(&aside, &p1);
+    // The whole keyspace's folder.
+    rename(&data.join(&keyspace), &aside);
+    refused(&config, missing).await;
+    rename(&aside, &data.join(&keyspace));
+    // The keyspace is renamed in the configuration, is not kept on disk any more, or has another protocol.
+    let mut other = config.clone();
+    other.keyspaces[0].name = "renamed".into();
+    refused(&other, ["the configuration has no such keyspace here", "configure it as it was"]).await;
+    let mut other = config.clone();
+    other.keyspaces[0].durability = DurabilityConfig::Memory;
+    refused(&other, ["durability is `memory`", "configure it as it was"]).await;
+    let mut other = config.clone();
+    other.keyspaces[0].protocol = "gentlerain".into();
+    refused(&other, ["was written by protocol causal", "configure causal"]).await;
+    // The file that says all this.
+    let file = data.join("cluster");
+    rename(&file, &aside);
+    refused(&config, ["is not empty", "put that file back"]).await;
+    // A directory of a version that noted nothing is taken as it is, and noted.
+    let text = std::fs::read_to_string(&aside).unwrap();
+    assert_eq!(text.lines().filter(|line| line.starts_with("store ")).count(), 2 * config.keyspaces.len());
+    let plain: String = text.lines().filter(|line| !line.starts_with("store ")).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&file, plain).unwrap();
+    let (node, mut client) = start_single(config.clone()).await;
+    for index in 0..20 {
+        assert_eq!(client.ask(&format!("GET k{index}")).await, Reply::bulk("v"));
+    }
+    node.shutdown().await;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    // What the operator has taken out of both is given up.
+    rename(&data.join(&keyspace), &folder.path().join("given up"));
+    config.keyspaces.remove(0);
+    let (node, _client) = start_single(config.clone()).await;
+    node.shutdown().await;
+    assert!(!std::fs::read_to_string(&file).unwrap().contains(&format!("store {keyspace}/")));
+}
+
+#[tokio::test]
 async fn an_address_that_is_taken_and_a_foreign_file_are_errors() {
     let (node, _client) = start_single(single(1)).await;
     let mut config = single(1);

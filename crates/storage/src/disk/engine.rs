@@ -140,14 +140,14 @@ fn decode_entry<M: Wire>(guard: fjall::Guard) -> io::Result<Stored<M>> {
 }
 
 impl Engine {
-    /// Opens the engine in `directory`. `store` is the store's number if the log knows it, and a new one for a new engine.
-    /// Returns the store's number, the last checkpoint, and the number of keys, too.
+    /// Opens the engine in `directory`. `store` is the store's number if the log knows it. A new engine is given that, or a new number, with which `begin_log` makes
+    /// the log first: so an engine that knows its number once had a log beside it. Returns the store's number, the last checkpoint, and the number of keys, too.
     pub(super) fn open(
         directory: &Path,
         options: &DiskOptions,
         failure: Failure,
         store: Option<u64>,
-        new_store: u64,
+        begin_log: impl FnOnce() -> Result<u64, OpenError>,
     ) -> Result<(Engine, u64, Checkpoint, u64), OpenError> {
         let failed = |error| OpenError::Io { doing: "open the engine in", path: directory.to_owned(), source: io_error(error) };
         // One writer and small batches: one thread for flushes and compactions is enough.
@@ -163,6 +163,9 @@ impl Engine {
                 if version != FORMAT_VERSION {
                     return Err(OpenError::FormatVersion { path: directory.to_owned(), found: version });
                 }
+                if store.is_none() {
+                    return Err(OpenError::damaged(directory, 0, "the log beside it is missing"));
+                }
                 if store.is_some_and(|store| store != found) {
                     return Err(OpenError::Foreign {
                         path: directory.to_owned(),
@@ -172,7 +175,7 @@ impl Engine {
                 found
             }
             None => {
-                let store = store.unwrap_or(new_store);
+                let store = store.map_or_else(begin_log, Ok)?;
                 meta.insert(FORMAT_KEY, (FORMAT_VERSION, store).to_bytes()).map_err(failed)?;
                 database.persist(PersistMode::SyncAll).map_err(failed)?;
                 store

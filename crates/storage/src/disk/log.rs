@@ -1,6 +1,7 @@
 //! The append-only log: segments, the write buffer, flushes.
 
 use super::format::{Kind, SEGMENT_HEADER, SegmentHeader, append_record};
+use super::mark::Mark;
 use super::options::{DiskOptions, IoOperation};
 use rheostat_clock::Timestamp;
 use rheostat_core::store::{FlushJob, Position};
@@ -9,7 +10,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Buffered bytes from which on an append writes them.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -65,6 +66,8 @@ pub(super) struct Log {
     pub(super) directory: PathBuf,
     pub(super) options: DiskOptions,
     pub(super) store: u64,
+    /// Where it is kept what was flushed; set once the log is open.
+    pub(super) mark: Option<Arc<Mutex<Mark>>>,
     /// Oldest first; the last is appended to.
     pub(super) segments: VecDeque<Segment>,
     /// Where own updates are: the first of each segment, and one at least every [`BLOCK_BYTES`] where there are any.
@@ -188,12 +191,16 @@ impl Log {
         let directory = std::mem::take(&mut self.directory_changed).then(|| self.directory.clone());
         // A new segment's name comes into the directory while its predecessor is being flushed; it is flushed with the segment itself.
         self.directory_changed = self.provisional;
-        let (options, failure) = (self.options.clone(), self.failure.clone());
+        let (options, failure, mark) = (self.options.clone(), self.failure.clone(), self.mark.clone());
         Some(FlushJob(Box::new(move || {
             let flush = || {
                 options.ask(IoOperation::Sync)?;
                 file.sync_data()?;
                 directory.as_deref().map_or(Ok(()), sync_directory)?;
+                if let Some(mark) = mark {
+                    // What the log holds does not depend on it: an older mark stays true.
+                    let _ = mark.lock().unwrap_or_else(PoisonError::into_inner).set(position.0);
+                }
                 Ok(position)
             };
             failure.check()?;

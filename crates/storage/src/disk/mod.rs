@@ -1,6 +1,6 @@
 //! The store on disk: chains in memory, an append-only log, and an embedded engine for what does not fit in memory.
 //!
-//! - [`format`], `log`, `recovery`, `read`: the log: its bytes, appending and flushing, opening, reading own updates back.
+//! - [`format`], `log`, `mark`, `recovery`, `read`: the log: its bytes, appending and flushing, what is known to be flushed, opening, reading own updates back.
 //! - `engine`: the embedded engine with the chains of the last checkpoint, and the thread that writes it.
 //! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
 //!
@@ -13,6 +13,7 @@ mod checkpoint;
 mod engine;
 mod format;
 mod log;
+mod mark;
 mod options;
 mod read;
 mod recovery;
@@ -28,6 +29,7 @@ use checkpoint::Running;
 use engine::Engine;
 use format::{Kind, MAX_PAYLOAD, RECORD_HEADER};
 use log::Log;
+use mark::Mark;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats};
 use rheostat_core::version::{Key, Update, Version, VersionId};
@@ -37,6 +39,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
 
+/// The file beside the log that says what was flushed.
+const MARK: &str = "flushed";
 /// Keys that are looked at for eviction after a key came from the engine while memory is full.
 const EVICTION_STEPS: usize = 16;
 /// Keys in the engine that one [`Store::collect_some`] looks at.
@@ -91,6 +95,15 @@ impl Wire for Forget {
     }
 }
 
+/// The number of the store in `directory`: another for each store that was ever made. `None` if there is no log there.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn store_number(directory: &Path) -> Result<Option<u64>, OpenError> {
+    let log = directory.join("log");
+    if log.is_dir() { recovery::number_in_log(&log) } else { Ok(None) }
+}
+
 impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// Opens the store in `directory`, creating both if need be.
     ///
@@ -107,9 +120,24 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             Err(TryLockError::Error(error)) => return Err(OpenError::io("lock", &lock_path)(error)),
         }
         let failure = log::Failure::default();
-        let number = recovery::store_number(&log_directory)?;
-        let new_number = RandomState::new().hash_one(directory);
-        let (engine, number, checkpoint, engine_keys) = Engine::open(&directory.join("engine"), &options, failure.clone(), number, new_number)?;
+        let mut notes = Vec::new();
+        let mark = directory.join(MARK);
+        let marked = Mark::read(&mark, &mut notes)?;
+        let begin_log = || match marked {
+            Some(marked) => {
+                let what = format!("there is no log, and everything up to byte {} of it had been flushed to disk", marked.position);
+                Err(OpenError::damaged(&log_directory, 0, what))
+            }
+            None => {
+                let store = RandomState::new().hash_one(directory);
+                recovery::begin_log(&log_directory, store).map(|()| store)
+            }
+        };
+        let number = recovery::number_in_log(&log_directory)?;
+        let (engine, number, checkpoint, engine_keys) = Engine::open(&directory.join("engine"), &options, failure.clone(), number, begin_log)?;
+        if marked.is_some_and(|marked| marked.store != number) {
+            return Err(OpenError::Foreign { path: mark, what: "belongs to another store than the log beside it".to_owned() });
+        }
         let mut chains = Chains::new(true);
         let mut own = OwnUpdates::new();
         let mut own_floor = checkpoint.newest_own.max(checkpoint.released);
@@ -126,7 +154,6 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         }
         let mut newest_own = Timestamp::ZERO;
         let (mut entries, mut positions) = (Entries::default(), Entries::default());
-        let mut notes = Vec::new();
         let replay = |found: recovery::Found<'_>| -> Result<Option<Timestamp>, String> {
             let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
             let new = found.end > checkpoint.position;
@@ -192,7 +219,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 Kind::Remote | Kind::State | Kind::Forget | Kind::Flushed => Ok(None),
             }
         };
-        let mut log = recovery::open_log(&log_directory, &options, number, checkpoint.position, &mut notes, replay)?;
+        let known = recovery::Known { store: number, checkpoint: checkpoint.position, flushed: marked.map(|marked| marked.position) };
+        let mut log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, replay)?;
         log.failure = failure;
         recovered.notes = notes;
         recovered.entries = entries.into_list();

@@ -148,8 +148,8 @@ impl fmt::Display for OpenError {
             }
             OpenError::Damaged { path, offset, what } => write!(
                 f,
-                "{} is damaged at byte {offset}: {what}. Nothing was changed. Check the disk; restore this directory from a copy, or \
-                 move it away and let the server fetch everything from its peers (own updates that no peer has are lost then)",
+                "{} is damaged at byte {offset}: {what}. Nothing was changed. Check the disk, and put the whole directory of this store back as it was, from the disk \
+                 or from a copy. Do not start with an empty or a partial one: updates that were acknowledged here may be nowhere else, and would be lost without a word",
                 path.display()
             ),
         }

@@ -2,14 +2,16 @@
 
 use super::format::{HeaderError, Kind, RECORD_HEADER, SEGMENT_HEADER, SegmentHeader, record_at};
 use super::log::{Failure, Log, Segment, create_segment, provisional_path, segment_path, sync_directory};
+use super::mark::{Mark, Marked};
 use super::options::{DiskOptions, OpenError};
 use rheostat_clock::Timestamp;
 use rheostat_core::wire::Wire;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A record of the log, as a start reads it.
 pub(super) struct Found<'a> {
@@ -26,21 +28,46 @@ struct Candidate {
     provisional: bool,
 }
 
-/// Opens the log in `directory`, creating it if there is none, and calls `replay` for each record in order. `replay` says why it cannot
-/// take a record; for an own update it returns the timestamp.
+/// Creates the log of store number `store` in `directory`, with one segment and nothing in it, and returns when it is on disk.
+pub(super) fn begin_log(directory: &Path, store: u64) -> Result<(), OpenError> {
+    // Under a temporary name first: a power loss must not leave half a header under the final one.
+    let path = provisional_path(directory, 0);
+    let created = create_segment(&path, SegmentHeader { store, base: 0 }).and_then(|file| {
+        file.sync_all()?;
+        fs::rename(&path, segment_path(directory, 0))?;
+        sync_directory(directory)
+    });
+    created.map_err(OpenError::io("create", &path))
+}
+
+/// What is known of the log before it is read.
+pub(super) struct Known {
+    /// The store's number.
+    pub(super) store: u64,
+    /// The position of the last checkpoint.
+    pub(super) checkpoint: u64,
+    /// Everything below had been flushed, by the mark; `None` if there is no mark.
+    pub(super) flushed: Option<u64>,
+}
+
+/// Opens the log in `directory`, and calls `replay` for each record in order. `replay` says why it cannot take a record; for an own update it returns the
+/// timestamp. The mark at `mark` is written anew.
 pub(super) fn open_log(
     directory: &Path,
+    mark: &Path,
     options: &DiskOptions,
-    store: u64,
-    checkpoint: u64,
+    known: &Known,
     notes: &mut Vec<String>,
     mut replay: impl FnMut(Found<'_>) -> Result<Option<Timestamp>, String>,
 ) -> Result<Log, OpenError> {
+    let Known { store, checkpoint, .. } = *known;
+    let flushed = known.flushed.unwrap_or(0).max(checkpoint);
     let mut candidates = find(directory, notes)?;
     let mut log = Log {
         directory: directory.to_owned(),
         options: options.clone(),
         store,
+        mark: None,
         segments: VecDeque::new(),
         blocks: VecDeque::new(),
         file: Arc::new(File::open(directory).map_err(OpenError::io("open", directory))?),
@@ -80,17 +107,17 @@ pub(super) fn open_log(
         bytes.clear();
         File::open(&candidate.path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(OpenError::io("read", &candidate.path))?;
         read_header(&candidate, &bytes, store)?;
-        end = read_segment(&mut log, &candidate, &bytes, number + 1 == count, checkpoint, notes, &mut replay)?;
+        end = read_segment(&mut log, &candidate, &bytes, number + 1 == count, flushed, notes, &mut replay)?;
     }
     if let Some(candidate) = provisional {
         let bytes = fs::read(&candidate.path).map_err(OpenError::io("read", &candidate.path))?;
         match read_header(&candidate, &bytes, store) {
             Ok(()) if candidate.base == end && !log.segments.is_empty() => {
-                sync_last(&log)?;
+                flush_again(&log, known, end)?;
                 let path = segment_path(directory, candidate.base);
                 fs::rename(&candidate.path, &path).map_err(OpenError::io("rename", &candidate.path))?;
                 let candidate = Candidate { path, ..candidate };
-                end = read_segment(&mut log, &candidate, &bytes, true, checkpoint, notes, &mut replay)?;
+                end = read_segment(&mut log, &candidate, &bytes, true, flushed, notes, &mut replay)?;
             }
             Err(error @ OpenError::FormatVersion { .. }) => return Err(error),
             _ => {
@@ -100,24 +127,22 @@ pub(super) fn open_log(
         }
     }
     if log.segments.is_empty() {
-        if checkpoint > 0 {
-            return Err(OpenError::damaged(directory, 0, format!("the checkpoint ends at {checkpoint}, and there is no log")));
-        }
-        // Under a temporary name first: a power loss must not leave half a header under the final one.
-        let path = provisional_path(directory, 0);
-        let created = create_segment(&path, SegmentHeader { store, base: 0 }).and_then(|file| {
-            file.sync_all()?;
-            fs::rename(&path, segment_path(directory, 0))
-        });
-        created.map_err(OpenError::io("create", &path))?;
-        log.segments.push_back(Segment { base: 0, newest_own: Timestamp::ZERO });
-        end = SEGMENT_HEADER as u64;
+        return Err(OpenError::damaged(directory, 0, format!("there is no log, and everything up to byte {flushed} of it had been flushed to disk")));
     }
-    if end < checkpoint {
+    if end < flushed {
         let path = segment_path(directory, log.segments.back().map_or(0, |last| last.base));
-        return Err(OpenError::damaged(&path, end, format!("the log ends at {end}, and the checkpoint at {checkpoint}")));
+        let base = log.segments.back().map_or(0, |last| last.base);
+        let what = format!(
+            "the log ends here, and everything up to {} bytes further on had been flushed to disk: its end, or its last segment, is missing",
+            flushed - end
+        );
+        return Err(OpenError::damaged(&path, end - base, what));
     }
-    sync_last(&log)?;
+    flush_again(&log, known, end)?;
+    log.mark = Some(Arc::new(Mutex::new(Mark::create(mark, Marked { store, position: end }).map_err(OpenError::io("write", mark))?)));
+    if let Some(parent) = mark.parent() {
+        sync_directory(parent).map_err(OpenError::io("flush", parent))?;
+    }
     sync_directory(directory).map_err(OpenError::io("flush", directory))?;
     let base = log.segments.back().map_or(0, |last| last.base);
     let path = segment_path(directory, base);
@@ -127,15 +152,32 @@ pub(super) fn open_log(
     Ok(log)
 }
 
-/// What was read is spoken of from now on, so it must not depend on the operating system's cache.
-fn sync_last(log: &Log) -> Result<(), OpenError> {
-    let Some(last) = log.segments.back() else { return Ok(()) };
-    let path = segment_path(&log.directory, last.base);
-    OpenOptions::new().write(true).open(&path).and_then(|file| file.sync_all()).map_err(OpenError::io("flush", &path))
+/// What was read is spoken of from now on, so it must not depend on the operating system's cache. What is not known to have been flushed is written again: after a
+/// flush that failed, the cache may hold bytes as clean that the disk does not have, and the next flush would succeed without them.
+fn flush_again(log: &Log, known: &Known, end: u64) -> Result<(), OpenError> {
+    let mut upto = end;
+    for segment in log.segments.iter().rev() {
+        let path = segment_path(&log.directory, segment.base);
+        let from = known.flushed.unwrap_or(segment.base).clamp(segment.base, upto) - segment.base;
+        let again = || {
+            let file = OpenOptions::new().read(true).write(true).open(&path)?;
+            let mut bytes = vec![0; (upto - segment.base - from) as usize];
+            file.read_exact_at(&mut bytes, from)?;
+            file.write_all_at(&bytes, from)?;
+            file.sync_all()
+        };
+        again().map_err(OpenError::io("flush", &path))?;
+        upto = segment.base;
+        // Without a mark, all segments but the last were flushed before the last got its name.
+        if known.flushed.is_none_or(|flushed| flushed >= segment.base) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The store's number in the first segment, if there is one.
-pub(super) fn store_number(directory: &Path) -> Result<Option<u64>, OpenError> {
+pub(super) fn number_in_log(directory: &Path) -> Result<Option<u64>, OpenError> {
     let candidates = find(directory, &mut Vec::new())?;
     let Some(first) = candidates.first().filter(|first| !first.provisional) else { return Ok(None) };
     let mut bytes = Vec::new();
@@ -198,7 +240,7 @@ fn read_segment(
     candidate: &Candidate,
     bytes: &[u8],
     last: bool,
-    checkpoint: u64,
+    flushed: u64,
     notes: &mut Vec<String>,
     replay: &mut impl FnMut(Found<'_>) -> Result<Option<Timestamp>, String>,
 ) -> Result<u64, OpenError> {
@@ -211,7 +253,7 @@ fn read_segment(
             if !last {
                 return Err(OpenError::damaged(&candidate.path, offset as u64, "no record begins here, and there are later segments"));
             }
-            return cut_tail(candidate, bytes, offset, checkpoint, notes);
+            return cut_tail(candidate, bytes, offset, flushed, notes);
         };
         let end = offset + RECORD_HEADER + payload.len();
         let position = base + offset as u64;
@@ -226,10 +268,9 @@ fn read_segment(
 }
 
 /// What follows `offset` of the last segment is not a record. It is a torn tail, and cut off, unless something says that it was whole on disk once.
-fn cut_tail(candidate: &Candidate, bytes: &[u8], offset: usize, checkpoint: u64, notes: &mut Vec<String>) -> Result<u64, OpenError> {
+fn cut_tail(candidate: &Candidate, bytes: &[u8], offset: usize, mut flushed: u64, notes: &mut Vec<String>) -> Result<u64, OpenError> {
     let position = candidate.base + offset as u64;
     let (mut whole, mut at) = (0, offset + 1);
-    let mut flushed = checkpoint;
     while at < bytes.len() {
         let Some((header, payload)) = record_at(bytes, at, candidate.base) else {
             at += 1;
