@@ -76,7 +76,7 @@ pub enum Condition {
     Present,
     /// If the key has this value.
     Value(UniqueValue),
-    /// If this version is what a reader gets; `None`: if a reader gets none.
+    /// If this version of a value is what a reader gets; `None`: if the key has no value.
     Version(Option<VersionId>),
 }
 
@@ -90,7 +90,7 @@ impl Condition {
             Condition::Value(value) => Some(before.value == Some(value)),
             // A value without its version: the interface does not say which it was.
             Condition::Version(_) if before.version.is_none() && before.value.is_some() => None,
-            Condition::Version(version) => Some(before.version == version),
+            Condition::Version(version) => Some(before.version.filter(|_| before.value.is_some()) == version),
         }
     }
 }
@@ -98,8 +98,7 @@ impl Condition {
 /// What a session did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Wrote one version of each of these keys, together. Where nobody promises that nothing comes between them, a read-and-change is
-    /// recorded as a get, if it said what was there, and then a put.
+    /// Wrote one version of each of these keys, together.
     Put {
         /// No key twice, at least one.
         items: Vec<WriteItem>,

@@ -6,6 +6,7 @@
 //! | file | promise | from |
 //! |---|---|---|
 //! | [`written`] | every value that is read was written, by one write, under one version | dissertation §2.3, Observation 8 |
+//! | [`changes`] | a read-and-change has nothing between | |
 //! | [`causal`] | causal+ consistency of GET and ROTX with last-writer-wins | Definitions 8–14, Observation 7 |
 //! | [`snapshot`] | what one read-only transaction returns is causally consistent | Definitions 17 and 18 |
 //! | [`sessions`] | the four session guarantees, for each operation that asks for them | Definitions 4–7 |
@@ -24,9 +25,11 @@
 
 pub mod builder;
 pub mod causal;
+pub mod changes;
 pub mod convergence;
 pub mod counters;
 pub mod durability;
+pub mod export;
 pub mod history;
 pub mod linearizable;
 mod past;
@@ -43,6 +46,7 @@ pub use text::TextError;
 pub use verdict::{Promise, Report, Violation};
 
 use past::{CausalPast, Memory};
+use rheostat_core::operation::Level;
 use sessions::Guarantee;
 use std::fmt;
 use written::Index;
@@ -50,6 +54,8 @@ use written::Index;
 /// Which promises a keyspace makes. That every value read was written is always checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promises {
+    /// [`changes`].
+    pub change: bool,
     /// [`causal`].
     pub causal: bool,
     /// [`snapshot`].
@@ -67,12 +73,12 @@ pub struct Promises {
 impl Promises {
     /// Every promise: what a causal keyspace makes.
     pub const fn causal() -> Promises {
-        Promises { causal: true, snapshot: true, sessions: true, linearizable: false, convergence: true, durability: true }
+        Promises { change: true, causal: true, snapshot: true, sessions: true, linearizable: false, convergence: true, durability: true }
     }
 
     /// What an eventual keyspace makes: convergence and durability.
     pub const fn eventual() -> Promises {
-        Promises { causal: false, snapshot: false, sessions: false, linearizable: false, convergence: true, durability: true }
+        Promises { change: true, causal: false, snapshot: false, sessions: false, linearizable: false, convergence: true, durability: true }
     }
 
     /// The checkers that hold them, in the order of checking.
@@ -80,6 +86,7 @@ impl Promises {
         let asked = |promise: &Promise| match promise {
             Promise::WellFormed => false,
             Promise::Written => true,
+            Promise::Change => self.change,
             Promise::Causal => self.causal,
             Promise::Snapshot => self.snapshot,
             Promise::ReadYourWrites | Promise::MonotonicReads | Promise::MonotonicWrites | Promise::WritesFollowReads => self.sessions,
@@ -93,6 +100,16 @@ impl Promises {
     /// What a keyspace makes whose operations each ask for session guarantees or level local: those, and what an eventual one makes.
     pub const fn local() -> Promises {
         Promises { sessions: true, linearizable: true, ..Promises::eventual() }
+    }
+
+    /// What a keyspace makes whose reads achieve `level`.
+    pub const fn of(level: Level) -> Promises {
+        match level {
+            Level::Eventual => Promises::eventual(),
+            Level::Session(_) | Level::Local => Promises::local(),
+            Level::Causal => Promises::causal(),
+            Level::Strong => Promises::strong(),
+        }
     }
 
     /// What a strong keyspace makes: everything but [`snapshot`], since each key of a transaction is linearizable for itself.
@@ -144,6 +161,7 @@ pub fn check(history: &History, promise: Promise) -> Result<Report, Violation> {
     let guarantee = |guarantee| sessions::check(history, guarantee);
     match promise {
         Promise::WellFormed | Promise::Written => written::check(history),
+        Promise::Change => changes::check(history),
         Promise::Causal => causal::check(history),
         Promise::Snapshot => snapshot::check(history),
         Promise::ReadYourWrites => guarantee(Guarantee::ReadYourWrites),
@@ -165,6 +183,9 @@ pub fn check(history: &History, promise: Promise) -> Result<Report, Violation> {
 pub fn check_all(history: &History, promises: &Promises) -> Result<Summary, Violation> {
     let index = Index::of(history)?;
     let mut reports = vec![index.report()];
+    if promises.change {
+        reports.push(changes::check_index(&index)?);
+    }
     if promises.causal || promises.snapshot || promises.sessions || promises.durability {
         let past = CausalPast::of(&index, Memory::Causal)?;
         if promises.causal {

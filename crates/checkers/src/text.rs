@@ -34,7 +34,7 @@ fn plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte)
 }
 
-fn print_version(version: VersionId, out: &mut String) {
+pub(crate) fn print_version(version: VersionId, out: &mut String) {
     // VersionId's own form prints the timestamp 0 and no data center letter; this one is ours, so that it stays parseable.
     let _ = write!(out, "{}.{}@{}", version.written.millis(), version.written.counter(), version.origin.0);
 }
@@ -179,9 +179,7 @@ impl History {
         for (number, line) in (1..).zip(text.lines()) {
             parser.line(line.trim()).map_err(|what| TextError { line: number, what })?;
         }
-        parser.history.lost_allowed.sort_unstable();
-        parser.history.validate().map_err(|what| TextError { line: 0, what })?;
-        Ok(parser.history)
+        parser.finish().map_err(|what| TextError { line: 0, what })
     }
 }
 
@@ -220,9 +218,10 @@ impl fmt::Display for History {
     }
 }
 
+/// A history that is being read.
 #[derive(Default)]
-struct Parser {
-    history: History,
+pub(crate) struct Parser {
+    pub(crate) history: History,
     key_ids: BTreeMap<Vec<u8>, KeyId>,
 }
 
@@ -246,7 +245,7 @@ fn level(text: Option<&str>) -> Result<Level, String> {
     text.and_then(Level::from_name).ok_or_else(|| "an operation names its level, for example causal or eventual".into())
 }
 
-fn version(text: &str) -> Result<VersionId, String> {
+pub(crate) fn version(text: &str) -> Result<VersionId, String> {
     let parts = || {
         let (written, origin) = text.split_once('@')?;
         let (millis, counter) = written.split_once('.')?;
@@ -319,7 +318,13 @@ fn key_bytes(text: &str) -> Result<Vec<u8>, String> {
 }
 
 impl Parser {
-    fn key(&mut self, text: &str) -> Result<KeyId, String> {
+    /// The history, if it makes sense.
+    pub(crate) fn finish(mut self) -> Result<History, String> {
+        self.history.lost_allowed.sort_unstable();
+        self.history.validate().map(|()| self.history)
+    }
+
+    pub(crate) fn key(&mut self, text: &str) -> Result<KeyId, String> {
         let bytes = key_bytes(text)?;
         if let Some(id) = self.key_ids.get(&bytes) {
             return Ok(*id);

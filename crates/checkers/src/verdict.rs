@@ -10,6 +10,8 @@ pub enum Promise {
     WellFormed,
     /// Every value that is read was written, by one write, under one version.
     Written,
+    /// A read-and-change has nothing between.
+    Change,
     /// Causal+ consistency with last-writer-wins.
     Causal,
     /// What one read-only transaction returns is causally consistent.
@@ -32,9 +34,10 @@ pub enum Promise {
 
 impl Promise {
     /// Every promise, in the order of checking.
-    pub const ALL: [Promise; 11] = [
+    pub const ALL: [Promise; 12] = [
         Promise::WellFormed,
         Promise::Written,
+        Promise::Change,
         Promise::Causal,
         Promise::Snapshot,
         Promise::ReadYourWrites,
@@ -51,6 +54,7 @@ impl Promise {
         match self {
             Promise::WellFormed => "well-formed",
             Promise::Written => "written",
+            Promise::Change => "change",
             Promise::Causal => "causal",
             Promise::Snapshot => "snapshot",
             Promise::ReadYourWrites => "read-your-writes",

@@ -98,7 +98,7 @@ struct Conditions {
     /// Only if the key has this value
     #[arg(long, value_name = "VALUE")]
     if_value: Option<String>,
-    /// Only if the key is at this version, as put and --verbose print it; `none`: if it has never been written
+    /// Only if the key is at this version, as put and --verbose print it; `none`: if it has no value
     #[arg(long, value_name = "VERSION", value_parser = version)]
     if_version: Option<Expected>,
 }

@@ -1,6 +1,7 @@
 //! The `rheostat` command.
 
 mod bench;
+mod check;
 mod config;
 mod connection;
 mod ctl;
@@ -61,6 +62,7 @@ enum Command {
     Lab(lab::Arguments),
     /// Simulate clusters in virtual time, under faults, and check every promise
     Sim(sim::Arguments),
+    Check(check::Arguments),
     /// Explore every state of small models, and check what must hold in each
     Model(model::Arguments),
     /// Compare the protocols that a keyspace can run: promises, waits, bytes, lines of code
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => block_on(bench::run(arguments)),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Protocols(arguments) => protocols::run(&arguments),
         Command::Config => config::run(),

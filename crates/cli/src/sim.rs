@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::Args;
+use rheostat_checkers::export::{Format, export};
 use rheostat_protocols::registry;
 use rheostat_sim::batch::{self, BatchOptions, Caught, Found, SHRINK_RUNS, Summary};
 use rheostat_sim::plan::Plan;
@@ -41,6 +42,12 @@ pub struct Arguments {
     /// A load of counters, whose rights move between data centers and are reclaimed
     #[arg(long)]
     counters: bool,
+    /// What the plans are about, or mixed for each profile in turn [default: plain; with --planted, what the bug was made for]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Write the history of the run to this file (with --seed or --plan): JSON lines that `rheostat check` reads, or by its ending what other checkers do: .json dbcop, .txt PolySI and Plume, .edn Elle
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
     /// Plant a bug, by name, or each of them in turn: all
     #[arg(long, value_name = "BUG")]
     planted: Option<String>,
@@ -74,7 +81,9 @@ Examples:
   rheostat sim --protocol eventual --counters              counters: bounds, rights, reclaims
   rheostat sim --planted all                               bugs put in on purpose: which checker catches each, after how many seeds
   rheostat sim --option published=true                     the rule as published: finds a broken promise and shrinks it
+  rheostat sim --profile mixed                             troubles of all kinds in turn: a data center alone, bursts of kills, large values, ...
   rheostat sim --plan FILE --trace                         a kept plan
+  rheostat sim --seed 7 --history seven.jsonl              the history of a run, for `rheostat check` and for other checkers
 
 The seed draws topology, delays, clocks, faults and load; the same seed does the same, byte for byte. Then everything heals, and
 the data centers must agree. A failure prints the line that replays it, and is shrunk. Exit code 1 if a promise was broken (or, with
@@ -89,6 +98,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         protocol: arguments.protocol.clone(),
         options: parse_options(&arguments.protocol, &arguments.option)?,
         counters: arguments.counters,
+        profile: arguments.profile.clone(),
         planted: None,
         verify: arguments.verify,
     };
@@ -99,9 +109,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
     }
     let options = BatchOptions { planted: arguments.planted.clone(), ..options };
-    if arguments.trace > 0 {
-        let seed = arguments.seed.ok_or("--trace tells of one seed: give it with --seed")?;
-        return tell(&options.plan(seed), level(arguments.trace));
+    if arguments.trace > 0 || arguments.history.is_some() {
+        let seed = arguments.seed.ok_or("--trace and --history tell of one seed: give it with --seed")?;
+        return tell(&arguments, &options.plan(seed)?);
     }
     run_seeds(&arguments, &options)
 }
@@ -125,9 +135,18 @@ fn level(count: u8) -> TraceLevel {
     }
 }
 
-/// Prints plan, trace and verdict of one run.
-fn tell(plan: &Plan, level: TraceLevel) -> Result<ExitCode, Failure> {
+/// Prints plan, trace and verdict of one run, and keeps its history.
+fn tell(arguments: &Arguments, plan: &Plan) -> Result<ExitCode, Failure> {
+    let level = level(arguments.trace);
     let report = run_plan(plan, level)?;
+    if let Some(file) = &arguments.history {
+        let history = report.history.as_ref().ok_or_else(|| match &report.failure {
+            Some(failure) => format!("the run broke off, and there is no history: {}: {}", failure.promise, failure.text),
+            None => "there is no history".to_owned(),
+        })?;
+        let format = file.extension().and_then(|ending| Format::of_ending(ending.to_str()?)).unwrap_or(Format::Lines);
+        std::fs::write(file, export(history, report.promised, format)).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
     if level > TraceLevel::Off {
         output::text(&format!("{plan}\n"));
         for line in &report.trace {
@@ -148,7 +167,7 @@ fn run_file(arguments: &Arguments, file: &Path) -> Result<ExitCode, Failure> {
     if let Some(bug) = &arguments.planted {
         plan.planted = Some(bug.clone());
     }
-    tell(&plan, level(arguments.trace))
+    tell(arguments, &plan)
 }
 
 fn jobs(arguments: &Arguments) -> usize {
@@ -227,7 +246,7 @@ fn explain(arguments: &Arguments, options: &BatchOptions, found: &Found) -> Resu
     if arguments.no_shrink {
         return Ok(());
     }
-    let shrunk = shrink(&options.plan(found.seed), &found.failure, SHRINK_RUNS);
+    let shrunk = shrink(&options.plan(found.seed)?, &found.failure, SHRINK_RUNS);
     say!("\nshrunk in {} runs to {} steps of clients and {} faults:\n", shrunk.runs, shrunk.plan.steps(), shrunk.plan.faults.len());
     let report = run_plan(&shrunk.plan, TraceLevel::Story)?;
     for line in &report.trace {

@@ -1,61 +1,46 @@
 //! What happens next in virtual time: events in the order of their times, and of two at the same time in the order in which they were put in.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Events of type `E` that have not happened yet. Times are in whatever unit its user counts in.
 pub struct Agenda<E> {
-    queue: BinaryHeap<Reverse<Scheduled<E>>>,
+    /// Time, number and place of each event: the order moves these, not the events.
+    queue: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    events: Vec<Option<E>>,
+    /// Places in `events` without one.
+    free: Vec<u32>,
     put: u64,
-}
-
-struct Scheduled<E> {
-    at: u64,
-    number: u64,
-    event: E,
 }
 
 impl<E> Default for Agenda<E> {
     fn default() -> Agenda<E> {
-        Agenda { queue: BinaryHeap::new(), put: 0 }
+        Agenda { queue: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), put: 0 }
     }
 }
 
 impl<E> Agenda<E> {
     /// Puts in `event`, to happen at time `at`.
     pub fn put(&mut self, at: u64, event: E) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            u32::try_from(self.events.len() - 1).expect("fewer than 2^32 events wait")
+        });
         self.put += 1;
-        self.queue.push(Reverse(Scheduled { at, number: self.put, event }));
+        self.events[place as usize] = Some(event);
+        self.queue.push(Reverse((at, self.put, place)));
     }
 
     /// When the next event happens; `None` if there is none.
     pub fn next_at(&self) -> Option<u64> {
-        self.queue.peek().map(|Reverse(next)| next.at)
+        self.queue.peek().map(|Reverse((at, _, _))| *at)
     }
 
     /// Takes out the next event, with its time.
     pub fn take(&mut self) -> Option<(u64, E)> {
-        self.queue.pop().map(|Reverse(next)| (next.at, next.event))
-    }
-}
-
-impl<E> PartialEq for Scheduled<E> {
-    fn eq(&self, other: &Scheduled<E>) -> bool {
-        self.number == other.number
-    }
-}
-
-impl<E> Eq for Scheduled<E> {}
-
-impl<E> PartialOrd for Scheduled<E> {
-    fn partial_cmp(&self, other: &Scheduled<E>) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Scheduled<E> {
-    fn cmp(&self, other: &Scheduled<E>) -> Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
+        let Reverse((at, _, place)) = self.queue.pop()?;
+        self.free.push(place);
+        self.events[place as usize].take().map(|event| (at, event))
     }
 }
 

@@ -207,7 +207,8 @@ pub enum SetCondition {
     IfPresent,
     /// Only if the key has this value (compare and set).
     IfValue(Value),
-    /// Only if this version is what a reader gets; `None`: only if the key has never been written.
+    /// Only if this version of a value is what a reader gets; `None`: only if the key has no value. A tombstone's version never fits: one server has collected it
+    /// when another still has it, and all must decide alike.
     IfVersion(Option<VersionId>),
 }
 
@@ -255,7 +256,7 @@ impl Change {
                     SetCondition::IfAbsent => before.value.is_none(),
                     SetCondition::IfPresent => before.value.is_some(),
                     SetCondition::IfValue(expected) => before.value.as_ref() == Some(&expected),
-                    SetCondition::IfVersion(expected) => before.version == expected,
+                    SetCondition::IfVersion(expected) => before.version.filter(|_| before.value.is_some()) == expected,
                 };
                 // What has expired already is a deletion, and costs no timer.
                 let expires_ms = if before.value.is_some() || expiry != Expiry::Keep { resolve(expiry) } else { 0 };

@@ -1,9 +1,9 @@
 //! Many seeds: what they found, what they have seen, and how soon planted bugs are caught.
 
-use crate::generate;
 use crate::marks::{self, Mark};
 use crate::node::planted;
 use crate::plan::Plan;
+use crate::profiles::{self, Profile};
 use crate::run::run_plan;
 use crate::shrink::{Shrunk, shrink};
 use crate::trace::TraceLevel;
@@ -14,6 +14,9 @@ use std::fmt;
 /// Runs that shrinking one failure may take.
 pub const SHRINK_RUNS: u64 = 4_000;
 
+/// The name that stands for every profile in turn, by seed.
+pub const MIXED: &str = "mixed";
+
 /// What a batch runs.
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
@@ -23,6 +26,8 @@ pub struct BatchOptions {
     pub options: toml::Table,
     /// Whether the load is of counters.
     pub counters: bool,
+    /// What the plans are about: a profile's name, [`MIXED`], or none for what the planted bug was made for.
+    pub profile: Option<String>,
     /// A planted bug.
     pub planted: Option<String>,
     /// Run each seed twice and compare everything that happened.
@@ -31,11 +36,20 @@ pub struct BatchOptions {
 
 impl BatchOptions {
     /// The plan that `seed` draws.
-    pub fn plan(&self, seed: u64) -> Plan {
+    ///
+    /// # Errors
+    /// There is no such profile.
+    pub fn plan(&self, seed: u64) -> Result<Plan, String> {
         let planted = self.planted.as_deref();
-        match self.counters {
-            true => generate::counter_plan(&self.protocol, &self.options, planted, seed),
-            false => generate::plan(&self.protocol, &self.options, planted, seed),
+        let counters = self.counters || profiles::wants_counters(planted);
+        Ok(self.profile_of(seed)?.plan(&self.protocol, &self.options, planted, counters, seed))
+    }
+
+    fn profile_of(&self, seed: u64) -> Result<&'static Profile, String> {
+        match self.profile.as_deref() {
+            None => Ok(profiles::of_bug(self.planted.as_deref())),
+            Some(MIXED) => Ok(&profiles::ALL[(seed % profiles::ALL.len() as u64) as usize]),
+            Some(name) => profiles::named(name),
         }
     }
 
@@ -44,6 +58,9 @@ impl BatchOptions {
         let mut line = format!("rheostat sim --protocol {} --seed {seed}", self.protocol);
         if self.counters {
             line.push_str(" --counters");
+        }
+        if let Some(profile) = &self.profile {
+            line.push_str(&format!(" --profile {profile}"));
         }
         for (name, value) in &self.options {
             line.push_str(&format!(" --option {name}={value}"));
@@ -120,7 +137,8 @@ impl fmt::Display for Summary {
             self.found.len()
         )?;
         writeln!(f, "runs in which")?;
-        let predicted = marks::OF_PREDICTION.iter().filter(|mark| self.marks.get(mark.name).is_some_and(|count| *count > 0));
+        let predicted =
+            marks::OF_PREDICTION.iter().chain(marks::OF_PROFILES).filter(|mark| self.marks.get(mark.name).is_some_and(|count| *count > 0));
         let counters = marks::OF_COUNTERS.iter().map(|of| &of.mark).filter(|mark| self.marks.get(mark.name).is_some_and(|count| *count > 0));
         for mark in marks::ALL.iter().chain(predicted).chain(counters) {
             writeln!(f, "  {:>8}  {}", self.marks.get(mark.name).copied().unwrap_or(0), mark.name)?;
@@ -134,7 +152,7 @@ impl fmt::Display for Summary {
 /// # Errors
 /// The options make no sense; or, with [`BatchOptions::verify`], the two runs of the seed differ.
 pub fn run_seed(options: &BatchOptions, seed: u64, summary: &mut Summary) -> Result<(), String> {
-    let plan = options.plan(seed);
+    let plan = options.plan(seed)?;
     let report = run_plan(&plan, TraceLevel::Off)?;
     if options.verify {
         let again = run_plan(&Plan::parse(&plan.to_string()).map_err(|error| error.to_string())?, TraceLevel::Off)?;
@@ -146,7 +164,7 @@ pub fn run_seed(options: &BatchOptions, seed: u64, summary: &mut Summary) -> Res
     summary.virtual_us += report.virtual_us;
     summary.events += report.events;
     summary.operations += report.operations as u64;
-    for mark in marks::ALL.iter().chain(marks::OF_PREDICTION).chain(marks::OF_COUNTERS.iter().map(|of| &of.mark)) {
+    for mark in marks::ALL.iter().chain(marks::OF_PREDICTION).chain(marks::OF_PROFILES).chain(marks::OF_COUNTERS.iter().map(|of| &of.mark)) {
         *summary.marks.entry(mark.name).or_default() += u64::from(report.marks.count(*mark) > 0);
     }
     if let Some(failure) = report.failure {
@@ -156,8 +174,11 @@ pub fn run_seed(options: &BatchOptions, seed: u64, summary: &mut Summary) -> Res
 }
 
 /// Makes the plan of a failing seed as small as it gets.
-pub fn shrink_seed(options: &BatchOptions, found: &Found) -> Shrunk {
-    shrink(&options.plan(found.seed), &found.failure, SHRINK_RUNS)
+///
+/// # Errors
+/// The options make no sense.
+pub fn shrink_seed(options: &BatchOptions, found: &Found) -> Result<Shrunk, String> {
+    Ok(shrink(&options.plan(found.seed)?, &found.failure, SHRINK_RUNS))
 }
 
 /// How soon a planted bug was caught.

@@ -1,7 +1,7 @@
 //! Clients: sessions that follow their scripts, and the record of what they were told.
 
 use crate::marks;
-use crate::plan::{Action, Step};
+use crate::plan::{Action, Expected, Step};
 use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
@@ -14,6 +14,7 @@ use rheostat_core::session::{ClusterId, Session};
 use rheostat_core::token::{self, Token, TokenKeys};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
+use std::collections::BTreeMap;
 
 /// A client that finds nobody at its server's address tries again after so many microseconds, up to twice as many.
 pub(crate) const RETRY_US: u64 = 4_000;
@@ -30,8 +31,8 @@ pub(crate) struct Reply {
     pub(crate) attempt: Attempt,
     /// Who answers.
     pub(crate) server: ServerIndex,
-    /// When the server did it; `None` if it waited, and it is only known that it was done in between.
-    pub(crate) executed_us: Option<u64>,
+    /// What the server's physical clock showed when the request came, in milliseconds; `None` if several have answered.
+    pub(crate) arrived_ms: Option<u64>,
     pub(crate) outcome: Outcome,
     pub(crate) session: Session,
 }
@@ -41,11 +42,8 @@ struct Current {
     number: u64,
     server: ServerIndex,
     action: Action,
-    invoked_us: u64,
-    /// What it is in the history. A read-and-change stands there only when it is over.
+    /// What it is in the history.
     event: Option<EventId>,
-    /// The new values, one per item of a put.
-    values: Vec<UniqueValue>,
     /// Of a wait for replication: up to where.
     awaited: Timestamp,
     /// Of a transaction that the client takes to the partitions itself: what has come, and its session.
@@ -67,6 +65,8 @@ pub(crate) struct Client {
     trying_since_us: Option<u64>,
     current: Option<Current>,
     attempts: u64,
+    /// What it has last read of each key.
+    seen: BTreeMap<usize, Observation>,
     /// Of an operation on counters: its place in the record, its number, and how often it was sent.
     pub(crate) counting: Option<Counting>,
     pub(crate) random: Random,
@@ -81,7 +81,20 @@ pub(crate) struct Counting {
 
 impl Client {
     pub(crate) fn new(dc: DcId, (name, session): (SessionId, Session), random: Random) -> Client {
-        Client { dc, at: dc, session, name, step: 0, turn: 0, trying_since_us: None, current: None, attempts: 0, counting: None, random }
+        Client {
+            dc,
+            at: dc,
+            session,
+            name,
+            step: 0,
+            turn: 0,
+            trying_since_us: None,
+            current: None,
+            attempts: 0,
+            seen: BTreeMap::new(),
+            counting: None,
+            random,
+        }
     }
 
     /// The step that it is at, counted from 1.
@@ -240,10 +253,12 @@ impl World<'_> {
             return;
         }
         let mut values = Vec::new();
+        let padding = self.plan.padding;
         let mut fresh = || {
             let value = self.history.fresh_value();
             values.push(value);
-            Value::from(value.0.to_string().as_bytes())
+            let size = padding.least_us + if padding.jitter_us > 0 { self.clients[client].random.below(padding.jitter_us + 1) } else { 0 };
+            written(value, size as usize)
         };
         let operation = match action {
             Action::Get { key, level, groups } => Operation::Get { key: self.key(*key), dial: self.dial(*level, *groups) },
@@ -264,16 +279,24 @@ impl World<'_> {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
                 Operation::Change { key: self.key(*key), change, dial: self.write_dial() }
             }
+            Action::Guarded { key, expected } => {
+                let value = fresh();
+                let seen = self.clients[client].seen.get(key).copied().unwrap_or_default();
+                let condition = match (expected, seen.value) {
+                    (Expected::Present, _) => SetCondition::IfPresent,
+                    // The bytes of a longer value are not kept; what came with it is.
+                    (Expected::Value, Some(seen)) if padding.least_us + padding.jitter_us == 0 => SetCondition::IfValue(written(seen, 0)),
+                    (Expected::Value | Expected::Version, _) => SetCondition::IfVersion(seen.version),
+                };
+                Operation::Change { key: self.key(*key), change: Change::Set { value, expiry: Expiry::Never, condition }, dial: self.write_dial() }
+            }
             Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete, dial: self.write_dial() },
             Action::Await { data_centers, .. } => {
                 Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
             }
             _ => return,
         };
-        let recorded = match self.decides {
-            true => record_of_change(action, &values, self.write_level()),
-            false => None,
-        };
+        let recorded = record_of_change(&operation, action, &values, self.write_level());
         let recorded = recorded.or_else(|| record_of(action, &values, self.write_level(), |level| self.served(level)));
         let name = self.clients[client].name;
         let event = match recorded {
@@ -299,8 +322,8 @@ impl World<'_> {
             None => vec![(server, operation)],
         };
         let scatter = scatter.map(|scatter| (scatter, session.clone()));
-        let (number, action, invoked_us) = (attempt.number, action.clone(), self.now_us);
-        self.clients[client].current = Some(Current { number, server, action, invoked_us, event, values, awaited, scatter });
+        let (number, action) = (attempt.number, action.clone());
+        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter });
         self.request(attempt, requests, &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
@@ -311,9 +334,8 @@ impl World<'_> {
         state.attempts += 1;
         let attempt = Attempt { client, number: state.attempts };
         let session = state.session.clone();
-        let (number, action, invoked_us) = (attempt.number, action.clone(), self.now_us);
-        let (values, awaited) = (Vec::new(), Timestamp::ZERO);
-        self.clients[client].current = Some(Current { number, server, action, invoked_us, event: None, values, awaited, scatter: None });
+        let (number, action) = (attempt.number, action.clone());
+        self.clients[client].current = Some(Current { number, server, action, event: None, awaited: Timestamp::ZERO, scatter: None });
         self.request(attempt, vec![(server, operation)], &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
@@ -377,7 +399,7 @@ impl World<'_> {
             }
             Progress::Done(outcome) => {
                 let session = session.clone();
-                Some(Reply { outcome, session, executed_us: None, ..reply })
+                Some(Reply { outcome, session, arrived_ms: None, ..reply })
             }
         }
     }
@@ -397,7 +419,7 @@ impl World<'_> {
     pub(crate) fn on_waiting(&mut self, attempt: Attempt) {
         let Some(current) = &self.clients[attempt.client].current else { return };
         // A read-only transaction waits for other servers; an operation on one key waits only for its session's past.
-        let on_one_key = matches!(current.action, Action::Get { .. } | Action::Put { .. } | Action::Swap { .. } | Action::Take { .. });
+        let on_one_key = matches!(current.action, Action::Get { .. } | Action::Put { .. }) || current.action.changes();
         if current.number == attempt.number && on_one_key {
             self.marks.see(marks::SESSION_PARKED);
             self.trace.line(TraceLevel::Story, self.now_us, self.servers[current.server].id, || {
@@ -430,7 +452,7 @@ impl World<'_> {
     /// The client of `attempt` learns nothing more of it.
     pub(crate) fn give_up(&mut self, attempt: Attempt) {
         if let Some(current) = self.take_current(attempt) {
-            self.leaves_open(attempt.client, current, "no reply");
+            self.leaves_open(attempt.client, &current, "no reply");
         }
     }
 
@@ -449,25 +471,16 @@ impl World<'_> {
     }
 
     /// It is not known whether anything was done.
-    fn leaves_open(&mut self, client: usize, current: Current, why: &str) {
+    fn leaves_open(&mut self, client: usize, current: &Current, why: &str) {
         if !current.action.counters().is_empty() {
             self.counter_leaves_open(client, &current.action, why);
             return;
         }
         if !current.action.writes() {
-            self.fails(client, &current, why);
+            self.fails(client, current, why);
             return;
         }
-        let event = match (current.event, record_of_write(&current, self.write_level())) {
-            (Some(event), _) => Some(event),
-            (None, Some(write)) => {
-                let (name, dc) = (self.clients[client].name, self.clients[client].at);
-                let begun = self.history.begin(name, dc, current.invoked_us, write);
-                self.recorded(begun)
-            }
-            (None, None) => None,
-        };
-        if let Some(event) = event {
+        if let Some(event) = current.event {
             let left = self.history.unknown(event);
             self.recorded(left);
         }
@@ -488,34 +501,39 @@ impl World<'_> {
         }
         match (reply.outcome, current.event) {
             (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why)), _) => self.fails(client, &current, &why),
-            (Outcome::Failed(failure), _) => self.leaves_open(client, current, &failure.to_string()),
+            (Outcome::Failed(failure), _) => self.leaves_open(client, &current, &failure.to_string()),
             (Outcome::Written(version), Some(event)) => {
+                self.note_written(event, version);
                 self.ends(client, event, checkers::Outcome::Written(Some(version)), || format!("-> version {version}"));
             }
             (Outcome::Read(read, quality), Some(event)) => {
                 self.check_level(&current.action, quality);
                 let observed = self.observe(&read);
-                self.note_read(client, &[observed]);
+                self.note_read(client, &current.action, &[observed]);
+                self.check_staleness(reply.server, &current.action, observed, quality, reply.arrived_ms);
                 self.ends(client, event, checkers::Outcome::Read(vec![observed]), || format!("-> {}", describe(&read)));
             }
             (Outcome::Many(reads, quality), Some(event)) => {
                 self.check_level(&current.action, quality);
                 let observed: Vec<Observation> = reads.iter().map(|read| self.observe(read)).collect();
-                self.note_read(client, &observed);
+                self.note_read(client, &current.action, &observed);
                 self.note_transaction(&current.action);
                 let words = || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(", "));
                 self.ends(client, event, checkers::Outcome::Read(observed), words);
             }
             (Outcome::Changed { before, version }, Some(event)) => {
                 let observed = self.observe(&before);
-                self.note_read(client, &[observed]);
+                self.note_read(client, &current.action, &[observed]);
+                if let Some(version) = version {
+                    self.note_written(event, version);
+                }
                 let outcome = checkers::Outcome::Changed { applied: version.is_some(), version, before: Some(observed) };
                 let now = || version.map_or_else(|| "nothing to change".into(), |version| format!("now version {version}"));
                 self.ends(client, event, outcome, || format!("-> {}, {}", describe(&before), now()));
             }
-            (Outcome::Changed { before, version }, None) => self.changed(client, &current, reply.executed_us, &before, version),
             (Outcome::Replicated(progress), None) => {
                 self.note_awaited(&current, &progress);
+                self.check_awaited(&current, &progress);
                 self.tell(client, || format!("-> {progress:?}"));
                 self.advance(client);
             }
@@ -530,62 +548,14 @@ impl World<'_> {
         self.advance(client);
     }
 
-    /// A read-and-change is a get, then a put, of which the first ended and the second began when the server did both. If that time is not
-    /// known, only the put is recorded: a get that ends too early or a put that begins too late would look like a read of the future.
-    fn changed(&mut self, client: usize, current: &Current, executed_us: Option<u64>, before: &Read, version: Option<VersionId>) {
-        let observed = self.observe(before);
-        self.note_read(client, &[observed]);
-        let keys = current.action.keys();
-        let get = checkers::Action::Get { key: KeyId(keys[0] as u32), level: self.level };
-        let came = checkers::Outcome::Read(vec![observed]);
-        let mut events = Vec::new();
-        let write = version.zip(record_of_write(current, self.write_level()));
-        match (write, executed_us) {
-            (None, _) => events.push(self.record_whole(client, current.invoked_us, self.now_us, get, came)),
-            (Some((version, put)), None) => {
-                let written = checkers::Outcome::Written(Some(version));
-                events.push(self.record_whole(client, current.invoked_us, self.now_us, put, written));
-            }
-            (Some((version, put)), Some(executed_us)) => {
-                let written = checkers::Outcome::Written(Some(version));
-                events.push(self.record_whole(client, current.invoked_us, executed_us, get, came));
-                events.push(self.record_whole(client, executed_us, self.now_us, put, written));
-            }
-        }
-        self.tell(client, || {
-            let events = events.iter().flatten().map(|event| format!("[{event}]")).collect::<Vec<_>>().join(" ");
-            match version {
-                Some(version) => format!("-> {}, now version {version} {events}", describe(before)),
-                None => format!("-> {}, nothing to change {events}", describe(before)),
-            }
-        });
-        self.advance(client);
-    }
-
-    /// Records an event that is over.
-    fn record_whole(
-        &mut self,
-        client: usize,
-        invoked_us: u64,
-        ended_us: u64,
-        action: checkers::Action,
-        outcome: checkers::Outcome,
-    ) -> Option<EventId> {
-        let (name, dc) = (self.clients[client].name, self.clients[client].at);
-        let begun = self.history.begin(name, dc, invoked_us, action);
-        let event = self.recorded(begun)?;
-        let ended = self.history.end(event, ended_us, outcome);
-        self.recorded(ended).map(|()| event)
-    }
-
     /// What a read returned, as the history has it.
     pub(crate) fn observe(&mut self, read: &Read) -> Observation {
-        let number = |value: &Value| std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).map(UniqueValue);
         let value = read.value.as_ref().map(|value| number(value).unwrap_or(UniqueValue(0)));
         Observation { version: read.version, value }
     }
 
-    fn note_read(&mut self, client: usize, observed: &[Observation]) {
+    fn note_read(&mut self, client: usize, action: &Action, observed: &[Observation]) {
+        self.clients[client].seen.extend(action.keys().into_iter().zip(observed.iter().copied()));
         let dc = self.clients[client].dc;
         let remote = observed.iter().filter_map(|observed| observed.version).filter(|version| version.origin != dc).count();
         self.marks.see_times(marks::REMOTE_READ, remote as u64);
@@ -625,6 +595,74 @@ impl World<'_> {
         }
     }
 
+    /// A write was acknowledged under `version`.
+    fn note_written(&mut self, event: EventId, version: VersionId) {
+        let items: Vec<WriteItem> = self.history.events()[event.index()].items().to_vec();
+        for item in items {
+            let written = &mut self.written[item.key.index()];
+            written.versions.push(version);
+            written.deleted |= item.value.is_none();
+        }
+    }
+
+    /// What the reply to a GET says of its staleness is true: every write of another data center that was that old when the request came, by the clock of the server that
+    /// answered, is reflected. A bound of 0 speaks of the moment, of which [`mod@checkers::linearizable`] asks more.
+    fn check_staleness(&mut self, server: ServerIndex, action: &Action, observed: Observation, quality: Quality, arrived_ms: Option<u64>) {
+        let (Some(staleness_ms @ 1..), Some(arrived_ms)) = (quality.staleness_ms, arrived_ms) else { return };
+        if self.plan.may_lose_acknowledged() {
+            return;
+        }
+        let here = self.servers[server].id;
+        if let Some(key) = action.keys().first().copied() {
+            let written = &self.written[key];
+            let old = |id: &&VersionId| id.origin != here.dc && id.written.millis().saturating_add(staleness_ms) < arrived_ms;
+            let Some(required) = written.versions.iter().filter(old).max().copied() else { return };
+            // What was deleted, or may have been, can be gone with its tombstone.
+            let may_be_gone = || {
+                written.deleted
+                    || self.history.events().iter().any(|event| event.items().iter().any(|item| item.key.index() == key && item.value.is_none()))
+            };
+            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && may_be_gone() {
+                return;
+            }
+            let (name, found) = (&self.plan.keys[key], observed.version);
+            let text = format!(
+                "{here} read {name} as {found:?} and said that it reflects every write that is older than {staleness_ms} ms; {required} was written {} ms before the request came\n",
+                arrived_ms - required.written.millis()
+            );
+            self.fail("staleness", text);
+        }
+    }
+
+    /// Whom a reply to WAIT names has the session's writes on disk: each newest one of the keys of this partition that was acknowledged up to where it is said to be.
+    fn check_awaited(&mut self, current: &Current, progress: &[Timestamp]) {
+        let here = self.servers[current.server].id;
+        if self.decides {
+            return;
+        }
+        let holders = self.holders[usize::from(here.partition.0)].clone();
+        for dc in holders.into_iter().filter(|dc| *dc != here.dc) {
+            let upto = progress.get(dc.index()).copied().unwrap_or_default();
+            let peer = self.index(ServerId { dc, ..here });
+            let Some(node) = &self.servers[peer].node else { continue };
+            for key in (0..self.plan.keys.len()).filter(|key| self.plan.partition(*key) == here.partition) {
+                let written = &self.written[key];
+                let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto;
+                let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
+                let found = node.on_disk(self.plan.keys[key].as_bytes());
+                if found.is_some_and(|found| found >= required) || found.is_none() && written.deleted {
+                    continue;
+                }
+                let (name, server) = (&self.plan.keys[key], self.servers[peer].id);
+                let text = format!(
+                    "{here} said that data center {dc} has everything up to {upto} on disk, and {server} has {found:?} of {name} there, not {required}\n"
+                );
+                self.fail("acknowledgement", text);
+                return;
+            }
+        }
+    }
+
     /// That the other data centers have it on disk is looked at when one of their servers stops.
     fn note_awaited(&mut self, current: &Current, progress: &[Timestamp]) {
         let here = self.servers[current.server].id.dc.index();
@@ -647,7 +685,7 @@ fn describe(read: &Read) -> String {
     }
 }
 
-/// What the history says of an operation when it begins; nothing of a read-and-change, which is two events, nor of a wait. Reads
+/// What the history says of an operation when it begins; nothing of a wait. Reads
 /// stand there at the level that the protocol has, at most; writes at its `own`.
 fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl Fn(Level) -> Level) -> Option<checkers::Action> {
     match action {
@@ -665,25 +703,30 @@ fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl F
     }
 }
 
-/// A read-and-change that the protocol decides in one place.
-fn record_of_change(action: &Action, values: &[UniqueValue], own: Level) -> Option<checkers::Action> {
-    let (key, condition) = match action {
-        Action::Swap { key } => (*key, checkers::Condition::Always),
-        Action::Take { key } => (*key, checkers::Condition::Present),
-        Action::Claim { key } => (*key, checkers::Condition::Absent),
-        _ => return None,
+/// A read-and-change.
+fn record_of_change(operation: &Operation, action: &Action, values: &[UniqueValue], own: Level) -> Option<checkers::Action> {
+    let Operation::Change { change, .. } = operation else { return None };
+    let condition = match change {
+        Change::Set { condition: SetCondition::Always, .. } => checkers::Condition::Always,
+        Change::Set { condition: SetCondition::IfAbsent, .. } => checkers::Condition::Absent,
+        Change::Set { condition: SetCondition::IfPresent, .. } | Change::Delete => checkers::Condition::Present,
+        Change::Set { condition: SetCondition::IfValue(value), .. } => checkers::Condition::Value(number(value)?),
+        Change::Set { condition: SetCondition::IfVersion(version), .. } => checkers::Condition::Version(*version),
+        Change::Expire { .. } => return None,
     };
-    let item = WriteItem { key: KeyId(key as u32), value: values.first().copied() };
+    let item = WriteItem { key: KeyId(*action.keys().first()? as u32), value: values.first().copied() };
     Some(checkers::Action::Change { item, condition, level: own })
 }
 
-/// The write of a read-and-change.
-fn record_of_write(current: &Current, own: Level) -> Option<checkers::Action> {
-    match current.action {
-        Action::Swap { key } | Action::Take { key } | Action::Claim { key } => {
-            let item = WriteItem { key: KeyId(key as u32), value: current.values.first().copied() };
-            Some(checkers::Action::Put { items: vec![item], level: own })
-        }
-        _ => None,
-    }
+/// `value` as bytes, and `padding` more.
+fn written(value: UniqueValue, padding: usize) -> Value {
+    let mut bytes = value.0.to_string().into_bytes();
+    bytes.resize(bytes.len() + padding, b'.');
+    Value::from(bytes.as_slice())
+}
+
+/// What [`written`] made bytes of.
+fn number(value: &Value) -> Option<UniqueValue> {
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&value[..digits]).ok().and_then(|text| text.parse().ok()).map(UniqueValue)
 }

@@ -41,9 +41,9 @@ impl ServerClock {
         self.since_us = now_us;
     }
 
-    /// The physical clock is set right and runs right.
-    pub(crate) fn set_right(&mut self, now_us: u64) {
-        (self.offset_us, self.drift_ppm, self.since_us) = (0, 0, now_us);
+    /// The physical clock is set to `lead_ms` ahead of true time, and runs right.
+    pub(crate) fn set_right(&mut self, now_us: u64, lead_ms: u64) {
+        (self.offset_us, self.drift_ppm, self.since_us) = (lead_ms as i64 * 1000, 0, now_us);
     }
 
     /// The server starts: its monotonic clock begins anew.
@@ -68,8 +68,8 @@ mod tests {
         assert_eq!(clock.read(10_000_000).physical_ms, EPOCH_MS - 1000 + 10_002);
         clock.jump(10_000_000, 3000);
         assert_eq!(clock.read(10_000_000).physical_ms, EPOCH_MS + 12_002);
-        clock.set_right(20_000_000);
-        assert_eq!(clock.read(30_000_000).physical_ms, EPOCH_MS + 30_000);
+        clock.set_right(20_000_000, 7);
+        assert_eq!(clock.read(30_000_000).physical_ms, EPOCH_MS + 30_007);
     }
 
     #[test]

@@ -10,12 +10,16 @@ use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Dial, Failure as Refusal, Level, Operation, Outcome, Read};
 use rheostat_core::replica::Execution;
 use rheostat_core::version::Key;
+use rheostat_counters::Rebalance;
 
 /// A named update is sent so many times at most.
 const MOST_SENT: u32 = 4;
 
 /// Rights go on moving in the background for so long after a counter was used, in microseconds.
 const BACKGROUND_US: u64 = 5_500_000;
+
+/// How often it is looked whether rights have come to rest, in microseconds.
+const REST_US: u64 = 100_000;
 
 /// How much longer than an update's own deadline its answer may take in the end, in microseconds.
 const ANSWER_US: u64 = 1_000_000;
@@ -280,8 +284,7 @@ impl World<'_> {
         if plan.counters.is_empty() || self.failure.is_some() {
             return;
         }
-        // Rights that move in the background come to rest.
-        self.run_until(self.now_us + BACKGROUND_US, |_| false);
+        self.come_to_rest();
         self.settle();
         // Where servers agree, what has arrived is whole; and to ask their leader may take longer than a server waits.
         let dial = if self.decides { Dial::at(Level::Eventual) } else { Dial::default() };
@@ -314,6 +317,29 @@ impl World<'_> {
             return;
         }
         (0..plan.counters.len()).for_each(|counter| self.use_up(counter));
+    }
+
+    /// Lets time pass until no more rights move in the background.
+    fn come_to_rest(&mut self) {
+        let until_us = self.now_us + BACKGROUND_US;
+        let slowest = self.plan.delays.iter().map(|delay| delay.delay.least_us + delay.delay.jitter_us).max().unwrap_or(0);
+        // Who is asked answers, and who is not answered asks again.
+        let quiet_us = 2 * slowest + 1000 * (self.plan.counting.ask_timeout_ms + 3 * self.plan.counting.balance_ms) + REST_US;
+        let (mut moved, mut since_us) = (self.rows_written(), self.now_us);
+        while self.failure.is_none() && self.plan.counting.rebalance != Rebalance::Off && self.now_us < until_us.min(since_us + quiet_us) {
+            self.run_until(self.now_us + REST_US, |_| false);
+            let now = self.rows_written();
+            if now != moved {
+                (moved, since_us) = (now, self.now_us);
+            }
+        }
+    }
+
+    /// How often the servers that are up have written down what they did with counters.
+    fn rows_written(&self) -> u64 {
+        let nodes = self.servers.iter().filter_map(|server| Some(server.node.as_ref()?.look().status(server.clock.read(self.now_us)).gauges));
+        let rows = nodes.flatten().filter(|(name, _)| *name == "counters_rows_written");
+        rows.map(|(_, count)| count as u64).sum()
     }
 
     /// Updates that were acknowledged and may have gone with a server's power.

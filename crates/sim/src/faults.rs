@@ -1,12 +1,232 @@
-//! Faults begin and end.
+//! Faults: what there is, how it reads in a plan, how it begins and ends. Who draws plans chooses among them.
 
 use crate::marks;
-use crate::plan::{Fault, FaultKind, Moment, Transport};
+use crate::plan::Transport;
+use crate::text::{Millis, Parsed, Words, parse_time};
 use crate::trace::TraceLevel;
 use crate::world::{ServerIndex, World};
 use rheostat_core::ids::ServerId;
 use rheostat_core::store::Position;
+use rheostat_core::{DcId, Timestamp};
 use rheostat_stack::Halt;
+use std::fmt;
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// When it begins.
+    pub from_us: u64,
+    /// When it ends; of no importance to what happens in a moment.
+    pub until_us: u64,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// When a server dies that is to die: at the fault's beginning, or with the first of what happens at it after that. If none does before the fault's end, it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// At once.
+    AtOnce,
+    /// In the middle of its next round: its work is done, but not handed to the operating system, and nothing of it left.
+    MidRound,
+    /// After the next round in which it logged something that a client asked for: that is handed to the operating system, and nothing of it left.
+    Asked,
+    /// When it has told a client that something is written.
+    Answered,
+    /// When a flush has ended, before anything leaves that waited for it.
+    Flushed,
+    /// After the next round in which it logged something of its own accord, a stable vector for example, that is handed to the operating system, and nothing of it left.
+    Kept,
+    /// After the next round in which another server sent it something that it logged: as in [`Moment::Kept`].
+    Received,
+}
+
+impl Moment {
+    /// Every moment with its word; at once has none.
+    const WORDS: [(Moment, &'static str); 7] = [
+        (Moment::AtOnce, ""),
+        (Moment::MidRound, "mid-round"),
+        (Moment::Asked, "asked"),
+        (Moment::Answered, "answered"),
+        (Moment::Flushed, "flushed-now"),
+        (Moment::Kept, "kept"),
+        (Moment::Received, "received"),
+    ];
+
+    /// Every moment but at once.
+    pub const AIMED: [Moment; 6] = [Moment::MidRound, Moment::Asked, Moment::Answered, Moment::Flushed, Moment::Kept, Moment::Received];
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Moment::WORDS.iter().find(|(moment, _)| moment == self) {
+            Some((_, word)) if !word.is_empty() => write!(f, " {word}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing passes from one data center to another. What is sent meanwhile is lost, or waits if `hold`.
+    Cut {
+        /// The sender's data center.
+        from: DcId,
+        /// The receiver's.
+        to: DcId,
+        /// Whether frames wait for the end instead of being lost.
+        hold: bool,
+    },
+    /// Frames from one server to another take longer.
+    SlowLink {
+        /// The sender.
+        from: ServerId,
+        /// The receiver.
+        to: ServerId,
+        /// How much longer, in microseconds.
+        extra_us: u64,
+    },
+    /// Everything that goes to this server takes longer, clients' requests included.
+    SlowServer {
+        /// The server.
+        server: ServerId,
+        /// How much longer, in microseconds.
+        extra_us: u64,
+    },
+    /// The connection between two servers breaks, in a moment: what is under way either way is lost.
+    Break {
+        /// One server.
+        a: ServerId,
+        /// The other.
+        b: ServerId,
+    },
+    /// The server does nothing; at the end, everything that has come meanwhile at once.
+    Pause {
+        /// The server.
+        server: ServerId,
+    },
+    /// The server's process is killed, and starts again at the end. What it handed to the operating system is there.
+    Kill {
+        /// The server.
+        server: ServerId,
+        /// When it dies.
+        moment: Moment,
+    },
+    /// The server loses power, and starts again at the end. What its disk confirmed is there.
+    PowerLoss {
+        /// The server.
+        server: ServerId,
+        /// A flush that was under way reached the disk, though nobody was told.
+        flushed: bool,
+        /// When it dies.
+        moment: Moment,
+    },
+    /// The server's flushes take longer.
+    SlowDisk {
+        /// The server.
+        server: ServerId,
+        /// How much longer, in microseconds.
+        extra_us: u64,
+    },
+    /// The server's physical clock jumps, in a moment.
+    ClockJump {
+        /// The server.
+        server: ServerId,
+        /// How far ahead, in milliseconds.
+        by_ms: i64,
+    },
+}
+
+impl FaultKind {
+    /// The servers that it names.
+    pub fn servers_mut(&mut self) -> Vec<&mut ServerId> {
+        match self {
+            FaultKind::Cut { .. } => Vec::new(),
+            FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => vec![a, b],
+            FaultKind::SlowServer { server, .. }
+            | FaultKind::Pause { server }
+            | FaultKind::Kill { server, .. }
+            | FaultKind::PowerLoss { server, .. }
+            | FaultKind::SlowDisk { server, .. }
+            | FaultKind::ClockJump { server, .. } => vec![server],
+        }
+    }
+
+    /// The data centers that it names.
+    pub fn data_centers(&self) -> Vec<DcId> {
+        match self {
+            FaultKind::Cut { from, to, .. } => vec![*from, *to],
+            _ => Vec::new(),
+        }
+    }
+
+    /// When the server dies, if one does.
+    pub fn moment_mut(&mut self) -> Option<&mut Moment> {
+        match self {
+            FaultKind::Kill { moment, .. } | FaultKind::PowerLoss { moment, .. } => Some(moment),
+            _ => None,
+        }
+    }
+
+    /// Whether a server stops and must start again.
+    pub fn is_crash(mut self) -> bool {
+        self.moment_mut().is_some()
+    }
+
+    /// Whether a server loses what its disk has not confirmed.
+    pub fn takes_power(&self) -> bool {
+        matches!(self, FaultKind::PowerLoss { .. })
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flag = |on: bool, word: &'static str| if on { word } else { "" };
+        match self {
+            FaultKind::Cut { from, to, hold } => write!(f, "cut {from} {to}{}", flag(*hold, " hold")),
+            FaultKind::SlowLink { from, to, extra_us } => write!(f, "slow-link {from} {to} {}", Millis(*extra_us)),
+            FaultKind::SlowServer { server, extra_us } => write!(f, "slow-server {server} {}", Millis(*extra_us)),
+            FaultKind::Break { a, b } => write!(f, "break {a} {b}"),
+            FaultKind::Pause { server } => write!(f, "pause {server}"),
+            FaultKind::Kill { server, moment } => write!(f, "kill {server}{moment}"),
+            FaultKind::PowerLoss { server, flushed, moment } => write!(f, "power-loss {server}{}{moment}", flag(*flushed, " flushed")),
+            FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
+            FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
+        }
+    }
+}
+
+impl Fault {
+    /// Reads what stands behind `fault` in a plan's line.
+    pub(crate) fn parse(words: &mut Words<'_>) -> Parsed<Fault> {
+        let window = words.next("a time")?;
+        let (from, until) = window.split_once("..").ok_or_else(|| format!("`{window}` is not of the form 5ms..9ms"))?;
+        let (from_us, until_us) = (parse_time(from)?, parse_time(until)?);
+        let kind = match words.next("a fault")? {
+            "cut" => FaultKind::Cut { from: words.dc()?, to: words.dc()?, hold: words.flag("hold")? },
+            "slow-link" => FaultKind::SlowLink { from: words.server()?, to: words.server()?, extra_us: words.time("a time")? },
+            "slow-server" => FaultKind::SlowServer { server: words.server()?, extra_us: words.time("a time")? },
+            "break" => FaultKind::Break { a: words.server()?, b: words.server()? },
+            "pause" => FaultKind::Pause { server: words.server()? },
+            "kill" => FaultKind::Kill { server: words.server()?, moment: moment(words)? },
+            "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: moment(words)? },
+            "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
+            "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
+            other => return Err(format!("there is no fault `{other}`")),
+        };
+        Ok(Fault { from_us, until_us, kind })
+    }
+}
+
+/// When a server dies: the last word, if it is not at once.
+fn moment(words: &mut Words<'_>) -> Parsed<Moment> {
+    let Some(found) = words.rest() else { return Ok(Moment::AtOnce) };
+    let known = Moment::WORDS.iter().find(|(_, word)| *word == found);
+    known
+        .map(|(moment, _)| *moment)
+        .ok_or_else(|| format!("`{found}` is no moment: {}", Moment::WORDS[1..].iter().map(|(_, word)| *word).collect::<Vec<_>>().join(", ")))
+}
 
 impl World<'_> {
     pub(crate) fn fault_begins(&mut self, fault: usize) {
@@ -104,6 +324,8 @@ impl World<'_> {
     /// A server that stood still goes on: everything that has come meanwhile, at once.
     pub(crate) fn go_on(&mut self, server: ServerIndex) {
         self.servers[server].paused_until_us = 0;
+        let soon_us = self.now_us + crate::servers::ANSWER_US;
+        self.servers[server].waiting.values_mut().for_each(|waiting| waiting.deadline_us = waiting.deadline_us.max(soon_us));
         let backlog = std::mem::take(&mut self.servers[server].backlog);
         if !backlog.is_empty() {
             self.marks.see(marks::PAUSED);
@@ -116,8 +338,8 @@ impl World<'_> {
         self.healed = true;
         self.trace.line(TraceLevel::Story, self.now_us, "healing", || "no more faults; every server is up, every clock is right".into());
         self.links.iter_mut().for_each(|link| link.slow_us = 0);
-        for from in (0..self.plan.data_centers).map(rheostat_core::DcId) {
-            for to in (0..self.plan.data_centers).map(rheostat_core::DcId) {
+        for from in (0..self.plan.data_centers).map(DcId) {
+            for to in (0..self.plan.data_centers).map(DcId) {
                 self.route(from, to).held_until_us = 0;
                 if std::mem::take(&mut self.route(from, to).cuts) > 0 {
                     self.cut(from, to, false);
@@ -125,12 +347,40 @@ impl World<'_> {
             }
         }
         for server in 0..self.servers.len() {
-            let now_us = self.now_us;
             let state = &mut self.servers[server];
             (state.slow_us, state.slow_disk_us, state.dying) = (0, 0, None);
-            state.clock.set_right(now_us);
             self.restart(server);
             self.go_on(server);
         }
+        let newest = self.newest_timestamp();
+        self.set_clocks(newest);
+    }
+
+    /// When the servers' clocks, which are right now, will have passed `past`, in microseconds.
+    pub(crate) fn passed_us(&self, past: Timestamp) -> u64 {
+        (past.millis() + 1).saturating_sub(crate::clock::EPOCH_MS + self.lead_ms) * 1000
+    }
+
+    /// Whether leaders without a hybrid clock hold writes until their clock has passed what those follow.
+    pub(crate) fn holds_writes(&self) -> bool {
+        self.decides && self.plan.options.get("hlc").and_then(toml::Value::as_bool) == Some(false)
+    }
+
+    /// The newest timestamp that any server knows of.
+    pub(crate) fn newest_timestamp(&self) -> Timestamp {
+        let clock = |server: &crate::world::Server| Some(server.node.as_ref()?.look().status(server.clock.read(self.now_us)).clock);
+        self.servers.iter().filter_map(clock).max().unwrap_or_default()
+    }
+
+    /// Sets every server's clock to one time, at least that of `past`. To wait until right clocks have passed what wrong ones handed out would be the same to the servers, and
+    /// take most of a run.
+    pub(crate) fn set_clocks(&mut self, past: Timestamp) {
+        // Where writes wait until a clock has passed what they follow, that is what is tried.
+        if !self.holds_writes() {
+            let ahead_ms = (past.millis() + 1).saturating_sub(crate::clock::EPOCH_MS + self.now_us / 1000);
+            self.lead_ms = self.lead_ms.max(ahead_ms);
+        }
+        let (now_us, lead_ms) = (self.now_us, self.lead_ms);
+        self.servers.iter_mut().for_each(|server| server.clock.set_right(now_us, lead_ms));
     }
 }

@@ -3,35 +3,38 @@
 use crate::marks;
 use crate::plan::Action;
 use crate::trace::TraceLevel;
-use crate::world::{Failure, World};
+use crate::world::{Failure, ServerIndex, World};
 use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check_all};
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
-use rheostat_core::replica::Execution;
+use rheostat_core::replica::{Execution, Outbox};
+use rheostat_core::slots::slot;
+use rheostat_core::store::StoreStats;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::{DcId, Timestamp};
 use std::collections::BTreeMap;
 
-/// How long the load may last, in microseconds of virtual time; what clients have not done by then is left out.
-const LOAD_LIMIT_US: u64 = 30_000_000;
+/// How long the load may last beyond twice the time that it would take if every answer came at once, in microseconds; what clients have not done by then is
+/// left out. They wait for the same few servers, and nothing more is learned from it.
+const LOAD_LIMIT_US: u64 = 2_000_000;
 
-/// How long everything may take to arrive once the clocks have caught up with the timestamps that were handed out.
+/// How long everything may take to arrive.
 const SETTLE_LIMIT_US: u64 = 20_000_000;
 
-/// How long a leader without a hybrid clock holds a write at most.
-const HELD_WRITES_US: u64 = 5_100_000;
-
-/// How long a flush takes at most that began before everything healed, about.
-const FLUSH_US: u64 = 700_000;
+/// How long a step of a write takes at most whose messages and flushes are not slowed down any more, about.
+const STEP_US: u64 = 50_000;
 
 /// How often it is looked whether everything has arrived.
 const LOOK_US: u64 = 50_000;
 
-/// Time for old versions and tombstones to be collected between the two final readings.
-const COLLECTION_US: u64 = 1_600_000;
+/// How long it is waited until clocks have passed old timestamps, where they cannot be set.
+const PATIENCE_US: u64 = 2_000_000;
 
-/// If a clock is ahead of true time by more than this after healing, in milliseconds, it is not waited until its timestamps are past.
-const PATIENCE_MS: u64 = 2_000;
+/// How long a leader without a hybrid clock holds a write at most.
+const HELD_WRITES_US: u64 = 5_100_000;
+
+/// How long old versions and tombstones may take to be collected between the two final readings.
+const COLLECTION_US: u64 = 1_600_000;
 
 impl World<'_> {
     /// Runs the plan to its end; the history, unless the run broke off.
@@ -42,7 +45,7 @@ impl World<'_> {
         self.make_counters();
         let plan = self.plan;
         if plan.steps() > 0 {
-            self.run_until(LOAD_LIMIT_US, |world| world.clients_are_done());
+            self.run_until(self.now_us + 2 * plan.horizon_us() + LOAD_LIMIT_US, |world| world.clients_are_done());
         }
         if self.failure.is_none() {
             self.heal();
@@ -52,14 +55,19 @@ impl World<'_> {
         self.read_finals();
         self.read_counters();
         if plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
-            // A timestamp can be ahead of the clock; it is history only when the clock has passed it.
-            let passed_us = (mark.millis() + plan.history_ms).saturating_sub(crate::clock::EPOCH_MS) * 1000;
-            let patient = passed_us <= self.now_us + PATIENCE_MS * 1000;
-            self.run_until(if patient { self.now_us.max(passed_us) } else { self.now_us } + COLLECTION_US, |_| false);
+            // A timestamp is history only when the clocks have passed it by so much.
+            let past = mark.plus_millis(plan.history_ms);
+            self.set_clocks(past);
+            let patient = self.passed_us(past) <= self.now_us + PATIENCE_US;
+            let until_us = if patient { self.passed_us(past).max(self.now_us) } else { self.now_us } + COLLECTION_US;
+            // A tombstone may stay for longer; who has none left need not be waited for.
+            while self.failure.is_none() && self.now_us < until_us && self.holds_more(|server, _| self.servers[server].live_keys).is_some() {
+                self.run_until(self.now_us + LOOK_US, |_| false);
+            }
             self.read_finals();
-            // Counters are written once more in the end.
-            if patient && plan.counters.is_empty() {
-                self.check_collected();
+            self.check_scans();
+            if let Some(what) = self.holds_more(|_, stats| stats.keys).filter(|_| patient) {
+                self.fail("collection", what);
             }
         }
         for server in 0..self.servers.len() {
@@ -109,13 +117,12 @@ impl World<'_> {
             self.run_until(self.now_us + LOOK_US, |_| false);
         }
         if self.decides {
-            // A write whose client has gone may wait for a disk before it goes to a leader, and may be on its way.
-            for _ in 0..2 {
-                self.run_until(self.last_arrival_us.max(self.now_us + FLUSH_US), |_| false);
+            // A write whose client has gone may wait for a disk before it goes to a leader, may be on its way, and may be held there.
+            for _ in 0..4 {
+                self.run_until(self.last_arrival_us.max(self.last_flush_us).max(self.now_us + STEP_US), |_| false);
             }
         }
-        if self.decides && self.plan.options.get("hlc").and_then(toml::Value::as_bool) == Some(false) {
-            // A leader may hold a write whose client has gone until its clock has passed what the write follows.
+        if self.holds_writes() {
             self.run_until(self.now_us + HELD_WRITES_US, |_| false);
         }
     }
@@ -127,11 +134,10 @@ impl World<'_> {
 
     /// Lets time pass until everything has arrived and is visible everywhere; returns the greatest timestamp before that.
     pub(crate) fn settle(&mut self) -> Timestamp {
-        let clock = self.servers.iter().filter_map(|server| Some(server.node.as_ref()?.look().status(server.clock.read(self.now_us)).clock));
-        let mark = clock.max().unwrap_or_default();
+        let mark = self.newest_timestamp();
         // A heartbeat passes the mark only when its server's clock does.
-        let ahead_us = mark.millis().saturating_sub(crate::clock::EPOCH_MS) * 1000;
-        let until_us = ahead_us.max(self.now_us) + SETTLE_LIMIT_US;
+        self.set_clocks(mark);
+        let until_us = self.passed_us(mark).max(self.now_us) + SETTLE_LIMIT_US;
         while self.failure.is_none() {
             let missing = self.missing(mark);
             let Some(what) = missing else { break };
@@ -168,6 +174,7 @@ impl World<'_> {
 
     /// Reads every key in every data center, each by a session that has seen nothing; from where it is held if not there.
     fn read_finals(&mut self) {
+        self.servers.iter_mut().for_each(|server| server.live_keys = 0);
         for id in self.plan.servers() {
             let server = self.index(ServerId { dc: self.serving(id.dc, id.partition), ..id });
             for key in 0..self.plan.keys.len() {
@@ -187,6 +194,7 @@ impl World<'_> {
                 match execution {
                     Execution::Done { outcome: Outcome::Read(read, _), .. } => {
                         let observed = self.observe(&read);
+                        self.servers[server].live_keys += u64::from(self.servers[server].id == id && observed.value.is_some());
                         self.trace.number(observed.version.map_or(0, |version| version.written.bits()));
                         self.history.final_read(self.now_us, id.dc, KeyId(key as u32), observed);
                     }
@@ -196,25 +204,71 @@ impl World<'_> {
         }
     }
 
-    /// When nothing has been written for a while, nothing old is left: of each key one version, and no tombstone.
-    fn check_collected(&mut self) {
+    /// SCAN and DBSIZE find the keys that have a value, each once, page by page.
+    fn check_scans(&mut self) {
+        // Beside counters stand keys that are not in the plan.
+        if !self.plan.counters.is_empty() || self.failure.is_some() {
+            return;
+        }
+        let mut slots: Vec<u16> = self.plan.keys.iter().map(|key| slot(key.as_bytes())).collect();
+        slots.sort_unstable();
+        slots.dedup();
         for server in 0..self.servers.len() {
-            let now = self.servers[server].clock.read(self.now_us);
-            let id = self.servers[server].id;
-            let Some(node) = &self.servers[server].node else { continue };
-            let stats = node.look().status(now).store;
-            if stats.versions > stats.keys {
-                let text = format!("{id} still holds {} versions of {} keys when nothing has been written for a while\n", stats.versions, stats.keys);
-                self.fail("collection", text);
+            let (mut found, mut counted) = (Vec::new(), 0);
+            for slot in &slots {
+                let mut from = Some(0);
+                while let Some(at) = from.take() {
+                    let scan = Operation::Scan { slot: *slot, from: at, limit: 1 + (self.plan.seed % 3) as u32 };
+                    if let Some(Outcome::Page(keys, next)) = self.look_at(server, scan) {
+                        found.extend(keys);
+                        from = next.filter(|_| found.len() <= self.plan.keys.len());
+                    }
+                }
+                if let Some(Outcome::Count(count)) = self.look_at(server, Operation::Count { first: *slot, last: *slot }) {
+                    counted += count;
+                }
+            }
+            let (id, live, scanned) = (self.servers[server].id, self.servers[server].live_keys, found.len() as u64);
+            found.sort_unstable();
+            found.dedup();
+            if live != scanned || live != counted || scanned != found.len() as u64 {
+                let text = format!(
+                    "{id} reads {live} keys with a value, SCAN there finds {scanned} ({} of them once), DBSIZE counts {counted}\n",
+                    found.len()
+                );
+                self.fail("scan", text);
                 return;
             }
         }
     }
 
+    /// What `server` answers to an operation that looks at what is there.
+    fn look_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
+        let now = self.servers[server].clock.read(self.now_us);
+        let node = self.servers[server].node.as_mut()?;
+        let mut session = node.look().new_session();
+        match node.server().execute(now, operation, &mut session, &mut Outbox::default()) {
+            Execution::Done { outcome, .. } => Some(outcome),
+            Execution::Waiting(_) => None,
+        }
+    }
+
+    /// Whether the first server of which that can be said holds more versions than `most` says of it. Nothing is said of a run with counters: beside them stand keys that
+    /// are not in the plan, and they are written once more in the end.
+    fn holds_more(&self, most: impl Fn(ServerIndex, &StoreStats) -> u64) -> Option<String> {
+        let servers = self.servers.iter().enumerate().filter(|_| self.plan.counters.is_empty());
+        servers.filter_map(|(index, server)| Some((index, server, server.node.as_ref()?))).find_map(|(index, server, node)| {
+            let stats = node.look().status(server.clock.read(self.now_us)).store;
+            let (id, StoreStats { versions, keys, .. }) = (server.id, &stats);
+            let what = format!("{id} still holds {versions} versions of {keys} keys when nothing has been written for a while\n");
+            (*versions > most(index, &stats)).then_some(what)
+        })
+    }
+
     /// Sends the history through the checkers of what the protocol promises.
     pub(crate) fn check(&mut self, history: &History) {
         // What was read of a write that went with the power is in no later read.
-        let promises = if self.plan.may_lose_acknowledged() { Promises::eventual() } else { promises(self.level) };
+        let promises = Promises::of(self.promised());
         self.note_history(history);
         if let Err(violation) = check_all(history, &promises) {
             self.failure.get_or_insert_with(|| Failure {
@@ -223,6 +277,11 @@ impl World<'_> {
                 events: violation.trace.len(),
             });
         }
+    }
+
+    /// The level whose promises the history is checked for: no more than convergence and durability where servers can lose what they acknowledged.
+    pub(crate) fn promised(&self) -> Level {
+        if self.plan.may_lose_acknowledged() { Level::Eventual } else { self.level }
     }
 
     /// Sees the marks that only the whole history shows.
@@ -268,16 +327,6 @@ impl World<'_> {
         if history.finals.iter().any(|read| read.observed.is_absent() && deleted.contains(&read.key)) {
             self.marks.see(marks::TOMBSTONE_COLLECTED);
         }
-    }
-}
-
-/// What a protocol whose reads achieve `level` promises, and is checked for.
-pub fn promises(level: Level) -> Promises {
-    match level {
-        Level::Eventual => Promises::eventual(),
-        Level::Session(_) | Level::Local => Promises::local(),
-        Level::Causal => Promises::causal(),
-        Level::Strong => Promises::strong(),
     }
 }
 

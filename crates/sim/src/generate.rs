@@ -4,8 +4,8 @@
 //! much: what goes wrong with causality goes wrong between related writes on partitions that are replicated at different speeds, and is seen by
 //! a session that happens to look.
 
-pub use crate::generate_counters::counter_plan;
-use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Fault, FaultKind, KeyIndex, Moment, Plan, PutItem, Spread, Step, Transport};
+use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Expected, Fault, FaultKind, KeyIndex, Moment, Plan, PutItem, Spread, Step, Transport};
+use crate::profiles;
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Guarantees, Level};
@@ -15,17 +15,16 @@ use rheostat_core::store::Durability;
 use rheostat_protocols::registry;
 
 /// Options that are drawn where a protocol has them: name, least, greatest.
-const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 5, 50), ("stabilization_ms", 5, 50), ("fan_out", 1, 4), ("collect_ms", 1, 400)];
+const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 12, 100), ("stabilization_ms", 12, 100), ("fan_out", 1, 4), ("collect_ms", 1, 400)];
 
-/// Planted bugs whose names begin so are about members that are away for long.
-const AWAY: &[&str] = &["snapshot-", "leader-clock-"];
-
-/// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn. Bugs in counters come with a load of counters.
+/// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn; a planted bug brings the profile and the load that it was made for.
 pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
-    match planted.is_some_and(|bug| bug.starts_with("counter-")) {
-        true => counter_plan(protocol, options, planted, seed),
-        false => general_plan(protocol, options, planted, seed).0,
-    }
+    profiles::of_bug(planted).plan(protocol, options, planted, profiles::wants_counters(planted), seed)
+}
+
+/// The plan of `seed` for `protocol` with a load of counters.
+pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+    profiles::ALL[0].plan(protocol, options, planted, true, seed)
 }
 
 /// The plan whose load is of plain keys, and about when that will be done.
@@ -35,16 +34,6 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
     plan.seed = seed;
     plan.planted = planted.map(str::to_owned);
     plan.options = drawn_options(protocol, options, &mut random.fork());
-    // The generator leaves the strategy of transactions to whoever asks, so that what a seed draws stays as it was.
-    if planted.is_some_and(|bug| bug.starts_with("predicted-")) {
-        plan.options.entry("transactions").or_insert("predicted".into());
-    }
-    // As is how short logs are and how long members are away, which makes snapshots and new leaders.
-    let away = planted.is_some_and(|bug| AWAY.iter().any(|prefix| bug.starts_with(prefix)));
-    let long = away || options.contains_key("keep_entries");
-    if away && crate::node::replicates(protocol) {
-        plan.options.entry("keep_entries").or_insert(toml::Value::Integer(4));
-    }
     cluster(&mut plan, &mut random.fork());
     if crate::node::replicates(protocol) {
         groups(&mut plan, seed);
@@ -56,9 +45,6 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
     faults(&mut plan, horizon_us, &mut random.fork());
     if crate::node::replicates(protocol) {
         spread_over_replicas(&mut plan, seed);
-        if long {
-            absences(&mut plan, horizon_us, seed);
-        }
     }
     checking(&mut plan, &mut random.fork());
     (plan, horizon_us)
@@ -67,7 +53,7 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
 /// The cluster of a protocol that replicates partitions: fewer of them, each with several servers, on disks.
 fn groups(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ 0x6E0D_5EED_0000_0001);
-    let everywhere = plan.protocol == "strong";
+    let everywhere = crate::node::spans_data_centers(&plan.protocol);
     plan.data_centers = pick(&mut random, if everywhere { &[(20, 1), (20, 2), (60, 3)] } else { &[(20, 1), (50, 2), (30, 3)] });
     plan.partitions = pick(&mut random, &[(60, 1), (40, 2)]);
     plan.replicas = match (everywhere, plan.data_centers) {
@@ -101,21 +87,8 @@ fn groups(plan: &mut Plan, seed: u64) {
 fn spread_over_replicas(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ 0x6E0D_5EED_0000_0002);
     let replicas = plan.replicas;
-    let mut any = |server: &mut ServerId| server.replica = random.below(replicas.into()) as u8;
-    for fault in &mut plan.faults {
-        match &mut fault.kind {
-            FaultKind::Cut { .. } => {}
-            FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => {
-                any(a);
-                any(b);
-            }
-            FaultKind::SlowServer { server, .. }
-            | FaultKind::Pause { server }
-            | FaultKind::Kill { server, .. }
-            | FaultKind::PowerLoss { server, .. }
-            | FaultKind::SlowDisk { server, .. }
-            | FaultKind::ClockJump { server, .. } => any(server),
-        }
+    for server in plan.faults.iter_mut().flat_map(|fault| fault.kind.servers_mut()) {
+        server.replica = random.below(replicas.into()) as u8;
     }
     // A link from a server to itself is none.
     plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } if a == b));
@@ -123,24 +96,13 @@ fn spread_over_replicas(plan: &mut Plan, seed: u64) {
         match action {
             Action::Get { level, .. } | Action::ReadTransaction { level, .. } if *level == Level::Causal => *level = read_level(&mut random),
             Action::Swap { key } if random.chance(1, 2) => *action = Action::Claim { key: *key },
+            Action::Swap { key } if random.chance(2, 3) => {
+                let expected = pick(&mut random, &[(1, Expected::Present), (2, Expected::Value), (2, Expected::Version)]);
+                *action = Action::Guarded { key: *key, expected };
+            }
             _ => {}
         }
     }
-}
-
-/// Members of groups that are away for long, leaders among them, while the others go on.
-fn absences(plan: &mut Plan, horizon_us: u64, seed: u64) {
-    let mut random = Random::new(seed ^ 0x6E0D_5EED_0000_0003);
-    for _ in 0..random.between(2, 5) {
-        let server = ServerId { replica: random.below(plan.replicas.into()) as u8, ..server(plan, &mut random) };
-        let from_us = random.below(horizon_us);
-        let kind = match random.chance(1, 2) {
-            true => FaultKind::Pause { server },
-            false => FaultKind::Kill { server, moment: moment(&mut random) },
-        };
-        plan.faults.push(Fault { from_us, until_us: from_us + random.between(300_000, 3_000_000), kind });
-    }
-    plan.faults.sort_by_key(|fault| fault.from_us);
 }
 
 fn read_level(random: &mut Random) -> Level {
@@ -217,7 +179,7 @@ pub(crate) fn pick<T: Copy>(random: &mut Random, choices: &[(u64, T)]) -> T {
 }
 
 /// A number from `least` to `greatest`, small ones as likely as large ones by order of magnitude.
-fn spread(random: &mut Random, least: u64, greatest: u64) -> u64 {
+pub(crate) fn spread(random: &mut Random, least: u64, greatest: u64) -> u64 {
     let mut greatest_here = greatest;
     while greatest_here / 2 > least && random.chance(1, 2) {
         greatest_here /= 2;
@@ -369,7 +331,7 @@ fn key(plan: &Plan, load: &Load, random: &mut Random) -> KeyIndex {
 }
 
 /// `first` and some other keys that may stand beside those before them, no key twice.
-fn several(plan: &Plan, first: KeyIndex, limit: u64, random: &mut Random, may: impl Fn(&[KeyIndex], KeyIndex) -> bool) -> Vec<KeyIndex> {
+pub(crate) fn several(plan: &Plan, first: KeyIndex, limit: u64, random: &mut Random, may: impl Fn(&[KeyIndex], KeyIndex) -> bool) -> Vec<KeyIndex> {
     let mut keys = vec![first];
     for _ in 1..random.between(2, limit) {
         let next = random.below(plan.keys.len() as u64) as usize;
@@ -381,7 +343,7 @@ fn several(plan: &Plan, first: KeyIndex, limit: u64, random: &mut Random, may: i
 }
 
 /// Keys for a transaction: any, or each of another partition.
-fn transaction_keys(plan: &Plan, first: KeyIndex, random: &mut Random) -> Vec<KeyIndex> {
+pub(crate) fn transaction_keys(plan: &Plan, first: KeyIndex, random: &mut Random) -> Vec<KeyIndex> {
     let wide = random.chance(1, 2);
     several(plan, first, 6, random, |keys, next| !wide || keys.iter().all(|key| plan.partition(*key) != plan.partition(next)))
 }
@@ -431,20 +393,20 @@ fn action(plan: &Plan, kind: Kind, key: KeyIndex, clients: u64, random: &mut Ran
     }
 }
 
-fn server(plan: &Plan, random: &mut Random) -> ServerId {
+pub(crate) fn server(plan: &Plan, random: &mut Random) -> ServerId {
     let (dc, partition) = (random.below(plan.data_centers.into()) as u8, random.below(plan.partitions.into()) as u16);
     ServerId::new(DcId(dc), PartitionId(partition))
 }
 
 /// Two different data centers.
-fn two_data_centers(plan: &Plan, random: &mut Random) -> (DcId, DcId) {
+pub(crate) fn two_data_centers(plan: &Plan, random: &mut Random) -> (DcId, DcId) {
     let from = random.below(plan.data_centers.into()) as u8;
     let to = (from + random.between(1, u64::from(plan.data_centers.max(2)) - 1) as u8) % plan.data_centers;
     (DcId(from), DcId(to))
 }
 
 /// Two different servers of one data center; of one partition if there is only one.
-fn two_servers_inside(plan: &Plan, random: &mut Random) -> (ServerId, ServerId) {
+pub(crate) fn two_servers_inside(plan: &Plan, random: &mut Random) -> (ServerId, ServerId) {
     let a = server(plan, random);
     let partition = (u64::from(a.partition.0) + random.between(1, u64::from(plan.partitions).max(2) - 1)) % u64::from(plan.partitions);
     (a, ServerId { partition: PartitionId(partition as u16), ..a })

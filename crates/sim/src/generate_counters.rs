@@ -23,8 +23,8 @@ const OTHERS_STEPS: usize = 12;
 /// How long an update may look for rights, in milliseconds: longer than the slowest way there and back.
 const DEADLINE_MS: u64 = 6_000;
 
-/// The plan of `seed` for `protocol` with a load of counters.
-pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+/// The plan whose load is of counters, and about when that will be done.
+pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> (Plan, u64) {
     let (mut plan, load_us) = general_plan(protocol, options, planted, seed);
     let mut random = Random::new(seed ^ 0xC0_0417_5EED_0000);
     plan.clients.truncate(OTHERS);
@@ -53,7 +53,7 @@ pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>
     clients(&mut plan, horizon_us, &mut random.fork());
     aim(&mut plan, partition, &mut random.fork());
     reclaims(&mut plan, horizon_us, &mut random.fork());
-    plan
+    (plan, horizon_us)
 }
 
 /// Lets faults come to `partition`: those of every second of the others, to all of its servers alike. Servers that die do so at a moment that matters.
@@ -66,27 +66,13 @@ fn aim(plan: &mut Plan, partition: PartitionId, random: &mut Random) {
     };
     let moment = |random: &mut Random, other: Moment| pick(random, &[(2, other), (2, Moment::Asked), (1, Moment::Answered)]);
     for fault in &mut plan.faults {
-        match &mut fault.kind {
-            FaultKind::Cut { .. } => {}
-            // Between data centers both ends are of one partition, and stay so.
-            FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => {
-                if a.dc != b.dc {
-                    aimed(a);
-                    aimed(b);
-                }
-            }
-            FaultKind::Kill { server, moment: at } => {
-                aimed(server);
-                *at = moment(random, *at);
-            }
-            FaultKind::PowerLoss { server, moment: at, .. } => {
-                aimed(server);
-                *at = moment(random, *at);
-            }
-            FaultKind::SlowServer { server, .. }
-            | FaultKind::Pause { server }
-            | FaultKind::SlowDisk { server, .. }
-            | FaultKind::ClockJump { server, .. } => aimed(server),
+        let mut servers = fault.kind.servers_mut();
+        // Inside a data center a way leads from one partition to another, between data centers both ends are of one, and it stays so.
+        if !matches!(servers.as_slice(), [a, b] if a.dc == b.dc) {
+            servers.iter_mut().for_each(|server| aimed(server));
+        }
+        if let Some(at) = fault.kind.moment_mut() {
+            *at = moment(random, *at);
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod marks;
 mod network;
 mod node;
 pub mod plan;
+pub mod profiles;
 mod run;
 mod servers;
 pub mod shrink;
@@ -27,7 +28,6 @@ pub mod text;
 mod trace;
 mod world;
 
-pub use finish::promises;
 pub use node::planted;
 pub use run::{RunReport, run_plan};
 pub use trace::TraceLevel;

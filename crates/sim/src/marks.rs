@@ -58,6 +58,12 @@ pub const OF_GROUPS: &[CounterMark] =
 /// Marks of runs whose plan sets a strategy for transactions.
 pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 
+/// It was killed just when something had happened.
+pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed at a moment that matters", causal: false };
+
+/// Marks of runs whose profile brings them about.
+pub const OF_PROFILES: &[Mark] = &[KILLED_AT_A_MOMENT];
+
 marks! {
     /// A client read what was written in another data center.
     REMOTE_READ = "a remote version was read", false;

@@ -51,6 +51,14 @@ pub(crate) fn replicates(protocol: &str) -> bool {
     registry::list().into_iter().any(|info| info.name == protocol && info.span != Span::Server)
 }
 
+/// Whether `protocol` keeps the servers of a partition in all data centers together.
+pub(crate) fn spans_data_centers(protocol: &str) -> bool {
+    registry::list().into_iter().any(|info| info.name == protocol && info.span == Span::Everywhere)
+}
+
+/// `protocol bug seed` for each seed that catches a planted bug; `only protocol bug` for one that shows under one protocol alone.
+const CATCHING: &str = include_str!("../plans/planted.seeds");
+
 /// The bugs that can be planted under `protocol`: its own, the links', the replica's. Empty if there is no such protocol.
 pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
@@ -60,13 +68,21 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
         Span::DataCenter => counting::PLANTED.to_vec(),
         Span::Everywhere => Vec::new(),
     };
-    // A write is overtaken only where writes wait and nothing guards them; a group's answers are on disk, and it says hello more than once.
+    // A group's answers are on disk, and it says hello more than once.
     let can_show = |bug: &&str| match *bug {
-        "counter-overtakes-itself" => info.name == "gentlerain",
+        bug if only_under(bug).is_some() => only_under(bug) == Some(info.name),
         "counter-spends-before-durable" | "counter-name-forgotten-at-restart" => info.span == Span::Server,
         _ => true,
     };
     [info.planted, &shared].concat().into_iter().filter(can_show).collect()
+}
+
+/// The one protocol under which `bug` shows, if there is only one.
+fn only_under(bug: &str) -> Option<&'static str> {
+    CATCHING.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        ["only", protocol, of] if of == bug => Some(protocol),
+        _ => None,
+    })
 }
 
 /// The planted bug called `name` under `protocol`. Errors: there is none.

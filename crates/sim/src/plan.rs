@@ -1,5 +1,6 @@
 //! A plan: everything that one run does, as explicit data. The generator draws one from a seed, the shrinker makes it smaller, a file keeps it.
 
+pub use crate::faults::{Fault, FaultKind, Moment};
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
@@ -7,6 +8,9 @@ use rheostat_core::operation::{Groups, Level};
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
 use rheostat_counters::Options;
+
+/// How long an answer that comes at once takes, about.
+const ANSWER_US: u64 = 2_000;
 
 /// What one run does. Times are microseconds of virtual time; the run begins at 0.
 ///
@@ -38,6 +42,10 @@ pub struct Plan {
     pub server_timeout_us: u64,
     /// When a client does.
     pub client_timeout_us: u64,
+    /// How many operations may wait at a server before others are refused as busy.
+    pub max_waiting: usize,
+    /// How many bytes values have beside what tells them apart.
+    pub padding: Spread,
     /// How frames travel between data centers.
     pub transport: Transport,
     /// One-way delays between data centers.
@@ -62,7 +70,7 @@ pub struct Plan {
     pub clients: Vec<ClientPlan>,
 }
 
-/// A duration that varies: at least `least_us`, up to `jitter_us` more.
+/// A duration or a size that varies: at least `least_us`, up to `jitter_us` more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     /// The least, in microseconds.
@@ -105,102 +113,6 @@ pub struct ClockPlan {
     pub offset_ms: i64,
     /// How much faster than true time it runs, in millionths.
     pub drift_ppm: i64,
-}
-
-/// Something that goes wrong for a while.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// When it begins.
-    pub from_us: u64,
-    /// When it ends; of no importance to what happens in a moment.
-    pub until_us: u64,
-    /// What.
-    pub kind: FaultKind,
-}
-
-/// When a server dies that is to die: at the fault's beginning, or with the first of what happens at it after that. If none does before the fault's end, it lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// At once.
-    AtOnce,
-    /// In the middle of its next round: its work is done, but not handed to the operating system, and nothing of it left.
-    MidRound,
-    /// After the next round in which it logged something that a client asked for: that is handed to the operating system, and nothing of it left.
-    Asked,
-    /// When it has told a client that something is written.
-    Answered,
-}
-
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// Nothing passes from one data center to another. What is sent meanwhile is lost, or waits if `hold`.
-    Cut {
-        /// The sender's data center.
-        from: DcId,
-        /// The receiver's.
-        to: DcId,
-        /// Whether frames wait for the end instead of being lost.
-        hold: bool,
-    },
-    /// Frames from one server to another take longer.
-    SlowLink {
-        /// The sender.
-        from: ServerId,
-        /// The receiver.
-        to: ServerId,
-        /// How much longer, in microseconds.
-        extra_us: u64,
-    },
-    /// Everything that goes to this server takes longer, clients' requests included.
-    SlowServer {
-        /// The server.
-        server: ServerId,
-        /// How much longer, in microseconds.
-        extra_us: u64,
-    },
-    /// The connection between two servers breaks, in a moment: what is under way either way is lost.
-    Break {
-        /// One server.
-        a: ServerId,
-        /// The other.
-        b: ServerId,
-    },
-    /// The server does nothing; at the end, everything that has come meanwhile at once.
-    Pause {
-        /// The server.
-        server: ServerId,
-    },
-    /// The server's process is killed, and starts again at the end. What it handed to the operating system is there.
-    Kill {
-        /// The server.
-        server: ServerId,
-        /// When it dies.
-        moment: Moment,
-    },
-    /// The server loses power, and starts again at the end. What its disk confirmed is there.
-    PowerLoss {
-        /// The server.
-        server: ServerId,
-        /// A flush that was under way reached the disk, though nobody was told.
-        flushed: bool,
-        /// When it dies.
-        moment: Moment,
-    },
-    /// The server's flushes take longer.
-    SlowDisk {
-        /// The server.
-        server: ServerId,
-        /// How much longer, in microseconds.
-        extra_us: u64,
-    },
-    /// The server's physical clock jumps, in a moment.
-    ClockJump {
-        /// The server.
-        server: ServerId,
-        /// How far ahead, in milliseconds.
-        by_ms: i64,
-    },
 }
 
 /// One client: a session, or several after each other, and what is asked in it.
@@ -251,6 +163,17 @@ impl CounterPlan {
     }
 }
 
+/// What a guarded write expects of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A value.
+    Present,
+    /// The value that the client has last read of it; none if it has read none.
+    Value,
+    /// The version that the client has last read of it; that it has none if it has read none.
+    Version,
+}
+
 /// What a client does. Values are unique; the run hands them out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -291,6 +214,13 @@ pub enum Action {
     Claim {
         /// The key.
         key: KeyIndex,
+    },
+    /// Writes a key if it is what it is expected to be, and reads what it was.
+    Guarded {
+        /// The key.
+        key: KeyIndex,
+        /// What is expected.
+        expected: Expected,
     },
     /// Waits until so many other data centers have the session's writes of this key's partition on disk (WAIT).
     Await {
@@ -371,12 +301,16 @@ impl Plan {
         self.clients.iter().map(|client| client.steps.len()).sum()
     }
 
+    /// About when the clients would be done if every answer came at once, in microseconds.
+    pub fn horizon_us(&self) -> u64 {
+        let ends = |client: &ClientPlan| client.start_us + client.steps.iter().map(|step| step.think_us + ANSWER_US).sum::<u64>();
+        self.clients.iter().map(ends).max().unwrap_or(0)
+    }
+
     /// Whether a server can lose writes that it acknowledged: it may lose power, and does not wait for its disk.
     pub fn may_lose_acknowledged(&self) -> bool {
         // A group acknowledges what a majority of its disks has.
-        !crate::node::replicates(&self.protocol)
-            && self.durability != Durability::Always
-            && self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::PowerLoss { .. }))
+        !crate::node::replicates(&self.protocol) && self.durability != Durability::Always && self.faults.iter().any(|fault| fault.kind.takes_power())
     }
 
     /// Says what is wrong with the plan, if anything.
@@ -412,20 +346,11 @@ impl Plan {
             if fault.until_us < fault.from_us {
                 return Err("a fault ends before it begins".into());
             }
-            match fault.kind {
-                FaultKind::Cut { from, to, .. } => dc(from).and(dc(to))?,
-                FaultKind::SlowLink { from, to, .. } | FaultKind::Break { a: from, b: to } => server(from).and(server(to))?,
-                FaultKind::Kill { server: at, .. } | FaultKind::PowerLoss { server: at, .. } => {
-                    if self.durability == Durability::Memory {
-                        return Err("a server in memory does not survive a crash".into());
-                    }
-                    server(at)?;
-                }
-                FaultKind::SlowServer { server: at, .. }
-                | FaultKind::Pause { server: at }
-                | FaultKind::SlowDisk { server: at, .. }
-                | FaultKind::ClockJump { server: at, .. } => server(at)?,
+            if fault.kind.is_crash() && self.durability == Durability::Memory {
+                return Err("a server in memory does not survive a crash".into());
             }
+            fault.kind.data_centers().into_iter().try_for_each(dc)?;
+            fault.kind.clone().servers_mut().into_iter().try_for_each(|at| server(*at))?;
         }
         for client in &self.clients {
             dc(client.dc)?;
@@ -469,7 +394,8 @@ impl Action {
     /// The keys that it names.
     pub fn keys(&self) -> Vec<KeyIndex> {
         match self {
-            Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } | Action::Await { key, .. } => vec![*key],
+            Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } => vec![*key],
+            Action::Guarded { key, .. } | Action::Await { key, .. } => vec![*key],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } => keys.clone(),
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
@@ -486,8 +412,13 @@ impl Action {
         }
     }
 
+    /// Whether it reads a key and writes it by what it was.
+    pub fn changes(&self) -> bool {
+        matches!(self, Action::Swap { .. } | Action::Take { .. } | Action::Claim { .. } | Action::Guarded { .. })
+    }
+
     /// Whether it writes, or may.
     pub fn writes(&self) -> bool {
-        matches!(self, Action::Put { .. } | Action::Swap { .. } | Action::Take { .. } | Action::Claim { .. })
+        matches!(self, Action::Put { .. }) || self.changes()
     }
 }

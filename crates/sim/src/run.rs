@@ -4,6 +4,8 @@ use crate::marks::Marks;
 use crate::plan::Plan;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, World};
+use rheostat_checkers::History;
+use rheostat_core::operation::Level;
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -22,8 +24,10 @@ pub struct RunReport {
     pub failure: Option<Failure>,
     /// The trace, if asked for.
     pub trace: Vec<String>,
-    /// The history in its text form, if a trace was asked for.
-    pub history: Option<String>,
+    /// The history, unless the run broke off.
+    pub history: Option<History>,
+    /// The level whose promises it was checked for.
+    pub promised: Level,
 }
 
 /// Runs `plan` and checks its history.
@@ -44,6 +48,7 @@ pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
     if let Some(text) = &text {
         world.trace.bytes(text.as_bytes());
     }
+    let promised = world.promised();
     Ok(RunReport {
         hash: world.trace.hash(),
         virtual_us: world.now_us,
@@ -52,6 +57,7 @@ pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
         marks: world.marks,
         failure: world.failure,
         trace: world.trace.into_lines(),
-        history: text.filter(|_| level > TraceLevel::Off),
+        promised,
+        history,
     })
 }

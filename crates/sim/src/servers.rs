@@ -4,7 +4,7 @@ use crate::clients::Reply;
 use crate::marks;
 use crate::plan::{Moment, Transport};
 use crate::trace::TraceLevel;
-use crate::world::{Attempt, Event, ServerIndex, World};
+use crate::world::{Attempt, Event, ServerIndex, Waiting, World};
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::operation::Outcome;
@@ -14,6 +14,9 @@ use rheostat_stack::Halt;
 
 /// How soon after a process is killed its clients notice that their connections are gone, in microseconds.
 const RESET_US: u64 = 300;
+
+/// How much longer than its deadline an answer may take: it may wait for a slow disk, twice.
+pub(crate) const ANSWER_US: u64 = 2_500_000;
 
 /// What a round brings back beside the outbox: replies that are there at once, with the position that the disk must reach first.
 type Answered = Vec<(Position, Reply)>;
@@ -40,17 +43,26 @@ impl World<'_> {
         let mut out = std::mem::take(&mut self.outbox);
         let logged = self.servers[server].dying.map(|_| node.look().status(now).end);
         let mut answered = Answered::new();
-        let mut story = None;
+        let (mut story, mut frames, mut flushed) = (None, false, false);
         for event in events {
-            if let Event::Request { attempt, .. } = &event {
-                story = Some(*attempt);
+            match &event {
+                Event::Request { attempt, .. } => story = Some(*attempt),
+                Event::Frame { .. } => frames = true,
+                Event::Flushed { .. } => flushed = true,
+                _ => {}
             }
             self.input(server, &mut *node, now, event, &mut out, &mut answered);
         }
-        let dies = self.servers[server].dying.filter(|(moment, _)| match moment {
-            Moment::MidRound => true,
-            Moment::Asked => story.is_some() && logged < Some(node.look().status(now).end),
-            Moment::AtOnce | Moment::Answered => false,
+        let dies = self.servers[server].dying.filter(|(moment, _)| {
+            let has_logged = || logged < Some(node.look().status(now).end);
+            match moment {
+                Moment::MidRound => true,
+                Moment::Asked => story.is_some() && has_logged(),
+                Moment::Flushed => flushed,
+                Moment::Kept => story.is_none() && !frames && has_logged(),
+                Moment::Received => frames && has_logged(),
+                Moment::AtOnce | Moment::Answered => false,
+            }
         });
         let mid_round = matches!(dies, Some((Moment::MidRound, _)));
         if !mid_round {
@@ -66,6 +78,7 @@ impl World<'_> {
             out.done.clear();
             self.outbox = out;
             self.marks.see_times(marks::KILLED_MID_ROUND, mid_round.into());
+            self.marks.see_times(marks::KILLED_AT_A_MOMENT, (!mid_round).into());
             self.halt(server, how);
             return;
         }
@@ -85,7 +98,10 @@ impl World<'_> {
         match event {
             // The timer also comes for a flush that has become due; the round asks for it.
             Event::Tick { .. } if node.look().next_tick_us() > now.monotonic_us => {}
-            Event::Tick { .. } => node.server().tick(now, out),
+            Event::Tick { .. } => {
+                node.server().tick(now, out);
+                self.check_answered(server);
+            }
             Event::Frame { from, bytes, .. } => {
                 self.trace.bytes(&bytes);
                 let (from, to) = (self.servers[from].id, self.servers[server].id);
@@ -114,24 +130,35 @@ impl World<'_> {
                 });
                 match node.server().execute(now, *operation, &mut session, out) {
                     Execution::Done { outcome, after } => {
-                        answered.push((after, Reply { attempt, server, executed_us: Some(self.now_us), outcome, session: *session }));
+                        answered.push((after, Reply { attempt, server, arrived_ms: Some(now.physical_ms), outcome, session: *session }));
                     }
                     Execution::Waiting(op) => {
-                        self.servers[server].waiting.insert(op, attempt);
+                        let deadline_us = self.now_us + self.plan.server_timeout_us.max(self.plan.counting.deadline_ms * 1000) + ANSWER_US;
+                        self.servers[server].waiting.insert(op, Waiting { attempt, arrived_ms: now.physical_ms, deadline_us });
                         self.on_waiting(attempt);
                     }
                 }
             }
             Event::Abandon { attempt, .. } => {
                 let waiting = &mut self.servers[server].waiting;
-                if let Some(op) = waiting.iter().find(|(_, waits)| **waits == attempt).map(|(op, _)| *op) {
+                if let Some(op) = waiting.iter().find(|(_, waits)| waits.attempt == attempt).map(|(op, _)| *op) {
                     waiting.remove(&op);
                     node.server().abandon(op);
                 }
             }
-            Event::Reply(_) | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {}
-            Event::FaultBegins { .. } | Event::FaultEnds { .. } => {}
+            Event::Reply(_) | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {
+                unreachable!("what comes to clients comes to no server")
+            }
+            Event::FaultBegins { .. } | Event::FaultEnds { .. } => unreachable!("a fault is no input"),
         }
+    }
+
+    /// Every operation that a living server has taken is answered in its time.
+    fn check_answered(&mut self, server: ServerIndex) {
+        let state = &self.servers[server];
+        let Some(Waiting { attempt, deadline_us, .. }) = state.waiting.values().find(|waiting| waiting.deadline_us < self.now_us) else { return };
+        let (id, late_us, client) = (state.id, self.now_us - deadline_us, attempt.client);
+        self.fail("deadline", format!("{id} has not answered client {client}, {} ms after it had to\n", (late_us + ANSWER_US) / 1000));
     }
 
     fn tell_stable(&mut self, server: ServerIndex, before: &[Timestamp], status: &Status, attempt: Attempt) {
@@ -147,8 +174,8 @@ impl World<'_> {
         for Done { op, outcome, session } in out.done.drain(..) {
             if let Some(awaited) = self.awaited.get_mut(&(server, op)) {
                 *awaited = Some(outcome);
-            } else if let Some(attempt) = self.servers[server].waiting.remove(&op) {
-                self.reply(server, Reply { attempt, server, executed_us: None, outcome, session });
+            } else if let Some(Waiting { attempt, arrived_ms, .. }) = self.servers[server].waiting.remove(&op) {
+                self.reply(server, Reply { attempt, server, arrived_ms: Some(arrived_ms), outcome, session });
             }
         }
         // Duty 5: a reply that names a position waits for it. Replies of one server leave in order.

@@ -130,6 +130,9 @@ impl Shrinker {
     fn quiet(&mut self) {
         self.parts(|plan| plan.clocks.len(), |plan, from, until| drop(plan.clocks.drain(from..until)));
         self.attempt(|plan| plan.transport = Transport::Stream);
+        let empty = Plan::empty("");
+        self.attempt(|plan| plan.padding = empty.padding);
+        self.attempt(|plan| plan.max_waiting = empty.max_waiting);
         self.attempt(|plan| plan.local.jitter_us = 0);
         self.attempt(|plan| plan.near.jitter_us = 0);
         self.attempt(|plan| plan.disk.jitter_us = 0);

@@ -21,13 +21,15 @@
 //! ```
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
-//! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
+//! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `waiting 4` and `padding 100 5000` stand for operations that may wait
+//! at a server and for bytes of values; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
 
-use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Fault, FaultKind, Moment, Plan, PutItem, Spread, Step, Transport};
+use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Expected, Fault, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
+use rheostat_core::replica::ReplicaConfig;
 use rheostat_core::store::Durability;
 use rheostat_counters::Options;
 use std::fmt;
@@ -51,6 +53,11 @@ impl fmt::Display for PlanError {
 }
 
 impl std::error::Error for PlanError {}
+
+const NO_PADDING: Spread = Spread { least_us: 0, jitter_us: 0 };
+
+/// The words for what a guarded write expects.
+const EXPECTED: [(Expected, &str); 3] = [(Expected::Present, "present"), (Expected::Value, "value"), (Expected::Version, "version")];
 
 /// Microseconds, printed as milliseconds.
 pub(crate) struct Millis(pub(crate) u64);
@@ -76,34 +83,6 @@ fn durability_name(durability: Durability) -> &'static str {
         Durability::Always => "always",
         Durability::Interval => "interval",
         Durability::Memory => "memory",
-    }
-}
-
-fn moment_word(moment: Moment) -> &'static str {
-    match moment {
-        Moment::AtOnce => "",
-        Moment::MidRound => " mid-round",
-        Moment::Asked => " asked",
-        Moment::Answered => " answered",
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flag = |on: bool, word: &'static str| if on { word } else { "" };
-        match self {
-            FaultKind::Cut { from, to, hold } => write!(f, "cut {from} {to}{}", flag(*hold, " hold")),
-            FaultKind::SlowLink { from, to, extra_us } => write!(f, "slow-link {from} {to} {}", Millis(*extra_us)),
-            FaultKind::SlowServer { server, extra_us } => write!(f, "slow-server {server} {}", Millis(*extra_us)),
-            FaultKind::Break { a, b } => write!(f, "break {a} {b}"),
-            FaultKind::Pause { server } => write!(f, "pause {server}"),
-            FaultKind::Kill { server, moment } => write!(f, "kill {server}{}", moment_word(*moment)),
-            FaultKind::PowerLoss { server, flushed, moment } => {
-                write!(f, "power-loss {server}{}{}", flag(*flushed, " flushed"), moment_word(*moment))
-            }
-            FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
-            FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
-        }
     }
 }
 
@@ -146,6 +125,10 @@ impl fmt::Display for ActionText<'_> {
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
             Action::Claim { key } => write!(f, "claim {}", name(key)),
+            Action::Guarded { key, expected } => {
+                let word = EXPECTED.iter().find(|(known, _)| known == expected).map_or("?", |(_, word)| word);
+                write!(f, "guarded {word} {}", name(key))
+            }
             Action::Await { key, data_centers } => write!(f, "await {} {data_centers}", name(key)),
             Action::Move { dc } => write!(f, "move {dc}"),
             Action::Adopt { client } => write!(f, "adopt {client}"),
@@ -179,6 +162,12 @@ impl fmt::Display for Plan {
         writeln!(f, "durability {}", durability_name(self.durability))?;
         let (server, client) = (Millis(self.server_timeout_us), Millis(self.client_timeout_us));
         writeln!(f, "limits ahead {}ms history {}ms server {server} client {client}", self.max_ahead_ms, self.history_ms)?;
+        if self.max_waiting != ReplicaConfig::MAX_WAITING {
+            writeln!(f, "waiting {}", self.max_waiting)?;
+        }
+        if self.padding != NO_PADDING {
+            writeln!(f, "padding {} {}", self.padding.least_us, self.padding.jitter_us)?;
+        }
         match self.transport {
             Transport::Stream => writeln!(f, "transport stream")?,
             Transport::Datagram { loss, duplicate } => writeln!(f, "transport datagram loss {loss} duplicate {duplicate}")?,
@@ -219,12 +208,12 @@ impl fmt::Display for Plan {
 }
 
 /// The words of one line.
-struct Words<'l>(std::iter::Peekable<std::str::SplitWhitespace<'l>>);
+pub(crate) struct Words<'l>(std::iter::Peekable<std::str::SplitWhitespace<'l>>);
 
-type Parsed<T> = Result<T, String>;
+pub(crate) type Parsed<T> = Result<T, String>;
 
 impl<'l> Words<'l> {
-    fn next(&mut self, what: &str) -> Parsed<&'l str> {
+    pub(crate) fn next(&mut self, what: &str) -> Parsed<&'l str> {
         self.0.next().ok_or_else(|| format!("{what} is missing"))
     }
 
@@ -236,7 +225,7 @@ impl<'l> Words<'l> {
     }
 
     /// Takes `word` if it is next; says whether it was.
-    fn optional(&mut self, word: &str) -> bool {
+    pub(crate) fn optional(&mut self, word: &str) -> bool {
         self.0.next_if_eq(&word).is_some()
     }
 
@@ -245,12 +234,12 @@ impl<'l> Words<'l> {
         parse_number(word, what)
     }
 
-    fn unit<T: std::str::FromStr>(&mut self, unit: &str, what: &str) -> Parsed<T> {
+    pub(crate) fn unit<T: std::str::FromStr>(&mut self, unit: &str, what: &str) -> Parsed<T> {
         let word = self.next(what)?;
         parse_number(word.strip_suffix(unit).ok_or_else(|| format!("{what}: `{word}` has no unit {unit}"))?, what)
     }
 
-    fn time(&mut self, what: &str) -> Parsed<u64> {
+    pub(crate) fn time(&mut self, what: &str) -> Parsed<u64> {
         parse_time(self.next(what)?)
     }
 
@@ -260,11 +249,11 @@ impl<'l> Words<'l> {
         Ok(Spread { least_us: parse_time(least)?, jitter_us: parse_time(jitter)? })
     }
 
-    fn dc(&mut self) -> Parsed<DcId> {
+    pub(crate) fn dc(&mut self) -> Parsed<DcId> {
         Ok(DcId(self.number("a data center")?))
     }
 
-    fn server(&mut self) -> Parsed<ServerId> {
+    pub(crate) fn server(&mut self) -> Parsed<ServerId> {
         let word = self.next("a server")?;
         let bad = || format!("`{word}` is not a server such as p0@1");
         let (partition, dc) = word.strip_prefix('p').and_then(|rest| rest.split_once('@')).ok_or_else(bad)?;
@@ -283,19 +272,13 @@ impl<'l> Words<'l> {
         Ok((level, Groups(parse_number(groups, "checking groups")?)))
     }
 
-    /// When a server dies: the last word, if it is not at once.
-    fn moment(&mut self) -> Parsed<Moment> {
-        match self.0.next() {
-            None => Ok(Moment::AtOnce),
-            Some("mid-round") => Ok(Moment::MidRound),
-            Some("asked") => Ok(Moment::Asked),
-            Some("answered") => Ok(Moment::Answered),
-            Some(found) => Err(format!("`{found}` is neither mid-round, asked nor answered")),
-        }
+    /// The next word, if there is one.
+    pub(crate) fn rest(&mut self) -> Option<&'l str> {
+        self.0.next()
     }
 
     /// Whether `word` is the last word; no other may stand there.
-    fn flag(&mut self, word: &str) -> Parsed<bool> {
+    pub(crate) fn flag(&mut self, word: &str) -> Parsed<bool> {
         match self.0.next() {
             None => Ok(false),
             Some(found) if found == word => Ok(true),
@@ -312,7 +295,7 @@ fn parse_number<T: std::str::FromStr>(word: &str, what: &str) -> Parsed<T> {
     word.parse().map_err(|_| format!("{what}: `{word}` is not a number that fits"))
 }
 
-fn parse_time(word: &str) -> Parsed<u64> {
+pub(crate) fn parse_time(word: &str) -> Parsed<u64> {
     let bad = || format!("`{word}` is not a time such as 12.5ms");
     let number = word.strip_suffix("ms").ok_or_else(bad)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -340,6 +323,8 @@ impl Plan {
             history_ms: 0,
             server_timeout_us: 5_000_000,
             client_timeout_us: 6_000_000,
+            max_waiting: ReplicaConfig::MAX_WAITING,
+            padding: NO_PADDING,
             transport: Transport::Stream,
             delays: Vec::new(),
             local: Spread { least_us: 200, jitter_us: 0 },
@@ -428,6 +413,8 @@ impl Plan {
                 words.expect("client")?;
                 self.client_timeout_us = words.time("a time")?;
             }
+            "waiting" => self.max_waiting = words.number("a number")?,
+            "padding" => self.padding = Spread { least_us: words.number("a size")?, jitter_us: words.number("a size")? },
             "transport" => match words.next("a transport")? {
                 "stream" => self.transport = Transport::Stream,
                 "datagram" => {
@@ -456,7 +443,7 @@ impl Plan {
                 }
             }
             "fault" => {
-                let fault = fault(&mut words)?;
+                let fault = Fault::parse(&mut words)?;
                 self.faults.push(fault);
             }
             "client" => {
@@ -493,6 +480,12 @@ impl Plan {
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
             "claim" => Action::Claim { key: key(words.next("a key")?)? },
+            "guarded" => {
+                let word = words.next("what is expected")?;
+                let known =
+                    EXPECTED.iter().find(|(_, name)| *name == word).ok_or_else(|| format!("`{word}` is neither present, value nor version"))?;
+                Action::Guarded { expected: known.0, key: key(words.next("a key")?)? }
+            }
             "await" => Action::Await { key: key(words.next("a key")?)?, data_centers: words.number("a number")? },
             "move" => Action::Move { dc: words.dc()? },
             "adopt" => Action::Adopt { client: words.number("a client")? },
@@ -521,23 +514,4 @@ impl Plan {
         words.end()?;
         Ok(Step { think_us, action })
     }
-}
-
-fn fault(words: &mut Words<'_>) -> Parsed<Fault> {
-    let window = words.next("a time")?;
-    let (from, until) = window.split_once("..").ok_or_else(|| format!("`{window}` is not of the form 5ms..9ms"))?;
-    let (from_us, until_us) = (parse_time(from)?, parse_time(until)?);
-    let kind = match words.next("a fault")? {
-        "cut" => FaultKind::Cut { from: words.dc()?, to: words.dc()?, hold: words.flag("hold")? },
-        "slow-link" => FaultKind::SlowLink { from: words.server()?, to: words.server()?, extra_us: words.time("a time")? },
-        "slow-server" => FaultKind::SlowServer { server: words.server()?, extra_us: words.time("a time")? },
-        "break" => FaultKind::Break { a: words.server()?, b: words.server()? },
-        "pause" => FaultKind::Pause { server: words.server()? },
-        "kill" => FaultKind::Kill { server: words.server()?, moment: words.moment()? },
-        "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: words.moment()? },
-        "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
-        "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
-        other => return Err(format!("there is no fault `{other}`")),
-    };
-    Ok(Fault { from_us, until_us, kind })
 }

@@ -90,7 +90,7 @@ pub(crate) struct Server {
     /// Replies that wait for the disk.
     pub(crate) gated: VecDeque<(Position, Reply)>,
     /// Who waits for which operation.
-    pub(crate) waiting: BTreeMap<OpId, Attempt>,
+    pub(crate) waiting: BTreeMap<OpId, Waiting>,
     /// It is about to die: when, and how.
     pub(crate) dying: Option<(Moment, Halt)>,
     /// How much longer everything that goes to it takes.
@@ -101,8 +101,29 @@ pub(crate) struct Server {
     pub(crate) lost: Vec<(Timestamp, Timestamp)>,
     /// When it has started last; where servers keep a partition together, the first of those that have run at one time with one another up to it.
     pub(crate) since_us: u64,
+    /// How many keys had a value at the last final reading.
+    pub(crate) live_keys: u64,
     /// Per other data center, the first update of it that the last stop cost.
     pub(crate) first_lost: Vec<(DcId, VersionId)>,
+}
+
+/// An operation that waits at a server.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    pub(crate) attempt: Attempt,
+    /// What the server's physical clock showed when it came.
+    pub(crate) arrived_ms: u64,
+    /// Until when it must be answered.
+    pub(crate) deadline_us: u64,
+}
+
+/// What is known to have been written of a key.
+#[derive(Clone, Default)]
+pub(crate) struct Written {
+    /// The versions that were acknowledged.
+    pub(crate) versions: Vec<VersionId>,
+    /// Whether one of them deleted it.
+    pub(crate) deleted: bool,
 }
 
 /// The way from one server to another.
@@ -160,6 +181,8 @@ pub(crate) struct World<'p> {
     pub(crate) routes: Vec<Route>,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: HistoryBuilder,
+    /// Per key, what was acknowledged.
+    pub(crate) written: Vec<Written>,
     pub(crate) marks: Marks,
     pub(crate) trace: Trace,
     /// A server that never runs: it makes, reads and merges sessions for the clients.
@@ -175,6 +198,10 @@ pub(crate) struct World<'p> {
     /// Operations of nobody that wait, and what came of them.
     pub(crate) awaited: BTreeMap<(ServerIndex, OpId), Option<Outcome>>,
     pub(crate) healed: bool,
+    /// How far ahead of true time the servers' clocks are since everything has healed.
+    pub(crate) lead_ms: u64,
+    /// When the last flush that has begun ends.
+    pub(crate) last_flush_us: u64,
     pub(crate) failure: Option<Failure>,
 }
 
@@ -210,6 +237,7 @@ impl<'p> World<'p> {
             routes: vec![Route::default(); usize::from(plan.data_centers) * usize::from(plan.data_centers)],
             clients: Vec::new(),
             history: HistoryBuilder::new(plan.data_centers),
+            written: vec![Written::default(); plan.keys.len()],
             marks: Marks::default(),
             trace: Trace::new(level),
             front,
@@ -220,6 +248,8 @@ impl<'p> World<'p> {
             counted: CounterHistory::new(plan.counters.iter().map(|plan| (plan.name.clone(), plan.counter.clone()))),
             awaited: BTreeMap::new(),
             healed: false,
+            lead_ms: 0,
+            last_flush_us: 0,
             failure: None,
         };
         for (index, id) in ids.iter().enumerate() {
@@ -243,6 +273,7 @@ impl<'p> World<'p> {
                 random: source(plan.seed, 1 + index as u64),
                 lost: Vec::new(),
                 since_us: 0,
+                live_keys: 0,
                 first_lost: Vec::new(),
             });
         }
@@ -298,8 +329,10 @@ impl<'p> World<'p> {
     }
 
     pub(crate) fn schedule(&mut self, at_us: u64, event: Event) {
-        if let Event::Frame { .. } = event {
-            self.last_arrival_us = self.last_arrival_us.max(at_us);
+        match event {
+            Event::Frame { .. } => self.last_arrival_us = self.last_arrival_us.max(at_us),
+            Event::Flushed { .. } => self.last_flush_us = self.last_flush_us.max(at_us),
+            _ => {}
         }
         self.agenda.put(at_us.max(self.now_us), event);
     }
@@ -388,6 +421,7 @@ fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> R
         durability: plan.durability,
         max_ahead_ms: plan.max_ahead_ms,
         operation_timeout_us: plan.server_timeout_us,
+        max_waiting: plan.max_waiting,
         history_ms: plan.history_ms,
         seed: source(
             plan.seed,

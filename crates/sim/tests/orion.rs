@@ -3,7 +3,7 @@
 //! The setting is the paper's (003, section 4): three data centers in Iowa, Finland and Taiwan with 4 partitions each, transactions of 10
 //! keys, as many puts as transactions, the stable vector computed every 50 ms. Here nothing costs time but the network.
 
-use rheostat_checkers::{Action as Recorded, History};
+use rheostat_checkers::Action as Recorded;
 use rheostat_core::DcId;
 use rheostat_core::operation::Level;
 use rheostat_sim::plan::{Action, ClientPlan, Delay, Plan, PutItem, Spread, Step};
@@ -51,7 +51,7 @@ fn plan(strategy: &str, partitions: u16) -> Plan {
 fn measure(strategy: &str, partitions: u16) -> (u64, u64, u64, u64) {
     let report = run_plan(&plan(strategy, partitions), TraceLevel::Story).unwrap();
     assert_eq!(report.failure, None);
-    let history = History::parse(&report.history.unwrap()).unwrap();
+    let history = report.history.unwrap();
     let transactions = history.events.iter().filter(|event| matches!(event.action, Recorded::ReadTransaction { .. }));
     let mut took_us: Vec<u64> = transactions.filter_map(|event| Some(event.completed_us? - event.invoked_us)).collect();
     took_us.sort_unstable();

@@ -84,6 +84,9 @@ pub trait Stack: Send {
     /// Stops it as `how` says. Panics if its store is on a real disk, which is stopped by stopping the process.
     fn halt(self: Box<Self>, how: Halt) -> Halted;
 
+    /// The newest version of `key` that a restart would find after a loss of power. Panics as [`Stack::halt`] does.
+    fn on_disk(&self, key: &[u8]) -> Option<VersionId>;
+
     /// Whether `frame`, which goes to another data center, asks for a stream to go on after a place that is not its beginning.
     fn resumes(&self, frame: &[u8]) -> bool;
 
@@ -146,6 +149,14 @@ impl<P: Protocol> Stack for Layers<P> {
         let (newest_own, records_lost) = (newest(place.dc()), end.0.saturating_sub(image.end().0));
         let restart: Restart = Box::new(move |config| Layers::<P>::around(config, options, counters, AnyStore::Memory(Box::new(image)), found));
         Halted { restart, newest_own, records_lost, first_lost }
+    }
+
+    fn on_disk(&self, key: &[u8]) -> Option<VersionId> {
+        let AnyStore::Memory(store) = self.server.inner().store() else { panic!("only a simulated disk can be looked at") };
+        match store.is_on_disk() {
+            true => store.crash_image().0.peek(key).map(|version| version.id),
+            false => store.peek(key).map(|version| version.id),
+        }
     }
 
     fn resumes(&self, frame: &[u8]) -> bool {

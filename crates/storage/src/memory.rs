@@ -107,6 +107,11 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
         MemoryStore { disk: Some(disk), ..MemoryStore::new() }
     }
 
+    /// Whether it has a simulated disk.
+    pub fn is_on_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
     /// The machine loses power: what a restart finds, which is what was flushed. Without a simulated disk, that is nothing.
     pub fn crash(self) -> (MemoryStore<M>, Recovered) {
         self.crash_image()

@@ -116,6 +116,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Puts `request` to the protocol.
     fn advance(&mut self, now: Now, request: P::Request, stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
+        // Where servers agree, what one of them has been asked for is on its way to the others and cannot be taken back: busy is said before, or not at all.
+        if P::SPAN != Span::Server && self.pending.len() >= self.config.max_waiting {
+            return self.busy();
+        }
         let op = self.new_op();
         let reply = self.request(now, op, request, out);
         if let Some(why) = &self.journal.failed {
@@ -123,15 +127,19 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let Some(reply) = reply else {
             if self.pending.len() >= self.config.max_waiting {
-                self.journal.counters.busy += 1;
                 self.protocol.on_abandon(op);
-                return failed(Failure::Busy(format!("{} operations are waiting already", self.pending.len())));
+                return self.busy();
             }
             return self.wait(now, op, session, stage);
         };
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before its request was made");
         let outcome = client.accept(reply);
         self.done(outcome)
+    }
+
+    fn busy(&mut self) -> Execution {
+        self.journal.counters.busy += 1;
+        failed(Failure::Busy(format!("{} operations are waiting already", self.pending.len())))
     }
 
     /// The protocol has answered an operation that waited.

@@ -73,6 +73,9 @@ pub struct ReplicaConfig {
 }
 
 impl ReplicaConfig {
+    /// How many operations may wait at once, if nobody says otherwise.
+    pub const MAX_WAITING: usize = 10_000;
+
     /// The defaults for a server at `place` in keyspace `keyspace`.
     pub fn new(place: Place, keyspace: KeyspaceId) -> ReplicaConfig {
         ReplicaConfig {
@@ -83,7 +86,7 @@ impl ReplicaConfig {
             link_flush_interval_us: 2_000,
             max_ahead_ms: Hlc::DEFAULT_MAX_AHEAD_MS,
             operation_timeout_us: 5_000_000,
-            max_waiting: 10_000,
+            max_waiting: ReplicaConfig::MAX_WAITING,
             history_ms: 0,
             seed: 0,
             planted: Planted::NONE,
@@ -350,6 +353,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// The store, for tests and for the simulator's crash images.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Its store, taken out.
     pub fn into_store(self) -> S {
         self.store
     }

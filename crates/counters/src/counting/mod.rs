@@ -178,6 +178,11 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// The server inside, for tests and for the simulator's crash images.
+    pub fn inner(&self) -> &R {
+        &self.inner
+    }
+
+    /// The partition server inside, taken out.
     pub fn into_inner(self) -> R {
         self.inner
     }

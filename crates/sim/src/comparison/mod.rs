@@ -34,7 +34,7 @@ pub fn rows() -> Result<Vec<Row>, String> {
     let row = |info: ProtocolInfo| {
         let options = registry::visit(info.name, DefaultOptions).unwrap_or_default();
         let measured = registry::visit(info.name, Measure).unwrap_or_else(|| Err(format!("there is no protocol `{}`", info.name)))?;
-        Ok(Row { checkers: crate::promises(info.level).list(), options, measured, info })
+        Ok(Row { checkers: rheostat_checkers::Promises::of(info.level).list(), options, measured, info })
     };
     registry::list().into_iter().map(row).collect()
 }

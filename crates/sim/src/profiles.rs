@@ -1,0 +1,268 @@
+//! Profiles: what a batch of seeds is about. Every plan begins as the seed draws it; its profile gives it options, faults and a load beside.
+
+use crate::generate::{general_plan, get, pick, put, server, several, spread, transaction_keys, two_data_centers, two_servers_inside};
+use crate::generate_counters;
+use crate::node;
+use crate::plan::{Action, Fault, FaultKind, Moment, Plan, Spread, Step};
+use rheostat_core::DcId;
+use rheostat_core::ids::ServerId;
+use rheostat_core::operation::{Groups, Level};
+use rheostat_core::random::Random;
+use rheostat_core::store::Durability;
+use rheostat_counters::counting;
+
+/// A kind of load and of trouble.
+#[derive(Debug)]
+pub struct Profile {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about, in one line.
+    pub about: &'static str,
+    /// An option that it sets if the protocol has it and nobody else has set it.
+    option: Option<(&'static str, Setting)>,
+    /// Changes the plan whose load takes about so many microseconds.
+    dress: fn(&mut Plan, u64, &mut Random),
+    /// The planted bugs that it was made for; others are looked for with plans as they are drawn.
+    bugs: &'static [&'static str],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Setting {
+    Word(&'static str),
+    Number(i64),
+}
+
+/// Every profile; the first leaves plans as they are drawn.
+pub const ALL: &[Profile] = &[
+    Profile { name: "plain", about: "what the seed draws, and no more", option: None, dress: |_, _, _| {}, bugs: &[] },
+    Profile {
+        name: "predicted",
+        about: "clients predict the snapshots of their transactions",
+        option: Some(("transactions", Setting::Word("predicted"))),
+        dress: |_, _, _| {},
+        bugs: &[
+            "predicted-ignores-own-writes",
+            "predicted-snapshot-goes-back",
+            "predicted-retry-with-empty-vector",
+            "predicted-validity-not-checked",
+            "predicted-snapshot-not-kept",
+        ],
+    },
+    Profile {
+        name: "away",
+        about: "short logs, and members of groups that are away for long",
+        option: Some(("keep_entries", Setting::Number(4))),
+        dress: away,
+        bugs: &["snapshot-shipped-as-it-came", "snapshot-without-deletions", "leader-clock-behind-the-log"],
+    },
+    Profile {
+        name: "alone",
+        about: "one data center alone for 6 to 10 seconds, while clients go on everywhere",
+        option: None,
+        dress: alone,
+        bugs: &[],
+    },
+    Profile { name: "lagging", about: "several slow links between data centers, for the whole load", option: None, dress: lagging, bugs: &[] },
+    Profile {
+        name: "slices",
+        about: "slow links inside data centers, wide reads, and writes elsewhere just after them",
+        option: None,
+        dress: slices,
+        bugs: &[],
+    },
+    Profile { name: "bursts", about: "kills in short succession, each at a moment that matters", option: None, dress: bursts, bugs: &[] },
+    Profile {
+        name: "narrow",
+        about: "large values, so that batches, pages and windows end, and few operations that may wait",
+        option: None,
+        dress: narrow,
+        bugs: &[],
+    },
+];
+
+/// The profile called `name`.
+///
+/// # Errors
+/// There is none.
+pub fn named(name: &str) -> Result<&'static Profile, String> {
+    let names = || ALL.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ");
+    ALL.iter().find(|profile| profile.name == name).ok_or_else(|| format!("there is no profile `{name}`; there are: {}", names()))
+}
+
+/// The profile that a planted bug was made for, or plans as they are drawn.
+pub fn of_bug(planted: Option<&str>) -> &'static Profile {
+    ALL.iter().find(|profile| planted.is_some_and(|bug| profile.bugs.contains(&bug))).unwrap_or(&ALL[0])
+}
+
+/// Planted bugs of protocols that show only where counters lean on them.
+const UNDER_COUNTERS: &[&str] = &["counter-guard-taken-as-met"];
+
+/// Whether a planted bug needs a load of counters.
+pub fn wants_counters(planted: Option<&str>) -> bool {
+    planted.is_some_and(|bug| counting::PLANTED.contains(&bug) || UNDER_COUNTERS.contains(&bug))
+}
+
+impl Profile {
+    /// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn.
+    pub fn plan(&self, protocol: &str, options: &toml::Table, planted: Option<&str>, counters: bool, seed: u64) -> Plan {
+        let (mut options, mut random) = (options.clone(), Random::new(seed ^ 0x9E0F_11E5_5EED_0000));
+        if let Some((name, setting)) = self.option
+            && !options.contains_key(name)
+        {
+            let value = match setting {
+                Setting::Word(word) => toml::Value::from(word),
+                Setting::Number(number) => toml::Value::from(number),
+            };
+            let alone = toml::Table::from_iter([(name.to_owned(), value)]);
+            if rheostat_protocols::registry::check_options(protocol, &alone).is_ok() {
+                options.extend(alone);
+            }
+        }
+        let (mut plan, horizon_us) = match counters {
+            true => generate_counters::plan(protocol, &options, planted, seed),
+            false => general_plan(protocol, &options, planted, seed),
+        };
+        (self.dress)(&mut plan, horizon_us.max(100_000), &mut random);
+        plan.faults.sort_by_key(|fault| fault.from_us);
+        plan
+    }
+}
+
+/// Any server of the plan, any of its partition's replicas.
+fn any(plan: &Plan, random: &mut Random) -> ServerId {
+    ServerId { replica: random.below(plan.replicas.into()) as u8, ..server(plan, random) }
+}
+
+/// Members of groups that are away for long, leaders among them, while the others go on.
+fn away(plan: &mut Plan, horizon_us: u64, _: &mut Random) {
+    if !node::replicates(&plan.protocol) {
+        return;
+    }
+    // The source of its own that these plans have had from the beginning.
+    let random = &mut Random::new(plan.seed ^ 0x6E0D_5EED_0000_0003);
+    for _ in 0..random.between(2, 5) {
+        let server = any(plan, random);
+        let from_us = random.below(horizon_us);
+        let kind = match random.chance(1, 2) {
+            true => FaultKind::Pause { server },
+            false => FaultKind::Kill { server, moment: if random.chance(1, 3) { Moment::MidRound } else { Moment::AtOnce } },
+        };
+        plan.faults.push(Fault { from_us, until_us: from_us + random.between(300_000, 3_000_000), kind });
+    }
+}
+
+/// How long clients go on where a data center is alone, in microseconds.
+const LONG_LOAD_US: u64 = 9_000_000;
+
+fn alone(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    // The same load over a longer time.
+    let times = LONG_LOAD_US.div_ceil(horizon_us);
+    plan.clients.iter_mut().for_each(|client| client.start_us *= times);
+    plan.clients.iter_mut().flat_map(|client| &mut client.steps).for_each(|step| step.think_us *= times);
+    let alone = DcId(random.below(plan.data_centers.into()) as u8);
+    let (from_us, lasts_us, hold) = (random.between(200_000, 2_500_000), random.between(6_000_000, 10_000_000), random.chance(1, 3));
+    for other in (0..plan.data_centers).map(DcId).filter(|other| *other != alone) {
+        for (from, to) in [(alone, other), (other, alone)] {
+            plan.faults.push(Fault { from_us, until_us: from_us + lasts_us, kind: FaultKind::Cut { from, to, hold } });
+        }
+    }
+}
+
+fn lagging(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if plan.data_centers == 1 {
+        return;
+    }
+    for _ in 0..random.between(2, 6) {
+        let (from, to) = two_data_centers(plan, random);
+        let place = any(plan, random);
+        let kind =
+            FaultKind::SlowLink { from: ServerId { dc: from, ..place }, to: ServerId { dc: to, ..place }, extra_us: random.between(20_000, 900_000) };
+        let from_us = if random.chance(2, 3) { 0 } else { random.below(horizon_us) };
+        plan.faults.push(Fault { from_us, until_us: from_us + random.between(horizon_us / 2, 2 * horizon_us), kind });
+    }
+}
+
+fn slices(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if plan.partitions == 1 {
+        return;
+    }
+    for _ in 0..random.between(1, 4) {
+        let (from, to) = two_servers_inside(plan, random);
+        let kind = FaultKind::SlowLink { from, to, extra_us: spread(random, 2_000, 300_000) };
+        plan.faults.push(Fault { from_us: 0, until_us: horizon_us, kind });
+    }
+    for client in 0..plan.clients.len() {
+        let steps = std::mem::take(&mut plan.clients[client].steps);
+        let mut made = Vec::with_capacity(steps.len());
+        for step in steps {
+            let first = match &step.action {
+                Action::Get { key, .. } if random.chance(1, 2) => *key,
+                _ => {
+                    made.push(step);
+                    continue;
+                }
+            };
+            let keys = transaction_keys(plan, first, random);
+            let elsewhere = several(plan, first, 3, random, |_, next| plan.partition(next) != plan.partition(first));
+            made.push(Step { think_us: step.think_us, action: Action::ReadTransaction { keys, level: Level::Causal, groups: Groups::default() } });
+            for key in elsewhere.into_iter().skip(1) {
+                made.push(Step { think_us: random.below(1_500), action: if random.chance(3, 4) { put(key) } else { get(key) } });
+            }
+        }
+        plan.clients[client].steps = made;
+    }
+}
+
+fn bursts(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Interval;
+    }
+    let power = plan.durability == Durability::Always;
+    for _ in 0..random.between(1, 3) {
+        let victims: Vec<ServerId> = (0..random.between(1, 2)).map(|_| any(plan, random)).collect();
+        let mut at_us = random.below(horizon_us);
+        for _ in 0..random.between(3, 9) {
+            let server = victims[random.below(victims.len() as u64) as usize];
+            let aimed = Moment::AIMED[random.below(Moment::AIMED.len() as u64) as usize];
+            let moment = pick(random, &[(2, Moment::AtOnce), (8, aimed)]);
+            // One that is to die at a moment waits for it; then it is down for the rest of its time.
+            let lasts_us = spread(random, 5_000, 200_000);
+            let kind = match power && random.chance(1, 3) {
+                true => FaultKind::PowerLoss { server, flushed: random.chance(1, 3), moment },
+                false => FaultKind::Kill { server, moment },
+            };
+            plan.faults.push(Fault { from_us: at_us, until_us: at_us + lasts_us, kind });
+            at_us += spread(random, 2_000, 200_000);
+        }
+    }
+}
+
+fn narrow(plan: &mut Plan, _: u64, random: &mut Random) {
+    plan.padding = Spread { least_us: spread(random, 100, 20_000), jitter_us: spread(random, 1_000, 200_000) };
+    if random.chance(1, 2) {
+        plan.max_waiting = random.between(1, 4) as usize;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_makes_plans_that_make_sense() {
+        for protocol in rheostat_protocols::registry::names() {
+            for profile in ALL {
+                for (seed, counters) in (1..=40).flat_map(|seed| [(seed, false), (seed, true)]) {
+                    let plan = profile.plan(protocol, &toml::Table::new(), None, counters, seed);
+                    assert_eq!(Plan::parse(&plan.to_string()), Ok(plan), "{protocol} {} {seed}", profile.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_is_found_by_its_name() {
+        assert_eq!(named("alone").map(|profile| profile.name), Ok("alone"));
+        assert!(named("allone").unwrap_err().contains("lagging"));
+    }
+}
