@@ -47,6 +47,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("emulation.delay[].from", r#""here""#),
     ("emulation.delay[].to", r#""there""#),
     ("emulation.delay[].one_way_ms", "40.0"),
+    ("emulation.delay[].mbit_per_s", "100.0"),
 ];
 
 /// Tables that are only shown: with their keys, another node or certificates would be needed.

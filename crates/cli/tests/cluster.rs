@@ -4,7 +4,7 @@
 mod support;
 
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
-use rheostat_checkers::{HistoryBuilder, Promises, check_all};
+use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all};
 use rheostat_client::{Client, Dial, Error, Read, Session, Strategy};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
@@ -208,7 +208,8 @@ async fn survive(per_place: u16, strategy: Strategy) -> f64 {
             panic!("{violation}\nthe history is in {}", kept.display());
         }
     };
-    let idle: Vec<_> = summary.idle().collect();
+    // Nobody changes what is there: this load has reads and writes.
+    let idle: Vec<_> = summary.idle().filter(|promise| *promise != Promise::Change).collect();
     assert!(idle.is_empty(), "checkers without work: {idle:?}");
     println!("{} events, {acknowledged} acknowledged writes, {predicted} transactions predicted\n{summary}", history.events.len());
     predicted

@@ -268,7 +268,8 @@ impl World<'_> {
     /// Sends the history through the checkers of what the protocol promises.
     pub(crate) fn check(&mut self, history: &History) {
         // What was read of a write that went with the power is in no later read.
-        let promises = Promises::of(self.promised());
+        // Elsewhere what another session has written here can still be hidden from the one that changes the key.
+        let promises = Promises { change: self.decides, ..Promises::of(self.promised()) };
         self.note_history(history);
         if let Err(violation) = check_all(history, &promises) {
             self.failure.get_or_insert_with(|| Failure {
