@@ -10,6 +10,7 @@ use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::protocol::Span;
 use rheostat_core::store::Durability;
 use rheostat_storage::OpenError;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -362,7 +363,10 @@ fn entry_of<'a>(text: &'a str, entry: &str) -> &'a str {
 
 /// Writes the file at `path` in `dir` for this process's user only. It is whole or as it was, also after a crash.
 pub(crate) fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = dir.join(".new");
+    // Of its own name: others may be written at the same time.
+    let mut name = OsString::from(".new.");
+    name.push(path.file_name().unwrap_or_default());
+    let temporary = dir.join(name);
     // Whoever made one before may have made it readable.
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
