@@ -200,7 +200,7 @@ impl State {
             Err(_) if self.collects() => Flow::Later,
             Err(error) => {
                 // A refused MULTI is refused with what follows it.
-                if error == CommandError::WrongArity("multi") {
+                if self.authenticated && error == CommandError::WrongArity("multi") {
                     self.break_multi();
                 }
                 shard.counters.errors += 1;

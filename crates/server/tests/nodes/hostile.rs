@@ -169,6 +169,8 @@ async fn nothing_is_done_without_the_password() {
     for request in ["GET k", "SET k v", "INFO", "CLUSTER NODES", "RHEO STATUS", "FOO", "CLIENT LIST"] {
         assert!(client.ask(request).await.is_error("NOAUTH"), "{request}");
     }
+    // No transaction begins that would refuse what follows.
+    assert!(client.ask("MULTI x").await.is_error("NOAUTH"));
     assert!(client.ask("AUTH wrong").await.is_error("WRONGPASS"));
     assert!(client.ask("HELLO 3 AUTH default wrong").await.is_error("WRONGPASS"));
     assert!(client.ask("HELLO 3").await.is_error("NOAUTH"));

@@ -17,7 +17,7 @@ final class RheostatServer implements AutoCloseable {
       "skipped: there is no rheostat program; build it (cargo build --release) or say where it is in the environment variable RHEOSTAT";
 
   static final String PASSWORD = "open sesame";
-  private static final Pattern SERVING = Pattern.compile("serving .*resp: Some\\(127\\.0\\.0\\.1:(\\d+)\\), grpc: Some\\(127\\.0\\.0\\.1:(\\d+)\\)");
+  private static final Pattern SERVING = Pattern.compile("serving .*RESP 127\\.0\\.0\\.1:(\\d+), gRPC 127\\.0\\.0\\.1:(\\d+)");
   private static final int START_TIMEOUT_MS = 20_000;
 
   private final Process process;
