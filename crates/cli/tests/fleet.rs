@@ -150,8 +150,13 @@ fn a_fleet_comes_up_stays_and_goes_down() {
 
 #[test]
 fn a_process_that_ends_is_reported_with_its_last_words() {
-    let fleet = Fleet::new(TWO, 3);
-    let _taken = TcpListener::bind(("127.0.0.1", fleet.base + 10)).unwrap();
+    // Ports that were free a moment ago may be somebody's by now.
+    let with_taken_port = |_| {
+        let fleet = Fleet::new(TWO, 3);
+        let taken = TcpListener::bind(("127.0.0.1", fleet.base + 10)).ok()?;
+        Some((fleet, taken))
+    };
+    let (fleet, _taken) = (0..50).find_map(with_taken_port).expect("a port is free");
     let up = fleet.ctl(&["up", "--wait", "20"]);
     let why = text(&up.stderr);
     assert!(!up.status.success() && why.contains("node here-2") && why.contains("cannot listen"), "{why}");
