@@ -362,12 +362,12 @@ impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
 
     /// Appends entry `index` to the protocol's own log ([`Store::append_entry`]); entries from there on that were there are void.
     pub fn entry(&mut self, index: u64, entry: &[u8]) {
-        self.journal.latch(self.store.append_entry(index, entry));
+        self.journal.entry(self.store, index, entry);
     }
 
     /// Forgets the entries of the protocol's own log up to `through`.
     pub fn compact(&mut self, through: u64) {
-        self.journal.latch(self.store.compact_entries(through));
+        self.journal.compact(self.store, through);
     }
 }
 

@@ -64,14 +64,24 @@ impl<C> Journal<C> {
         }
     }
 
-    /// Remembers the first error. Returns what was appended, if nothing has failed so far.
-    pub(crate) fn latch<T>(&mut self, result: std::io::Result<T>) -> Option<T> {
-        match result {
-            Ok(done) => Some(done),
-            Err(error) => {
-                self.failed.get_or_insert_with(|| error.to_string());
-                None
-            }
+    /// Remembers the first error.
+    pub(super) fn latch<T>(&mut self, result: std::io::Result<T>) {
+        if let Err(error) = result {
+            self.failed.get_or_insert_with(|| error.to_string());
+        }
+    }
+
+    /// See [`crate::protocol::Step::entry`].
+    pub(crate) fn entry<M, S: Store<M>>(&mut self, store: &mut S, index: u64, entry: &[u8]) {
+        if self.failed.is_none() {
+            self.latch(store.append_entry(index, entry));
+        }
+    }
+
+    /// See [`crate::protocol::Step::compact`].
+    pub(crate) fn compact<M, S: Store<M>>(&mut self, store: &mut S, through: u64) {
+        if self.failed.is_none() {
+            self.latch(store.compact_entries(through));
         }
     }
 
