@@ -207,8 +207,7 @@ pub trait Store<M>: Send {
     /// all. A multi-key update comes apart where some of its versions were collected, so a reader of a part of them can miss what a newer version replaced.
     fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<(Vec<Update<M>>, bool)>;
 
-    /// The greatest timestamp such that own updates up to it may have been released from the log; [`Store::own_updates`] is complete only for
-    /// `after` at or above it.
+    /// The newest own update that may have been released from the log; [`Store::own_updates`] is complete only for `after` at or above its timestamp.
     fn released(&self) -> Timestamp;
 
     /// Every peer has all own updates up to `upto`: the log may forget them.

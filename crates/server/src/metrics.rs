@@ -383,6 +383,7 @@ pub const METRICS: &[Metric] = &[
                 ("session_too_far_ahead", counters.sessions_too_far_ahead),
                 ("malformed_frame", counters.frames_refused),
                 ("busy", counters.busy),
+                ("filling", counters.filling),
                 ("timeout", counters.timeouts),
             ] {
                 samples.of(view, replica, &[reason], count as f64);

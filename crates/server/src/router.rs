@@ -164,7 +164,7 @@ impl Router {
         replicas.sort_by_key(|replica| (replica.keyspace, replica.status.server));
         NodeStatus {
             node: shared.topology.node,
-            uptime_ms: shared.clocks.monotonic_us() / 1000,
+            uptime_ms: shared.clocks.uptime_ms(),
             physical_ms: shared.clocks.physical_ms(),
             connections: shared.connections.load(Ordering::Relaxed),
             passwords_refused: shared.guard.counts(),

@@ -16,7 +16,7 @@ use crate::topology::{NodeId, Topology};
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
-use rheostat_core::session::Session;
+use rheostat_core::session::{ClusterId, Session};
 use rheostat_core::token::{self, TokenError, TokenKeys};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,12 +28,17 @@ use tokio::sync::{oneshot, watch};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     epoch: Instant,
+    /// What the machine's monotonic clock showed at `epoch`, in microseconds.
+    epoch_us: u64,
+    boot: Option<u64>,
     offset_ms: i64,
 }
 
 impl Clocks {
     pub(crate) fn new(offset_ms: i64) -> Clocks {
-        Clocks { epoch: Instant::now(), offset_ms }
+        let shown = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let epoch_us = shown.tv_sec as u64 * 1_000_000 + shown.tv_nsec as u64 / 1000;
+        Clocks { epoch: Instant::now(), epoch_us, boot: boot(), offset_ms }
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -41,7 +46,17 @@ impl Clocks {
     }
 
     pub(crate) fn monotonic_us(&self) -> u64 {
-        self.epoch.elapsed().as_micros() as u64
+        self.epoch_us + self.epoch.elapsed().as_micros() as u64
+    }
+
+    /// How long this process has run, in milliseconds.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        self.epoch.elapsed().as_millis() as u64
+    }
+
+    /// See [`rheostat_core::replica::ReplicaConfig::boot`].
+    pub(crate) fn boot(&self) -> Option<u64> {
+        self.boot
     }
 
     pub(crate) fn physical_ms(&self) -> u64 {
@@ -55,8 +70,15 @@ impl Clocks {
 
     /// The instant at which the monotonic clock shows `us`.
     pub(crate) fn instant(&self, us: u64) -> Instant {
-        self.epoch + std::time::Duration::from_micros(us)
+        self.epoch + std::time::Duration::from_micros(us.saturating_sub(self.epoch_us))
     }
+}
+
+/// The machine's run since it has started, where the system names it. A container may shift the monotonic clock, and is another run then.
+fn boot() -> Option<u64> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let shift = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    Some(ClusterId::from_name(&format!("{id} {shift}")).0)
 }
 
 /// Where an operation runs.

@@ -17,12 +17,13 @@ pub(crate) struct ServerClock {
     drift_ppm: i64,
     since_us: u64,
     started_us: u64,
+    boot: u64,
 }
 
 impl ServerClock {
     /// A clock that is `offset_ms` ahead at the beginning and runs `drift_ppm` millionths too fast.
     pub(crate) fn new(offset_ms: i64, drift_ppm: i64) -> ServerClock {
-        ServerClock { offset_us: offset_ms.saturating_mul(1000), drift_ppm, since_us: 0, started_us: 0 }
+        ServerClock { offset_us: offset_ms.saturating_mul(1000), drift_ppm, since_us: 0, started_us: 0, boot: 0 }
     }
 
     fn offset_us(&self, now_us: u64) -> i64 {
@@ -46,9 +47,15 @@ impl ServerClock {
         (self.offset_us, self.drift_ppm, self.since_us) = (lead_ms as i64 * 1000, 0, now_us);
     }
 
-    /// The server starts: its monotonic clock begins anew.
+    /// The machine starts: its monotonic clock begins anew.
     pub(crate) fn restart(&mut self, now_us: u64) {
         self.started_us = now_us;
+        self.boot += 1;
+    }
+
+    /// How often the machine has started again.
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
     }
 
     /// The virtual time at which the monotonic clock shows `monotonic_us`.

@@ -18,6 +18,8 @@ pub struct RunReport {
     pub events: u64,
     /// Client-visible events in the history.
     pub operations: usize,
+    /// How far the hybrid clock of a server was ahead of its physical one when it had started again, at most, in milliseconds.
+    pub restarted_ahead_ms: u64,
     /// What was seen.
     pub marks: Marks,
     /// The broken promise, if one was broken.
@@ -54,6 +56,7 @@ pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
         virtual_us: world.now_us,
         events: world.events,
         operations: history.as_ref().map_or(0, |history| history.events.len()),
+        restarted_ahead_ms: world.restarted_ahead_ms,
         marks: world.marks,
         failure: world.failure,
         trace: world.trace.into_lines(),

@@ -9,7 +9,7 @@ use rheostat_core::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::operation::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, Status};
-use rheostat_core::store::Position;
+use rheostat_core::store::{Durability, Position};
 use rheostat_stack::Halt;
 
 /// How soon after a process is killed its clients notice that their connections are gone, in microseconds.
@@ -293,6 +293,9 @@ impl World<'_> {
         state.restart = Some(halted.restart);
         state.first_lost = halted.first_lost;
         state.incarnation += 1;
+        if how != Halt::Kill {
+            state.clock.restart(self.now_us);
+        }
         state.gated.clear();
         state.waiting.clear();
         state.backlog.clear();
@@ -323,11 +326,11 @@ impl World<'_> {
                 return;
             }
         }
-        self.servers[server].clock.restart(self.now_us);
         self.servers[server].since_us = self.since_us(server);
         self.trace.line(TraceLevel::Story, self.now_us, self.servers[server].id, || "starts again".into());
         self.check_acknowledged(server);
         self.start(server);
+        self.note_clock(server);
         if self.plan.transport == Transport::Stream {
             let here = self.servers[server].id;
             for peer in 0..self.servers.len() {
@@ -337,6 +340,14 @@ impl World<'_> {
                 }
             }
         }
+    }
+
+    /// What a restart has cost the clock.
+    fn note_clock(&mut self, server: ServerIndex) {
+        let state = &self.servers[server];
+        let now = state.clock.read(self.now_us);
+        let ahead_ms = state.node.as_ref().map_or(0, |node| node.look().status(now).clock.millis().saturating_sub(now.physical_ms));
+        self.restarted_ahead_ms = self.restarted_ahead_ms.max(ahead_ms);
     }
 
     /// What a server told its peers that it has on disk, it has after a restart.
@@ -364,6 +375,10 @@ impl World<'_> {
         for mark in marks::OF_COUNTERS.iter().chain(marks::OF_GROUPS) {
             let seen = status.gauges.iter().find(|(name, _)| *name == mark.gauge).map_or(0.0, |(_, value)| *value);
             self.marks.see_times(mark.mark, seen as u64);
+        }
+        if counters.filling > 0 && self.plan.durability != Durability::Memory {
+            let text = format!("{} refused {} reads, though no disk has lost what it had confirmed\n", self.servers[server].id, counters.filling);
+            self.fail("filling", text);
         }
         if counters.frames_refused > 0 {
             let text = format!("{} refused {} frames, though none was altered\n", self.servers[server].id, counters.frames_refused);

@@ -184,6 +184,8 @@ pub(crate) struct World<'p> {
     /// Per key, what was acknowledged.
     pub(crate) written: Vec<Written>,
     pub(crate) marks: Marks,
+    /// See [`crate::RunReport::restarted_ahead_ms`].
+    pub(crate) restarted_ahead_ms: u64,
     pub(crate) trace: Trace,
     /// A server that never runs: it makes, reads and merges sessions for the clients.
     pub(crate) front: Box<dyn Stack>,
@@ -239,6 +241,7 @@ impl<'p> World<'p> {
             history: HistoryBuilder::new(plan.data_centers),
             written: vec![Written::default(); plan.keys.len()],
             marks: Marks::default(),
+            restarted_ahead_ms: 0,
             trace: Trace::new(level),
             front,
             sessions: 0,
@@ -256,7 +259,12 @@ impl<'p> World<'p> {
             let clock = plan.clocks.iter().find(|clock| clock.server == *id);
             world.servers.push(Server {
                 id: *id,
-                node: Some(node::open(&plan.protocol, &plan.options, &plan.counting, config_of(plan, planted, *id, 0))?),
+                node: Some(node::open(
+                    &plan.protocol,
+                    &plan.options,
+                    &plan.counting,
+                    ReplicaConfig { boot: Some(0), ..config_of(plan, planted, *id, 0) },
+                )?),
                 restart: None,
                 incarnation: 0,
                 clock: clock.map_or(ServerClock::new(0, 0), |clock| ServerClock::new(clock.offset_ms, clock.drift_ppm)),
@@ -303,8 +311,8 @@ impl<'p> World<'p> {
 
     /// How a server is configured when it starts for the time after `incarnation` restarts.
     pub(crate) fn config(&self, server: ServerIndex) -> ReplicaConfig {
-        let Server { id, incarnation, .. } = self.servers[server];
-        config_of(self.plan, self.planted, id, incarnation)
+        let Server { id, incarnation, ref clock, .. } = self.servers[server];
+        ReplicaConfig { boot: Some(clock.boot()), ..config_of(self.plan, self.planted, id, incarnation) }
     }
 
     pub(crate) fn index(&self, id: ServerId) -> ServerIndex {

@@ -352,8 +352,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
     }
 
     fn release(&mut self, upto: Timestamp) {
-        // Nothing beyond the newest own update can be released: what is written later is not at any peer yet.
-        self.released = self.released.max(upto.min(self.own.newest()));
+        self.released = self.released.max(self.own.newest_up_to(upto).unwrap_or_default());
         self.own.release(self.released);
     }
 

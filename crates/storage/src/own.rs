@@ -23,11 +23,13 @@ pub(crate) struct OwnUpdates<M> {
     bytes: usize,
     /// The greatest own timestamp ever, whether or not its update is still here.
     newest: Timestamp,
+    /// The newest own timestamp whose update is not here any more.
+    gone: Timestamp,
 }
 
 impl<M: Clone> OwnUpdates<M> {
     pub(crate) fn new() -> OwnUpdates<M> {
-        OwnUpdates { updates: VecDeque::new(), bytes: 0, newest: Timestamp::ZERO }
+        OwnUpdates { updates: VecDeque::new(), bytes: 0, newest: Timestamp::ZERO, gone: Timestamp::ZERO }
     }
 
     pub(crate) fn newest(&self) -> Timestamp {
@@ -37,6 +39,16 @@ impl<M: Clone> OwnUpdates<M> {
     /// Raises the greatest own timestamp without an update.
     pub(crate) fn raise(&mut self, newest: Timestamp) {
         self.newest = self.newest.max(newest);
+        self.gone = self.gone.max(newest);
+    }
+
+    /// The newest own timestamp up to `upto`, whether or not its update is still here; `None` if that is not known any more.
+    pub(crate) fn newest_up_to(&self, upto: Timestamp) -> Option<Timestamp> {
+        if upto < self.gone {
+            return None;
+        }
+        let later = self.updates.partition_point(|own| own.update.id.written <= upto);
+        Some(later.checked_sub(1).and_then(|last| self.updates.get(last)).map_or(self.gone, |own| own.update.id.written))
     }
 
     /// Takes the next own update, which the caller knows to be newer than [`OwnUpdates::newest`].
@@ -85,6 +97,7 @@ impl<M: Clone> OwnUpdates<M> {
     fn pop(&mut self) {
         if let Some(own) = self.updates.pop_front() {
             self.bytes -= own.length;
+            self.gone = own.update.id.written;
         }
     }
 }

@@ -46,7 +46,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return failed(Failure::Refused(self.lives_elsewhere()));
         }
         if self.is_filling() && reads_more_than_what_is_here(&operation) {
-            self.journal.counters.busy += 1;
+            self.journal.counters.filling += 1;
             return failed(filling());
         }
         let (call, stage) = match operation {
@@ -176,7 +176,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         match self.config.durability {
             Durability::Always if !self.config.planted.is("reply-before-flush") => self.store.end(),
             // Timestamps that a restart might hand out again are not spoken of: at the first start, and when the clock leaps.
-            Durability::Interval => self.journal.covers(self.clock.last()).unwrap_or(self.store.end()),
+            Durability::Interval => self.journal.reserved.leaves_after(self.clock.last()).unwrap_or(self.store.end()),
             _ => Position(0),
         }
     }

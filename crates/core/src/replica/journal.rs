@@ -1,36 +1,49 @@
 //! What a step appends to the store, and what is remembered of it: the first error, the saved state, the reserved keys that have arrived.
 
-use super::{CLOCK_RESERVATION_MS, Counters};
+use super::Counters;
+use super::reservation::{Reservation, Reserved};
+use crate::ids::Now;
 use crate::reserved::is_reserved;
-use crate::store::{Cut, Position, Store};
+use crate::store::{Cut, Store};
 use crate::version::{Key, Update};
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
-use std::collections::VecDeque;
 
 /// What the replica keeps over a restart, beside the updates.
 #[derive(Default)]
 pub(super) struct Saved {
-    /// No timestamp above this has been handed out.
-    pub(super) clock_ceiling: Timestamp,
+    /// Which timestamps may have been handed out.
+    pub(super) reservation: Reservation,
     /// Per data center, up to where its updates and heartbeats had been applied.
     pub(super) received: TimestampVector,
     /// The protocol's own.
     pub(super) protocol: Option<Vec<u8>>,
 }
 
+/// How a state begins whose form has a number; the first form began with the greatest timestamp handed out, which is never this one.
+const NUMBERED: Timestamp = Timestamp::MAX;
+
 impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
-        self.clock_ceiling.encode(out);
+        NUMBERED.encode(out);
+        out.push(1);
+        self.reservation.encode(out);
         self.received.encode(out);
         self.protocol.is_some().encode(out);
         out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (clock_ceiling, received) = (Wire::decode(input)?, Wire::decode(input)?);
+        let reservation = match Wire::decode(input)? {
+            NUMBERED => match input.byte()? {
+                1 => Wire::decode(input)?,
+                _ => return Err(WireError::Invalid("a state of a newer version of the software")),
+            },
+            until => Reservation::fixed(until),
+        };
+        let received = Wire::decode(input)?;
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { clock_ceiling, received, protocol })
+        Ok(Saved { reservation, received, protocol })
     }
 }
 
@@ -40,9 +53,7 @@ pub(crate) struct Journal<C> {
     /// What may go from the chains that are written.
     pub(super) cut: C,
     pub(super) saved: Saved,
-    /// The ceiling that is on disk, and the newer ones on their way there.
-    pub(super) ceiling_on_disk: Timestamp,
-    ceilings_in_flight: VecDeque<(Position, Timestamp)>,
+    pub(super) reserved: Reserved,
     /// The first error of the disk. Nothing is appended after it, and nothing leaves.
     pub(super) failed: Option<String>,
     /// Reserved keys that updates of other data centers have written since the last step.
@@ -51,13 +62,12 @@ pub(crate) struct Journal<C> {
 }
 
 impl<C> Journal<C> {
-    pub(super) fn new(here: DcId, cut: C, saved: Saved) -> Journal<C> {
+    pub(super) fn new(here: DcId, cut: C, saved: Saved, boot: Option<u64>) -> Journal<C> {
         Journal {
             here,
             cut,
-            ceiling_on_disk: saved.clock_ceiling,
+            reserved: Reserved::new(boot, saved.reservation),
             saved,
-            ceilings_in_flight: VecDeque::new(),
             failed: None,
             arrived: Vec::new(),
             counters: Counters::default(),
@@ -120,35 +130,20 @@ impl<C> Journal<C> {
 
     /// Appends what is kept over a restart.
     pub(super) fn save<M, S: Store<M>>(&mut self, store: &mut S) {
+        self.saved.reservation = self.reserved.newest();
         if self.failed.is_none() {
             self.latch(store.append_state(&self.saved.to_bytes()));
         }
     }
 
-    /// Keeps the clock's reservation on disk ahead of `now`, the greater of what the clock has handed out and its physical reading. Says whether it was renewed.
-    pub(super) fn reserve_clock<M, S: Store<M>>(&mut self, store: &mut S, now: Timestamp) -> bool {
-        if now.plus_millis(CLOCK_RESERVATION_MS / 3) < self.saved.clock_ceiling {
-            return false;
+    /// Keeps the reservation on disk ahead of what the clock hands out, which has come to `last`. Says whether it was renewed.
+    pub(super) fn reserve_clock<M, S: Store<M>>(&mut self, store: &mut S, now: Now, last: Timestamp) -> bool {
+        let renewed = self.reserved.renew(now, last);
+        if renewed {
+            self.save(store);
+            self.reserved.appended(store.end());
+            self.reserved.on_durable(store.durable());
         }
-        self.saved.clock_ceiling = now.plus_millis(CLOCK_RESERVATION_MS);
-        self.save(store);
-        self.ceilings_in_flight.push_back((store.end(), self.saved.clock_ceiling));
-        self.on_durable(store.durable());
-        true
-    }
-
-    /// The store is durable below `durable`.
-    pub(super) fn on_durable(&mut self, durable: Position) {
-        while let Some((_, ceiling)) = self.ceilings_in_flight.pop_front_if(|(position, _)| *position <= durable) {
-            self.ceiling_on_disk = ceiling;
-        }
-    }
-
-    /// From which durable position on a restart does not hand out `at` again: 0 if the reservation on disk covers it; `None` if none does.
-    pub(super) fn covers(&self, at: Timestamp) -> Option<Position> {
-        if at <= self.ceiling_on_disk {
-            return Some(Position(0));
-        }
-        self.ceilings_in_flight.iter().find(|(_, ceiling)| at <= *ceiling).map(|(position, _)| *position)
+        renewed
     }
 }

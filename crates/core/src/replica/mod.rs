@@ -15,6 +15,7 @@
 mod execute;
 mod journal;
 mod peers;
+mod reservation;
 mod serve;
 
 use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
@@ -35,14 +36,10 @@ use rheostat_clock::{DcId, Hlc, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The bugs that can be planted in the replica itself.
-pub const PLANTED: &[&str] = &["clock-restarts-at-physical-time", "report-before-flush", "reply-before-flush"];
+pub const PLANTED: &[&str] = &["clock-restarts-at-physical-time", "reservation-of-an-earlier-boot", "report-before-flush", "reply-before-flush"];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
 pub const QUIET_US: u64 = 100_000;
-
-/// How far ahead of use the clock reserves timestamps on disk, in milliseconds. A restarted server starts its clock above the
-/// reservation, so this is also how far a restart can move its clock ahead of physical time.
-pub const CLOCK_RESERVATION_MS: u64 = 3_000;
 
 /// What a replica is told when it is made.
 #[derive(Clone, Debug)]
@@ -66,6 +63,9 @@ pub struct ReplicaConfig {
     pub max_waiting: usize,
     /// Versions written in the last so many milliseconds are kept, superseded or not.
     pub history_ms: u64,
+    /// Names the run of the machine since which its monotonic clock counts, the same for every process of that run; `None` if the caller cannot tell. Without it, a killed process costs
+    /// its clock up to a second instead of milliseconds.
+    pub boot: Option<u64>,
     /// Seeds the random source.
     pub seed: u64,
     /// A planted bug; the simulator's only.
@@ -88,6 +88,7 @@ impl ReplicaConfig {
             operation_timeout_us: 5_000_000,
             max_waiting: ReplicaConfig::MAX_WAITING,
             history_ms: 0,
+            boot: None,
             seed: 0,
             planted: Planted::NONE,
         }
@@ -149,6 +150,8 @@ pub struct Counters {
     pub timeouts: u64,
     /// Operations refused because too many were waiting.
     pub busy: u64,
+    /// Reads refused because what this server has lost is still coming.
+    pub filling: u64,
     /// Requests to resume that were sent.
     pub resumes: u64,
 }
@@ -318,13 +321,13 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             *at = (*at).max(*newest);
         }
         let own = received[config.place.dc().index()];
-        let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own.max(saved.clock_ceiling) };
+        let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own };
         let holders = P::holders(&config.place, options);
         let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] });
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
-            journal: Journal::new(config.place.dc(), protocol.cut(History::new(0, 0), &start.received), saved),
+            journal: Journal::new(config.place.dc(), protocol.cut(History::new(0, 0), &start.received), saved, config.boot),
             random: Random::new(config.seed),
             effects: Effects::new(config.place.server),
             spare: Vec::new(),

@@ -5,7 +5,7 @@ use crate::ids::{Now, Place, ServerId};
 use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
 use crate::operation::Level;
 use crate::protocol::Protocol;
-use crate::store::{Durability, Store};
+use crate::store::{Durability, Position, Store};
 use crate::version::Update;
 use crate::wire::Wire;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -248,7 +248,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let (updates, complete) = self.store.own_updates(after, BATCH_BYTES)?;
         let mut through = updates.last().map_or(after, |update| update.id.written);
-        if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.heartbeat <= self.journal.ceiling_on_disk {
+        if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.journal.reserved.leaves_after(self.heartbeat) == Some(Position(0))
+        {
             through = through.max(self.heartbeat);
         }
         if through <= after {

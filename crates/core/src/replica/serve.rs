@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
 use crate::version::{Version, VersionId};
 use crate::wire::{Wire, WireError};
-use rheostat_clock::{DcId, Timestamp};
+use rheostat_clock::DcId;
 use smallvec::SmallVec;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         // The handler may have seen less than was stored.
         self.journal.latch(self.store.readable());
         // Before anything leaves: it carries timestamps that a restart must not hand out again.
-        self.flush_wanted |= self.journal.reserve_clock(&mut self.store, self.clock.last().max(Timestamp::new(now.physical_ms, 0)));
+        self.flush_wanted |= self.journal.reserve_clock(&mut self.store, now, self.clock.last());
         if self.journal.failed.is_some() {
             self.effects.discard();
             return false;
@@ -121,7 +121,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// What waited for the disk and need not wait any more.
     fn let_go(&mut self, now: Now, out: &mut Outbox) {
         let durable = self.store.durable();
-        self.journal.on_durable(durable);
+        self.journal.reserved.on_durable(durable);
         self.links_on_durable();
         // Frames of both kinds of departure share the queue, so positions are not sorted in it.
         let mut kept = std::mem::take(&mut self.held_frames);
@@ -193,6 +193,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         if let Some(start) = self.start.take() {
             self.flushed_at_us = now.monotonic_us;
             self.collected_at_us = now.monotonic_us;
+            if !self.config.planted.is("clock-restarts-at-physical-time") {
+                self.clock.raise(self.journal.reserved.floor(now, self.config.planted.is("reservation-of-an-earlier-boot")));
+            }
             self.step(now, out, |protocol, step| protocol.on_start(step, start));
             self.pump_links(now, out);
         }

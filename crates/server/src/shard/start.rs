@@ -143,6 +143,7 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, serv
         operation_timeout_us: limits.operation_timeout_ms * 1000,
         max_waiting: limits.max_waiting,
         history_ms: keyspace.history_ms,
+        boot: shared.clocks.boot(),
         // Different at each server and each start: what the protocol draws must not repeat.
         seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),
         ..ReplicaConfig::new(place, id)

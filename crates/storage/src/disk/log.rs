@@ -156,6 +156,12 @@ impl Log {
         }
     }
 
+    /// The newest own timestamp up to `upto` that the index knows: it can leave out some [`BLOCK_BYTES`] of log.
+    pub(super) fn indexed_own(&self, upto: Timestamp) -> Timestamp {
+        let later = self.blocks.partition_point(|block| block.first <= upto);
+        later.checked_sub(1).and_then(|last| self.blocks.get(last)).map_or(Timestamp::ZERO, |block| block.first)
+    }
+
     /// Hands the buffer to the operating system.
     pub(super) fn write_through(&mut self) -> io::Result<()> {
         self.failure.check()?;

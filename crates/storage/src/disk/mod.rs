@@ -557,7 +557,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     }
 
     fn release(&mut self, upto: Timestamp) {
-        self.released = self.released.max(upto.min(self.own.newest()));
+        self.released = self.released.max(self.own.newest_up_to(upto).unwrap_or_else(|| self.log.indexed_own(upto)));
     }
 
     fn maintain(&mut self) -> io::Result<()> {

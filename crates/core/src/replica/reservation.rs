@@ -1,0 +1,240 @@
+//! Which timestamps a server may have handed out, as a restart finds it on its disk.
+//!
+//! Two bounds are kept, and the lower one counts. One is a timestamp. The other moves with the machine's monotonic clock, so it is never far ahead and need not be renewed while the physical
+//! clock keeps its pace; it holds until the machine starts again. So a killed process costs [`MARGIN_MS`], and a lost power what is left of the first bound when the machine is up again.
+
+use crate::ids::Now;
+use crate::store::Position;
+use crate::wire::{Reader, Wire, WireError};
+use rheostat_clock::Timestamp;
+use std::collections::VecDeque;
+
+/// How far the bound that moves is ahead of the physical clock when it is set, in milliseconds; it is set anew when half of that is used up.
+const MARGIN_MS: u64 = 20;
+
+/// How far both bounds are ahead of a hybrid clock that is ahead of the physical one, at least, in milliseconds. Such a clock only counts, so it needs little, and
+/// crashes in a row hardly add up.
+const STEP_MS: u64 = 2;
+
+/// A bound that moves higher than is needed any more is set lower this long after it was set, in milliseconds.
+const LOWER_AFTER_MS: u64 = 1_000;
+
+/// How far the fixed bound is ahead of the physical clock when it is set, in milliseconds: less than a machine needs to start. It is set anew when a fifth is left.
+const FIXED_MS: u64 = 5_000;
+
+/// The same, if nothing moves: then a killed process costs as much.
+const FIXED_ALONE_MS: u64 = 1_000;
+
+/// No timestamp above either bound has been handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Reservation {
+    until: Timestamp,
+    moving: Option<Moving>,
+}
+
+/// A bound so many milliseconds above the reading of the monotonic clock that counts since a machine has started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Moving {
+    boot: u64,
+    above_ms: i64,
+}
+
+impl Reservation {
+    /// None above `until`, and nothing moves.
+    pub(super) fn fixed(until: Timestamp) -> Reservation {
+        Reservation { until, moving: None }
+    }
+
+    fn ceiling(&self, boot: Option<u64>, monotonic_ms: u64) -> Timestamp {
+        match self.moving {
+            Some(moving) if boot == Some(moving.boot) => self.until.min(Timestamp::new(monotonic_ms.saturating_add_signed(moving.above_ms), 0)),
+            _ => self.until,
+        }
+    }
+}
+
+impl Wire for Reservation {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.until.encode(out);
+        self.moving.is_some().encode(out);
+        if let Some(Moving { boot, above_ms }) = self.moving {
+            boot.encode(out);
+            above_ms.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let until = Wire::decode(input)?;
+        let moving = if bool::decode(input)? { Some(Moving { boot: Wire::decode(input)?, above_ms: Wire::decode(input)? }) } else { None };
+        Ok(Reservation { until, moving })
+    }
+}
+
+/// The reservation on disk, and newer ones on their way there.
+pub(super) struct Reserved {
+    boot: Option<u64>,
+    newest: Reservation,
+    on_disk: Reservation,
+    in_flight: VecDeque<(Position, Reservation)>,
+    monotonic_ms: u64,
+    /// When the newest was set, on the monotonic clock.
+    set_at_ms: u64,
+}
+
+impl Reserved {
+    /// What a restart finds, on a machine that runs since `boot`, if that can be told.
+    pub(super) fn new(boot: Option<u64>, on_disk: Reservation) -> Reserved {
+        Reserved { boot, newest: on_disk, on_disk, in_flight: VecDeque::new(), monotonic_ms: 0, set_at_ms: 0 }
+    }
+
+    /// At a start: no timestamp above this has been handed out. `trusting` takes the bound that moves for one of this machine's run, whatever it is of.
+    pub(super) fn floor(&self, now: Now, trusting: bool) -> Timestamp {
+        let boot = if trusting { self.on_disk.moving.map(|moving| moving.boot) } else { self.boot };
+        self.on_disk.ceiling(boot, now.monotonic_us / 1000)
+    }
+
+    /// The newest reservation.
+    pub(super) fn newest(&self) -> Reservation {
+        self.newest
+    }
+
+    /// The clock has come to `last`; whether there is a new reservation to be put on disk.
+    pub(super) fn renew(&mut self, now: Now, last: Timestamp) -> bool {
+        self.monotonic_ms = now.monotonic_us / 1000;
+        let physical = Timestamp::new(now.physical_ms, 0);
+        let needed = physical.plus_millis(MARGIN_MS).max(last.plus_millis(STEP_MS));
+        let fixed_ms = if self.boot.is_some() { FIXED_MS } else { FIXED_ALONE_MS };
+        let ceiling = self.newest.ceiling(self.boot, self.monotonic_ms);
+        let enough =
+            last.successor() < ceiling && physical.plus_millis(MARGIN_MS / 2) < ceiling && physical.plus_millis(fixed_ms / 5) < self.newest.until;
+        let much = self.newest.moving.is_some() && needed.plus_millis(MARGIN_MS) < ceiling && self.set_at_ms + LOWER_AFTER_MS <= self.monotonic_ms;
+        if enough && !much {
+            return false;
+        }
+        self.set_at_ms = self.monotonic_ms;
+        let above_ms = needed.millis() as i64 - self.monotonic_ms as i64;
+        self.newest = Reservation { until: physical.plus_millis(fixed_ms).max(needed), moving: self.boot.map(|boot| Moving { boot, above_ms }) };
+        true
+    }
+
+    /// The newest reservation is on disk when the store is durable up to `position`.
+    pub(super) fn appended(&mut self, position: Position) {
+        self.in_flight.push_back((position, self.newest));
+    }
+
+    /// The store is durable up to `durable`.
+    pub(super) fn on_durable(&mut self, durable: Position) {
+        while let Some((_, reservation)) = self.in_flight.pop_front_if(|(position, _)| *position <= durable) {
+            self.on_disk = reservation;
+        }
+    }
+
+    /// From which durable position on `at` may be spoken of: whichever reservation a restart finds then is above it. Nothing if no reservation is.
+    pub(super) fn leaves_after(&self, at: Timestamp) -> Option<Position> {
+        let mut after = None;
+        for (position, reservation) in self.in_flight.iter().rev() {
+            if reservation.ceiling(self.boot, self.monotonic_ms) < at {
+                return after;
+            }
+            after = Some(*position);
+        }
+        if self.on_disk.ceiling(self.boot, self.monotonic_ms) < at { after } else { Some(Position(0)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Now {
+        Now { monotonic_us: ms * 1000, physical_ms: 1_000_000 + ms }
+    }
+
+    /// A server whose clock has come to physical time, with its reservation on disk.
+    fn reserved(boot: Option<u64>, now: Now) -> Reserved {
+        let mut reserved = Reserved::new(boot, Reservation::default());
+        assert!(reserved.renew(now, Timestamp::ZERO));
+        reserved.appended(Position(1));
+        reserved.on_durable(Position(1));
+        reserved
+    }
+
+    fn restart(of: &Reserved, boot: Option<u64>) -> Reserved {
+        Reserved::new(boot, Reservation::from_bytes(&of.on_disk.to_bytes()).unwrap())
+    }
+
+    #[test]
+    fn after_a_kill_the_clock_goes_on_a_few_milliseconds_ahead_and_after_a_lost_power_above_the_fixed_bound() {
+        let before = reserved(Some(7), at(5_000));
+        let killed = restart(&before, Some(7)).floor(at(6_000), false);
+        assert_eq!(killed, Timestamp::new(1_006_000 + MARGIN_MS, 0));
+        assert_eq!(restart(&before, Some(8)).floor(at(10), false), Timestamp::new(1_005_000 + FIXED_MS, 0));
+        // The fixed bound is the lower one if the process was down for long.
+        assert_eq!(restart(&before, Some(7)).floor(at(60_000), false), Timestamp::new(1_005_000 + FIXED_MS, 0));
+        assert_eq!(restart(&reserved(None, at(5_000)), None).floor(at(5_100), false), Timestamp::new(1_005_000 + FIXED_ALONE_MS, 0));
+    }
+
+    #[test]
+    fn crashes_in_a_row_do_not_add_up() {
+        for boots in [[Some(7); 2], [Some(7), Some(8)], [None; 2]] {
+            let mut before = reserved(boots[0], at(0));
+            for n in 1..=30 {
+                let now = at(n * 30);
+                let mut after = restart(&before, boots[n as usize % 2]);
+                let floor = after.floor(now, false);
+                after.renew(now, floor.successor());
+                after.appended(Position(1));
+                after.on_durable(Position(1));
+                before = after;
+            }
+            let ahead_ms = before.floor(at(1_000), false).millis().saturating_sub(1_001_000);
+            let one = if boots[0] == boots[1] && boots[0].is_some() { MARGIN_MS } else { FIXED_MS };
+            assert!(ahead_ms <= one + 30 * STEP_MS, "{boots:?}: {ahead_ms} ms");
+            // After a while it is as if nothing had been.
+            let mut settled = restart(&before, boots[0]);
+            for ms in 1_000..20_000 {
+                if settled.renew(at(ms), Timestamp::ZERO) {
+                    settled.appended(Position(1));
+                    settled.on_durable(Position(1));
+                }
+            }
+            let ahead_ms = settled.floor(at(20_000), false).millis().saturating_sub(1_020_000);
+            assert!(ahead_ms <= if boots[0].is_some() { MARGIN_MS } else { FIXED_ALONE_MS }, "{boots:?}: {ahead_ms} ms");
+        }
+    }
+
+    #[test]
+    fn it_is_renewed_for_the_fixed_bound_only_while_the_physical_clock_keeps_its_pace() {
+        let mut reserved = reserved(Some(7), at(0));
+        let renewals = (1..=60_000).filter(|ms| {
+            let renewed = reserved.renew(at(*ms), Timestamp::new(1_000_000 + *ms, 0));
+            if renewed {
+                reserved.appended(Position(*ms));
+                reserved.on_durable(Position(*ms));
+            }
+            assert_eq!(reserved.leaves_after(Timestamp::new(1_000_000 + *ms, 0)), Some(Position(0)));
+            renewed
+        });
+        assert_eq!(renewals.count(), 15);
+    }
+
+    #[test]
+    fn what_is_above_a_reservation_waits_for_the_next_one_and_for_each_that_a_restart_may_find() {
+        let mut reserved = reserved(Some(7), at(0));
+        let far = Timestamp::new(1_000_000 + MARGIN_MS, 1);
+        assert_eq!(reserved.leaves_after(far), None);
+        assert!(reserved.renew(at(0), far));
+        reserved.appended(Position(2));
+        assert_eq!(reserved.leaves_after(far), Some(Position(2)));
+        assert_eq!(reserved.leaves_after(Timestamp::new(1_000_000 + MARGIN_MS, 0)), Some(Position(0)), "whichever is found");
+        // A lower bound that a restart may find holds back too, though a higher one is on disk.
+        reserved.on_durable(Position(2));
+        let mut lower = Reserved::new(Some(7), reserved.on_disk);
+        lower.newest = Reservation::default();
+        lower.in_flight.push_back((Position(3), Reservation { until: Timestamp::new(1_000_001, 0), moving: None }));
+        assert_eq!(lower.leaves_after(far), None);
+        assert!(lower.renew(at(0), far));
+        lower.appended(Position(4));
+        assert_eq!(lower.leaves_after(far), Some(Position(4)));
+    }
+}
