@@ -158,6 +158,10 @@ pub struct Dial {
     pub strategy: Strategy,
     /// For reads.
     pub groups: Groups,
+    /// For reads: the answer reflects every write of another data center that is older than so many milliseconds. Until it does, the read waits.
+    pub fresh_ms: Option<u32>,
+    /// How long the operation may wait at its partition server, in microseconds; never longer than the server lets any wait.
+    pub within_us: Option<u32>,
 }
 
 impl Dial {
@@ -591,7 +595,7 @@ impl Wire for Groups {
 
 wire_enum!(Level, "a level", { 0 => Eventual, 1 => Session(guarantees), 2 => Causal, 3 => Local, 4 => Strong });
 wire_enum!(Strategy, "a strategy", { 0 => Auto, 1 => Coordinated, 2 => Predicted });
-wire_struct!(Dial { level, strategy, groups });
+wire_struct!(Dial { level, strategy, groups, fresh_ms, within_us });
 wire_enum!(SetCondition, "a condition", { 0 => Always, 1 => IfAbsent, 2 => IfPresent, 3 => IfValue(value), 4 => IfVersion(version) });
 wire_enum!(Expiry, "an expiry", { 0 => Never, 1 => At(at), 2 => Keep });
 wire_enum!(ExpiryCondition, "an expiry condition", { 0 => Always, 1 => IfNone, 2 => IfSome, 3 => IfLater, 4 => IfEarlier });

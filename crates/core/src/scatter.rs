@@ -49,11 +49,11 @@ pub enum Progress {
 
 impl Scatter {
     /// Begins a transaction over `keys` at the client's time `now_ms`, in data center `here` of `partitions` partitions. `None`: one partition is
-    /// to serve or to coordinate it. Else `session` carries the snapshot until the transaction is over, and serves nothing else.
+    /// to serve or to coordinate it, as always when it is to be fresh, since a predicted snapshot does not get fresher. Else `session` carries the snapshot until the transaction is over, and serves nothing else.
     ///
     /// Keys of one partition leave `session` as it is: if it carries a snapshot, they are the part of a transaction that began elsewhere.
     pub fn begin(here: DcId, partitions: u16, now_ms: u64, session: &mut Session, keys: &[Key], dial: Dial) -> Option<Scatter> {
-        if dial.strategy == Strategy::Coordinated || dial.level == Some(Level::Eventual) || partitions == 1 {
+        if dial.strategy == Strategy::Coordinated || dial.level == Some(Level::Eventual) || dial.fresh_ms.is_some() || partitions == 1 {
             return None;
         }
         let lead = slots::partition_of(keys.first()?, partitions);

@@ -43,7 +43,14 @@ fn level() -> impl Strategy<Value = Level> {
 
 fn dial() -> impl Strategy<Value = Dial> {
     let strategy = prop::sample::select(rheostat_core::operation::Strategy::ALL.to_vec());
-    (prop::option::of(level()), strategy, any::<u64>()).prop_map(|(level, strategy, groups)| Dial { level, strategy, groups: Groups(groups) })
+    let bounds = (prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
+    (prop::option::of(level()), strategy, any::<u64>(), bounds).prop_map(|(level, strategy, groups, (fresh_ms, within_us))| Dial {
+        level,
+        strategy,
+        groups: Groups(groups),
+        fresh_ms,
+        within_us,
+    })
 }
 
 fn condition() -> impl Strategy<Value = SetCondition> {

@@ -45,7 +45,7 @@ pub fn level_in(level: i32, guarantees: &[i32]) -> Result<Option<Level>, String>
     }
 }
 
-/// The message for `dial`.
+/// The message for `dial`; it names no service level.
 pub fn dial_out(dial: Dial) -> v1::Dial {
     let (level, guarantees) = dial.level.map_or((v1::Level::Unspecified.into(), Vec::new()), level_out);
     let strategy = match dial.strategy {
@@ -53,7 +53,15 @@ pub fn dial_out(dial: Dial) -> v1::Dial {
         Strategy::Coordinated => v1::Strategy::Coordinated,
         Strategy::Predicted => v1::Strategy::Predicted,
     };
-    v1::Dial { level, guarantees, strategy: strategy.into(), groups: dial.groups.0 }
+    v1::Dial {
+        level,
+        guarantees,
+        strategy: strategy.into(),
+        groups: dial.groups.0,
+        fresh_ms: dial.fresh_ms,
+        within_us: dial.within_us,
+        service_level: String::new(),
+    }
 }
 
 /// What the message asks for. Errors: as [`level_in`], and a strategy that this version does not know.
@@ -63,7 +71,8 @@ pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
         v1::Strategy::Coordinated => Strategy::Coordinated,
         v1::Strategy::Predicted => Strategy::Predicted,
     };
-    Ok(Dial { level: level_in(dial.level, &dial.guarantees)?, strategy, groups: Groups(dial.groups) })
+    let level = level_in(dial.level, &dial.guarantees)?;
+    Ok(Dial { level, strategy, groups: Groups(dial.groups), fresh_ms: dial.fresh_ms, within_us: dial.within_us })
 }
 
 #[cfg(test)]
@@ -75,7 +84,7 @@ mod tests {
         let some = Level::Session(Guarantees::MONOTONIC_READS.with(Guarantees::WRITES_FOLLOW_READS));
         for level in Level::WORDS.into_iter().chain([some]).map(Some).chain([None]) {
             for strategy in Strategy::ALL {
-                let dial = Dial { level, strategy, groups: Groups(5) };
+                let dial = Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None };
                 assert_eq!(dial_in(&dial_out(dial)), Ok(dial));
             }
         }

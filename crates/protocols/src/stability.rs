@@ -136,10 +136,14 @@ pub(crate) fn oldest_snapshot<'a>(
     oldest
 }
 
+/// The oldest of the other data centers' entries of `vector`; the greatest timestamp if there is none.
+pub(crate) fn oldest(place: &Place, vector: &TimestampVector) -> Timestamp {
+    place.peers().map(|dc| vector.get(dc)).min().unwrap_or(Timestamp::MAX)
+}
+
 /// By how many milliseconds the slowest other data center's entry of `vector` is behind; 0 if there is none.
 pub(crate) fn lag_ms(place: &Place, now: Now, vector: &TimestampVector) -> u64 {
-    let oldest = place.peers().map(|dc| vector.get(dc).millis()).min();
-    oldest.map_or(0, |millis| now.physical_ms.saturating_sub(millis))
+    now.physical_ms.saturating_sub(oldest(place, vector).millis())
 }
 
 /// How good an answer at `level` is that reflects everything up to `vector`.

@@ -22,13 +22,42 @@ pub(super) struct Pending {
 }
 
 /// What is done with the protocol's answer.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Stage {
     /// It is the outcome.
     Call,
+    /// It is the outcome if it is fresh enough; else the call is made again.
+    Fresh(Box<Fresh>),
+    /// It was not fresh enough: the call is made again when more has arrived.
+    Stale(Box<Fresh>),
     /// No answer comes: the links' progress decides.
     Replication { upto: Timestamp, data_centers: u8 },
 }
+
+/// A read whose answer reflects every write of another data center that is older than so many milliseconds.
+#[derive(Clone)]
+struct Fresh {
+    call: Call,
+    most_ms: u32,
+}
+
+impl Fresh {
+    /// By how much `outcome` is staler than it may be, for the user; `None` if it is not.
+    fn lacks(&self, outcome: &Outcome) -> Option<String> {
+        let (Outcome::Read(_, quality) | Outcome::Many(_, quality)) = outcome else { return None };
+        match quality.staleness_ms {
+            Some(staleness_ms) if staleness_ms <= u64::from(self.most_ms) => None,
+            Some(staleness_ms) => Some(format!("what other data centers wrote until {} ms ago (here until {staleness_ms} ms ago)", self.most_ms)),
+            None => Some(format!("what other data centers wrote until {} ms ago (here nothing is known of it)", self.most_ms)),
+        }
+    }
+}
+
+/// Reads that wait to be fresh enough are looked at again so often at most, in microseconds.
+const LOOK_AGAIN_US: u64 = 1_000;
+
+/// So many of them in a row that are still not fresh enough end a look: the next ones' turn comes with the next look.
+const LOOK_AGAIN_AT: usize = 64;
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn run(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
@@ -49,13 +78,13 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.journal.counters.filling += 1;
             return failed(filling());
         }
-        let (call, stage) = match operation {
+        let (call, dial) = match operation {
             Operation::Get { key, dial } => match served::<P>(dial) {
-                Ok(level) => (Call::Get { key, level, groups: dial.groups }, Stage::Call),
+                Ok(level) => (Call::Get { key, level, groups: dial.groups }, dial),
                 Err(refused) => return failed(refused),
             },
             Operation::Put { items, dial } => match served::<P>(dial) {
-                Ok(level) => (Call::Put { items, level }, Stage::Call),
+                Ok(level) => (Call::Put { items, level }, dial),
                 Err(refused) => return failed(refused),
             },
             Operation::PutIf { items, guards, dial } => {
@@ -68,12 +97,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     return failed(Failure::Refused(format!("{most} items or guards in one write; at most {MOST_GUARDS} are decided together")));
                 }
                 return match client.put_if(&items, &guards, level) {
-                    Some(request) => self.advance(now, request, Stage::Call, session, out),
+                    Some(request) => self.advance(now, request, (Stage::Call, dial), session, out),
                     None => failed(Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME))),
                 };
             }
             Operation::ReadTransaction { keys, dial } => match served::<P>(dial) {
-                Ok(level) => (Call::ReadTransaction { keys, level, strategy: dial.strategy, groups: dial.groups }, Stage::Call),
+                Ok(level) => (Call::ReadTransaction { keys, level, strategy: dial.strategy, groups: dial.groups }, dial),
                 Err(refused) => return failed(refused),
             },
             Operation::Change { key, change, dial } => {
@@ -84,7 +113,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 if change.is_conditional() && P::SPAN == Span::Server {
                     return failed(Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME)));
                 }
-                (Call::Change { key, change, level, groups: dial.groups }, Stage::Call)
+                (Call::Change { key, change, level, groups: dial.groups }, dial)
             }
             Operation::Scan { slot, from, limit } => {
                 let page = self.store.scan(slot, from, limit as usize);
@@ -107,15 +136,20 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     return self.done(Outcome::Replicated(progress));
                 }
                 let op = self.new_op();
-                return self.wait(now, op, session, Stage::Replication { upto, data_centers });
+                let deadline_us = self.deadline_us(now, None);
+                return self.wait(op, session, Stage::Replication { upto, data_centers }, deadline_us);
             }
         };
+        let stage = match (dial.fresh_ms, &call) {
+            (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => Stage::Fresh(Box::new(Fresh { call: call.clone(), most_ms })),
+            _ => Stage::Call,
+        };
         let request = client.request(call);
-        self.advance(now, request, stage, session, out)
+        self.advance(now, request, (stage, dial), session, out)
     }
 
     /// Puts `request` to the protocol.
-    fn advance(&mut self, now: Now, request: P::Request, stage: Stage, session: &mut Session, out: &mut Outbox) -> Execution {
+    fn advance(&mut self, now: Now, request: P::Request, (stage, dial): (Stage, Dial), session: &mut Session, out: &mut Outbox) -> Execution {
         // Where servers agree, what one of them has been asked for is on its way to the others and cannot be taken back: busy is said before, or not at all.
         if P::SPAN != Span::Server && self.pending.len() >= self.config.max_waiting {
             return self.busy();
@@ -130,11 +164,19 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 self.protocol.on_abandon(op);
                 return self.busy();
             }
-            return self.wait(now, op, session, stage);
+            let deadline_us = self.deadline_us(now, dial.within_us);
+            return self.wait(op, session, stage, deadline_us);
         };
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before its request was made");
         let outcome = client.accept(reply);
-        self.done(outcome)
+        let Stage::Fresh(fresh) = stage else { return self.done(outcome) };
+        let Some(lacks) = fresh.lacks(&outcome) else { return self.done(outcome) };
+        if self.pending.len() >= self.config.max_waiting {
+            return self.busy();
+        }
+        self.parked_reason = Some(lacks);
+        let deadline_us = self.deadline_us(now, dial.within_us);
+        self.wait(op, session, Stage::Stale(fresh), deadline_us)
     }
 
     fn busy(&mut self) -> Execution {
@@ -145,14 +187,48 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// The protocol has answered an operation that waited.
     pub(super) fn resume(&mut self, op: OpId, reply: P::Reply, out: &mut Outbox) {
         // Nobody may wait for it any more.
-        let Some(Pending { mut session, .. }) = self.pending.remove(&op) else { return };
+        let Some(Pending { mut session, stage, deadline_us, .. }) = self.pending.remove(&op) else { return };
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before it waited");
         let outcome = match client.accept(reply) {
             // It has waited since before the first part came, or for what came in one.
             Outcome::Read(..) | Outcome::Many(..) if self.is_filling() => Outcome::Failed(filling()),
             outcome => outcome,
         };
+        if let Stage::Fresh(fresh) = stage
+            && let Some(waits_for) = fresh.lacks(&outcome)
+        {
+            self.pending.insert(op, Pending { session, deadline_us, waits_for, stage: Stage::Stale(fresh) });
+            return self.stale.push_back(op);
+        }
         self.hold(Done { op, outcome, session }, out);
+    }
+
+    /// Makes reads again that were not fresh enough, since more may have arrived.
+    pub(super) fn look_again(&mut self, now: Now, out: &mut Outbox) {
+        if self.stale.is_empty() || now.monotonic_us < self.looked_again_us + LOOK_AGAIN_US {
+            return;
+        }
+        self.looked_again_us = now.monotonic_us;
+        if self.stale.len() > 2 * self.pending.len() + LOOK_AGAIN_AT {
+            self.stale.retain(|op| self.pending.contains_key(op));
+        }
+        let mut in_vain = 0;
+        for _ in 0..self.stale.len() {
+            let Some(op) = self.stale.pop_front() else { return };
+            // Its deadline may have come.
+            let Some(Pending { session, stage, .. }) = self.pending.get_mut(&op) else { continue };
+            let Stage::Stale(fresh) = stage else { continue };
+            let client = session.client::<P::Client>().expect("the session's protocol was looked at before it waited");
+            let request = client.request(fresh.call.clone());
+            *stage = Stage::Fresh(fresh.clone());
+            if let Some(reply) = self.request(now, op, request, out) {
+                self.resume(op, reply, out);
+            }
+            in_vain = if self.stale.back() == Some(&op) { in_vain + 1 } else { 0 };
+            if in_vain >= LOOK_AGAIN_AT {
+                return;
+            }
+        }
     }
 
     fn new_op(&mut self) -> OpId {
@@ -160,9 +236,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         OpId(self.next_op)
     }
 
-    fn wait(&mut self, now: Now, op: OpId, session: &Session, stage: Stage) -> Execution {
+    /// When an operation of now has waited long enough.
+    fn deadline_us(&self, now: Now, within_us: Option<u32>) -> u64 {
+        now.monotonic_us + within_us.map_or(self.config.operation_timeout_us, |within_us| u64::from(within_us).min(self.config.operation_timeout_us))
+    }
+
+    fn wait(&mut self, op: OpId, session: &Session, stage: Stage, deadline_us: u64) -> Execution {
         let waits_for = self.parked_reason.take().unwrap_or_else(|| "other servers of this data center".into());
-        let deadline_us = now.monotonic_us + self.config.operation_timeout_us;
+        if matches!(stage, Stage::Stale(_)) {
+            self.stale.push_back(op);
+        }
         self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, stage });
         Execution::Waiting(op)
     }

@@ -290,6 +290,9 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     quiet: bool,
     pending: BTreeMap<OpId, Pending>,
     parked_reason: Option<String>,
+    /// Reads that wait to be fresh enough, and when they were last looked at.
+    stale: VecDeque<OpId>,
+    looked_again_us: u64,
     next_op: u64,
     /// Frames that leave when the store is durable up to their position.
     held_frames: VecDeque<(Position, ServerId, Vec<u8>)>,
@@ -338,6 +341,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             quiet: false,
             pending: BTreeMap::new(),
             parked_reason: None,
+            stale: VecDeque::new(),
+            looked_again_us: 0,
             next_op: 0,
             held_frames: VecDeque::new(),
             held_done: VecDeque::new(),

@@ -235,6 +235,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         } else {
             self.journal.counters.frames_refused += 1;
         }
+        self.look_again(now, out);
     }
 
     fn tick(&mut self, now: Now, out: &mut Outbox) {
@@ -246,6 +247,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             self.step(now, out, |protocol, step| protocol.on_timer(step, timer));
         }
         self.ticked_at_us = now.monotonic_us;
+        self.look_again(now, out);
         self.expire(now, out);
         self.collect(now);
         self.pump_links(now, out);

@@ -58,7 +58,9 @@ pub(super) struct Transaction {
     /// `None` at level eventual.
     pub(super) snapshot: Option<TrackVector>,
     dependencies: TrackVector,
-    quality: Quality,
+    level: Level,
+    /// Everything of other data centers up to here is reflected.
+    oldest: Timestamp,
     partitions: Vec<PartitionId>,
 }
 
@@ -134,14 +136,14 @@ impl Adaptive {
             dependencies = version.meta.dependencies.clone();
             read = crate::read_of(version, step.now.physical_ms);
         }
-        let quality = quality(step.now, Level::Causal, &bound);
+        let quality = quality(step.now, Level::Causal, bound.min());
         Reply::Get { read, dependencies, partition, quality, planted: self.planted }
     }
 
     /// A GET at level eventual.
     fn on_get_newest<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, key: &Key) -> Reply {
         let read = stability::newest(step, key);
-        Reply::Untracked { read, quality: quality(step.now, Level::Eventual, &self.version_vector()) }
+        Reply::Untracked { read, quality: quality(step.now, Level::Eventual, self.version_vector().min()) }
     }
 
     /// Upon receive ⟨PUTREQ k, v, ds⟩ (Alg. 7.2 lines 9 to 18).
@@ -190,22 +192,24 @@ impl Adaptive {
             step.effects.reply(op, Reply::Refused(why));
             return;
         }
-        let (snapshot, quality) = if level == Level::Eventual {
-            (None, quality(step.now, level, &self.version_vector()))
+        let (snapshot, oldest) = if level == Level::Eventual {
+            // What is stable has arrived at every partition.
+            let arrived = if partitions == [self.own()] { &self.version_vector() } else { &self.stable };
+            (None, arrived.min())
         } else {
             let members = self.check_with(step, groups, &seen.recent, &partitions);
             let nothing = TrackVector::default();
             let past = if self.planted.is("snapshot-below-session") { &nothing } else { &seen.dependencies };
             let mut snapshot = self.bound(past, members.as_ref());
-            let quality = quality(step.now, level, &snapshot);
+            let oldest = snapshot.min();
             // What is written in this data center: as fresh as its clock.
             let local = step.tick_after(self.local_tracks.iter().map(|track| past.get(*track)).max().unwrap_or_default());
             for track in &self.local_tracks {
                 snapshot.set(*track, local);
             }
-            (Some(snapshot), quality)
+            (Some(snapshot), oldest)
         };
-        let state = Transaction { snapshot: snapshot.clone(), dependencies: TrackVector::default(), quality, partitions };
+        let state = Transaction { snapshot: snapshot.clone(), dependencies: TrackVector::default(), level, oldest, partitions };
         let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
         for (partition, places) in places {
             let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
@@ -286,7 +290,8 @@ impl Adaptive {
             state.dependencies.join(dependencies);
         });
         let Some(Open { op, reads, state, .. }) = gathered else { return };
-        let Transaction { snapshot, dependencies, quality, partitions } = state;
+        let Transaction { snapshot, dependencies, level, oldest, partitions } = state;
+        let quality = quality(step.now, level, oldest);
         step.effects.reply(
             op,
             match snapshot {
@@ -336,9 +341,9 @@ impl Adaptive {
     }
 }
 
-/// An answer reflects every write of other data centers up to the least entry of `bound`: what it depends on is older than itself.
-fn quality(now: Now, level: Level, bound: &TrackVector) -> Quality {
-    Quality { level, staleness_ms: Some(now.physical_ms.saturating_sub(bound.min().millis())) }
+/// How good an answer is that reflects every write of other data centers up to `oldest`, the least entry of a bound: what a version depends on is older than itself.
+fn quality(now: Now, level: Level, oldest: Timestamp) -> Quality {
+    Quality { level, staleness_ms: Some(now.physical_ms.saturating_sub(oldest.millis())) }
 }
 
 impl Protocol for Adaptive {

@@ -259,9 +259,10 @@ impl Causal {
         });
         let Some(Open { op, reads, state, .. }) = gathered else { return };
         let reply = match state.snapshot {
-            None => Reply::UntrackedTransaction { reads, quality: self.quality(step.now, Level::Eventual) },
+            // What was stable when it began has arrived at every partition.
+            None => Reply::UntrackedTransaction { reads, quality: self.quality_of(&state.stable.0, step.now, Level::Eventual) },
             Some(_) => {
-                let quality = self.quality(step.now, Level::Causal);
+                let quality = self.quality_of(&state.stable.0, step.now, Level::Causal);
                 let Transaction { dependencies, stable, arrived, at, .. } = state;
                 Reply::ReadTransaction { here: self.here(), reads, dependencies, stable, arrived, quality, report: self.report(at) }
             }

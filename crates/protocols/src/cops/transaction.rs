@@ -3,9 +3,10 @@
 use super::message::{Answer, Message, Meta, Seen};
 use super::server::{Cops, reply_of};
 use crate::gather::{Open, TransactionId, by_partition};
-use rheostat_clock::TimestampVector;
+use crate::stability;
+use rheostat_clock::{Timestamp, TimestampVector};
 use rheostat_core::ids::{OpId, PartitionId};
-use rheostat_core::operation::{Level, Read};
+use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::protocol::Step;
 use rheostat_core::store::Store;
 use rheostat_core::version::{Key, VersionId};
@@ -16,6 +17,8 @@ pub(super) struct Transaction {
     keys: Vec<Key>,
     /// What a version may have as floor to be read in the first round; `None` at level eventual.
     pub(super) snapshot: Option<TimestampVector>,
+    /// The oldest of what was stable of other data centers when it began: it has arrived at every partition.
+    oldest: Timestamp,
     /// What the session's context says of the keys.
     context: BTreeMap<Key, VersionId>,
     /// The versions read so far.
@@ -40,7 +43,8 @@ impl Cops {
             snapshot
         });
         let context = keys.iter().filter_map(|key| Some((key.clone(), seen.newest_of(key)?))).collect();
-        let state = Transaction { keys: keys.clone(), snapshot: snapshot.clone(), context, seen: Vec::new(), first: None };
+        let oldest = stability::oldest(&self.place, &self.stable.0);
+        let state = Transaction { keys: keys.clone(), snapshot: snapshot.clone(), oldest, context, seen: Vec::new(), first: None };
         let places = by_partition(&keys, self.place.partitions);
         let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
         for (partition, places) in places {
@@ -102,7 +106,8 @@ impl Cops {
     ) {
         let Some(open) = self.transactions.answer(transaction, from, reads, |state| state.seen.extend(seen)) else { return };
         let Open { op, mut reads, state, .. } = open;
-        let Transaction { keys, snapshot, context, mut seen, first } = state;
+        let Transaction { keys, snapshot, oldest, context, mut seen, first } = state;
+        let quality = |level| Quality { level, staleness_ms: Some(step.now.physical_ms.saturating_sub(oldest.millis())) };
         let second = first.is_some();
         if let Some((places, first)) = first {
             let again = std::mem::replace(&mut reads, first);
@@ -110,14 +115,14 @@ impl Cops {
             places.into_iter().filter(|place| again[*place].version.is_some()).for_each(|place| reads[place] = again[place].clone());
         }
         if snapshot.is_none() {
-            let quality = self.quality(step.now, Level::Eventual);
-            step.effects.reply(op, reply_of(None, Answer::Many(reads, quality)));
+            let answer = Answer::Many(reads, quality(Level::Eventual));
+            step.effects.reply(op, reply_of(None, answer));
             return;
         }
         let wanted = if second || self.planted.is("one-round-only") { BTreeMap::new() } else { newer_versions(&keys, &reads, context, &seen) };
         if wanted.is_empty() {
-            let quality = self.quality(step.now, Level::Causal);
-            let reply = self.reply(step, Answer::Many(reads, quality), seen, Vec::new());
+            let answer = Answer::Many(reads, quality(Level::Causal));
+            let reply = self.reply(step, answer, seen, Vec::new());
             step.effects.reply(op, reply);
             return;
         }
@@ -132,7 +137,7 @@ impl Cops {
             .iter()
             .map(|(partition, places)| (*partition, places.iter().map(|place| (keys[*place].clone(), wanted[&keys[*place]])).collect()))
             .collect();
-        let state = Transaction { keys, snapshot, context: BTreeMap::new(), seen, first: Some((again, reads)) };
+        let state = Transaction { keys, snapshot, oldest, context: BTreeMap::new(), seen, first: Some((again, reads)) };
         let transaction = self.transactions.open(op, count, places, state);
         for (partition, wanted) in asked {
             if partition == self.place.server.partition {

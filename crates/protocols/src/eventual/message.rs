@@ -2,6 +2,7 @@
 
 use crate::change::Changed;
 use crate::gather::TransactionId;
+use rheostat_clock::Timestamp;
 use rheostat_core::operation::{Quality, Read};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, VersionId};
@@ -40,7 +41,9 @@ pub enum Message {
         transaction: TransactionId,
         /// In the order of the keys.
         reads: Vec<Read>,
+        /// Up to where everything from every other data center had arrived.
+        oldest: Timestamp,
     },
 }
 
-wire_enum!(Message, "a message of protocol eventual", { 0 => Slice { transaction, keys }, 1 => SliceReply { transaction, reads } });
+wire_enum!(Message, "a message of protocol eventual", { 0 => Slice { transaction, keys }, 1 => SliceReply { transaction, reads, oldest } });

@@ -39,7 +39,8 @@ pub struct Eventual {
     planted: Planted,
     /// Per data center, up to where its updates have arrived here.
     received: TimestampVector,
-    transactions: Gather<()>,
+    /// With each, up to where everything from every other data center had arrived at those that have answered.
+    transactions: Gather<Timestamp>,
 }
 
 /// Whatever is newest is settled; a tombstone is done with when every data center has been heard past it.
@@ -131,12 +132,13 @@ impl Protocol for Eventual {
             Call::ReadTransaction { keys, .. } => {
                 let own = self.place.server.partition;
                 let places = by_partition(&keys, self.place.partitions);
-                let transaction = self.transactions.open(op, keys.len(), places.clone(), ());
+                let transaction = self.transactions.open(op, keys.len(), places.clone(), Timestamp::MAX);
                 for (partition, places) in places {
                     let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
                     if partition == own {
                         let reads = keys.iter().map(|key| stability::newest(step, key)).collect();
-                        self.on_message(step, own, Message::SliceReply { transaction, reads });
+                        let oldest = stability::oldest(&self.place, &self.received);
+                        self.on_message(step, own, Message::SliceReply { transaction, reads, oldest });
                     } else {
                         step.effects.send(partition, Message::Slice { transaction, keys });
                     }
@@ -149,11 +151,13 @@ impl Protocol for Eventual {
         match message {
             Message::Slice { transaction, keys } => {
                 let reads = keys.iter().map(|key| stability::newest(step, key)).collect();
-                step.effects.send(from, Message::SliceReply { transaction, reads });
+                let oldest = stability::oldest(&self.place, &self.received);
+                step.effects.send(from, Message::SliceReply { transaction, reads, oldest });
             }
-            Message::SliceReply { transaction, reads } => {
-                if let Some(open) = self.transactions.answer(transaction, from, reads, |()| {}) {
-                    step.effects.reply(open.op, Reply::ReadTransaction(open.reads, self.quality(step.now)));
+            Message::SliceReply { transaction, reads, oldest } => {
+                if let Some(open) = self.transactions.answer(transaction, from, reads, |known| *known = oldest.min(*known)) {
+                    let staleness_ms = Some(step.now.physical_ms.saturating_sub(open.state.millis()));
+                    step.effects.reply(open.op, Reply::ReadTransaction(open.reads, Quality { level: Level::Eventual, staleness_ms }));
                 }
             }
         }

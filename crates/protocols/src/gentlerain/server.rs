@@ -6,7 +6,7 @@ use super::message::{Message, Meta, Reply, Request};
 use super::stabilization::CLOCK;
 use crate::change;
 use crate::gather::{Gather, Open, TransactionId, by_partition};
-use crate::stability::{HEARTBEAT, Rounds, STABILIZE};
+use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
@@ -68,6 +68,8 @@ pub struct GentleRain {
 pub(super) struct Transaction {
     /// Its snapshot time; `None` at level eventual.
     pub(super) snapshot: Option<Timestamp>,
+    /// The stable time when it began.
+    stable: Timestamp,
     /// When the newest version so far was written.
     newest: Timestamp,
 }
@@ -203,7 +205,8 @@ impl GentleRain {
     fn on_read_transaction<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, keys: &[Key], level: Level) {
         let snapshot = (level != Level::Eventual).then_some(self.stable);
         let places = by_partition(keys, self.place.partitions);
-        let transaction = self.transactions.open(op, keys.len(), places.clone(), Transaction { snapshot, newest: Timestamp::ZERO });
+        let transaction =
+            self.transactions.open(op, keys.len(), places.clone(), Transaction { snapshot, stable: self.stable, newest: Timestamp::ZERO });
         let own = self.place.server.partition;
         for (partition, places) in places {
             let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
@@ -240,9 +243,10 @@ impl GentleRain {
         newest: Timestamp,
     ) {
         let gathered = self.transactions.answer(transaction, from, reads, |state| state.newest = state.newest.max(newest));
-        let Some(Open { op, reads, state: Transaction { snapshot, newest }, .. }) = gathered else { return };
-        let (stable, level) = snapshot.map_or((self.stable, Level::Eventual), |snapshot| (snapshot, Level::Causal));
-        let quality = self.quality(step.now, level);
+        let Some(Open { op, reads, state: Transaction { snapshot, stable, newest }, .. }) = gathered else { return };
+        let level = if snapshot.is_some() { Level::Causal } else { Level::Eventual };
+        // What was stable when it began has arrived at every partition.
+        let quality = self.quality_of(stable, step.now, level);
         step.effects.reply(op, Reply::Read { here: self.here(), reads, newest, stable, quality, single: false });
     }
 
@@ -286,9 +290,13 @@ impl GentleRain {
     }
 
     fn quality(&self, now: Now, level: Level) -> Quality {
-        let oldest = if level == Level::Eventual { self.place.peers().map(|dc| self.received.get(dc)).min() } else { Some(self.stable) };
-        let oldest = oldest.filter(|_| self.place.data_centers > 1);
-        Quality { level, staleness_ms: Some(oldest.map_or(0, |oldest| now.physical_ms.saturating_sub(oldest.millis()))) }
+        self.quality_of(if level == Level::Eventual { stability::oldest(&self.place, &self.received) } else { self.stable }, now, level)
+    }
+
+    /// How good an answer is that shows everything up to `oldest`.
+    fn quality_of(&self, oldest: Timestamp, now: Now, level: Level) -> Quality {
+        let staleness_ms = if self.place.data_centers > 1 { now.physical_ms.saturating_sub(oldest.millis()) } else { 0 };
+        Quality { level, staleness_ms: Some(staleness_ms) }
     }
 
     /// What the stable times of `client` and of this server say together.

@@ -245,12 +245,14 @@ impl Hybrid {
         });
         let Some(Open { op, reads, state, .. }) = gathered else { return };
         let Transaction { snapshot, keys, dependencies, stable } = state;
+        // What was stable when it began has arrived at every partition.
+        let quality = |level| stability::quality(&self.place, step.now, level, &stable.0);
         let reply = if snapshot.is_none() {
-            Reply::UntrackedTransaction { reads, quality: self.quality(step.now, Level::Eventual) }
+            Reply::UntrackedTransaction { reads, quality: quality(Level::Eventual) }
         } else {
             let named = keys.into_iter().zip(&reads).filter_map(|(key, read)| Some(Dependency { key, version: read.version? }));
-            let nearest = named.collect();
-            Reply::ReadTransaction { here: self.here(), nearest, reads, dependencies, stable, quality: self.quality(step.now, Level::Causal) }
+            let (nearest, quality) = (named.collect(), quality(Level::Causal));
+            Reply::ReadTransaction { here: self.here(), nearest, reads, dependencies, stable, quality }
         };
         step.effects.reply(op, reply);
     }

@@ -137,6 +137,8 @@ pub enum Message {
         transaction: TransactionId,
         /// In the order of the keys.
         reads: Vec<Read>,
+        /// Up to where everything from every other data center was here.
+        oldest: Timestamp,
     },
     /// To the leader: propose this write, if keys are as expected.
     ForwardIf {
@@ -171,7 +173,7 @@ wire_enum!(Message, "a message of protocol session", {
     7 => Fetch { snapshot, slot, from },
     8 => Page { snapshot, slot, from, next, updates },
     9 => Slice { transaction, keys, need, level },
-    10 => SliceReply { transaction, reads },
+    10 => SliceReply { transaction, reads, oldest },
     11 => ForwardIf { request, after, items, guards },
     12 => Unmet { request, met },
 });

@@ -67,6 +67,8 @@ pub(super) struct Transaction {
     asked_us: u64,
     /// How often other replicas have been asked.
     attempts: u8,
+    /// Up to where everything from every other data center was at those that have answered.
+    oldest: Timestamp,
 }
 
 /// A change that waits for what its session has seen.
@@ -151,21 +153,18 @@ impl<W: Scope> Replicated<W> {
         let mut reads: Vec<Read> = reading.keys.iter().map(&mut read).collect();
         match reading.asker {
             Asker::Client(op) => {
-                let quality = self.quality(step.now, reading.level);
+                let quality = quality(step.now, reading.level, stability::oldest(&self.place, &self.stable));
                 let read = reads.pop().unwrap_or_default();
                 step.effects.reply(op, Reply::Get(self.place.server.partition, read, quality));
             }
             Asker::Coordinator(from, transaction) => {
-                step.effects.send_member(from, Message::SliceReply { transaction, reads }, Departure::AsReply);
+                step.effects.send_member(
+                    from,
+                    Message::SliceReply { transaction, reads, oldest: stability::oldest(&self.place, &self.stable) },
+                    Departure::AsReply,
+                );
             }
         }
-    }
-
-    fn quality(&self, now: Now, level: Level) -> Quality {
-        if level == Level::Strong {
-            return Quality { level, staleness_ms: Some(0) };
-        }
-        stability::quality(&self.place, now, level, &self.stable)
     }
 
     /// Asks the leader up to where reads must wait, once for all that have come since the last question.
@@ -228,7 +227,7 @@ impl<W: Scope> Replicated<W> {
     ) {
         let places = by_partition(&keys, self.place.partitions);
         let count = keys.len();
-        let state = Transaction { keys, level, need, asked_us: step.now.monotonic_us, attempts: 0 };
+        let state = Transaction { keys, level, need, asked_us: step.now.monotonic_us, attempts: 0, oldest: Timestamp::MAX };
         let transaction = self.transactions.open(op, count, places.clone(), state);
         step.effects.parked(op, "replicas of the keys' partitions".into());
         for (partition, places) in places {
@@ -264,14 +263,26 @@ impl<W: Scope> Replicated<W> {
         }
     }
 
-    pub(super) fn on_slice_reply<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, id: TransactionId, reads: Vec<Read>) {
-        if let Some(done) = self.transactions.answer(id, from.partition, reads, |_| {}) {
-            let quality = self.quality(step.now, done.state.level);
+    pub(super) fn on_slice_reply<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        from: ServerId,
+        id: TransactionId,
+        (reads, oldest): (Vec<Read>, Timestamp),
+    ) {
+        if let Some(done) = self.transactions.answer(id, from.partition, reads, |state| state.oldest = oldest.min(state.oldest)) {
+            let quality = quality(step.now, done.state.level, done.state.oldest);
             let partition = |key: &Key| rheostat_core::slots::partition_of(key, self.place.partitions);
             let reads = done.state.keys.iter().map(partition).zip(done.reads).collect();
             step.effects.reply(done.op, Reply::Many(reads, quality));
         }
     }
+}
+
+/// How good an answer is that shows everything up to `oldest`; a linearizable one shows everything.
+fn quality(now: Now, level: Level, oldest: Timestamp) -> Quality {
+    let staleness_ms = if level == Level::Strong { 0 } else { now.physical_ms.saturating_sub(oldest.millis()) };
+    Quality { level, staleness_ms: Some(staleness_ms) }
 }
 
 fn waits_for((dc, needed, had): Gap) -> String {

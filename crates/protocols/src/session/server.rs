@@ -359,7 +359,7 @@ impl<W: Scope> Protocol for Replicated<W> {
         let here = self.place.server;
         match message {
             Message::Slice { transaction, keys, need, level } if from.dc == here.dc => self.on_slice(step, from, transaction, keys, level, need),
-            Message::SliceReply { transaction, reads } if from.dc == here.dc => self.on_slice_reply(step, from, transaction, reads),
+            Message::SliceReply { transaction, reads, oldest } if from.dc == here.dc => self.on_slice_reply(step, from, transaction, (reads, oldest)),
             _ if from.partition != here.partition => {}
             Message::Raft(message) => self.on_raft(step, from, message),
             Message::Persisted(number) if from == here => self.on_persisted(step, number),

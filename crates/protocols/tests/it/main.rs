@@ -13,3 +13,4 @@ mod orion;
 mod replica;
 mod session;
 mod steps;
+mod within;

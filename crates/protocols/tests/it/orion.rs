@@ -12,7 +12,8 @@ use rheostat_core::wire::Wire;
 use rheostat_protocols::causal::CausalClient;
 
 const SLOW: u64 = 60;
-const PREDICTED: Dial = Dial { level: None, strategy: Strategy::Predicted, groups: rheostat_core::operation::Groups(0) };
+const PREDICTED: Dial =
+    Dial { level: None, strategy: Strategy::Predicted, groups: rheostat_core::operation::Groups(0), fresh_ms: None, within_us: None };
 
 fn everything(_: ServerId, _: ServerId) -> bool {
     true

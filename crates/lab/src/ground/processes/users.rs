@@ -9,7 +9,6 @@ use rheostat_client::{Client, Dial, Level, Options, Session, v1};
 use rheostat_cluster::Processes as Cluster;
 use rheostat_cluster::nodes::Planned;
 use rheostat_cluster::ready::statuses;
-use rheostat_core::operation::Groups;
 use rheostat_core::protocol::Span;
 use rheostat_core::random::Random;
 use rheostat_core::version::{Key, Value};
@@ -212,7 +211,7 @@ impl World {
 }
 
 fn dial(contender: &Contender, level: &Option<String>) -> Dial {
-    Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), groups: Groups::default() }
+    Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), ..Dial::default() }
 }
 
 fn ms(duration: Duration) -> f64 {

@@ -7,7 +7,7 @@ use crate::ground::choice::{Drawing, Drawn, value, written_ns};
 use crate::ground::tally::Kind;
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Dial, Groups, Level, Operation, Outcome};
+use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
@@ -152,7 +152,7 @@ impl World<'_> {
 
     fn dial(&self, level: &Option<String>) -> Dial {
         let contender = &self.point.contender;
-        Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), groups: Groups::default() }
+        Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), ..Dial::default() }
     }
 
     fn get(&mut self, client: usize, at: Option<DcId>, key: Key) {
