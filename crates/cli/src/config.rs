@@ -37,7 +37,9 @@ const SHOWN: &[(&str, &str)] = &[
     ("member[].grpc", r#""127.0.0.1:6401""#),
     ("member[].admin", r#""127.0.0.1:6402""#),
     ("member[].partitions", "[0]"),
+    ("keyspace[].sla", r#""NAME""#),
     ("keyspace[].options", "{}"),
+    ("sla.NAME.entries", r#""strong 200ms; causal 1s 20ms; eventual""#),
     ("security.password", r#""a long secret""#),
     ("security.cluster_password", r#""another one""#),
     ("security.token_key_file", r#""token.key""#),
@@ -51,7 +53,7 @@ const SHOWN: &[(&str, &str)] = &[
 ];
 
 /// Tables that are only shown: with their keys, another node or certificates would be needed.
-const OPTIONAL: &[&str] = &["member[]", "security.tls", "emulation.delay[]"];
+const OPTIONAL: &[&str] = &["member[]", "sla.NAME", "security.tls", "emulation.delay[]"];
 
 /// The configuration: it can be started as it is, and what is commented out with `#` and no blank can be taken in.
 fn text() -> String {

@@ -4,7 +4,7 @@ use crate::output::{self, say};
 use crate::regions::round_trips;
 use crate::signal::Stop;
 use crate::table::Table;
-use crate::{Failure, tickets, tour};
+use crate::{Failure, deadline, tickets, tour};
 use clap::{Args, ValueEnum};
 use rheostat_cluster::InProcess;
 use rheostat_cluster::description::{Description, Link, Network};
@@ -27,6 +27,7 @@ Examples:
   rheostat demo --regions california,oregon,ireland --rtt oregon:ireland=130
   rheostat demo --datacenters 2 --rtt 10 --jitter 2         two data centers, 10 ms apart and back, 2 ms of jitter on average
   rheostat demo --story tickets                             1000 tickets, sold in three data centers at once: who oversells?
+  rheostat demo --story deadline                            what a read gets that may take 400 ms, while its data center is cut off
   rheostat demo --data-dir ./data                           keep the data; the next start with the same folder finds it
 
 Round-trip times that are known (ms): us-east:us-west=80, us-east:eu=96, us-west:eu=163, california:oregon=21.9,
@@ -80,6 +81,8 @@ impl Arguments {
 enum Story {
     /// 1000 tickets sold in all data centers at once, one of them cut off in the middle: by a counter that is read first, and by one with a bound
     Tickets,
+    /// Reads that may take so long and no longer, in a keyspace that is linearizable over all data centers: what they get while one data center is cut off, and afterwards
+    Deadline,
 }
 
 /// Where the data is.
@@ -131,7 +134,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let started_at = Instant::now();
     let regions = named_regions(&arguments)?;
     if arguments.story.is_some() && regions.len() < 2 {
-        return Err("--story tickets needs at least two data centers".to_string());
+        return Err("--story needs at least two data centers".to_string());
     }
     let round_trips = round_trips(&regions, arguments.rtt.as_deref())?;
     let wanted = ports_from(arguments.base_port, regions.len())?;
@@ -149,6 +152,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 say!("\n{signal}: ending.");
                 Ok(())
             }
+            Some(Story::Deadline) => tokio::select! {
+                told = deadline::tell(&regions, &ports, &round_trips) => told,
+                signal = stop.heard() => Err(format!("{signal}: the story ends before its end")),
+            },
             Some(Story::Tickets) => tokio::select! {
                 told = tickets::tell(&regions, &ports) => told,
                 signal = stop.heard() => Err(format!("{signal}: the story ends before its end")),

@@ -7,7 +7,8 @@ use crate::connection::Connection;
 use crate::output::say;
 use crate::table::printable;
 use clap::{Args, Subcommand};
-use rheostat_client::{Condition, Error, Level, Put, PutIf, Read, Session, Version};
+use rheostat_client::{Condition, Dial, Error, Level, Put, PutIf, Read, Session, Version};
+use rheostat_core::sla::parse_bound;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,6 +19,7 @@ Examples:
   rheostat kv get greeting
   rheostat kv -a 127.0.0.1:7411 get greeting            the same key in the demo's second data center
   rheostat kv --level eventual mget greeting farewell   whatever has arrived
+  rheostat kv -v --sla 'causal 100ms 20ms; eventual' get greeting   what can be had in 20 ms
   rheostat kv -k strong put lock me --if-absent         only if it has no value; in a keyspace that decides such writes
   rheostat kv counter add stock -1                      take one, if the counter's bounds allow it; kv counter --help
   rheostat kv --show-session put a 1                    prints the session's token to standard error;
@@ -37,13 +39,22 @@ pub struct Arguments {
     /// The level to ask for: eventual, session, causal, local, strong, or session guarantees [default: the keyspace's own]
     #[arg(short, long, value_parser = level)]
     level: Option<Level>,
+    /// The service level of reads: its name at the servers, or entries from best to least, as in "strong 200ms; causal 1s 20ms; eventual"
+    #[arg(long, value_name = "LEVEL", conflicts_with = "level", default_value = "", hide_default_value = true)]
+    sla: String,
+    /// Reads reflect every write of other data centers that is older than this, as in 300ms; until they do, they wait
+    #[arg(long, value_name = "TIME", value_parser = parse_bound, conflicts_with = "sla")]
+    fresh: Option<u32>,
+    /// How long operations may wait at their partition server, as in 20ms [default: as long as the server lets them]
+    #[arg(long, value_name = "TIME", value_parser = parse_bound)]
+    within: Option<u32>,
     /// The token of the session to go on with
     #[arg(short, long, default_value = "", value_name = "TOKEN")]
     session: String,
     /// Print the session's token to standard error afterwards
     #[arg(long)]
     show_session: bool,
-    /// Print version, level and staleness bound to standard error
+    /// Print version, level, staleness bound and, with --sla, the entry that was achieved to standard error
     #[arg(short, long)]
     verbose: bool,
     #[command(subcommand)]
@@ -140,6 +151,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let client = arguments.connection.client().await?;
     let mut session = client.resume(arguments.keyspace.clone(), arguments.session.clone());
     session.set_level(arguments.level);
+    session.set_service_level(arguments.sla.clone());
+    let within_us = arguments.within.map(|ms| ms.saturating_mul(1000));
+    session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, ..session.dial() });
     let all_there = operate(&arguments, &mut session).await.map_err(|error| error.to_string())?;
     if arguments.show_session {
         eprintln!("{}", session.token());
@@ -203,6 +217,7 @@ fn describe(arguments: &Arguments, key: &str, read: &Read) {
     if arguments.verbose {
         let version = read.version.as_ref().map_or("no version".to_string(), |version| format!("version {version}"));
         let staleness = read.staleness_ms.map_or("staleness not bounded".to_string(), |ms| format!("at most {ms} ms stale"));
-        eprintln!("{key}: {version}, level {}, {staleness}", read.level.name());
+        let achieved = read.achieved.map_or(String::new(), |one| format!(", entry {} after {:.1} ms", one.entry, one.used.as_secs_f64() * 1e3));
+        eprintln!("{key}: {version}, level {}, {staleness}{achieved}", read.level.name());
     }
 }

@@ -6,6 +6,7 @@ mod config;
 mod connection;
 mod ctl;
 mod date;
+mod deadline;
 mod demo;
 mod kv;
 mod lab;

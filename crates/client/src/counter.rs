@@ -1,7 +1,7 @@
 //! Counters: numbers that every data center can change at once, within bounds.
 
 use crate::error::Error;
-use crate::session::{Session, Tries, Version, quality};
+use crate::session::{Achievement, Session, Tries, Version, quality};
 use crate::v1::counters_client::CountersClient;
 use crate::{Level, v1};
 use bytes::Bytes;
@@ -162,7 +162,7 @@ impl Session {
         };
         self.set_token(reply.session);
         let counter = reply.counter.ok_or_else(|| Error::Server("the answer does not say what the counter is".into()))?;
-        let (level, staleness_ms) = quality(counter.quality)?;
+        let Achievement { level, staleness_ms, .. } = quality(counter.quality)?;
         let rights = counter.rights.into_iter().map(rights).collect::<Result<_, _>>()?;
         Ok(CounterView { value: counter.value, lower: counter.lower, upper: counter.upper, rights, level, staleness_ms })
     }

@@ -38,7 +38,7 @@ pub use options::{Options, Tls};
 pub use rheostat_core::counter::{Direction, NewCounter, OutOfRights, Scope};
 pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
 pub use rheostat_proto::v1;
-pub use session::{Before, Condition, Deleted, Put, PutIf, Read, Session, Version};
+pub use session::{Achieved, Before, Condition, Deleted, Put, PutIf, Read, Session, Version};
 pub use transaction::Many;
 
 use bytes::Bytes;

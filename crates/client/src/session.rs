@@ -54,11 +54,23 @@ pub struct Read {
     pub level: Level,
     /// Every write of another data center that is older than this many milliseconds is reflected; `None` when no bound is known.
     pub staleness_ms: Option<u64>,
+    /// Under a service level: what of it the answer satisfies.
+    pub achieved: Option<Achieved>,
+}
+
+/// What an answer satisfies of its service level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Achieved {
+    /// The first entry that it satisfies, counted from 1.
+    pub entry: u32,
+    /// The time that it took at the node that was asked. The way there and back is not in it.
+    pub used: Duration,
 }
 
 impl Read {
-    pub(crate) fn new(read: v1::Read, level: Level, staleness_ms: Option<u64>) -> Read {
-        Read { value: read.value, version: read.version.map(Version::from), expires_ms: read.expires_at_ms, level, staleness_ms }
+    pub(crate) fn new(read: v1::Read, quality: Achievement) -> Read {
+        let Achievement { level, staleness_ms, achieved } = quality;
+        Read { value: read.value, version: read.version.map(Version::from), expires_ms: read.expires_at_ms, level, staleness_ms, achieved }
     }
 }
 
@@ -152,6 +164,7 @@ pub struct Session {
     pub(crate) keyspace: String,
     pub(crate) token: String,
     pub(crate) dial: Dial,
+    service_level: String,
     /// When a server last told this session something new; `None` if the token came from elsewhere.
     pub(crate) told_at: Option<Instant>,
     /// What is emulated of the way to the servers.
@@ -162,7 +175,16 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(client: Client, keyspace: String, token: String) -> Session {
-        Session { client, keyspace, token, dial: Dial::default(), told_at: None, way: Way::default(), names: Names::new() }
+        Session {
+            client,
+            keyspace,
+            token,
+            dial: Dial::default(),
+            service_level: String::new(),
+            told_at: None,
+            way: Way::default(),
+            names: Names::new(),
+        }
     }
 
     /// The session's token; empty before its first operation. See [`Client::resume`].
@@ -199,6 +221,24 @@ impl Session {
         self.dial = dial;
     }
 
+    /// Sets the service level that reads are served under: its name in the servers' configuration, or its entries from best to least, as in `strong 200ms; causal 1s 20ms; eventual`. `none` is none at all,
+    /// the empty text the keyspace's own, if no level is set. A text that is no service level is refused by the server with the next read.
+    ///
+    /// The times are those of the node that is asked. A read that satisfies no entry is an error, never something weaker.
+    pub fn set_service_level(&mut self, text: impl Into<String>) {
+        self.service_level = text.into();
+    }
+
+    /// The message for `dial` of a read.
+    pub(crate) fn read_dial(&self, dial: Dial) -> Option<v1::Dial> {
+        Some(v1::Dial { service_level: self.service_level.clone(), ..dial_out(dial) })
+    }
+
+    /// Whether reads are served under a service level that is set here.
+    pub(crate) fn has_service_level(&self) -> bool {
+        !self.service_level.is_empty()
+    }
+
     /// Sets the level that operations ask for; `None` is the keyspace's own.
     pub fn set_level(&mut self, level: Option<Level>) {
         self.dial.level = level;
@@ -213,7 +253,7 @@ impl Session {
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
             let get = |mut store: Store, context| {
-                let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: Some(dial_out(self.dial)) };
+                let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: self.read_dial(self.dial) };
                 let request = self.client.request_within(message, tries.left());
                 async move { store.get(request).await }
             };
@@ -222,9 +262,9 @@ impl Session {
                 result => break result?,
             }
         };
-        let (level, staleness_ms) = quality(reply.quality)?;
+        let quality = quality(reply.quality)?;
         self.set_token(reply.session);
-        Ok(Read::new(reply.read.unwrap_or_default(), level, staleness_ms))
+        Ok(Read::new(reply.read.unwrap_or_default(), quality))
     }
 
     /// Writes `value` to `key`; returns the version.
@@ -427,10 +467,21 @@ impl Tries {
     }
 }
 
-pub(crate) fn quality(quality: Option<v1::Quality>) -> Result<(Level, Option<u64>), Error> {
+/// How good an answer is, all of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Achievement {
+    pub(crate) level: Level,
+    pub(crate) staleness_ms: Option<u64>,
+    pub(crate) achieved: Option<Achieved>,
+}
+
+pub(crate) fn quality(quality: Option<v1::Quality>) -> Result<Achievement, Error> {
     let quality = quality.ok_or_else(|| Error::Server("the answer does not say its level".into()))?;
     match level_in(quality.level, &quality.guarantees) {
-        Ok(Some(level)) => Ok((level, quality.staleness_ms)),
+        Ok(Some(level)) => {
+            let achieved = (quality.entry > 0).then(|| Achieved { entry: quality.entry, used: Duration::from_micros(quality.used_us) });
+            Ok(Achievement { level, staleness_ms: quality.staleness_ms, achieved })
+        }
         _ => Err(Error::Server(format!("the answer is of level {}, which this client does not know", quality.level))),
     }
 }

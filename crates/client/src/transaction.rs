@@ -1,7 +1,7 @@
 //! Read-only transactions: asked of one node, which sees to the rest, or taken to all partitions at once with a snapshot that the session predicts (document 003, Alg. 1).
 
 use crate::error::Error;
-use crate::session::{Read, Store, Tries, Version, quality};
+use crate::session::{Achieved, Achievement, Read, Store, Tries, Version, quality};
 use crate::{Dial, Level, Session, Strategy, v1};
 use bytes::Bytes;
 use rheostat_clock::{DcId, Timestamp};
@@ -12,7 +12,6 @@ use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{self, ClusterId};
 use rheostat_core::token::{MAX_PARTS, Token};
 use rheostat_core::version::{Key, VersionId};
-use rheostat_proto::dial::dial_out;
 use rheostat_protocols::registry::Sessions;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -30,6 +29,8 @@ pub struct Many {
     pub level: Level,
     /// As [`Read::staleness_ms`], for all keys.
     pub staleness_ms: Option<u64>,
+    /// Under a service level: what of it the answer satisfies.
+    pub achieved: Option<Achieved>,
 }
 
 /// A transaction that this client takes to the partitions.
@@ -77,19 +78,20 @@ impl Session {
     /// The whole transaction of one node.
     async fn ask_one(&mut self, keys: &[Bytes], tries: &Tries) -> Result<Many, Error> {
         let reply = self.ask(keys, self.dial, &self.token, tries).await?;
-        let (level, staleness_ms) = quality(reply.quality)?;
+        let quality = quality(reply.quality)?;
         if reply.reads.len() != keys.len() {
             return Err(Error::Server(format!("{} keys were asked for, {} were answered", keys.len(), reply.reads.len())));
         }
         self.set_token(reply.session);
-        Ok(Many { reads: reply.reads.into_iter().map(|one| Read::new(one, level, staleness_ms)).collect(), level, staleness_ms })
+        let Achievement { level, staleness_ms, achieved } = quality;
+        Ok(Many { reads: reply.reads.into_iter().map(|one| Read::new(one, quality)).collect(), level, staleness_ms, achieved })
     }
 
     /// One request for `keys`, to the node of the first.
     async fn ask(&self, keys: &[Bytes], dial: Dial, token: &str, tries: &Tries) -> Result<v1::ReadTransactionResponse, Error> {
         let first = keys.first().map(Bytes::as_ref).unwrap_or_default();
         let read = |mut store: Store, context| {
-            let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.to_vec(), dial: Some(dial_out(dial)) };
+            let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.to_vec(), dial: self.read_dial(dial) };
             let request = self.client.request_within(message, tries.left());
             async move { store.read_transaction(request).await }
         };
@@ -99,7 +101,7 @@ impl Session {
     /// Begins a transaction that this client takes to the partitions; `None` if one node is to see to it. A token that this client cannot read is for the server to judge.
     fn take(&self, keys: &[Bytes]) -> Option<Taken> {
         let since_told = self.told_at?.elapsed();
-        if self.dial.strategy != Strategy::Predicted || since_told > COUNTED_ON || !self.client.is_spread(keys) {
+        if self.dial.strategy != Strategy::Predicted || self.has_service_level() || since_told > COUNTED_ON || !self.client.is_spread(keys) {
             return None;
         }
         let topology = self.client.topology();
@@ -174,7 +176,7 @@ impl Session {
         if !seen.predicts() {
             return Err(wrong(&"it is not of the predicted snapshot"));
         }
-        let (level, staleness_ms) = quality(reply.quality)?;
+        let Achievement { level, staleness_ms, .. } = quality(reply.quality)?;
         let reads = reply.reads.into_iter().map(|read| self.read_in(read)).collect::<Option<Vec<_>>>();
         let reads = reads.ok_or_else(|| wrong(&"a version that cannot be one"))?;
         taken.answers.push(token);
@@ -211,8 +213,9 @@ impl Session {
             expires_ms: read.expires_ms,
             level,
             staleness_ms,
+            achieved: None,
         };
-        Many { reads: reads.into_iter().map(read).collect(), level, staleness_ms }
+        Many { reads: reads.into_iter().map(read).collect(), level, staleness_ms, achieved: None }
     }
 }
 

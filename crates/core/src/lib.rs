@@ -9,6 +9,7 @@
 //! - [`replica`]: one partition server, whole: protocol, clock, store and links behind one set of inputs and outputs.
 //!   The simulator and the server both run it.
 //! - [`scatter`]: a read-only transaction that its client takes to the partitions itself.
+//! - [`sla`]: service levels: what a read is to give within which time, from best to least.
 //! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`] and the signed [`token`] that carries one.
 //! - [`reserved`]: keys that no user can name.
 //! - [`agenda`]: what happens next in virtual time.
@@ -25,6 +26,7 @@ pub mod replica;
 pub mod reserved;
 pub mod scatter;
 pub mod session;
+pub mod sla;
 pub mod slots;
 pub mod store;
 pub mod token;

@@ -8,11 +8,13 @@ use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::keyspace::KeyspaceInfo;
+use crate::shared::Shared;
 use crate::topology::Topology;
 
 /// An operation that has been handed to its partition.
@@ -57,6 +59,9 @@ pub(crate) trait Access {
 
     /// The keyspace with this number.
     fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo>;
+
+    /// The node.
+    fn shared(&self) -> &Arc<Shared>;
 }
 
 /// A page of a walk over all keys.

@@ -6,6 +6,7 @@ use rheostat_core::operation::Level;
 use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, ReplicaConfig};
 use rheostat_core::session::{ClusterId, Session};
+use rheostat_core::sla::ServiceLevel;
 use rheostat_core::store::{Durability, Recovered};
 use rheostat_core::token::{Token, TokenError, TokenKeys};
 use rheostat_core::wire::WireError;
@@ -73,6 +74,16 @@ impl KeyspaceInfo {
     /// The words for a user who asked for `level`, which it cannot give.
     pub fn does_not_serve(&self, level: Level) -> String {
         format!("keyspace `{}` runs protocol {}, which gives level {}, not {level}", self.name, self.protocol, self.level)
+    }
+
+    /// Whether it can give a level of `aims`.
+    pub fn serves_some(&self, aims: &ServiceLevel) -> bool {
+        aims.aims().iter().any(|aim| self.serves(aim.level))
+    }
+
+    /// The words for a user whose service level has no entry that it can give.
+    pub fn serves_none(&self) -> String {
+        format!("keyspace `{}` runs protocol {}, which serves no level of this service level", self.name, self.protocol)
     }
 
     /// A session that has seen nothing.

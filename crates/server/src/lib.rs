@@ -25,6 +25,7 @@ mod peer;
 mod placement;
 pub mod resp;
 pub mod router;
+mod service_levels;
 mod shard;
 mod shared;
 mod socket;

@@ -1,7 +1,9 @@
 //! Metrics: one table that says what there is, and its rendering for Prometheus.
 
 use crate::keyspace::KeyspaceInfo;
-use crate::status::{CounterResult, FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ShardStatus, level_index};
+use crate::status::{
+    CounterResult, FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ServiceLevelStatus, ShardStatus, level_index,
+};
 use crate::topology::Topology;
 use rheostat_core::Timestamp;
 use rheostat_core::counter::Scope;
@@ -191,6 +193,13 @@ fn by_level(view: &View<'_>, samples: &mut Samples<'_>, divisor: f64, of: fn(&Sh
     }
 }
 
+fn service_levels(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&ServiceLevelStatus) -> f64) {
+    for level in &view.status.service_levels {
+        samples.add(&[&level.name], value(level));
+    }
+}
+
+const SERVICE_LEVEL: &[&str] = &["service_level"];
 const REPLICA: &[&str] = &["keyspace", "partition", "replica"];
 const LINK: &[&str] = &["keyspace", "partition", "replica", "data_center"];
 const SHARD: &[&str] = &["shard"];
@@ -298,6 +307,59 @@ pub const METRICS: &[Metric] = &[
         "How stale the answers of reads could be at most, by the level achieved.",
         |view, samples| {
             by_level(view, samples, 1e3, |shard| &shard.counters.staleness_ms);
+        }
+    ),
+    metric!(
+        "service_level_reads_total",
+        Counter,
+        &["service_level", "entry", "aim"],
+        "Reads under a service level, by the first of its entries that the answer satisfies.",
+        |view, samples| {
+            for level in &view.status.service_levels {
+                for (index, (aim, held)) in level.entries.iter().zip(&level.held).enumerate() {
+                    samples.add(&[&level.name, &(index + 1).to_string(), aim], *held as f64);
+                }
+            }
+        }
+    ),
+    metric!(
+        "service_level_missed_total",
+        Counter,
+        SERVICE_LEVEL,
+        "Reads under a service level that were answered with an error: no entry was held, or they failed.",
+        |view, samples| {
+            service_levels(view, samples, |level| level.missed as f64);
+        }
+    ),
+    metric!(
+        "service_level_probes_total",
+        Counter,
+        SERVICE_LEVEL,
+        "Reads made beside, to learn whether an entry that is passed over can be held again.",
+        |view, samples| {
+            service_levels(view, samples, |level| level.probes as f64);
+        }
+    ),
+    metric!(
+        "service_level_seconds",
+        Histogram,
+        SERVICE_LEVEL,
+        "From the beginning of a read under a service level at this node to its answer.",
+        |view, samples| {
+            for level in &view.status.service_levels {
+                samples.histogram(&[&level.name], &level.latency_us, 1e6);
+            }
+        }
+    ),
+    metric!(
+        "service_level_staleness_seconds",
+        Histogram,
+        SERVICE_LEVEL,
+        "How stale the answers of reads under a service level could be at most.",
+        |view, samples| {
+            for level in &view.status.service_levels {
+                samples.histogram(&[&level.name], &level.staleness_ms, 1e3);
+            }
         }
     ),
     metric!("counter_updates_total", Counter, &["scope", "result"], "Updates of counters, by scope and by what came of them.", |view, samples| {
@@ -512,6 +574,15 @@ mod tests {
             shards: vec![shard],
             replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status }],
             peers: Vec::new(),
+            service_levels: vec![ServiceLevelStatus {
+                name: "checkout".into(),
+                entries: vec!["strong 200ms".into(), "eventual".into()],
+                held: vec![4, 1],
+                missed: 2,
+                probes: 3,
+                latency_us: Histogram::default(),
+                staleness_ms: Histogram::default(),
+            }],
             paused: vec![(DcId(0), DcId(1))],
             quiet: false,
         };
@@ -536,6 +607,8 @@ mod tests {
             r#"rheostat_link_acknowledged_lag_seconds{keyspace="default",partition="0",replica="0",data_center="b"} 1"#,
             r#"rheostat_visibility_lag_seconds{keyspace="default",partition="0",replica="0",data_center="b"} 0.6"#,
             r#"rheostat_protocol_gauge{keyspace="default",partition="0",replica="0",name="parked"} 2"#,
+            r#"rheostat_service_level_reads_total{service_level="checkout",entry="1",aim="strong 200ms"} 4"#,
+            r#"rheostat_service_level_missed_total{service_level="checkout"} 2"#,
             r#"rheostat_link_paused{data_center="a",other="b"} 1"#,
         ] {
             assert!(text.lines().any(|rendered| rendered == line), "{line}\nis not in\n{text}");

@@ -173,6 +173,7 @@ impl Router {
             shards,
             replicas,
             peers: shared.peers.iter().flatten().map(|peer| peer.status(&shared.topology)).collect(),
+            service_levels: shared.service_levels.status(),
             paused: shared.paused(),
             quiet: shared.attention.is_quiet(shared.clocks.monotonic_us()),
         }
@@ -239,5 +240,9 @@ impl Access for Router {
 
     fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo> {
         Router::keyspace(self, id)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }

@@ -10,6 +10,7 @@ use crate::memory::Memory;
 use crate::named::NamedSessions;
 use crate::peer::Peer;
 use crate::placement::Placement;
+use crate::service_levels::ServiceLevels;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::throttle::Throttle;
 use crate::topology::{NodeId, Topology};
@@ -93,6 +94,7 @@ pub(crate) struct Shared {
     pub(crate) config: NodeConfig,
     pub(crate) topology: Topology,
     pub(crate) keyspaces: Vec<KeyspaceInfo>,
+    pub(crate) service_levels: ServiceLevels,
     pub(crate) clocks: Clocks,
     pub(crate) shards: Vec<ShardHandle>,
     pub(crate) placement: Placement,
@@ -157,6 +159,7 @@ impl Shared {
         let unfinished = shards.iter().map(|_| AtomicUsize::new(0)).collect();
         let _descriptors = descriptors::reserve(stores * descriptors::PER_STORE + peers.iter().flatten().count() * descriptors::PER_NODE);
         Shared {
+            service_levels: ServiceLevels::new(&config),
             named,
             config,
             topology,

@@ -30,6 +30,8 @@ pub struct NodeStatus {
     pub replicas: Vec<ReplicaStatus>,
     /// Its connections to other nodes.
     pub peers: Vec<PeerStatus>,
+    /// Service levels.
+    pub service_levels: Vec<ServiceLevelStatus>,
     /// The pairs of data centers whose links are paused here.
     pub paused: Vec<(DcId, DcId)>,
     /// Nobody asks anything of the cluster, so heartbeats and rounds of what is stable come seldom.
@@ -315,6 +317,25 @@ impl Histogram {
         }
         self.sum = self.sum.saturating_add(other.sum);
     }
+}
+
+/// What reads under one service level came to.
+#[derive(Clone, Debug)]
+pub struct ServiceLevelStatus {
+    /// Its name; one name for all that have none.
+    pub name: String,
+    /// Its entries, best first, as text; empty texts for those that have no name.
+    pub entries: Vec<String>,
+    /// Reads whose answer satisfied each of them, and none before it.
+    pub held: Vec<u64>,
+    /// Reads whose answer would have satisfied none, or that failed.
+    pub missed: u64,
+    /// Reads made beside, to learn whether an entry that is passed over can be held again.
+    pub probes: u64,
+    /// From a read's beginning at this node to its answer, in microseconds; of those that were answered.
+    pub latency_us: Histogram,
+    /// How stale the answers could be at most, in milliseconds.
+    pub staleness_ms: Histogram,
 }
 
 /// The connections between this node and one other.

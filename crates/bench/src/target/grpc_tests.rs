@@ -48,7 +48,7 @@ impl Server {
 }
 
 fn quality() -> Option<v1::Quality> {
-    Some(v1::Quality { level: v1::Level::Causal.into(), guarantees: Vec::new(), staleness_ms: None })
+    Some(v1::Quality { level: v1::Level::Causal.into(), guarantees: Vec::new(), staleness_ms: None, ..Default::default() })
 }
 
 #[tonic::async_trait]

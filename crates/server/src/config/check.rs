@@ -1,6 +1,10 @@
 //! Reading a configuration, and what can be wrong with it.
 
 use super::{Limits, Member, NodeConfig};
+use crate::keyspace::KeyspaceInfo;
+use crate::service_levels;
+use rheostat_core::ids::KeyspaceId;
+use rheostat_core::sla::ServiceLevel;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -150,6 +154,7 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     check((1..=4096).contains(&config.partitions), "partitions", || format!("{} is not from 1 to 4096", config.partitions))?;
     check(config.shards <= 1024, "shards", || format!("{} is more than 1024", config.shards))?;
     members(config, &data_centers)?;
+    service_levels(config)?;
     keyspaces(config)?;
     limits(&config.limits)?;
     security(config)?;
@@ -233,6 +238,30 @@ fn is_address(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
+fn service_levels(config: &NodeConfig) -> Result<(), ConfigError> {
+    check(config.service_levels.len() <= 256, "sla", || "there are more than 256".into())?;
+    for (name, level) in &config.service_levels {
+        let key = format!("sla.{name}");
+        check_name(name, &key)?;
+        let taken =
+            ["none", "default", service_levels::UNNAMED].iter().any(|word| name.eq_ignore_ascii_case(word)) || ServiceLevel::parse(name).is_ok();
+        check(!taken, &key, || format!("`{name}` means something else where a service level is asked for; choose another name"))?;
+        ServiceLevel::parse(&level.entries).map_err(|why| ConfigError::at(format!("{key}.entries"), why))?;
+    }
+    Ok(())
+}
+
+/// The service level of keyspace number `index` is one, and the keyspace serves something of it.
+fn service_level_of(config: &NodeConfig, index: usize) -> Result<(), ConfigError> {
+    let keyspace = &config.keyspaces[index];
+    let Some(name) = &keyspace.service_level else { return Ok(()) };
+    let key = format!("keyspace[{index}].sla");
+    let found = config.service_levels.get(name).and_then(|level| ServiceLevel::parse(&level.entries).ok());
+    let aims = found.ok_or_else(|| ConfigError::at(&key, format!("there is no [sla.{name}]")))?;
+    let info = KeyspaceInfo::new(KeyspaceId(0), keyspace, false).map_err(|why| ConfigError::at(&key, why))?;
+    check(info.serves_some(&aims), &key, || info.serves_none())
+}
+
 fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
     check(!config.keyspaces.is_empty(), "keyspace", || "there is none; at least one [[keyspace]] with name and protocol is needed".into())?;
     check(config.keyspaces.len() <= 256, "keyspace", || "there are more than 256".into())?;
@@ -244,6 +273,7 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
         let twice = config.keyspaces[..index].iter().any(|other| other.name == keyspace.name);
         check(!twice, key("name"), || format!("{} is there twice", keyspace.name))?;
         crate::keyspace::check(keyspace).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;
+        service_level_of(config, index)?;
         for (field, value) in [("flush_interval_ms", keyspace.flush_interval_ms), ("link_flush_interval_ms", keyspace.link_flush_interval_ms)] {
             check(value <= 60_000, key(field), || format!("{value} is more than 60000"))?;
         }

@@ -10,6 +10,7 @@ pub use check::{ConfigError, check, check_name, read};
 use rheostat_core::ids::PartitionId;
 use rheostat_core::store::Durability;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,9 @@ pub struct NodeConfig {
     /// The keyspaces, numbered from 0 in this order.
     #[serde(rename = "keyspace", default)]
     pub keyspaces: Vec<KeyspaceConfig>,
+    /// Service levels, by their names.
+    #[serde(default, rename = "sla", skip_serializing_if = "BTreeMap::is_empty")]
+    pub service_levels: BTreeMap<String, ServiceLevelConfig>,
     /// Passwords and certificates.
     #[serde(default)]
     pub security: Security,
@@ -116,6 +120,14 @@ pub struct Member {
     pub partitions: Option<Vec<u16>>,
 }
 
+/// A service level that has a name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceLevelConfig {
+    /// Its entries, from best to least; see [`rheostat_core::sla::ServiceLevel::parse`].
+    pub entries: String,
+}
+
 /// A keyspace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -139,6 +151,9 @@ pub struct KeyspaceConfig {
     /// Versions written in the last so many milliseconds are kept, superseded or not.
     #[serde(default)]
     pub history_ms: u64,
+    /// The name of the service level of its reads, where the client asks for none.
+    #[serde(default, rename = "sla", skip_serializing_if = "Option::is_none")]
+    pub service_level: Option<String>,
     /// The protocol's own options.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub options: toml::Table,
@@ -376,6 +391,7 @@ impl NodeConfig {
             listen: Listen::default(),
             members: Vec::new(),
             keyspaces: Vec::new(),
+            service_levels: BTreeMap::new(),
             security: Security::default(),
             limits: Limits::default(),
             emulation: Emulation::default(),

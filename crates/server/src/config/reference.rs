@@ -61,6 +61,7 @@ pub const KEYS: &[Key] = &[
         "`interval` with several data centers, where an update leaves when it is on disk: shortest time between two flushes, in milliseconds.",
     ),
     key("keyspace[].history_ms", "integer", "Superseded versions younger than this are kept, in milliseconds."),
+    key("keyspace[].sla", "string", "The name of the service level of its reads, where a client asks for none."),
     key("keyspace[].options", "table", "The protocol's own options."),
     key(
         "keyspace[].counters.rebalance",
@@ -82,6 +83,11 @@ pub const KEYS: &[Key] = &[
         "keyspace[].counters.confirm",
         "boolean",
         "A server that starts uses no rights of counters before every other data center has greeted it. `false`: it may use rights that have been reclaimed meanwhile.",
+    ),
+    key(
+        "sla.NAME.entries",
+        "string",
+        "A service level called NAME: what reads are to give, from best to least, such as `strong 200ms; causal 1s 20ms; eventual` (docs/service-levels.md).",
     ),
     key("security.password", "string", "What clients must say: RESP `AUTH`, gRPC and HTTP `authorization: Bearer`."),
     key("security.cluster_password", "string", "What nodes must say to each other."),
@@ -168,7 +174,7 @@ fn default_value(path: &str) -> Option<toml::Value> {
         }
     }
     // What the smallest example has to say is no default.
-    let given = ["keyspace[].name", "keyspace[].protocol", "member[].name", "member[].data_center"];
+    let given = ["sla.NAME.entries", "keyspace[].name", "keyspace[].protocol", "member[].name", "member[].data_center"];
     let named = path.starts_with("emulation.delay[].") && !path.ends_with("jitter_ms") && !path.ends_with("jitter_shape");
     let tls = path.starts_with("security.tls.") && !path.ends_with("require_client_certificate");
     (!given.contains(&path) && !named && !tls).then(|| value.clone())
@@ -186,6 +192,8 @@ fn example(whole: bool) -> NodeConfig {
         [[keyspace]]
         name = "default"
         protocol = "example"
+        [sla.NAME]
+        entries = "eventual"
         [security.tls]
         certificate = "node.pem"
         key = "node.key"
@@ -206,6 +214,7 @@ fn example(whole: bool) -> NodeConfig {
             member.partitions = Some(vec![0]);
         }
         for keyspace in &mut config.keyspaces {
+            keyspace.service_level = Some("NAME".into());
             keyspace.options.insert("example".into(), toml::Value::Boolean(true));
         }
         config.security.password = Some(super::Secret("password".into()));

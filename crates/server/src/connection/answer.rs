@@ -59,50 +59,50 @@ impl Render {
                 return false;
             }
             (Render::Get, Outcome::Read(read, quality)) => {
-                *last = LastAnswer { quality: Some(*quality), version: read.version };
+                *last = LastAnswer { quality: Some(*quality), version: read.version, achieved: None };
                 writer.bulk_or_null(read.value.as_deref());
             }
             (Render::Ok, Outcome::Written(version)) => {
-                *last = LastAnswer { quality: None, version: Some(*version) };
+                *last = LastAnswer { quality: None, version: Some(*version), achieved: None };
                 writer.ok();
             }
             (Render::Ok, Outcome::Changed { version, .. }) => {
-                *last = LastAnswer { quality: None, version: *version };
+                *last = LastAnswer { quality: None, version: *version, achieved: None };
                 match version {
                     Some(_) => writer.ok(),
                     None => writer.null(),
                 }
             }
             (_, Outcome::Read(read, quality)) => {
-                *last = LastAnswer { quality: Some(*quality), version: read.version };
+                *last = LastAnswer { quality: Some(*quality), version: read.version, achieved: None };
                 self.write_read(read, now_ms, writer);
             }
             (Render::Before, Outcome::Changed { before, version }) => {
-                *last = LastAnswer { quality: None, version: *version };
+                *last = LastAnswer { quality: None, version: *version, achieved: None };
                 writer.bulk_or_null(before.value.as_deref());
             }
             (Render::Changed, Outcome::Changed { version, .. }) => {
-                *last = LastAnswer { quality: None, version: *version };
+                *last = LastAnswer { quality: None, version: *version, achieved: None };
                 writer.integer(version.is_some().into());
             }
             (Render::Many, Outcome::Many(reads, quality)) => {
-                *last = LastAnswer { quality: Some(*quality), version: None };
+                *last = LastAnswer { quality: Some(*quality), version: None, achieved: None };
                 writer.array(reads.len());
                 for read in reads {
                     writer.bulk_or_null(read.value.as_deref());
                 }
             }
             (Render::Counted, Outcome::Counted(values, version)) if values.len() == 1 => {
-                *last = LastAnswer { quality: None, version: Some(*version) };
+                *last = LastAnswer { quality: None, version: Some(*version), achieved: None };
                 writer.integer(values[0]);
             }
             (Render::CountedAll, Outcome::Counted(values, version)) => {
-                *last = LastAnswer { quality: None, version: Some(*version) };
+                *last = LastAnswer { quality: None, version: Some(*version), achieved: None };
                 writer.array(values.len());
                 values.iter().for_each(|value| writer.integer(*value));
             }
             (Render::Ok, Outcome::Counter(view)) => {
-                *last = LastAnswer { quality: Some(view.quality), version: None };
+                *last = LastAnswer { quality: Some(view.quality), version: None, achieved: None };
                 writer.ok();
             }
             (Render::Count, Outcome::Count(count)) => writer.integer(i64::try_from(*count).unwrap_or(i64::MAX)),

@@ -8,6 +8,7 @@ use crate::access::{self, Access, Started};
 use crate::keyspace::KeyspaceInfo;
 use crate::resp::command::Scan;
 use crate::resp::{ReplyWriter, RespVersion, glob};
+use crate::service_levels::{self, Served};
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
 use crate::shard::{Executed, Shard};
 use crate::shared::Shared;
@@ -109,12 +110,25 @@ pub(super) fn await_started(context: Context, started: Started, render: Render) 
     })
 }
 
+/// A read under a service level.
+pub(super) fn serve(context: Context, access: ShardAccess, session: Session, single: (PartitionId, Operation, Render), served: Arc<Served>) -> Slow {
+    let (partition, operation, render) = single;
+    Box::pin(async move {
+        let (outcome, achieved, session) = service_levels::serve(&access, (context.keyspace, partition), session, &operation, &served).await;
+        let mut done = context.done_with(session, access.waits(), render, &outcome);
+        if let Some(last) = &mut done.last {
+            last.achieved = achieved;
+        }
+        done
+    })
+}
+
 /// A call of a counter whose reply is the counter as it is known here.
 pub(super) fn counter_view(context: Context, access: ShardAccess, session: Session, partition: PartitionId, operation: Operation) -> Slow {
     Box::pin(async move {
         let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
         let last = match &outcome {
-            Outcome::Counter(view) => Some(LastAnswer { quality: Some(view.quality), version: None }),
+            Outcome::Counter(view) => Some(LastAnswer { quality: Some(view.quality), ..LastAnswer::default() }),
             _ => None,
         };
         let done = context.done(Some(session), access.waits(), |writer| match &outcome {
@@ -328,6 +342,10 @@ impl Access for ShardAccess {
 
     fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceInfo> {
         self.shared.keyspaces.get(usize::from(id.0))
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 

@@ -13,6 +13,7 @@ use crate::named::{Member, NameError};
 use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, TimeOf};
 use crate::resp::table::Flags;
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
+use crate::service_levels::{self, Served};
 use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
@@ -23,6 +24,7 @@ use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Ope
 use rheostat_core::protocol::Span;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
+use rheostat_core::sla::Achieved;
 use rheostat_core::store::Position;
 use rheostat_core::version::{Item, Key, VersionId};
 use rheostat_storage::MAX_KEY_BYTES;
@@ -58,6 +60,8 @@ pub(super) enum Flow {
 pub(super) struct LastAnswer {
     pub(super) quality: Option<Quality>,
     pub(super) version: Option<VersionId>,
+    /// Of a read under a service level.
+    pub(super) achieved: Option<Achieved>,
 }
 
 /// See the module.
@@ -70,6 +74,7 @@ pub(super) struct State {
     wrong_passwords: u32,
     version: RespVersion,
     dial: Dial,
+    service_level: Choice,
     /// Of updates of counters.
     scope: Scope,
     keyspace: KeyspaceId,
@@ -89,6 +94,18 @@ pub(super) struct State {
     name: Vec<u8>,
     library: (Vec<u8>, Vec<u8>),
     last_command: &'static str,
+}
+
+/// The service level of a connection's reads.
+#[derive(Default)]
+enum Choice {
+    /// The keyspace's own, if it has one.
+    #[default]
+    Default,
+    /// None.
+    Without,
+    /// This one.
+    Own(Arc<Served>),
 }
 
 /// Requests in a row, each of one operation, that one other shard of this node serves.
@@ -134,6 +151,7 @@ impl State {
             wrong_passwords: 0,
             version: RespVersion::Two,
             dial: Dial::default(),
+            service_level: Choice::Default,
             scope: Scope::default(),
             keyspace: KeyspaceId(0),
             view: View::default(),
@@ -225,7 +243,7 @@ impl State {
             return Flow::Later;
         }
         let single = match self.one(now, command) {
-            Ok(single) => return self.single(shard, now, single, out),
+            Ok(single) => return self.single(shard, handle, now, single, out),
             Err(command) => command,
         };
         let single = match single {
@@ -233,7 +251,8 @@ impl State {
             Command::MultiGet(_) if self.away.is_some() && self.dial.strategy != Strategy::Coordinated => return Flow::Later,
             Command::MultiGet(keys) => {
                 let keys: Vec<Key> = keys.iter().map(Key::from).collect();
-                match self.scatter(now, &keys) {
+                // What is tried at several levels is tried at one place, its coordinator.
+                match if self.service_level().is_some() { None } else { self.scatter(now, &keys) } {
                     Some(scatter) => return self.scattered(shard, handle, now, scatter, out),
                     None => self.multi_get(shard, keys),
                 }
@@ -256,7 +275,7 @@ impl State {
             _ if self.away.is_some() => return Flow::Later,
             other => return self.other_command(shard, handle, now, other, out),
         };
-        self.single(shard, now, single, out)
+        self.single(shard, handle, now, single, out)
     }
 
     /// The operation of a command that is one on one key; other commands come back.
@@ -416,9 +435,32 @@ impl State {
         Flow::Done
     }
 
+    /// The service level of this connection's reads, if they have one.
+    #[inline]
+    fn service_level(&self) -> Option<&Arc<Served>> {
+        match &self.service_level {
+            // Who asks for a level or a freshness asks for that.
+            Choice::Default if self.dial.level.is_some() || self.dial.fresh_ms.is_some() => None,
+            Choice::Default => self.shared.service_levels.default_of(self.keyspace),
+            Choice::Without => None,
+            Choice::Own(served) => Some(served),
+        }
+    }
+
     /// Runs one operation, or keeps it for later ones to join.
     #[inline]
-    fn single(&mut self, shard: &mut Shard, now: Now, single: Single, out: &mut Output) -> Flow {
+    fn single(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, single: Single, out: &mut Output) -> Flow {
+        if let Some(served) = self.service_level()
+            && service_levels::is_for(&single.operation)
+        {
+            if self.collects() {
+                return Flow::Later;
+            }
+            let (served, Single { partition, operation, render }) = (served.clone(), single);
+            let session = self.take_session(self.keyspace);
+            let access = ShardAccess::new(handle, &self.shared);
+            return Flow::Slow(slow::serve(self.context(now), access, session, (partition, operation, render), served));
+        }
         if self.away.is_some() {
             return self.join_away(single.partition, single.operation, single.render);
         }

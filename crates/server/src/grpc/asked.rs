@@ -3,10 +3,13 @@
 use super::convert;
 use crate::keyspace::KeyspaceInfo;
 use crate::router::Router;
+use crate::service_levels::{self, Served};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
+use rheostat_core::sla::Achieved;
 use rheostat_proto::v1;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
 
@@ -32,22 +35,37 @@ impl<'a> Asked<'a> {
 impl Asked<'_> {
     /// Runs `operation` at `partition`; returns its outcome, which is no failure, and the session's new token.
     pub(super) async fn run(self, partition: PartitionId, operation: Operation) -> Result<(Outcome, String), Status> {
-        let id: KeyspaceId = self.keyspace.id;
-        let running = self.router.execute(id, partition, self.session, operation);
-        let (outcome, session) = match self.deadline {
-            None => running.await,
-            Some(deadline) => match tokio::time::timeout(deadline, running).await {
-                Ok(done) => done,
-                Err(_) => {
-                    let waited = Failure::Timeout(format!("partition {partition}, {} ms", deadline.as_millis()));
-                    return Err(convert::status(waited));
-                }
-            },
-        };
-        match outcome {
-            Outcome::Failed(failure) => Err(convert::status(failure)),
-            outcome => Ok((outcome, self.router.session_token(id, &session))),
-        }
+        let running = self.router.execute(self.keyspace.id, partition, self.session, operation);
+        let (outcome, session) = in_time(partition, self.deadline, running).await?;
+        told(self.router, self.keyspace.id, outcome, &session)
+    }
+
+    /// As [`Asked::run`], of a read under the service level `served`, if there is one; also which entry was achieved.
+    pub(super) async fn read(
+        self,
+        partition: PartitionId,
+        operation: Operation,
+        served: Option<Arc<Served>>,
+    ) -> Result<(Outcome, Option<Achieved>, String), Status> {
+        let Some(served) = served else { return self.run(partition, operation).await.map(|(outcome, session)| (outcome, None, session)) };
+        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, &operation, &served);
+        let (outcome, achieved, session) = in_time(partition, self.deadline, running).await?;
+        let (outcome, session) = told(self.router, self.keyspace.id, outcome, &session)?;
+        Ok((outcome, achieved, session))
+    }
+}
+
+/// What `running` comes to, unless the deadline comes first.
+async fn in_time<T>(partition: PartitionId, deadline: Option<Duration>, running: impl Future<Output = T>) -> Result<T, Status> {
+    let Some(deadline) = deadline else { return Ok(running.await) };
+    let waited = |_| convert::status(Failure::Timeout(format!("partition {partition}, {} ms", deadline.as_millis())));
+    tokio::time::timeout(deadline, running).await.map_err(waited)
+}
+
+fn told(router: &Router, keyspace: KeyspaceId, outcome: Outcome, session: &Session) -> Result<(Outcome, String), Status> {
+    match outcome {
+        Outcome::Failed(failure) => Err(convert::status(failure)),
+        outcome => Ok((outcome, router.session_token(keyspace, session))),
     }
 }
 

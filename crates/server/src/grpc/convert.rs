@@ -2,6 +2,7 @@
 
 use crate::keyspace::KeyspaceInfo;
 use crate::router::Router;
+use crate::service_levels::Served;
 use crate::topology::Topology;
 use bytes::Bytes;
 use rheostat_core::Timestamp;
@@ -9,11 +10,13 @@ use rheostat_core::counter::{CounterView, Standing};
 use rheostat_core::operation::{Dial, Failure, Quality, Read, SetCondition};
 use rheostat_core::protocol::Span;
 use rheostat_core::session::Session;
+use rheostat_core::sla::Achieved;
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_proto::dial::{dial_in, level_out};
 use rheostat_proto::rights::details_out;
 use rheostat_proto::v1;
 use rheostat_proto::{REFUSED, REFUSED_SESSION};
+use std::sync::Arc;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
@@ -63,6 +66,20 @@ pub(super) fn dial(keyspace: &KeyspaceInfo, dial: Option<v1::Dial>) -> Result<Di
     match dial.level {
         Some(level) if !keyspace.serves(level) => Err(Status::failed_precondition(keyspace.does_not_serve(level))),
         _ => Ok(dial),
+    }
+}
+
+/// The service level that a read is served under. Errors: no such service level, or none of its levels is served.
+pub(super) fn service_level(router: &Router, keyspace: &KeyspaceInfo, dial: Option<&v1::Dial>) -> Result<Option<Arc<Served>>, Status> {
+    let levels = &router.shared().service_levels;
+    match dial.map_or("", |dial| &dial.service_level) {
+        // Who asks for a level or a freshness asks for that.
+        "" => Ok(levels.default_of(keyspace.id).filter(|_| dial.is_none_or(|dial| dial.level == 0 && dial.fresh_ms.is_none())).cloned()),
+        word if word.eq_ignore_ascii_case("none") => Ok(None),
+        text => {
+            let served = levels.find(text).map_err(Status::invalid_argument)?;
+            if keyspace.serves_some(&served.aims) { Ok(Some(served)) } else { Err(Status::failed_precondition(keyspace.serves_none())) }
+        }
     }
 }
 
@@ -127,8 +144,14 @@ pub(super) fn read(topology: &Topology, read: Read) -> v1::Read {
 }
 
 pub(super) fn quality(quality: Quality) -> v1::Quality {
+    achieved(quality, None)
+}
+
+/// As [`quality`], of a read under a service level.
+pub(super) fn achieved(quality: Quality, achieved: Option<Achieved>) -> v1::Quality {
     let (level, guarantees) = level_out(quality.level);
-    v1::Quality { level, guarantees, staleness_ms: quality.staleness_ms }
+    let (entry, used_us) = achieved.map_or((0, 0), |achieved| (achieved.entry as u32 + 1, achieved.used_us));
+    v1::Quality { level, guarantees, staleness_ms: quality.staleness_ms, entry, used_us }
 }
 
 pub(super) fn counter(topology: &Topology, view: CounterView) -> v1::Counter {

@@ -92,15 +92,16 @@ impl Store for Service {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
+        let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
-        match asked.run(self.router.partition_of(&key), Operation::Get { key, dial }).await? {
-            (Outcome::Read(read, quality), session) => Ok(Response::new(v1::GetResponse {
+        match asked.read(self.router.partition_of(&key), Operation::Get { key, dial }, served).await? {
+            (Outcome::Read(read, quality), achieved, session) => Ok(Response::new(v1::GetResponse {
                 read: Some(convert::read(self.router.topology(), read)),
-                quality: Some(convert::quality(quality)),
+                quality: Some(convert::achieved(quality, achieved)),
                 session,
             })),
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 
@@ -141,6 +142,7 @@ impl Store for Service {
     async fn read_transaction(&self, request: Request<v1::ReadTransactionRequest>) -> Result<Response<v1::ReadTransactionResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
+        let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let limit = self.router.limits().max_arguments;
         if request.keys.len() > limit {
@@ -152,13 +154,13 @@ impl Store for Service {
         // Any partition can lead it; one of this node saves a hop.
         let here = |partition: &PartitionId| self.router.serves(asked.keyspace.id, *partition);
         let partition = keys.iter().map(|key| topology.partition_of(key)).find(here).unwrap_or_else(|| topology.partition_of(first));
-        match asked.run(partition, Operation::ReadTransaction { keys, dial }).await? {
-            (Outcome::Many(reads, quality), session) => Ok(Response::new(v1::ReadTransactionResponse {
+        match asked.read(partition, Operation::ReadTransaction { keys, dial }, served).await? {
+            (Outcome::Many(reads, quality), achieved, session) => Ok(Response::new(v1::ReadTransactionResponse {
                 reads: reads.into_iter().map(|read| convert::read(topology, read)).collect(),
-                quality: Some(convert::quality(quality)),
+                quality: Some(convert::achieved(quality, achieved)),
                 session,
             })),
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 

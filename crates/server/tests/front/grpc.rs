@@ -451,3 +451,31 @@ async fn the_client_goes_to_the_owner_and_any_node_serves_any_key() {
     assert!(session.put(lost, "v").await.is_err());
     first.shutdown().await;
 }
+
+/// A service level of a request, by its entries or by its name; what is none is refused, and so is a read that satisfies no entry.
+#[tokio::test]
+async fn a_read_can_have_a_service_level() {
+    let mut config = alone("grpc");
+    let entries = "strong 1s; causal 1s; eventual".to_string();
+    config.service_levels.insert("checkout".into(), rheostat_server::config::ServiceLevelConfig { entries });
+    let node = Node::start(config).await.unwrap();
+    let client = client(&node).await;
+    let mut session = client.session("default");
+    session.put("k", "v").await.unwrap();
+    assert_eq!(session.get("k").await.unwrap().achieved, None);
+    for (level, entry) in [("checkout", 2), ("causal 1s 1s; eventual", 1), ("strong 1s; eventual", 2)] {
+        session.set_service_level(level);
+        let read = session.get("k").await.unwrap();
+        assert_eq!((read.value.as_deref(), read.achieved.unwrap().entry), (Some(&b"v"[..]), entry), "{level}");
+        let many = session.read_transaction(["k", "l"]).await.unwrap();
+        assert_eq!((many.achieved.unwrap().entry, many.reads[0].achieved), (entry, many.achieved), "{level}");
+    }
+    for (level, says) in [("strong 1s", "serves no level"), ("soon", "`soon` is no level"), ("soon", "with a name are checkout")] {
+        session.set_service_level(level);
+        let error = session.get("k").await.unwrap_err();
+        assert!(error.to_string().contains(says), "{level}: {error}");
+    }
+    session.set_service_level("none");
+    assert_eq!(session.get("k").await.unwrap().achieved, None);
+    node.shutdown().await;
+}

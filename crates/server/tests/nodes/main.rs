@@ -14,4 +14,5 @@ mod pools;
 mod replicas;
 mod replication;
 mod routing;
+mod service_levels;
 mod tokens;

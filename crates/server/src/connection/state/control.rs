@@ -1,12 +1,12 @@
 //! What is asked of the connection and the node, and not of keys: who the client is, its dial and its sessions, and commands that several operations serve.
 
-use super::{Flow, State, WRONG_PASSWORDS, session_of};
+use super::{Choice, Flow, State, WRONG_PASSWORDS, session_of};
 use crate::connection::cluster::View;
 use crate::connection::output::Output;
 use crate::connection::slow::{self, ShardAccess};
 use crate::connection::{cluster, info};
 use crate::named::Member;
-use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, RheoCommand, SessionCommand};
+use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewServiceLevel, RheoCommand, SessionCommand};
 use crate::resp::table;
 use crate::resp::{Command, ReplyWriter};
 use crate::shard::Shard;
@@ -222,6 +222,38 @@ impl State {
                 self.dial.level = level;
                 out.writer(self.version).ok();
             }
+            RheoCommand::ServiceLevel(None) => {
+                let text = self.service_level().map(|served| served.text());
+                out.writer(self.version).bulk_or_null(text.as_deref().map(str::as_bytes));
+            }
+            RheoCommand::ServiceLevel(Some(NewServiceLevel::Default)) => {
+                self.service_level = Choice::Default;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::ServiceLevel(Some(NewServiceLevel::Without)) => {
+                self.service_level = Choice::Without;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::ServiceLevel(Some(NewServiceLevel::Text(words))) => {
+                let words: Vec<_> = words.iter().map(String::from_utf8_lossy).collect();
+                let info = &self.shared.keyspaces[usize::from(keyspace.0)];
+                match self.shared.service_levels.find(&words.join(" ")) {
+                    Ok(served) if info.serves_some(&served.aims) => self.service_level = Choice::Own(served),
+                    Ok(_) => return self.error(shard, out, &format!("ERR {}", info.serves_none())),
+                    Err(why) => return self.error(shard, out, &format!("ERR {why}")),
+                }
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Fresh(None) => bound(self.dial.fresh_ms, &mut out.writer(self.version)),
+            RheoCommand::Fresh(Some(fresh_ms)) => {
+                self.dial.fresh_ms = fresh_ms;
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Within(None) => bound(self.dial.within_us.map(|us| us / 1000), &mut out.writer(self.version)),
+            RheoCommand::Within(Some(within_ms)) => {
+                self.dial.within_us = within_ms.map(|ms| ms.saturating_mul(1000));
+                out.writer(self.version).ok();
+            }
             RheoCommand::Scope(None) => out.writer(self.version).bulk(self.scope.name().as_bytes()),
             RheoCommand::Scope(Some(scope)) => {
                 self.scope = scope;
@@ -288,7 +320,7 @@ impl State {
     }
 
     fn quality(&self, writer: &mut ReplyWriter<'_>) {
-        writer.map(3);
+        writer.map(5);
         writer.bulk(b"level");
         writer.bulk_or_null(self.last.quality.map(|quality| quality.level.to_string()).as_deref().map(str::as_bytes));
         writer.bulk(b"staleness_ms");
@@ -301,5 +333,21 @@ impl State {
             Some(version) => writer.bulk(info::version_text(&self.shared.topology, version).as_bytes()),
             None => writer.null(),
         }
+        let achieved = self.last.achieved;
+        for (name, number) in [("entry", achieved.map(|one| one.entry as u64 + 1)), ("used_us", achieved.map(|one| one.used_us))] {
+            writer.bulk(name.as_bytes());
+            match number {
+                Some(number) => writer.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+                None => writer.null(),
+            }
+        }
+    }
+}
+
+/// A bound of the dial, in milliseconds.
+fn bound(ms: Option<u32>, writer: &mut ReplyWriter<'_>) {
+    match ms {
+        Some(ms) => writer.integer(ms.into()),
+        None => writer.null(),
     }
 }

@@ -8,6 +8,7 @@ use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
 use rheostat_core::counter::Scope;
 use rheostat_core::operation::{Groups, Level, Strategy};
+use rheostat_core::sla;
 use rheostat_core::slots::SLOTS;
 
 /// WAIT: waits until data centers have this session's writes on disk; answers how many have.
@@ -53,6 +54,12 @@ pub enum RheoCommand<'a> {
     Groups(Option<Groups>),
     /// Where the rights come from that updates of counters on this connection need from now on; `None` asks for it.
     Scope(Option<Scope>),
+    /// The service level of this connection's reads from now on; `None` asks for it.
+    ServiceLevel(Option<NewServiceLevel<'a>>),
+    /// How stale this connection's reads may be from now on, in milliseconds, `Some(None)` as stale as they are; `None` asks for it.
+    Fresh(Option<Option<u32>>),
+    /// How long this connection's operations may wait from now on, in milliseconds, `Some(None)` as long as the server lets them; `None` asks for it.
+    Within(Option<Option<u32>>),
     /// Of counters.
     Counter(CounterCommand<'a>),
     /// The version chain of a key, and why each version is visible or not.
@@ -61,6 +68,17 @@ pub enum RheoCommand<'a> {
     Status,
     /// The level, staleness bound and version of the last reply on this connection.
     Quality,
+}
+
+/// RHEO SLA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewServiceLevel<'a> {
+    /// The keyspace's own.
+    Default,
+    /// None, not even the keyspace's own.
+    Without,
+    /// The one of this name or with these entries; the words are to be joined by spaces.
+    Text(Arguments<'a>),
 }
 
 /// What SCAN and DBSIZE cover.
@@ -97,6 +115,9 @@ pub enum SessionCommand<'a> {
     /// Goes on with the session that connections of this node share by this name; `None` asks for the name.
     Name(Option<&'a [u8]>),
 }
+
+/// The longest service level as text.
+const MAX_SERVICE_LEVEL_BYTES: usize = 1024;
 
 /// Most names or patterns in one request whose reply can be much longer than the request.
 const MAX_NAMES: usize = 1024;
@@ -272,6 +293,42 @@ pub(in crate::resp) fn rheo_level<'a>(entry: &'static Entry, arguments: Argument
         })?)),
     };
     Ok(Command::Rheo(RheoCommand::Level(level)))
+}
+
+pub(in crate::resp) fn rheo_sla<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let words = few(arguments.from(2))?;
+    let new = match (words.get(0), words.len()) {
+        (None, _) => None,
+        (Some(word), 1) if word.eq_ignore_ascii_case(b"default") => Some(NewServiceLevel::Default),
+        (Some(word), 1) if word.eq_ignore_ascii_case(b"none") => Some(NewServiceLevel::Without),
+        _ if words.iter().map(<[u8]>::len).sum::<usize>() > MAX_SERVICE_LEVEL_BYTES => {
+            return Err(CommandError::Other(format!("ERR a service level has at most {MAX_SERVICE_LEVEL_BYTES} bytes").into()));
+        }
+        _ => Some(NewServiceLevel::Text(words)),
+    };
+    Ok(Command::Rheo(RheoCommand::ServiceLevel(new)))
+}
+
+/// A time of the dial: a number of milliseconds, or a number with its unit; `NONE` is no bound.
+fn bound<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Result<Option<Option<u32>>, CommandError> {
+    if arguments.len() > 3 {
+        return Err(CommandError::WrongArity(entry.name));
+    }
+    let Some(word) = arguments.get(2) else { return Ok(None) };
+    if word.eq_ignore_ascii_case(b"none") {
+        return Ok(Some(None));
+    }
+    let text = printable(word, REPEATED);
+    let with_unit = if word.iter().all(u8::is_ascii_digit) { format!("{text}ms") } else { text };
+    sla::parse_bound(&with_unit).map(|ms| Some(Some(ms))).map_err(|why| CommandError::Other(format!("ERR {why}").into()))
+}
+
+pub(in crate::resp) fn rheo_fresh<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Rheo(RheoCommand::Fresh(bound(entry, arguments)?)))
+}
+
+pub(in crate::resp) fn rheo_within<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Rheo(RheoCommand::Within(bound(entry, arguments)?)))
 }
 
 pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

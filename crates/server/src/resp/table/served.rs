@@ -481,6 +481,9 @@ pub static COMMANDS: &[Entry] = &[
         .costs("O(N) where N is the number of versions")
         .takes(&[KEY])
         .hints(VARYING),
+        Entry::own("rheo|fresh", -2, FAST, parse::rheo_fresh)
+            .does("Sets, or returns, how stale this connection's reads may be, in milliseconds: until the answer reflects every older write of other data centers, the read waits; NONE is no bound")
+            .takes(&[Argument::new("time", Kind::String).optional()]),
         Entry::own("rheo|groups", -2, FAST, parse::rheo_groups)
             .does("Sets, or returns, the checking groups of this connection's reads in keyspaces of protocol adaptive; AUTO lets it choose")
             .takes(&[Argument::one_of("groups", &[Argument::token("auto", "AUTO"), Argument::new("number", Kind::Integer).multiple()]).optional()]),
@@ -489,7 +492,7 @@ pub static COMMANDS: &[Entry] = &[
             .does("Sets, or returns, the level of this connection's operations; DEFAULT is the keyspace's own")
             .takes(&[Argument::new("level", Kind::String).optional()]),
         Entry::own("rheo|quality", 2, FAST, parse::rheo_quality)
-            .does("Returns the level, the staleness bound in milliseconds and the version of the last reply on this connection")
+            .does("Returns the level, the staleness bound in milliseconds and the version of the last reply on this connection; under a service level also which of its entries the reply satisfies, and the microseconds that it took")
             .hints(VARYING),
         Entry::own("rheo|scope", -2, FAST, parse::rheo_scope)
             .does("Sets, or returns, where updates of counters on this connection get the rights that they need: LOCAL, only here; GLOBAL, from other data centers too")
@@ -507,6 +510,9 @@ pub static COMMANDS: &[Entry] = &[
                     Argument::new("name", Kind::String).after("NAME"),
                 ],
             )]),
+        Entry::own("rheo|sla", -2, FAST, parse::rheo_sla)
+            .does("Sets, or returns, the service level of this connection's reads: its name, or entries from best to least, as in strong 200ms; causal 1s 20ms; eventual. NONE is none, DEFAULT the keyspace's own")
+            .takes(&[Argument::new("word", Kind::String).multiple().optional()]),
         Entry::own("rheo|status", 2, SLOW, parse::rheo_status).does("Returns nodes, links and lags").hints(VARYING),
         Entry::own("rheo|strategy", -2, FAST, parse::rheo_strategy)
             .does("Sets, or returns, how this connection's MGETs find their snapshot: AUTO, COORDINATED or PREDICTED")
@@ -514,5 +520,8 @@ pub static COMMANDS: &[Entry] = &[
         Entry::own("rheo|view", -2, FAST, parse::rheo_view)
             .does("Sets, or returns, what SCAN and DBSIZE on this connection cover: the slots of this NODE, as in Redis Cluster, or the whole DATA-CENTER")
             .takes(&[Argument::new("view", Kind::String).optional()]),
+        Entry::own("rheo|within", -2, FAST, parse::rheo_within)
+            .does("Sets, or returns, how long this connection's operations may wait at their partition server, in milliseconds; what has waited as long is answered with TIMEOUT; NONE leaves it to the server")
+            .takes(&[Argument::new("time", Kind::String).optional()]),
     ]),
 ];

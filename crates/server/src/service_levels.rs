@@ -1,0 +1,190 @@
+//! Service levels at this node: those that have names, what reads under them came to, and what is expected of the next ones.
+//!
+//! Only reads under a service level come here. What they share is behind locks that are held for some hundred nanoseconds.
+
+use crate::access::Access;
+use crate::config::NodeConfig;
+use crate::shared::lock;
+use crate::status::{Histogram, ServiceLevelStatus};
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::session::Session;
+use rheostat_core::sla::{self, Achieved, Ask, Course, Forecast, MOST_ENTRIES, Progress, ServiceLevel};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What service levels without a name are counted as.
+pub const UNNAMED: &str = "unnamed";
+
+/// A service level that reads are served under.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// Its name, if it has one.
+    pub(crate) name: Option<String>,
+    pub(crate) aims: ServiceLevel,
+    counts: Arc<Mutex<Counts>>,
+}
+
+/// What reads under a service level came to.
+#[derive(Debug, Default)]
+struct Counts {
+    held: [u64; MOST_ENTRIES],
+    missed: u64,
+    probes: u64,
+    latency_us: Histogram,
+    staleness_ms: Histogram,
+}
+
+/// See the module.
+pub(crate) struct ServiceLevels {
+    named: BTreeMap<String, Arc<Served>>,
+    unnamed: Arc<Mutex<Counts>>,
+    /// By keyspace: the one that its reads are served under if they name none.
+    defaults: Vec<Option<Arc<Served>>>,
+    /// By keyspace, what is expected at each partition.
+    forecasts: Vec<Mutex<BTreeMap<PartitionId, Forecast>>>,
+}
+
+impl ServiceLevels {
+    /// As configured, which has been checked.
+    pub(crate) fn new(config: &NodeConfig) -> ServiceLevels {
+        let served = |(name, text): (&String, &crate::config::ServiceLevelConfig)| {
+            let aims = ServiceLevel::parse(&text.entries).ok()?;
+            Some((name.clone(), Arc::new(Served { name: Some(name.clone()), aims, counts: Arc::default() })))
+        };
+        let named: BTreeMap<String, Arc<Served>> = config.service_levels.iter().filter_map(served).collect();
+        let default = |keyspace: &crate::config::KeyspaceConfig| named.get(keyspace.service_level.as_ref()?).cloned();
+        ServiceLevels {
+            defaults: config.keyspaces.iter().map(default).collect(),
+            forecasts: config.keyspaces.iter().map(|_| Mutex::default()).collect(),
+            unnamed: Arc::default(),
+            named,
+        }
+    }
+
+    /// The one that reads in `keyspace` are served under if they name none.
+    pub(crate) fn default_of(&self, keyspace: KeyspaceId) -> Option<&Arc<Served>> {
+        self.defaults.get(usize::from(keyspace.0))?.as_ref()
+    }
+
+    /// The one of this name, else the one that this text describes.
+    ///
+    /// # Errors
+    /// In words for the user: no such name, and no service level.
+    pub(crate) fn find(&self, text: &str) -> Result<Arc<Served>, String> {
+        if let Some(served) = self.named.get(text) {
+            return Ok(served.clone());
+        }
+        let aims = ServiceLevel::parse(text).map_err(|why| match self.named.len() {
+            0 => why,
+            _ => format!("{why}; service levels with a name are {}", self.named.keys().cloned().collect::<Vec<_>>().join(", ")),
+        })?;
+        Ok(Arc::new(Served { name: None, aims, counts: self.unnamed.clone() }))
+    }
+
+    fn with_forecast<R>(&self, (keyspace, partition): (KeyspaceId, PartitionId), look: impl FnOnce(&mut Forecast) -> R) -> Option<R> {
+        let forecasts = self.forecasts.get(usize::from(keyspace.0))?;
+        Some(look(lock(forecasts).entry(partition).or_default()))
+    }
+
+    /// What reads under each of them came to; last those that have no name.
+    pub(crate) fn status(&self) -> Vec<ServiceLevelStatus> {
+        let told = |name: &str, entries: Vec<String>, counts: &Mutex<Counts>| {
+            let counts = lock(counts);
+            ServiceLevelStatus {
+                name: name.to_owned(),
+                held: counts.held[..entries.len()].to_vec(),
+                entries,
+                missed: counts.missed,
+                probes: counts.probes,
+                latency_us: counts.latency_us.clone(),
+                staleness_ms: counts.staleness_ms.clone(),
+            }
+        };
+        let entries = |served: &Served| served.aims.aims().iter().map(ToString::to_string).collect();
+        let mut all: Vec<ServiceLevelStatus> = self.named.iter().map(|(name, served)| told(name, entries(served), &served.counts)).collect();
+        let unnamed = told(UNNAMED, vec![String::new(); MOST_ENTRIES], &self.unnamed);
+        if unnamed.missed > 0 || unnamed.held.iter().any(|held| *held > 0) {
+            all.push(unnamed);
+        }
+        all
+    }
+}
+
+impl Served {
+    /// Its name, or its entries.
+    pub(crate) fn text(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.aims.to_string())
+    }
+
+    fn count(&self, outcome: &Outcome, achieved: Option<Achieved>) {
+        let mut counts = lock(&self.counts);
+        match (achieved, outcome) {
+            (Some(Achieved { entry, used_us }), Outcome::Read(_, quality) | Outcome::Many(_, quality)) => {
+                counts.held[entry] += 1;
+                counts.latency_us.record(used_us, 1);
+                if let Some(staleness_ms) = quality.staleness_ms {
+                    counts.staleness_ms.record(staleness_ms, 1);
+                }
+            }
+            _ => counts.missed += 1,
+        }
+    }
+}
+
+/// Whether `operation` is one that service levels are for.
+pub(crate) fn is_for(operation: &Operation) -> bool {
+    matches!(operation, Operation::Get { .. } | Operation::ReadTransaction { .. })
+}
+
+/// Makes the read `operation` at `partition`, with the best entry of `served` that can be expected to hold, and others while there is time. The answer comes with the entry that it satisfies.
+pub(crate) async fn serve(
+    access: &impl Access,
+    (keyspace, partition): (KeyspaceId, PartitionId),
+    mut session: Session,
+    operation: &Operation,
+    served: &Served,
+) -> (Outcome, Option<Achieved>, Session) {
+    let shared = access.shared().clone();
+    let (levels, place) = (&shared.service_levels, (keyspace, partition));
+    let now_us = || shared.clocks.monotonic_us();
+    let (dial, several) = match operation {
+        Operation::Get { dial, .. } => (*dial, false),
+        Operation::ReadTransaction { keys, dial } => (*dial, keys.len() > 1),
+        _ => (Dial::default(), false),
+    };
+    let serves = |level| shared.keyspaces.get(usize::from(keyspace.0)).is_some_and(|info| info.serves(level));
+    let mut course = Course::begin(&served.aims, dial, several, now_us(), shared.config.limits.operation_timeout_ms * 1000, serves);
+    let mut next = levels.with_forecast(place, |forecast| course.next(forecast, now_us())).flatten();
+    let (outcome, achieved) = loop {
+        let Some(ask) = next else { break (Outcome::Failed(course.missed()), None) };
+        if let Some(probe) = levels.with_forecast(place, |forecast| course.probe(&ask, forecast, now_us())).flatten() {
+            probe_beside(access, place, &session, operation, probe, served);
+        }
+        let Some(asked) = sla::with_dial(operation, ask.dial) else { break (Outcome::Failed(course.missed()), None) };
+        let (outcome, seen) = access.start(keyspace, partition, session, asked).finish().await;
+        session = seen;
+        let progress = levels.with_forecast(place, |forecast| course.answer(&ask, outcome, forecast, now_us()));
+        match progress {
+            Some(Progress::Ask(another)) => next = Some(another),
+            Some(Progress::Done(outcome, achieved)) => break (outcome, achieved),
+            None => break (Outcome::Failed(course.missed()), None),
+        }
+    };
+    served.count(&outcome, achieved);
+    (outcome, achieved, session)
+}
+
+/// Makes a read whose answer nobody gets, to learn whether what it asks for can be held.
+fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, operation: &Operation, probe: Ask, served: &Served) {
+    let Some(asked) = sla::with_dial(operation, probe.dial) else { return };
+    lock(&served.counts).probes += 1;
+    let started = access.start(place.0, place.1, session.clone(), asked);
+    let (shared, aims) = (access.shared().clone(), served.aims.clone());
+    tokio::spawn(async move {
+        let (outcome, _) = started.finish().await;
+        let now_us = shared.clocks.monotonic_us();
+        let came = matches!(&outcome, Outcome::Read(_, quality) | Outcome::Many(_, quality) if aims.aims()[probe.entry].is_held(*quality, 0));
+        shared.service_levels.with_forecast(place, |forecast| forecast.record(&probe, now_us, came));
+    });
+}

@@ -1,0 +1,215 @@
+//! Reads under a service level, with real nodes: what is achieved, what is said of it, and what happens when a link is cut and comes back.
+
+use crate::client::{Client, PATIENCE, Reply};
+use crate::cluster::{Cluster, Plan, keyspace, single, start_single};
+use rheostat_core::DcId;
+use rheostat_server::Node;
+use rheostat_server::NodeConfig;
+use rheostat_server::config::{KeyspaceConfig, ServiceLevelConfig};
+use std::time::Duration;
+
+fn three() -> Plan {
+    Plan {
+        one_way_ms: 5.0,
+        change: |config: &mut NodeConfig| {
+            config.service_levels.insert("checkout".into(), ServiceLevelConfig { entries: "strong 10s; eventual".into() });
+            config.keyspaces = vec![
+                keyspace("orders", "strong"),
+                KeyspaceConfig { service_level: Some("checkout".into()), ..keyspace("stock", "strong") },
+                keyspace("posts", "causal"),
+            ];
+        },
+        ..Plan::three(2)
+    }
+}
+
+/// What RHEO QUALITY says under `name`.
+async fn quality(client: &mut Client, name: &str) -> Reply {
+    let reply = client.ask("RHEO QUALITY").await;
+    let items = reply.items();
+    let at = items.iter().position(|item| *item == Reply::bulk(name)).unwrap_or_else(|| panic!("{name} is not in {items:?}"));
+    items[at + 1].clone()
+}
+
+/// Reads until the answer satisfies entry `number`; every answer is the value.
+async fn until_entry(client: &mut Client, number: i64) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        assert_eq!(client.ask("GET {k}a").await, Reply::bulk("1"));
+        if quality(client, "entry").await == Reply::Integer(number) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < until, "entry {number} is not held");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Cuts the links of the first data center, or undoes that.
+fn cut(cluster: &Cluster, cut: bool) {
+    for (node, (a, b)) in [(0, (0, 1)), (0, (0, 2)), (1, (0, 1)), (2, (0, 2))] {
+        let router = cluster.node(node).router();
+        let done = if cut { router.pause_link(DcId(a), DcId(b)) } else { router.resume_link(DcId(a), DcId(b)) };
+        done.unwrap();
+    }
+}
+
+async fn counted(node: &Node, name: &str) -> (Vec<u64>, u64) {
+    let status = node.router().status().await;
+    let level = status.service_levels.into_iter().find(|level| level.name == name).unwrap_or_else(|| panic!("{name} is not counted"));
+    (level.held, level.missed)
+}
+
+#[tokio::test]
+async fn a_cut_link_costs_the_level_and_not_the_answer_and_comes_back_by_itself() {
+    let cluster = three().start(None).await;
+    let mut client = cluster.client(0).await;
+    client.ask_until("SET {k}a 1", Reply::ok()).await;
+    assert_eq!(client.ask("RHEO SLA strong 2s; eventual").await, Reply::ok());
+    assert_eq!(client.ask("RHEO SLA").await, Reply::bulk("strong 2s; eventual"));
+    until_entry(&mut client, 1).await;
+    assert_eq!(quality(&mut client, "level").await, Reply::bulk("strong"));
+    assert_eq!(quality(&mut client, "staleness_ms").await, Reply::Integer(0));
+    // Without a majority: the value that is here, and it is said that it is no more than that.
+    cut(&cluster, true);
+    until_entry(&mut client, 2).await;
+    assert_eq!(quality(&mut client, "level").await, Reply::bulk("eventual"));
+    assert_eq!(client.ask("MGET {k}a {k}b").await, Reply::Array(vec![Reply::bulk("1"), Reply::Null]));
+    assert_eq!(quality(&mut client, "entry").await, Reply::Integer(2));
+    // Nobody asks for the level again: reads made beside notice that it can be held.
+    cut(&cluster, false);
+    until_entry(&mut client, 1).await;
+    let (held, missed) = counted(cluster.node(0), "unnamed").await;
+    assert!(held[0] > 1 && held[1] > 1 && missed == 0, "{held:?} {missed}");
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn below_the_last_entry_is_an_error_and_a_keyspace_can_have_a_service_level_of_its_own() {
+    let cluster = three().start(None).await;
+    let mut client = cluster.client(0).await;
+    client.ask_until("SET {k}a 1", Reply::ok()).await;
+    cut(&cluster, true);
+    assert_eq!(client.ask("RHEO SLA strong 200ms").await, Reply::ok());
+    let reply = client.ask("GET {k}a").await;
+    assert!(reply.is_error("TIMEOUT") && reply.text().contains("`strong 200ms` waited for"), "{reply:?}");
+    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+    assert_eq!(client.ask("RHEO SLA").await, Reply::Null);
+    cut(&cluster, false);
+
+    assert_eq!(client.ask("SELECT stock").await, Reply::ok());
+    client.ask_until("SET s 1", Reply::ok()).await;
+    assert_eq!(client.ask("RHEO SLA DEFAULT").await, Reply::ok());
+    assert_eq!(client.ask("RHEO SLA").await, Reply::bulk("checkout"));
+    assert_eq!(client.ask("GET s").await, Reply::bulk("1"));
+    assert_eq!(quality(&mut client, "entry").await, Reply::Integer(1));
+    assert_eq!(counted(cluster.node(0), "checkout").await, (vec![1, 0], 0));
+    // A write has no entry, nor has a read that asks for a level.
+    assert_eq!(client.ask("SET s 2").await, Reply::ok());
+    assert_eq!(quality(&mut client, "entry").await, Reply::Null);
+    assert_eq!(client.ask("RHEO LEVEL eventual").await, Reply::ok());
+    client.ask_until("GET s", Reply::bulk("2")).await;
+    assert_eq!(quality(&mut client, "entry").await, Reply::Null);
+    assert_eq!(client.ask("RHEO LEVEL DEFAULT").await, Reply::ok());
+    // By name, in another keyspace too.
+    assert_eq!(client.ask("SELECT posts").await, Reply::ok());
+    assert_eq!(client.ask("RHEO SLA").await, Reply::Null);
+    assert_eq!(client.ask("RHEO SLA checkout").await, Reply::ok());
+    assert_eq!(client.ask("GET nothing").await, Reply::Null);
+    assert_eq!(quality(&mut client, "entry").await, Reply::Integer(2), "no read of posts is strong");
+    assert_eq!(counted(cluster.node(0), "checkout").await.0[1], 1);
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn reads_wait_to_be_fresh_and_not_longer_than_they_may() {
+    let cluster = three().start(None).await;
+    let mut client = cluster.client(0).await;
+    let mut other = cluster.client(1).await;
+    for client in [&mut client, &mut other] {
+        assert_eq!(client.ask("SELECT posts").await, Reply::ok());
+    }
+    assert_eq!(other.ask("SET p 1").await, Reply::ok());
+    client.ask_until("GET p", Reply::bulk("1")).await;
+    cut(&cluster, true);
+    assert_eq!(other.ask("SET p 2").await, Reply::ok());
+    assert_eq!(client.ask("RHEO FRESH").await, Reply::Null);
+    assert_eq!(client.ask("RHEO FRESH 300ms").await, Reply::ok());
+    assert_eq!(client.ask("RHEO FRESH").await, Reply::Integer(300));
+    assert_eq!(client.ask("RHEO WITHIN 400").await, Reply::ok());
+    assert_eq!(client.ask("RHEO WITHIN").await, Reply::Integer(400));
+    client.ask_until_text("GET p", "TIMEOUT").await;
+    let reply = client.ask("MGET p q").await;
+    assert!(reply.is_error("TIMEOUT") && reply.text().contains("wrote until 300 ms ago"), "{reply:?}");
+    // What does not ask for it is served as before.
+    assert_eq!(client.ask("RHEO FRESH NONE").await, Reply::ok());
+    assert_eq!(client.ask("GET p").await, Reply::bulk("1"));
+    // A service level: fresh if it can be had at once, else as it is.
+    assert_eq!(client.ask("RHEO SLA causal 300ms 50ms; causal").await, Reply::ok());
+    assert_eq!(client.ask("GET p").await, Reply::bulk("1"));
+    assert_eq!(quality(&mut client, "entry").await, Reply::Integer(2));
+    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+    // It waits until the link is back, and sees what came.
+    assert_eq!(client.ask("RHEO WITHIN NONE").await, Reply::ok());
+    assert_eq!(client.ask("RHEO FRESH 300").await, Reply::ok());
+    client.send(&["GET", "p"]).await;
+    cut(&cluster, false);
+    assert_eq!(client.receive().await, Some(Reply::bulk("2")));
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_service_level_is_said() {
+    let mut config = single(1);
+    config.keyspaces.push(keyspace("votes", "session"));
+    let (node, mut client) = start_single(config).await;
+    for (request, says) in [
+        ("RHEO SLA strong 20ms", "ERR keyspace `default` runs protocol causal, which serves no level of this service level"),
+        ("RHEO SLA checkout", "ERR entry 1 of the service level, `checkout`: `checkout` is no level"),
+        ("RHEO SLA eventual; causal", "ERR entry 2 of the service level, `causal`, is never reached"),
+        ("RHEO SLA causal 1 2", "`1` is no time"),
+        ("RHEO SLA \u{1f4a5}", "is no level"),
+        ("RHEO FRESH 0", "ERR `0ms` is no time"),
+        ("RHEO FRESH soon", "ERR `soon` is no time"),
+        ("RHEO WITHIN 1 2", "ERR wrong number of arguments"),
+        ("RHEO WITHIN -5", "ERR `-5` is no time"),
+        ("RHEO WITHIN 99999999999999999999", "is no time"),
+    ] {
+        let reply = client.ask(request).await;
+        assert!(matches!(&reply, Reply::Error(text) if text.contains(says)), "{request}: {reply:?}");
+    }
+    let long = format!("RHEO SLA {}", "eventual; ".repeat(200));
+    assert!(client.ask(&long).await.text().contains("at most 1024 bytes"));
+    // None of it is in force, and RESET forgets what is.
+    assert_eq!(client.ask("RHEO SLA").await, Reply::Null);
+    assert_eq!(client.ask("RHEO SLA causal").await, Reply::ok());
+    client.ask("RESET").await;
+    assert_eq!(client.ask("RHEO SLA").await, Reply::Null);
+    node.shutdown().await;
+}
+
+#[test]
+fn a_configuration_names_what_is_wrong_with_a_service_level() {
+    let with = |sla: &str, of: &str| {
+        let text = format!("cluster = \"c\"\nnode = \"a\"\ndata_center = \"x\"\n{sla}\n[[keyspace]]\nname = \"k\"\nprotocol = \"causal\"\n{of}\n");
+        NodeConfig::from_toml(&text).map(drop).map_err(|error| error.to_string())
+    };
+    let good = "[sla.checkout]\nentries = \"strong 1s; causal 20ms; eventual\"";
+    assert_eq!(with(good, "sla = \"checkout\""), Ok(()));
+    for (sla, of, says) in [
+        (good, "sla = \"other\"", "keyspace[0].sla: there is no [sla.other]"),
+        (
+            "[sla.checkout]\nentries = \"strong 1s\"",
+            "sla = \"checkout\"",
+            "keyspace[0].sla: keyspace `k` runs protocol causal, which serves no level",
+        ),
+        ("[sla.checkout]\nentries = \"causal 1\"", "", "sla.checkout.entries: entry 1 of the service level, `causal 1`: `1` is no time"),
+        ("[sla.none]\nentries = \"causal\"", "", "sla.none: `none` means something else"),
+        ("[sla.Unnamed]\nentries = \"causal\"", "", "`Unnamed` means something else"),
+        ("[sla.eventual]\nentries = \"causal\"", "", "`eventual` means something else"),
+        ("[sla.\"a b\"]\nentries = \"causal\"", "", "is not a name"),
+        ("[sla.checkout]\nentries = \"causal\"\nmore = 1", "", "unknown field `more`"),
+    ] {
+        let error = with(sla, of).unwrap_err();
+        assert!(error.contains(says), "{sla} {of}: {error}");
+    }
+}
