@@ -9,6 +9,7 @@
 use crate::operation::{Dial, Failure, Level, Operation, Outcome, Quality};
 use smallvec::SmallVec;
 use std::fmt;
+use std::sync::Arc;
 
 /// The most entries of a service level.
 pub const MOST_ENTRIES: usize = 8;
@@ -318,8 +319,8 @@ pub struct Achieved {
 
 /// One read under a service level, from its beginning to its answer.
 #[derive(Clone, Debug)]
-pub struct Course<'a> {
-    aims: &'a ServiceLevel,
+pub struct Course {
+    aims: Arc<ServiceLevel>,
     dial: Dial,
     several: bool,
     begun_us: u64,
@@ -330,11 +331,11 @@ pub struct Course<'a> {
     why: Vec<String>,
 }
 
-impl<'a> Course<'a> {
+impl Course {
     /// Begins a read of `several` keys or one, with `dial` for all but level and bounds, which takes at most `most_us`; entries whose level is not `served` are never tried.
-    pub fn begin(aims: &'a ServiceLevel, dial: Dial, several: bool, now_us: u64, most_us: u64, served: impl Fn(Level) -> bool) -> Course<'a> {
+    pub fn begin(aims: &Arc<ServiceLevel>, dial: Dial, several: bool, now_us: u64, most_us: u64, served: impl Fn(Level) -> bool) -> Course {
         let closed = aims.aims().iter().enumerate().filter(|(_, aim)| !served(aim.level)).fold(0, |closed, (index, _)| closed | 1 << index);
-        Course { aims, dial, several, begun_us: now_us, most_us, closed, why: Vec::new() }
+        Course { aims: aims.clone(), dial, several, begun_us: now_us, most_us, closed, why: Vec::new() }
     }
 
     /// The read that is to be made now: of the entries that can still be held the first that is expected to be, else the likeliest. `None`: there is none.
@@ -388,7 +389,7 @@ impl<'a> Course<'a> {
         };
         let used_us = now_us.saturating_sub(self.begun_us);
         // A service level is of the whole way: an answer can satisfy another entry than the one that it was asked for.
-        let aim = &self.aims.aims()[ask.entry];
+        let aim = self.aims.aims()[ask.entry];
         forecast.record(ask, now_us, quality.is_some_and(|quality| aim.is_held(quality, 0)));
         match (quality, outcome) {
             (Some(quality), outcome) => match self.aims.held(quality, used_us) {
@@ -450,7 +451,7 @@ mod tests {
         now_us: &mut u64,
         mut answers: impl FnMut(&Ask) -> (u64, Outcome),
     ) -> (Outcome, Option<Achieved>, Vec<usize>) {
-        let mut course = Course::begin(aims, Dial::default(), false, *now_us, 5_000_000, |_| true);
+        let mut course = Course::begin(&Arc::new(aims.clone()), Dial::default(), false, *now_us, 5_000_000, |_| true);
         let mut tried = Vec::new();
         let Some(mut ask) = course.next(forecast, *now_us) else { return (Outcome::Failed(course.missed()), None, tried) };
         loop {
@@ -547,7 +548,7 @@ mod tests {
 
     #[test]
     fn probes_find_out_that_an_entry_holds_again() {
-        let (aims, mut forecast, mut now_us) = (shop(), Forecast::default(), 1);
+        let (aims, mut forecast, mut now_us) = (Arc::new(shop()), Forecast::default(), 1);
         let (mut probes, mut back_us) = (0, None);
         for round in 0..10_000u64 {
             let cut = round < 5_000;
@@ -620,7 +621,7 @@ mod tests {
 
     #[test]
     fn levels_that_a_keyspace_does_not_serve_are_not_tried() {
-        let aims = shop();
+        let aims = Arc::new(shop());
         let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |level| level != Level::Strong);
         assert_eq!(course.next(&mut Forecast::default(), 0).unwrap().entry, 1);
         let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |_| false);

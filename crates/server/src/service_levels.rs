@@ -21,7 +21,7 @@ pub const UNNAMED: &str = "unnamed";
 pub(crate) struct Served {
     /// Its name, if it has one.
     pub(crate) name: Option<String>,
-    pub(crate) aims: ServiceLevel,
+    pub(crate) aims: Arc<ServiceLevel>,
     counts: Arc<Mutex<Counts>>,
 }
 
@@ -50,7 +50,7 @@ impl ServiceLevels {
     pub(crate) fn new(config: &NodeConfig) -> ServiceLevels {
         let served = |(name, text): (&String, &crate::config::ServiceLevelConfig)| {
             let aims = ServiceLevel::parse(&text.entries).ok()?;
-            Some((name.clone(), Arc::new(Served { name: Some(name.clone()), aims, counts: Arc::default() })))
+            Some((name.clone(), Arc::new(Served { name: Some(name.clone()), aims: Arc::new(aims), counts: Arc::default() })))
         };
         let named: BTreeMap<String, Arc<Served>> = config.service_levels.iter().filter_map(served).collect();
         let default = |keyspace: &crate::config::KeyspaceConfig| named.get(keyspace.service_level.as_ref()?).cloned();
@@ -79,7 +79,7 @@ impl ServiceLevels {
             0 => why,
             _ => format!("{why}; service levels with a name are {}", self.named.keys().cloned().collect::<Vec<_>>().join(", ")),
         })?;
-        Ok(Arc::new(Served { name: None, aims, counts: self.unnamed.clone() }))
+        Ok(Arc::new(Served { name: None, aims: Arc::new(aims), counts: self.unnamed.clone() }))
     }
 
     fn with_forecast<R>(&self, (keyspace, partition): (KeyspaceId, PartitionId), look: impl FnOnce(&mut Forecast) -> R) -> Option<R> {

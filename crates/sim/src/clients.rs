@@ -11,6 +11,7 @@ use rheostat_core::operation::{Change, Dial, Expiry, Failure, Groups, Level, Ope
 use rheostat_core::random::Random;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session};
+use rheostat_core::sla::{self, Ask, Course};
 use rheostat_core::token::{self, Token, TokenKeys};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
@@ -61,6 +62,8 @@ pub(crate) struct Client {
     step: usize,
     /// Counts the wakings, so that a stale one is known.
     turn: u64,
+    /// A read under a service level, and what it asks for now.
+    course: Option<(Course, Ask)>,
     /// Since when it has tried to reach its server.
     trying_since_us: Option<u64>,
     current: Option<Current>,
@@ -88,6 +91,7 @@ impl Client {
             name,
             step: 0,
             turn: 0,
+            course: None,
             trying_since_us: None,
             current: None,
             attempts: 0,
@@ -111,6 +115,28 @@ impl Client {
         let current = self.current.as_ref().filter(asked)?;
         Some(Attempt { client, number: current.number })
     }
+}
+
+/// No entry of a service level can be held any more.
+struct NothingHeld;
+
+/// `action`, a read, at another level.
+fn at_level(action: &Action, new: Level) -> Action {
+    let mut action = action.clone();
+    if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = &mut action {
+        *level = new;
+    }
+    action
+}
+
+/// `dial` with the bounds of `asked`.
+fn bounded(dial: Dial, asked: Option<Ask>) -> Dial {
+    asked.map_or(dial, |ask| Dial { fresh_ms: ask.dial.fresh_ms, within_us: ask.dial.within_us, ..dial })
+}
+
+/// What an attempt comes to that is not answered.
+fn nobody_answers() -> Outcome {
+    Outcome::Failed(Failure::Timeout("an answer".into()))
 }
 
 fn refused(problem: impl std::fmt::Display) -> String {
@@ -140,6 +166,12 @@ impl World<'_> {
 
     pub(crate) fn advance(&mut self, client: usize) {
         let state = &mut self.clients[client];
+        if state.course.is_some() {
+            // The read goes on with its next entry.
+            let turn = state.turn;
+            self.schedule(self.now_us, Event::Step { client, turn });
+            return;
+        }
         state.step += 1;
         state.turn += 1;
         state.trying_since_us = None;
@@ -242,6 +274,7 @@ impl World<'_> {
         let server = self.choose(client, ServerId::new(dc, partition));
         if self.servers[server].node.is_none() {
             if self.try_again(client).is_none() {
+                self.clients[client].course = None;
                 self.tell(client, || "gives up: its server is down".into());
                 self.counter_given_up(client);
                 self.advance(client);
@@ -252,6 +285,23 @@ impl World<'_> {
             self.ask_counter(client, action, server);
             return;
         }
+        let asked = match self.attempt_of(client, action, (dc, partition)) {
+            Err(NothingHeld) => {
+                self.tell(client, || "finds no entry of its service level that can be held".into());
+                self.marks.see(marks::ENTRY_MISSED);
+                self.advance(client);
+                return;
+            }
+            Ok(asked) => asked,
+        };
+        let with_level;
+        let action = match asked.as_ref().and_then(|ask| ask.dial.level) {
+            None => action,
+            Some(level) => {
+                with_level = at_level(action, level);
+                &with_level
+            }
+        };
         let mut values = Vec::new();
         let padding = self.plan.padding;
         let mut fresh = || {
@@ -261,7 +311,7 @@ impl World<'_> {
             written(value, size as usize)
         };
         let operation = match action {
-            Action::Get { key, level, groups } => Operation::Get { key: self.key(*key), dial: self.dial(*level, *groups) },
+            Action::Get { key, level, groups } => Operation::Get { key: self.key(*key), dial: bounded(self.dial(*level, *groups), asked) },
             Action::Put { items } => {
                 let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
                 let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
@@ -269,7 +319,7 @@ impl World<'_> {
             }
             Action::ReadTransaction { keys, level, groups } => {
                 let dial = Dial { strategy: self.transaction_dial(*level).strategy, ..self.dial(*level, *groups) };
-                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial }
+                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial: bounded(dial, asked) }
             }
             Action::Swap { key } => {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
@@ -442,9 +492,57 @@ impl World<'_> {
         }
     }
 
+    /// What a read asks for now: nothing beside its own level without a service level.
+    fn attempt_of(&mut self, client: usize, action: &Action, place: (DcId, PartitionId)) -> Result<Option<Ask>, NothingHeld> {
+        let (Some(aims), Action::Get { .. } | Action::ReadTransaction { .. }) = (&self.plan.service_level, action) else { return Ok(None) };
+        if let Some((_, ask)) = &self.clients[client].course {
+            return Ok(Some(*ask));
+        }
+        let serves = self.serves;
+        let several = action.keys().len() > 1;
+        let mut course = Course::begin(aims, Dial::default(), several, self.now_us, self.plan.server_timeout_us, |level| serves(level).is_some());
+        let forecast = self.forecasts.entry(place).or_default();
+        let ask = course.next(forecast, self.now_us).ok_or(NothingHeld)?;
+        if ask.entry > 0 {
+            self.marks.see(marks::ENTRY_PASSED_OVER);
+        }
+        self.clients[client].course = Some((course, ask));
+        Ok(Some(ask))
+    }
+
+    /// Goes on with a read under a service level by what came of its attempt at `current`; what is said of it is true.
+    fn follow(&mut self, client: usize, current: &Current, outcome: &Outcome) {
+        let Some((mut course, ask)) = self.clients[client].course.take() else { return };
+        let (Some(aims), Outcome::Read(..) | Outcome::Many(..) | Outcome::Failed(_)) = (self.plan.service_level.clone(), outcome) else { return };
+        let quality = match outcome {
+            Outcome::Read(_, quality) | Outcome::Many(_, quality) => Some(*quality),
+            _ => None,
+        };
+        if let (Some(quality), Some(most_ms)) = (quality, ask.dial.fresh_ms)
+            && quality.staleness_ms.is_none_or(|staleness_ms| staleness_ms > u64::from(most_ms))
+        {
+            self.fail("freshness", format!("{:?} was to be at most {most_ms} ms stale and was answered with {quality:?}\n", current.action));
+        }
+        let place = (self.clients[client].at, self.servers[current.server].id.partition);
+        let forecast = self.forecasts.entry(place).or_default();
+        match course.answer(&ask, outcome.clone(), forecast, self.now_us) {
+            sla::Progress::Ask(next) => self.clients[client].course = Some((course, next)),
+            sla::Progress::Done(_, Some(achieved)) => {
+                self.marks.see_times(marks::LOWER_ENTRY_HELD, (achieved.entry > 0).into());
+                let aim = aims.aims()[achieved.entry];
+                if !quality.is_some_and(|quality| aim.is_held(quality, achieved.used_us)) {
+                    let text = format!("{:?} was answered with {quality:?} after {} us, and that is not `{aim}`\n", current.action, achieved.used_us);
+                    self.fail("service level", text);
+                }
+            }
+            sla::Progress::Done(_, None) => self.marks.see(marks::ENTRY_MISSED),
+        }
+    }
+
     /// The request of `attempt` did not reach a server.
     pub(crate) fn refuse(&mut self, attempt: Attempt) {
         if let Some(current) = self.take_current(attempt) {
+            self.follow(attempt.client, &current, &nobody_answers());
             self.fails(attempt.client, &current, "its server is gone");
         }
     }
@@ -452,6 +550,7 @@ impl World<'_> {
     /// The client of `attempt` learns nothing more of it.
     pub(crate) fn give_up(&mut self, attempt: Attempt) {
         if let Some(current) = self.take_current(attempt) {
+            self.follow(attempt.client, &current, &nobody_answers());
             self.leaves_open(attempt.client, &current, "no reply");
         }
     }
@@ -499,6 +598,7 @@ impl World<'_> {
             self.counter_ends(client, current.action, reply.outcome);
             return;
         }
+        self.follow(client, &current, &reply.outcome);
         match (reply.outcome, current.event) {
             (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why)), _) => self.fails(client, &current, &why),
             (Outcome::Failed(failure), _) => self.leaves_open(client, &current, &failure.to_string()),

@@ -62,7 +62,14 @@ pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed at a moment that matters", causal: false };
 
 /// Marks of runs whose profile brings them about.
-pub const OF_PROFILES: &[Mark] = &[KILLED_AT_A_MOMENT];
+pub const OF_PROFILES: &[Mark] = &[KILLED_AT_A_MOMENT, LOWER_ENTRY_HELD, ENTRY_PASSED_OVER, ENTRY_MISSED];
+
+/// An answer satisfied another entry of its service level than the first.
+pub(crate) const LOWER_ENTRY_HELD: Mark = Mark { name: "a lower entry of a service level was held", causal: false };
+/// The first entry was not even tried.
+pub(crate) const ENTRY_PASSED_OVER: Mark = Mark { name: "an entry of a service level was passed over", causal: false };
+/// No answer satisfied any.
+pub(crate) const ENTRY_MISSED: Mark = Mark { name: "no entry of a service level was held", causal: false };
 
 marks! {
     /// A client read what was written in another data center.

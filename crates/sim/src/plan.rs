@@ -5,9 +5,11 @@ use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
+use rheostat_core::sla::ServiceLevel;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
 use rheostat_counters::Options;
+use std::sync::Arc;
 
 /// How long an answer that comes at once takes, about.
 const ANSWER_US: u64 = 2_000;
@@ -46,6 +48,8 @@ pub struct Plan {
     pub max_waiting: usize,
     /// How many bytes values have beside what tells them apart.
     pub padding: Spread,
+    /// The service level of the clients' reads, if they have one.
+    pub service_level: Option<Arc<ServiceLevel>>,
     /// How frames travel between data centers.
     pub transport: Transport,
     /// One-way delays between data centers.

@@ -8,8 +8,10 @@ use rheostat_core::DcId;
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::random::Random;
+use rheostat_core::sla::ServiceLevel;
 use rheostat_core::store::Durability;
 use rheostat_counters::counting;
+use std::sync::Arc;
 
 /// A kind of load and of trouble.
 #[derive(Debug)]
@@ -77,6 +79,13 @@ pub const ALL: &[Profile] = &[
         option: None,
         dress: narrow,
         bugs: &[],
+    },
+    Profile {
+        name: "hurried",
+        about: "reads under a service level, over slow links: fresh, in time, or the next best",
+        option: None,
+        dress: hurried,
+        bugs: &["stale-read-taken-as-fresh"],
     },
 ];
 
@@ -234,6 +243,26 @@ fn bursts(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             plan.faults.push(Fault { from_us: at_us, until_us: at_us + lasts_us, kind });
             at_us += spread(random, 2_000, 200_000);
         }
+    }
+}
+
+fn hurried(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let serves = node::serves(&plan.protocol);
+    let levels: Vec<Level> = Level::WORDS.into_iter().filter(|level| serves(*level) == Some(*level)).collect();
+    let best = levels[random.below(levels.len() as u64) as usize];
+    let mut ms = |most| (spread(random, 1_000, most) / 1000).max(1);
+    let entries = match ms(4_000) {
+        1 => format!("{best} {}ms {}ms; {best} {}ms; eventual {}ms", ms(300_000), ms(200_000), ms(50_000), ms(500_000)),
+        2 => format!("{best} {}ms {}ms; eventual", ms(100_000), ms(400_000)),
+        3 => format!("{best} fresh {}ms", ms(500_000)),
+        _ => format!("{best} {}ms; eventual fresh {}ms; eventual", ms(60_000), ms(200_000)),
+    };
+    // What is drawn can have an entry that is never reached.
+    plan.service_level = ServiceLevel::parse(&entries).ok().map(Arc::new);
+    match random.below(3) {
+        0 => lagging(plan, horizon_us, random),
+        1 => slices(plan, horizon_us, random),
+        _ => {}
     }
 }
 

@@ -7,7 +7,7 @@ use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, Waiting, World};
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
-use rheostat_core::operation::Outcome;
+use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::replica::{Done, Execution, Outbox, Status};
 use rheostat_core::store::{Durability, Position};
 use rheostat_stack::Halt;
@@ -128,12 +128,17 @@ impl World<'_> {
                 self.trace.line(TraceLevel::Full, self.now_us, self.servers[server].id, || {
                     format!("executes for client {}: {operation:?}, session {:?}", attempt.client, session.to_bytes())
                 });
+                let within_us = match &*operation {
+                    Operation::Get { dial, .. } | Operation::ReadTransaction { dial, .. } => dial.within_us,
+                    _ => None,
+                };
                 match node.server().execute(now, *operation, &mut session, out) {
                     Execution::Done { outcome, after } => {
                         answered.push((after, Reply { attempt, server, arrived_ms: Some(now.physical_ms), outcome, session: *session }));
                     }
                     Execution::Waiting(op) => {
-                        let deadline_us = self.now_us + self.plan.server_timeout_us.max(self.plan.counting.deadline_ms * 1000) + ANSWER_US;
+                        let longest_us = self.plan.server_timeout_us.max(self.plan.counting.deadline_ms * 1000);
+                        let deadline_us = self.now_us + within_us.map_or(longest_us, u64::from).min(longest_us) + ANSWER_US;
                         self.servers[server].waiting.insert(op, Waiting { attempt, arrived_ms: now.physical_ms, deadline_us });
                         self.on_waiting(attempt);
                     }

@@ -133,6 +133,7 @@ impl Shrinker {
         let empty = Plan::empty("");
         self.attempt(|plan| plan.padding = empty.padding);
         self.attempt(|plan| plan.max_waiting = empty.max_waiting);
+        self.attempt(|plan| plan.service_level = None);
         self.attempt(|plan| plan.local.jitter_us = 0);
         self.attempt(|plan| plan.near.jitter_us = 0);
         self.attempt(|plan| plan.disk.jitter_us = 0);

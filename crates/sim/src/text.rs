@@ -22,7 +22,7 @@
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
 //! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `waiting 4` and `padding 100 5000` stand for operations that may wait
-//! at a server and for bytes of values; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
+//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
 
 use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Expected, Fault, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
@@ -30,9 +30,11 @@ use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::replica::ReplicaConfig;
+use rheostat_core::sla::ServiceLevel;
 use rheostat_core::store::Durability;
 use rheostat_counters::Options;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why a text is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +170,9 @@ impl fmt::Display for Plan {
         if self.padding != NO_PADDING {
             writeln!(f, "padding {} {}", self.padding.least_us, self.padding.jitter_us)?;
         }
+        if let Some(service_level) = &self.service_level {
+            writeln!(f, "sla {service_level}")?;
+        }
         match self.transport {
             Transport::Stream => writeln!(f, "transport stream")?,
             Transport::Datagram { loss, duplicate } => writeln!(f, "transport datagram loss {loss} duplicate {duplicate}")?,
@@ -227,6 +232,11 @@ impl<'l> Words<'l> {
     /// Takes `word` if it is next; says whether it was.
     pub(crate) fn optional(&mut self, word: &str) -> bool {
         self.0.next_if_eq(&word).is_some()
+    }
+
+    /// All words that are left, as one text for `parse`.
+    fn line<T>(&mut self, parse: impl FnOnce(&str) -> Result<T, String>) -> Parsed<T> {
+        parse(&self.0.by_ref().collect::<Vec<_>>().join(" "))
     }
 
     fn number<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
@@ -325,6 +335,7 @@ impl Plan {
             client_timeout_us: 6_000_000,
             max_waiting: ReplicaConfig::MAX_WAITING,
             padding: NO_PADDING,
+            service_level: None,
             transport: Transport::Stream,
             delays: Vec::new(),
             local: Spread { least_us: 200, jitter_us: 0 },
@@ -415,6 +426,7 @@ impl Plan {
             }
             "waiting" => self.max_waiting = words.number("a number")?,
             "padding" => self.padding = Spread { least_us: words.number("a size")?, jitter_us: words.number("a size")? },
+            "sla" => self.service_level = Some(Arc::new(words.line(ServiceLevel::parse)?)),
             "transport" => match words.next("a transport")? {
                 "stream" => self.transport = Transport::Stream,
                 "datagram" => {

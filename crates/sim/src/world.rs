@@ -18,6 +18,7 @@ use rheostat_core::planted::Planted;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Outbox, ReplicaConfig};
 use rheostat_core::session::Session;
+use rheostat_core::sla::Forecast;
 use rheostat_core::store::{FlushJob, Position};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
@@ -180,6 +181,8 @@ pub(crate) struct World<'p> {
     pub(crate) links: Vec<Link>,
     pub(crate) routes: Vec<Route>,
     pub(crate) clients: Vec<Client>,
+    /// By data center and partition, what the clients' service levels are chosen by.
+    pub(crate) forecasts: BTreeMap<(DcId, PartitionId), Forecast>,
     pub(crate) history: HistoryBuilder,
     /// Per key, what was acknowledged.
     pub(crate) written: Vec<Written>,
@@ -238,6 +241,7 @@ impl<'p> World<'p> {
             links: Vec::new(),
             routes: vec![Route::default(); usize::from(plan.data_centers) * usize::from(plan.data_centers)],
             clients: Vec::new(),
+            forecasts: BTreeMap::new(),
             history: HistoryBuilder::new(plan.data_centers),
             written: vec![Written::default(); plan.keys.len()],
             marks: Marks::default(),

@@ -141,6 +141,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
         };
         let stage = match (dial.fresh_ms, &call) {
+            _ if self.config.planted.is("stale-read-taken-as-fresh") => Stage::Call,
             (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => Stage::Fresh(Box::new(Fresh { call: call.clone(), most_ms })),
             _ => Stage::Call,
         };

@@ -36,7 +36,8 @@ use rheostat_clock::{DcId, Hlc, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The bugs that can be planted in the replica itself.
-pub const PLANTED: &[&str] = &["clock-restarts-at-physical-time", "reservation-of-an-earlier-boot", "report-before-flush", "reply-before-flush"];
+pub const PLANTED: &[&str] =
+    &["clock-restarts-at-physical-time", "reservation-of-an-earlier-boot", "report-before-flush", "reply-before-flush", "stale-read-taken-as-fresh"];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
 pub const QUIET_US: u64 = 100_000;
