@@ -277,6 +277,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// A timer set with [`Effects::timer`] has run out.
     fn on_timer<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8);
 
+    /// The server is going to stop: whoever can take over from it is asked to. Says whether somebody is.
+    fn hand_over<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>) -> bool {
+        false
+    }
+
     /// For how long, in microseconds, `timer` may be put off while nobody asks anything of the cluster: work that only keeps others informed, or that only
     /// matters once something is written. 0: not at all.
     fn put_off_us(&self, _timer: u8) -> u64 {

@@ -237,6 +237,11 @@ pub trait PartitionServer: Send {
     /// so that all servers of a process wake together. What is promised holds either way.
     fn set_quiet(&mut self, _quiet: bool) {}
 
+    /// The server is going to stop: whoever can take over from it is asked to. Says whether somebody is; [`PartitionServer::leader`] says when it is done.
+    fn hand_over(&mut self, _now: Now, _out: &mut Outbox) -> bool {
+        false
+    }
+
     /// Hands what was logged to the operating system, if the keyspace's durability asks for it before replies leave.
     fn write_through(&mut self);
 

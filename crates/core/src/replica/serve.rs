@@ -274,6 +274,12 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.held_done.retain(|(_, done)| done.op != op);
     }
 
+    fn hand_over(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let mut asked = false;
+        self.step(now, out, |protocol, step| asked = protocol.hand_over(step));
+        asked
+    }
+
     fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
         self.peers.set_quiet(quiet);

@@ -393,6 +393,12 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         }
     }
 
+    fn hand_over(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let asked = self.inner.hand_over(now, &mut self.box_);
+        self.settle(now, out);
+        asked
+    }
+
     fn set_quiet(&mut self, quiet: bool) {
         self.inner.set_quiet(quiet);
     }

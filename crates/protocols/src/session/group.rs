@@ -386,6 +386,20 @@ impl<W: Scope> Replicated<W> {
         self.pump(step);
     }
 
+    /// Asks the member to lead that has most of the log, of those that were heard lately. Says whether there is one.
+    pub(super) fn hand_over_lead<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) -> bool {
+        if !self.group.is_leader() {
+            return false;
+        }
+        let since_us = step.now.monotonic_us.saturating_sub(self.election_us());
+        let matched = |other: &u64| self.group.node.raft.prs().get(*other).map(|progress| progress.matched);
+        let lately = |other: &&u64| **other != self.me && self.group.heard_us.get(other).is_some_and(|at| *at >= since_us);
+        let Some(next) = self.members.iter().filter(lately).max_by_key(|other| matched(other)).copied() else { return false };
+        self.group.node.transfer_leader(next);
+        self.pump(step);
+        true
+    }
+
     /// Gives a write its place: in the log if this is the leader, else on the way to it.
     pub(super) fn place_write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, write: Write) {
         if !self.group.is_leader() {
@@ -401,6 +415,13 @@ impl<W: Scope> Replicated<W> {
                 // A write that came from elsewhere is not passed on twice: its sender knows a newer leader soon.
                 _ if write.from == self.place.server => self.unsent.push(write),
                 _ => {}
+            }
+            return;
+        }
+        // The library takes nothing while it hands over; what has a client here goes to the next leader.
+        if self.group.node.raft.lead_transferee.is_some() {
+            if write.from == self.place.server {
+                self.unsent.push(write);
             }
             return;
         }

@@ -398,6 +398,10 @@ impl<W: Scope> Protocol for Replicated<W> {
         }
     }
 
+    fn hand_over<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) -> bool {
+        self.hand_over_lead(step)
+    }
+
     fn put_off_us(&self, timer: u8) -> u64 {
         // A group of one elects nobody; another's clock goes on, since it watches over its leader.
         if timer == TICK && self.members.len() == 1 { QUIET_US } else { 0 }

@@ -475,3 +475,33 @@ fn members_that_ask_the_leader_at_once_are_all_answered() {
         }
     }
 }
+
+/// A leader that is going to stop hands over first: in a round of messages, without an election's time, and without losing what its own clients write meanwhile.
+#[test]
+fn a_leader_that_stops_hands_over_first() {
+    for (protocol, data_centers, replicas) in [("session", 1, 3), ("strong", 3, 1)] {
+        let mut desk = group(protocol, "", data_centers, replicas);
+        let (k, old) = (key("k", 0, 1), leader(&desk, None).unwrap());
+        written(desk.ask(old, &mut desk.session(), put(&k, "before"), 100, all));
+        for other in desk.servers().into_iter().filter(|id| *id != old) {
+            assert!(!desk.with(other, |replica, now, out| replica.hand_over(now, out)), "only a leader has something to hand over");
+        }
+        assert!(desk.with(old, |replica, now, out| replica.hand_over(now, out)), "{protocol}");
+        let mut session = desk.session();
+        let execution = desk.with(old, |replica, now, out| replica.execute(now, put(&k, "meanwhile"), &mut session, out));
+        let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+        // No time passes.
+        desk.deliver(all);
+        let new = leader(&desk, None).unwrap();
+        assert_ne!(new, old, "{protocol}");
+        desk.pass(20, all);
+        written(desk.done.remove(&(old, op)).map(|(outcome, _)| outcome));
+        let level = if protocol == "strong" { Level::Strong } else { Level::Local };
+        let others = move |a: ServerId, b: ServerId| a != old && b != old;
+        assert_eq!(value(desk.ask(new, &mut desk.session(), get(&k, level), 100, others)).as_deref(), Some("meanwhile"), "{protocol}");
+    }
+    // One without anybody to hand over to says so.
+    let mut desk = group("strong", "", 1, 1);
+    let only = desk.servers()[0];
+    assert!(!desk.with(only, |replica, now, out| replica.hand_over(now, out)));
+}

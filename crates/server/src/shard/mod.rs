@@ -50,6 +50,8 @@ struct Slot {
     flushing: bool,
     /// Its store has failed, and that has been told.
     failed: bool,
+    /// Another server was asked to take over from it, since the node stops.
+    handing_over: bool,
 }
 
 /// What came of [`Shard::execute`].

@@ -170,7 +170,7 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, serv
         let took_ms = (shared.clocks.monotonic_us() - began_us) / 1000;
         tracing::info!(keyspace = %keyspace.name, %server, updates = recovered.replayed, took_ms, "replayed the log");
     }
-    Ok(Slot { keyspace: id, place: server, server: built, next_tick_us: 0, touched: true, flushing: false, failed: false })
+    Ok(Slot { keyspace: id, place: server, server: built, next_tick_us: 0, touched: true, flushing: false, failed: false, handing_over: false })
 }
 
 /// Between two lines about a recovery that goes on.

@@ -1,7 +1,7 @@
 //! The shard's own task: the mailbox, ticks, and what leaves once per turn.
 
 use super::mailbox::{Control, Mailbox, Message};
-use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard};
+use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard, Slot};
 use crate::connection::Connection;
 use crate::memory::Pressure;
 use crate::status::FailureKind;
@@ -67,6 +67,7 @@ fn turn(
             }
             Control::Stop => {
                 this.stopping = true;
+                this.hand_over_leads(now);
                 *stop_by_us = Some(now.monotonic_us + this.shared.config.limits.stop_timeout_ms * 1000);
                 this.wake_connections();
             }
@@ -110,7 +111,8 @@ fn turn(
     if let Some(by_us) = *stop_by_us {
         // A connection of any shard may still want something of this one.
         // What waits on another shard may need this one's connections to other nodes.
-        let waiting = this.expected.len() + this.held.len() + taken;
+        let led = |slot: &&Slot| slot.handing_over && slot.server.leader().is_some_and(|(leader, _)| leader == slot.place);
+        let waiting = this.expected.len() + this.held.len() + taken + this.replicas.iter().filter(led).count();
         let changed = this.shared.unfinished[this.index].swap(waiting, Ordering::Relaxed) != waiting;
         if changed {
             this.shared.shards.iter().for_each(|shard| shard.control(Control::Wake));
@@ -157,6 +159,16 @@ impl Shard {
                 slot.server.set_quiet(quiet);
                 slot.next_tick_us = slot.server.next_tick_us();
             }
+        }
+    }
+
+    /// The node stops: others lead in its place first, so that nobody has to miss it.
+    fn hand_over_leads(&mut self, now: Now) {
+        for index in 0..self.replicas.len() {
+            let slot = &mut self.replicas[index];
+            slot.handing_over = slot.server.hand_over(now, &mut self.outbox);
+            slot.touched = true;
+            self.sort_outbox(ReplicaIndex(index as u32));
         }
     }
 
