@@ -207,3 +207,28 @@ async fn cluster_clients_are_told_who_serves_when_a_node_is_gone() {
     assert_eq!(keys, 64);
     cluster.stop_all().await;
 }
+
+/// A node that stops has handed over what it led when it is gone: nobody waits for an election.
+#[tokio::test]
+async fn a_node_that_stops_has_handed_over_what_it_led() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = plan().start(Some(folder.path())).await;
+    ready(&mut cluster.client(0).await).await;
+    let led = async |cluster: &Cluster| -> Vec<(usize, u16)> {
+        let leads = gauges(cluster, "leader").await.into_iter().filter(|(.., leads)| *leads > 0.0);
+        leads.map(|(node, partition, ..)| (node, partition)).collect()
+    };
+    let (stopping, partition) = *led(&cluster).await.first().expect("a partition has a leader");
+    cluster.stop(stopping).await;
+    let leads = led(&cluster).await;
+    assert!(
+        leads.iter().any(|(node, of)| *node != stopping && *of == partition),
+        "partition {partition} has no leader but node {stopping}: {leads:?}"
+    );
+    let mut client = cluster.client((stopping + 1) % 3).await;
+    assert_eq!(client.ask("SELECT group").await, Reply::ok());
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(client.ask(&format!("SET {key} 1")).await, Reply::ok());
+    }
+    cluster.stop_all().await;
+}
