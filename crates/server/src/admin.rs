@@ -7,6 +7,7 @@
 use crate::descriptors;
 use crate::metrics::{self, View};
 use crate::router::Router;
+use crate::space::FULL;
 use crate::status::NodeStatus;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -125,7 +126,11 @@ async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -
             reasons if reasons.is_empty() => text(StatusCode::OK, "ready\n"),
             reasons => text(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", reasons.join("\n"))),
         },
-        _ => text(StatusCode::OK, "ok\n"),
+        // Whoever is alive stays alive: what is wrong passes by itself, or a restart does not help.
+        _ => match unready(&status, router) {
+            reasons if reasons.is_empty() => text(StatusCode::OK, "ok\n"),
+            reasons => text(StatusCode::OK, format!("degraded\n{}\n", reasons.join("\n"))),
+        },
     }
 }
 
@@ -133,6 +138,9 @@ async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -
 fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     let owned: usize = router.keyspaces().iter().map(|keyspace| router.shared().placement.all(keyspace.id).count()).sum();
     let mut reasons = Vec::new();
+    if router.shared().space.as_ref().is_some_and(|space| space.is_short()) {
+        reasons.push(FULL.to_owned());
+    }
     if status.replicas.len() < owned {
         reasons.push(format!("{} of {owned} partition servers answer", status.replicas.len()));
     }

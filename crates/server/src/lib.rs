@@ -29,6 +29,7 @@ mod service_levels;
 mod shard;
 mod shared;
 mod socket;
+mod space;
 pub mod status;
 mod throttle;
 pub mod tls;

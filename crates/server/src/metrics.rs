@@ -384,6 +384,11 @@ pub const METRICS: &[Metric] = &[
         }
     ),
     metric!("flushes_total", Counter, SHARD, "Flushes to disk.", |view, samples| shards(view, samples, |shard| shard.counters.flushes as f64)),
+    metric!("stores_recovered_total", Counter, SHARD, "Stores that had failed and were opened again.", |view, samples| shards(
+        view,
+        samples,
+        |shard| { shard.counters.stores_recovered as f64 }
+    )),
     metric!("flush_seconds", Histogram, SHARD, "Duration of flushes to disk.", |view, samples| {
         for shard in &view.status.shards {
             samples.histogram(&[&shard.shard.to_string()], &shard.counters.flush_us, 1e6);

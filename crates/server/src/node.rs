@@ -200,6 +200,9 @@ impl Node {
             node.shutdown().await;
             return Err(StartError::Folder(error));
         }
+        if let Some(space) = &shared.space {
+            space.set_aside();
+        }
         let front = Front { grpc, admin, grpc_tls: certificates.grpc, admin_tls: certificates.client_facing };
         if let Err(error) = node.serve_front(&name, front) {
             node.shutdown().await;

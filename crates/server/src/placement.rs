@@ -68,10 +68,10 @@ impl Placement {
         self.hosted(keyspace, partition).iter().find(|hosted| !hosted.failed.load(Ordering::Relaxed)).map(|hosted| hosted.shard)
     }
 
-    /// The store of a server here has failed.
-    pub(crate) fn set_failed(&self, keyspace: KeyspaceId, partition: PartitionId, replica: u8) {
+    /// The store of a server here has failed, or is well again.
+    pub(crate) fn set_failed(&self, keyspace: KeyspaceId, partition: PartitionId, replica: u8, failed: bool) {
         if let Some(hosted) = self.hosted(keyspace, partition).iter().find(|hosted| hosted.replica == replica) {
-            hosted.failed.store(true, Ordering::Relaxed);
+            hosted.failed.store(failed, Ordering::Relaxed);
         }
     }
 
@@ -183,11 +183,13 @@ mod tests {
         let placement = Placement::new(&topology(&[&[0]], 0, 3), 3);
         let (keyspace, partition) = (KeyspaceId(1), PartitionId(0));
         assert_eq!(placement.serving(keyspace, partition), Some(0));
-        placement.set_failed(keyspace, partition, 0);
+        placement.set_failed(keyspace, partition, 0, true);
         assert_eq!(placement.serving(keyspace, partition), Some(1));
-        placement.set_failed(keyspace, partition, 1);
-        placement.set_failed(keyspace, partition, 2);
+        placement.set_failed(keyspace, partition, 1, true);
+        placement.set_failed(keyspace, partition, 2, true);
         assert_eq!(placement.serving(keyspace, partition), None);
+        placement.set_failed(keyspace, partition, 0, false);
+        assert_eq!(placement.serving(keyspace, partition), Some(0));
         assert_eq!(placement.serving(keyspace, PartitionId(9)), None);
         assert_eq!(placement.serving(KeyspaceId(9), partition), None);
     }

@@ -12,6 +12,7 @@ use crate::peer::Peer;
 use crate::placement::Placement;
 use crate::service_levels::ServiceLevels;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
+use crate::space::Space;
 use crate::throttle::Throttle;
 use crate::topology::{NodeId, Topology};
 use rheostat_core::DcId;
@@ -126,6 +127,8 @@ pub(crate) struct Shared {
     /// By shard: operations that wait there while the node stops.
     pub(crate) unfinished: Vec<AtomicUsize>,
     _descriptors: Reserve,
+    /// The disk under the data directory, if there is one.
+    pub(crate) space: Option<Arc<Space>>,
 }
 
 /// Locks `mutex`. Nothing here panics while it holds a lock, and if something did, the data behind these locks is still whole.
@@ -158,6 +161,7 @@ impl Shared {
         };
         let unfinished = shards.iter().map(|_| AtomicUsize::new(0)).collect();
         let _descriptors = descriptors::reserve(stores * descriptors::PER_STORE + peers.iter().flatten().count() * descriptors::PER_NODE);
+        let space = config.data_dir.as_ref().map(|dir| Arc::new(Space::new(dir, config.limits.disk_reserve_bytes)));
         Shared {
             service_levels: ServiceLevels::new(&config),
             named,
@@ -183,6 +187,7 @@ impl Shared {
             budget,
             unfinished,
             _descriptors,
+            space,
         }
     }
 
@@ -381,7 +386,7 @@ mod tests {
     fn operations_leave_failed_stores_for_other_nodes() {
         let shared = shared();
         shared.peer(NodeId(3)).unwrap().set_connected();
-        shared.placement.set_failed(KeyspaceId(1), PartitionId(3), 1);
+        shared.placement.set_failed(KeyspaceId(1), PartitionId(3), 1, true);
         assert_eq!(target(&shared, 1, 3), Err(3));
         assert_eq!(target(&shared, 1, 2), Ok(usize::from(shared.placement.shard_of(KeyspaceId(1), PartitionId(2), 2).unwrap())));
     }

@@ -98,6 +98,8 @@ pub struct ShardCounters {
     pub frames_dropped: u64,
     /// Updates of counters.
     pub counter_updates: CounterUpdates,
+    /// Stores that had failed and were opened again.
+    pub stores_recovered: u64,
     /// Flushes.
     pub flushes: u64,
     /// Duration of flushes, in microseconds.

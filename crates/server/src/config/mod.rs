@@ -301,6 +301,8 @@ pub struct Limits {
     pub max_frame_bytes: usize,
     /// What this process may have in memory, in bytes; 0: three quarters of what the machine or the control group has.
     pub memory_bytes: u64,
+    /// Bytes of disk that are kept free for a recovery; 0: none.
+    pub disk_reserve_bytes: u64,
     /// Milliseconds that a timestamp from elsewhere may be ahead of this node's clock.
     pub max_ahead_ms: u64,
     /// Sessions that connections share by name.
@@ -329,6 +331,7 @@ impl Default for Limits {
             peer_queue_bytes: 64 << 20,
             max_frame_bytes: 128 << 20,
             memory_bytes: 0,
+            disk_reserve_bytes: 16 << 20,
             max_ahead_ms: 60_000,
             named_sessions: 10_000,
             named_session_ms: 600_000,

@@ -132,6 +132,11 @@ pub const KEYS: &[Key] = &[
         "integer",
         "What this process may have in memory, in bytes: three quarters of it for data, the rest for requests, replies and links; see `docs/limits.md`. 0: three quarters of what the machine, or the control group that the process is in, has.",
     ),
+    key(
+        "limits.disk_reserve_bytes",
+        "integer",
+        "Bytes of disk that the file `reserve` in the data directory holds. When the disk is full they are given up, so that stores can be opened again and reads go on. 0: none.",
+    ),
     key("limits.max_ahead_ms", "integer", "How far a timestamp from elsewhere may be ahead of this node's clock, in milliseconds."),
     key("limits.named_sessions", "integer", "Sessions that connections share by name (`RHEO SESSION NAME`)."),
     key("limits.named_session_ms", "integer", "Until a named session is forgotten that no connection uses, in milliseconds."),

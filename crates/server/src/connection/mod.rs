@@ -270,6 +270,12 @@ impl Connection {
             return true;
         }
         inner.held_since_us = None;
+        if inner.output.waits_for(|replica, after| shard.is_lost(replica, after)) {
+            inner.closing = Closing::Now;
+            inner.registered = false;
+            inner.wake();
+            return false;
+        }
         inner.output.release(|replica, after| after <= shard.durable(replica));
         let all = inner.output.is_released();
         if all && inner.waiting > 0 && inner.slow.is_none() && inner.told.is_none() {

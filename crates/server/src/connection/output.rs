@@ -66,6 +66,13 @@ impl Output {
         self.len() == 0
     }
 
+    /// Whether something that was appended waits for a replica and a position of this kind.
+    #[inline]
+    pub(super) fn waits_for(&self, kind: impl Fn(ReplicaIndex, Position) -> bool) -> bool {
+        let all = self.segments.iter().map(|(_, waits)| waits).chain([&self.waits]);
+        all.flatten().any(|(replica, after)| kind(*replica, *after))
+    }
+
     /// Releases what waits for nothing any more.
     #[inline]
     pub(super) fn release(&mut self, durable: impl Fn(ReplicaIndex, Position) -> bool) {
@@ -152,6 +159,18 @@ mod tests {
         assert_eq!(take(&mut output, 25), "efgh");
         assert_eq!(take(&mut output, 30), "ij");
         assert!(output.is_released() && output.is_empty());
+    }
+
+    #[test]
+    fn what_is_waited_for_is_known_until_it_has_come() {
+        let mut output = Output::default();
+        append(&mut output, "ab", Some(10));
+        output.wait_for(R, Position(20));
+        let waits_for = |output: &Output, position| output.waits_for(|_, after| after == Position(position));
+        assert!(waits_for(&output, 10) && waits_for(&output, 20) && !waits_for(&output, 11));
+        output.end_batch();
+        assert_eq!(take(&mut output, 10), "ab");
+        assert!(!waits_for(&output, 10) && waits_for(&output, 20));
     }
 
     #[test]

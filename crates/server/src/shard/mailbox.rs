@@ -6,6 +6,7 @@ use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Action, Change, Operation, Outcome};
+use rheostat_core::replica::PartitionServer;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_core::version::Item;
@@ -174,6 +175,8 @@ pub(crate) enum Control {
     Connected { dc: DcId, partitions: Arc<[PartitionId]> },
     /// A flush has ended.
     Flushed { replica: ReplicaIndex, flushed: std::io::Result<Position>, took_us: u64 },
+    /// The store of a server that had failed was opened again, or why it could not be.
+    Opened { replica: ReplicaIndex, server: Result<Box<dyn PartitionServer>, String> },
     /// What another shard has answered in one turn to connections of this one, at most one each.
     Answers(Vec<Answered>),
     /// Say how you are.

@@ -6,6 +6,7 @@
 
 pub(crate) mod flush;
 pub(crate) mod mailbox;
+mod recovery;
 mod start;
 mod timed;
 mod turn;
@@ -14,11 +15,13 @@ pub(crate) use start::{Acceptors, Starting, run};
 
 use crate::connection::Connection;
 use crate::shared::Shared;
+use crate::space::FULL;
 use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, level_index};
 use crate::topology::NodeId;
 use flush::Flusher;
 use hashbrown::HashMap;
 use mailbox::{Answer, Answered, Frame, Message, Report, Sequence, add_wait};
+use recovery::Recovery;
 use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
 use rheostat_core::operation::{Action, Change, Failure, Operation, Outcome};
@@ -52,6 +55,11 @@ struct Slot {
     failed: bool,
     /// Another server was asked to take over from it, since the node stops.
     handing_over: bool,
+    recovery: Recovery,
+    /// Its keyspace is kept on disk.
+    on_disk: bool,
+    /// Its servers agree by majority, rather than ship updates over links.
+    grouped: bool,
 }
 
 /// What came of [`Shard::execute`].
@@ -104,6 +112,8 @@ pub(crate) struct Shard {
     pub(crate) counters: ShardCounters,
     /// Writes are refused: too much is in memory.
     pub(crate) memory_full: bool,
+    /// Writes to keyspaces on disk are refused: the disk is full.
+    disk_full: bool,
     /// What connections read into.
     pub(crate) scratch: Vec<u8>,
     stopping: bool,
@@ -149,17 +159,28 @@ impl Shard {
             (slot.keyspace, slot.place)
         };
         if self.shared.topology.replicas[usize::from(keyspace.0)] > 1 {
-            self.shared.placement.set_failed(keyspace, place.partition, place.replica);
-            let row = self.row(keyspace, place.partition);
-            let well = self.members[row].iter().find(|(_, index)| !self.replicas[index.0 as usize].failed);
-            self.lookup[row] = well.map(|(_, index)| *index);
+            self.shared.placement.set_failed(keyspace, place.partition, place.replica, true);
+            self.look_up(keyspace, place.partition);
         }
+    }
+
+    /// Finds out anew which server here runs operations on `partition`.
+    fn look_up(&mut self, keyspace: KeyspaceId, partition: PartitionId) {
+        let row = self.row(keyspace, partition);
+        let mut members = self.members[row].iter();
+        let well = match self.members[row].as_slice() {
+            // Nobody else could run them.
+            [_] => members.next(),
+            _ => members.find(|(_, index)| !self.replicas[index.0 as usize].failed),
+        };
+        self.lookup[row] = well.map(|(_, index)| *index);
     }
 
     /// The replica is durable below this.
     #[inline]
     pub(crate) fn durable(&self, replica: ReplicaIndex) -> Position {
-        self.replicas[replica.0 as usize].server.durable()
+        let slot = &self.replicas[replica.0 as usize];
+        slot.recovery.position(slot.server.durable())
     }
 
     /// See [`rheostat_core::replica::PartitionServer::prefetch`].
@@ -179,8 +200,16 @@ impl Shard {
         }
         let begun = Begun::of(&operation, now);
         let slot = &mut self.replicas[replica.0 as usize];
+        if self.disk_full && slot.on_disk && writes(&operation) {
+            return Executed::Done(self.failed(Failure::Busy(FULL.into())), Position(0));
+        }
         let execution = slot.server.execute(now, operation, session, &mut self.outbox);
         slot.touched = true;
+        let of_slot = |after| slot.recovery.position(after);
+        let execution = match execution {
+            Execution::Done { outcome, after } => Execution::Done { outcome, after: of_slot(after) },
+            waiting => waiting,
+        };
         if !self.outbox.frames.is_empty() || !self.outbox.done.is_empty() {
             self.sort_outbox(replica);
         }
@@ -364,6 +393,11 @@ impl Shard {
 
     fn receive(&mut self, now: Now, replica: ReplicaIndex, from: ServerId, bytes: &[u8]) {
         let slot = &mut self.replicas[replica.0 as usize];
+        if self.disk_full && slot.on_disk && (slot.grouped || from.dc != slot.place.dc) {
+            // What it would have to log has no place: as if the network were cut, which all protocols withstand.
+            self.counters.frames_dropped += 1;
+            return;
+        }
         slot.server.receive(now, from, bytes, &mut self.outbox);
         slot.touched = true;
         self.sort_outbox(replica);
@@ -467,6 +501,20 @@ pub(crate) fn bounded(outcome: Outcome, most: usize) -> Outcome {
         return outcome;
     }
     Outcome::Failed(Failure::Refused(format!("the values asked for have {bytes} bytes; one reply may have {most} (limits.max_reply_bytes)")))
+}
+
+/// Whether `operation` may have to be logged.
+fn writes(operation: &Operation) -> bool {
+    match operation {
+        Operation::Put { .. } | Operation::PutIf { .. } | Operation::Change { .. } | Operation::Transact { .. } => true,
+        Operation::Counter { call, .. } => !matches!(call, CounterCall::Look { .. }),
+        Operation::Get { .. }
+        | Operation::ReadTransaction { .. }
+        | Operation::Scan { .. }
+        | Operation::Count { .. }
+        | Operation::AwaitReplication { .. }
+        | Operation::Explain { .. } => false,
+    }
 }
 
 /// The index of an operation's [`crate::status::OperationKind`].

@@ -2,8 +2,8 @@
 
 use super::flush::Flusher;
 use super::mailbox::{Control, Mailbox};
+use super::recovery::Recovery;
 use super::{ReplicaIndex, Shard, Slot, turn};
-use crate::config::KeyspaceConfig;
 use crate::connection;
 use crate::descriptors::{self, Place as Descriptor};
 use crate::folder;
@@ -14,8 +14,9 @@ use crate::status::ShardCounters;
 use hashbrown::HashMap;
 use rheostat_core::ids::{KeyspaceId, Place, ServerId};
 use rheostat_core::protocol::Span;
-use rheostat_core::replica::{Outbox, ReplicaConfig};
+use rheostat_core::replica::{Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::ClusterId;
+use rheostat_core::store::Durability;
 use rheostat_storage::DiskOptions;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -91,14 +92,33 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
     let mut replicas = Vec::new();
     let rows = shared.keyspaces.len() * usize::from(topology.partitions);
     let (mut lookup, mut members) = (vec![None; rows], vec![SmallVec::new(); rows]);
-    for (number, keyspace) in shared.config.keyspaces.iter().enumerate() {
+    for number in 0..shared.keyspaces.len() {
         let id = KeyspaceId(number as u16);
         for (partition, hosted) in shared.placement.all(id).filter(|(_, hosted)| usize::from(hosted.shard) == index) {
             let row = number * usize::from(topology.partitions) + usize::from(partition.0);
             let at = ReplicaIndex(replicas.len() as u32);
             lookup[row].get_or_insert(at);
             members[row].push((hosted.replica, at));
-            replicas.push(open_replica(shared, id, keyspace, ServerId { dc: topology.here, partition, replica: hosted.replica })?);
+            let place = ServerId { dc: topology.here, partition, replica: hosted.replica };
+            let server = open_server(shared, id, place).or_else(|error| match &shared.space {
+                // With what the reserve has held it may open.
+                Some(space) if space.look_into() => open_server(shared, id, place),
+                _ => Err(error),
+            })?;
+            let info = &shared.keyspaces[number];
+            replicas.push(Slot {
+                keyspace: id,
+                place,
+                server,
+                next_tick_us: 0,
+                touched: true,
+                flushing: false,
+                failed: false,
+                handing_over: false,
+                recovery: Recovery::default(),
+                on_disk: info.durability != Durability::Memory,
+                grouped: info.span != Span::Server,
+            });
         }
     }
     Ok(Shard {
@@ -125,13 +145,16 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         turn_waker: None,
         counters: ShardCounters::default(),
         memory_full: false,
+        disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),
         scratch: Vec::new(),
         stopping: false,
     })
 }
 
-fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, server: ServerId) -> Result<Slot, String> {
+/// Opens the store of a partition server, which replays its log, and makes the server. Errors: in words for the operator.
+pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> Result<Box<dyn PartitionServer>, String> {
     let topology = &shared.topology;
+    let keyspace = &shared.config.keyspaces[usize::from(id.0)];
     let limits = &shared.config.limits;
     let place = Place { server, data_centers: topology.data_centers.len() as u8, partitions: topology.partitions, replicas: keyspace.replicas };
     let info = &shared.keyspaces[usize::from(id.0)];
@@ -148,9 +171,9 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, serv
         seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),
         ..ReplicaConfig::new(place, id)
     };
-    let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != rheostat_core::store::Durability::Memory);
+    let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != Durability::Memory);
     let folder = on_disk.map(|dir| folder::of_server(dir, &keyspace.name, server));
-    let mut disk = DiskOptions::default();
+    let mut disk = DiskOptions { short_of_space: shared.space.as_ref().map(|space| space.short()), ..DiskOptions::default() };
     // Data on disk has half of what there is for data in memory: the other half is for versions that cannot be let go yet.
     let servers: usize = shared.keyspaces.iter().map(|keyspace| shared.placement.all(keyspace.id).count()).sum();
     let share = shared.budget.for_data() / 2 / servers.max(1) as u64;
@@ -170,7 +193,7 @@ fn open_replica(shared: &Shared, id: KeyspaceId, keyspace: &KeyspaceConfig, serv
         let took_ms = (shared.clocks.monotonic_us() - began_us) / 1000;
         tracing::info!(keyspace = %keyspace.name, %server, updates = recovered.replayed, took_ms, "replayed the log");
     }
-    Ok(Slot { keyspace: id, place: server, server: built, next_tick_us: 0, touched: true, flushing: false, failed: false, handing_over: false })
+    Ok(built)
 }
 
 /// Between two lines about a recovery that goes on.

@@ -119,8 +119,8 @@ fn turn(
         }
         let finished = this.shared.unfinished.iter().all(|waiting| waiting.load(Ordering::Relaxed) == 0);
         let idle = this.shared.connections.load(Ordering::Relaxed) == 0 && finished;
-        let flushing = this.replicas.iter().any(|slot| slot.flushing);
-        if (idle || now.monotonic_us >= by_us) && !flushing {
+        let busy = this.replicas.iter().any(|slot| slot.flushing || slot.recovery.opening);
+        if (idle || now.monotonic_us >= by_us) && !busy {
             return Poll::Ready(());
         }
     }
@@ -196,6 +196,7 @@ impl Shard {
                 slot.touched = true;
                 self.sort_outbox(replica);
             }
+            Control::Opened { replica, server } => self.opened(now, replica, server),
             // Whoever asked may have gone.
             Control::Answers(answers) => answers.into_iter().for_each(|(sender, answer)| drop(sender.send(answer))),
             Control::Report(sender) => drop(sender.send(self.report())),
@@ -224,14 +225,16 @@ impl Shard {
             slot.server.write_through();
             slot.next_tick_us = slot.server.next_tick_us();
             if slot.server.failed() && !slot.failed {
-                slot.failed = true;
+                slot.fail(now);
                 failed = true;
                 given_up.push(ReplicaIndex(index as u32));
-                tracing::error!(server = %slot.place, keyspace = slot.keyspace.0, "the store has failed: this server serves nothing any more");
+                let why = slot.server.status(now).failed.unwrap_or_default();
+                tracing::error!(server = %slot.place, keyspace = slot.keyspace.0, %why, "the store has failed: it is opened again");
             }
         }
         for replica in given_up {
             self.give_up(replica);
+            self.let_down(now, replica);
         }
         for (keyspace, from, to, frame) in std::mem::take(&mut self.leaving) {
             // What a failed server would say may rest on what its log has lost.
@@ -251,6 +254,7 @@ impl Shard {
                 self.flusher.flush(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
             }
         }
+        self.recover(now);
     }
 
     fn send_frame(&mut self, now: Now, keyspace: KeyspaceId, from: ServerId, to: ServerId, frame: Vec<u8>) {
@@ -299,9 +303,8 @@ impl Shard {
                         self.counters.failures[FailureKind::Storage as usize] += 1;
                     }
                 }
-                // Nothing will be durable there any more.
-                sequence.waits.retain(|(replica, _)| !self.replicas[replica.0 as usize].server.failed());
             }
+            self.take_back(&mut sequence);
             if sequence.waits.iter().any(|(replica, after)| *after > self.durable(*replica)) {
                 kept.push((sequence, session));
             } else {
@@ -329,7 +332,8 @@ impl Shard {
 
     /// When the next turn is due without any input.
     fn due_us(&self) -> u64 {
-        self.replicas.iter().map(|slot| slot.next_tick_us.min(slot.server.next_flush_us())).min().unwrap_or(u64::MAX)
+        let due_us = |slot: &Slot| slot.next_tick_us.min(slot.server.next_flush_us()).min(slot.recovery_due_us());
+        self.replicas.iter().map(due_us).min().unwrap_or(u64::MAX)
     }
 
     /// Looks after what no message brings up.
@@ -346,6 +350,7 @@ impl Shard {
         if !self.quiet || now.monotonic_us % QUIET_LOOK_US < SWEEP_US {
             self.look_at_memory(now);
         }
+        self.disk_full = self.shared.space.as_ref().is_some_and(|space| space.is_short());
         let connections: Vec<Rc<Connection>> = self.connections.values().cloned().collect();
         for connection in connections {
             connection.check_stalled(self, now);

@@ -5,6 +5,7 @@ mod cluster;
 mod commands;
 mod counters;
 mod encrypted;
+mod full_disk;
 mod hostile;
 mod lifecycle;
 mod limits;

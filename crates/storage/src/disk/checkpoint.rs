@@ -72,7 +72,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             if !wait {
                 self.drop_segment()?;
             }
-            if wait || !self.checkpoint_is_due() {
+            if wait || self.options.is_short_of_space() || !self.checkpoint_is_due() {
                 return Ok(());
             }
             self.begin_checkpoint();

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a store is about to ask of the disk, for [`DiskOptions::io_hook`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,8 @@ pub struct DiskOptions {
     /// Size from which on what was written to the engine leaves memory for a table on disk, in bytes. The engine keeps up to twice as much, since what
     /// has left is kept until the next leaves. An engine that exists keeps the size that it was made with. Default 16 MiB.
     pub engine_memtable_bytes: u64,
+    /// While this is true, the disk is short of space: no checkpoint begins.
+    pub short_of_space: Option<Arc<AtomicBool>>,
     /// For tests: makes the disk fail.
     pub io_hook: Option<IoHook>,
 }
@@ -57,12 +60,18 @@ impl Default for DiskOptions {
             own_cache_bytes: 16 << 20,
             engine_cache_bytes: 32 << 20,
             engine_memtable_bytes: 16 << 20,
+            short_of_space: None,
             io_hook: None,
         }
     }
 }
 
 impl DiskOptions {
+    /// Whether the disk is short of space.
+    pub(super) fn is_short_of_space(&self) -> bool {
+        self.short_of_space.as_ref().is_some_and(|short| short.load(Ordering::Relaxed))
+    }
+
     /// Asks the hook.
     pub(super) fn ask(&self, operation: IoOperation) -> io::Result<()> {
         self.io_hook.as_ref().map_or(Ok(()), |hook| hook(operation))

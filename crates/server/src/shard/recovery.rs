@@ -1,0 +1,311 @@
+//! A partition server whose store has failed: it is thrown away, and opened again from what the disk has, as at a start.
+//!
+//! So what is read afterwards is what was recovered, never what was visible and had not reached the disk: that nobody was told, and it may be taken back.
+
+use super::start::open_server;
+use super::{ReplicaIndex, Shard, Slot};
+use crate::keyspace::KeyspaceInfo;
+use crate::shard::mailbox::{Control, Sequence};
+use rheostat_core::DcId;
+use rheostat_core::ids::{Now, OpId, ServerId};
+use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, Status};
+use rheostat_core::session::Session;
+use rheostat_core::store::{FlushJob, Position};
+use rheostat_core::version::VersionId;
+use rheostat_core::wire::WireError;
+use std::io;
+
+/// Between two attempts: at first none, then a second, then twice as long each time, up to this, in microseconds.
+const LONGEST_WAIT_US: u64 = 30_000_000;
+/// A server that has served for so long has recovered: the next failure is a first one. In microseconds.
+const RECOVERED_US: u64 = 60_000_000;
+/// Bits of a position that say which of the slot's servers it is of. What is left is 256 TiB of log.
+const SERVER_SHIFT: u32 = 48;
+
+/// How a slot stands with its failures.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    /// Which of the slot's servers this is, counted down from the first: a position of an earlier one is beyond all of a later one, and never reached.
+    server: u64,
+    attempts: u32,
+    failed_at_us: u64,
+    /// When the store is to be opened again; `None` while it serves or is being opened.
+    due_us: Option<u64>,
+    pub(super) opening: bool,
+}
+
+impl Default for Recovery {
+    fn default() -> Recovery {
+        Recovery { server: u64::from(u16::MAX), attempts: 0, failed_at_us: 0, due_us: None, opening: false }
+    }
+}
+
+impl Recovery {
+    /// `after` of the present server, told apart from the others'. 0 is at once, whoever says so.
+    #[inline]
+    pub(super) fn position(&self, after: Position) -> Position {
+        if after == Position(0) { after } else { Position(self.server << SERVER_SHIFT | after.0) }
+    }
+
+    /// Whether the position is one of a server that has failed since.
+    #[inline]
+    pub(super) fn is_lost(&self, after: Position) -> bool {
+        after.0 >> SERVER_SHIFT > self.server
+    }
+
+    /// The server has failed.
+    fn fail(&mut self, now_us: u64) {
+        if now_us > self.failed_at_us + RECOVERED_US {
+            self.attempts = 0;
+        }
+        self.failed_at_us = now_us;
+        // One has failed so often that its next positions could not be told apart: it stays away.
+        self.due_us = self.server.checked_sub(1).map(|server| {
+            self.server = server;
+            now_us + self.wait_us()
+        });
+    }
+
+    fn wait_us(&self) -> u64 {
+        self.attempts.checked_sub(1).map_or(0, |doublings| (1_000_000 << doublings.min(5)).min(LONGEST_WAIT_US))
+    }
+}
+
+impl Slot {
+    /// Notes that the server has failed.
+    pub(super) fn fail(&mut self, now: Now) {
+        self.failed = true;
+        self.recovery.fail(now.monotonic_us);
+    }
+
+    /// When the store is to be opened again.
+    pub(super) fn recovery_due_us(&self) -> u64 {
+        self.recovery.due_us.filter(|_| !self.flushing).unwrap_or(u64::MAX)
+    }
+}
+
+fn lost() -> Outcome {
+    Outcome::Failed(Failure::Storage("the store has failed, and is opened again; whether this was done is not known".into()))
+}
+
+impl Sequence {
+    /// What `replica` has done of it is not to be told.
+    fn distrust(&mut self, replica: ReplicaIndex) {
+        for (by, outcome) in &mut self.outcomes {
+            if *by == Some(replica) {
+                *outcome = lost();
+            }
+        }
+        self.waits.retain(|(of, _)| *of != replica);
+    }
+}
+
+impl Shard {
+    /// Whether `after` is a position of a server that has failed since: what waits for it is lost.
+    #[inline]
+    pub(crate) fn is_lost(&self, replica: ReplicaIndex, after: Position) -> bool {
+        self.replicas[replica.0 as usize].recovery.is_lost(after)
+    }
+
+    /// Answers whoever waits for `replica`, which has failed.
+    pub(super) fn let_down(&mut self, now: Now, replica: ReplicaIndex) {
+        // It has their sessions: it gives them back when the deadlines have passed, and the last flush has failed.
+        let last = Now { monotonic_us: u64::MAX / 2, ..now };
+        let slot = &mut self.replicas[replica.0 as usize];
+        slot.server.tick(last, &mut self.outbox);
+        slot.server.end_flush(last, Err(io::Error::other("the store has failed")), &mut self.outbox);
+        self.outbox.frames.clear();
+        self.outbox.done.iter_mut().for_each(|done| done.outcome = lost());
+        self.sort_outbox(replica);
+        for sequence in self.expected.values_mut() {
+            sequence.distrust(replica);
+        }
+    }
+
+    /// Of a sequence that is done, takes back what rests on servers that have failed since.
+    pub(super) fn take_back(&self, sequence: &mut Sequence) {
+        while let Some((replica, _)) = sequence.waits.iter().copied().find(|(replica, after)| self.is_lost(*replica, *after)) {
+            sequence.distrust(replica);
+        }
+    }
+
+    /// Opens the stores whose time has come, each on a thread of its own: it may take long.
+    pub(super) fn recover(&mut self, now: Now) {
+        for index in 0..self.replicas.len() {
+            if self.replicas[index].recovery_due_us() > now.monotonic_us {
+                continue;
+            }
+            if self.stopping {
+                self.replicas[index].recovery.due_us = None;
+                continue;
+            }
+            let shared = self.shared.clone();
+            let slot = &mut self.replicas[index];
+            let (keyspace, place) = (slot.keyspace, slot.place);
+            slot.recovery.due_us = None;
+            slot.recovery.opening = true;
+            slot.recovery.attempts += 1;
+            let status = slot.server.status(now);
+            let away = Away { status, keyspace: shared.keyspaces[usize::from(keyspace.0)].clone() };
+            let old = std::mem::replace(&mut slot.server, Box::new(away));
+            let (shard, replica) = (shared.shards[self.index].clone(), ReplicaIndex(index as u32));
+            tokio::task::spawn_local(async move {
+                let open = move || {
+                    // Its lock, and the engine's threads.
+                    drop(old);
+                    if let Some(space) = &shared.space {
+                        space.look_into();
+                    }
+                    open_server(&shared, keyspace, place)
+                };
+                let opened = tokio::task::spawn_blocking(open).await;
+                shard.control(Control::Opened { replica, server: opened.unwrap_or_else(|error| Err(error.to_string())) });
+            });
+        }
+    }
+
+    /// A store was opened again, or could not be.
+    pub(super) fn opened(&mut self, now: Now, replica: ReplicaIndex, server: Result<Box<dyn PartitionServer>, String>) {
+        let slot = &mut self.replicas[replica.0 as usize];
+        let (keyspace, place) = (slot.keyspace, slot.place);
+        slot.recovery.opening = false;
+        match server {
+            Err(error) => {
+                tracing::error!(server = %place, keyspace = keyspace.0, %error, "the store cannot be opened again yet");
+                slot.recovery.due_us = Some(now.monotonic_us + slot.recovery.wait_us());
+            }
+            Ok(server) => {
+                tracing::info!(server = %place, keyspace = keyspace.0, "the store is open again: this server serves what it recovered");
+                self.disk_full = self.shared.space.as_ref().is_some_and(|space| space.is_short());
+                slot.server = server;
+                slot.failed = false;
+                slot.touched = true;
+                slot.server.start(now, &mut self.outbox);
+                // Its connections are there; what was under way on them may be lost.
+                for dc in (0..self.shared.topology.data_centers.len() as u8).map(DcId).filter(|dc| *dc != self.shared.topology.here) {
+                    self.replicas[replica.0 as usize].server.connected(now, dc, &mut self.outbox);
+                }
+                self.sort_outbox(replica);
+                self.counters.stores_recovered += 1;
+                self.shared.placement.set_failed(keyspace, place.partition, place.replica, false);
+                self.look_up(keyspace, place.partition);
+            }
+        }
+        self.want_turn();
+    }
+}
+
+/// Stands in for a partition server whose store is being opened.
+struct Away {
+    status: Status,
+    keyspace: KeyspaceInfo,
+}
+
+impl Away {
+    fn why(&self) -> Failure {
+        Failure::Storage(self.status.failed.clone().unwrap_or_default())
+    }
+}
+
+impl PartitionServer for Away {
+    fn start(&mut self, _: Now, _: &mut Outbox) {}
+
+    fn execute(&mut self, _: Now, _: Operation, _: &mut Session, _: &mut Outbox) -> Execution {
+        Execution::Done { outcome: Outcome::Failed(self.why()), after: Position(0) }
+    }
+
+    fn peek(&self, _: Now, _: &[u8]) -> Option<(VersionId, bool)> {
+        None
+    }
+
+    fn receive(&mut self, _: Now, _: ServerId, _: &[u8], _: &mut Outbox) {}
+
+    fn tick(&mut self, _: Now, _: &mut Outbox) {}
+
+    fn next_tick_us(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn connected(&mut self, _: Now, _: DcId, _: &mut Outbox) {}
+
+    fn abandon(&mut self, _: OpId) {}
+
+    fn write_through(&mut self) {}
+
+    fn poll_flush(&mut self, _: Now) -> Option<FlushJob> {
+        None
+    }
+
+    fn next_flush_us(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn end_flush(&mut self, _: Now, _: io::Result<Position>, _: &mut Outbox) {}
+
+    fn durable(&self) -> Position {
+        Position(0)
+    }
+
+    fn failed(&self) -> bool {
+        true
+    }
+
+    fn leader(&self) -> Option<(ServerId, u64)> {
+        None
+    }
+
+    fn new_session(&self) -> Session {
+        self.keyspace.new_session()
+    }
+
+    fn decode_session(&self, bytes: &[u8]) -> Result<Session, WireError> {
+        self.keyspace.decode_session(bytes)
+    }
+
+    fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool {
+        self.keyspace.merge_sessions(session, other)
+    }
+
+    fn status(&self, _: Now) -> Status {
+        self.status.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_servers_positions_are_never_reached_by_its_successor() {
+        let mut recovery = Recovery::default();
+        let durable = |recovery: &Recovery, position| recovery.position(Position(position));
+        let early = recovery.position(Position(1000));
+        assert!(early <= durable(&recovery, 1000) && early > durable(&recovery, 999) && !recovery.is_lost(early));
+        recovery.fail(5);
+        assert!(recovery.is_lost(early) && early > durable(&recovery, u64::MAX >> (64 - SERVER_SHIFT)));
+        let late = recovery.position(Position(10));
+        assert!(!recovery.is_lost(late) && late <= durable(&recovery, 10) && late > durable(&recovery, 9));
+        assert!(!recovery.is_lost(Position(0)) && recovery.position(Position(0)) == Position(0), "what waits for nothing is not lost");
+    }
+
+    #[test]
+    fn attempts_come_at_once_then_slower_and_begin_anew_after_a_while() {
+        let mut recovery = Recovery::default();
+        let mut now_us = 100_000_000;
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            recovery.fail(now_us);
+            let due_us = recovery.due_us.take().unwrap();
+            waits.push((due_us - now_us) / 1_000_000);
+            now_us = due_us;
+            recovery.attempts += 1;
+        }
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 30, 30]);
+        recovery.fail(now_us + RECOVERED_US + 1);
+        assert_eq!(recovery.due_us, Some(now_us + RECOVERED_US + 1));
+        recovery.server = 0;
+        recovery.fail(now_us);
+        assert_eq!(recovery.due_us, None, "positions that could not be told apart");
+    }
+}
