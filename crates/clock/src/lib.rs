@@ -8,7 +8,9 @@
 mod hlc;
 mod timestamp;
 mod vector;
+mod watch;
 
 pub use hlc::{Hlc, TooFarAhead};
 pub use timestamp::Timestamp;
 pub use vector::{DcId, DependencyVector, StableVector, TimestampVector};
+pub use watch::{ClockWatch, KNOWN_US, Trust};

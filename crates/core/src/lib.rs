@@ -33,4 +33,4 @@ pub mod token;
 pub mod version;
 pub mod wire;
 
-pub use rheostat_clock::{DcId, DependencyVector, Hlc, StableVector, Timestamp, TimestampVector};
+pub use rheostat_clock::{ClockWatch, DcId, DependencyVector, Hlc, StableVector, Timestamp, TimestampVector, Trust};

@@ -438,6 +438,21 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether it may write.
+    pub fn writes(&self) -> bool {
+        match self {
+            Operation::Put { .. } | Operation::PutIf { .. } | Operation::Change { .. } => true,
+            Operation::Counter { call, .. } => !matches!(call, CounterCall::Look { .. }),
+            Operation::Transact { actions, .. } => actions.iter().any(|action| !matches!(action, Action::Get(_))),
+            Operation::Get { .. }
+            | Operation::ReadTransaction { .. }
+            | Operation::Scan { .. }
+            | Operation::Count { .. }
+            | Operation::AwaitReplication { .. }
+            | Operation::Explain { .. } => false,
+        }
+    }
+
     /// The key that decides which partition serves this operation; `None` where the caller names it.
     pub fn key(&self) -> Option<&Key> {
         match self {

@@ -282,6 +282,10 @@ pub trait Protocol: Sized + Send + 'static {
         false
     }
 
+    /// This server's physical clock is not believed any more, or is again. Until it is, the step's reading is a good one of the node's own making, and whoever gives timestamps for
+    /// others lets another do so.
+    fn on_clock<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _believed: bool) {}
+
     /// For how long, in microseconds, `timer` may be put off while nobody asks anything of the cluster: work that only keeps others informed, or that only
     /// matters once something is written. 0: not at all.
     fn put_off_us(&self, _timer: u8) -> u64 {

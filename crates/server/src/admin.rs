@@ -2,7 +2,7 @@
 //!
 //! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
 //! - `GET /health`: 200 while the shards answer, else 503.
-//! - `GET /ready`: 200 while every partition server of this node can serve, and every group that it is in has a leader; else 503 and the reasons.
+//! - `GET /ready`: 200 while every partition server of this node can serve, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
 
 use crate::descriptors;
 use crate::metrics::{self, View};
@@ -144,6 +144,7 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     if status.replicas.len() < owned {
         reasons.push(format!("{} of {owned} partition servers answer", status.replicas.len()));
     }
+    reasons.extend(status.clock_distrusted.iter().map(|why| format!("this node does not believe its clock: {why}")));
     for replica in &status.replicas {
         let leaderless = replica.status.gauges.iter().any(|(name, value)| *name == "leader_known" && *value == 0.0);
         let why = replica

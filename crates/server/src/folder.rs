@@ -256,7 +256,7 @@ pub(crate) struct Configured {
     /// Its place: keyspace, and name of its folder there.
     place: String,
     keyspace: String,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     protocol: &'static str,
     durability: Durability,
 }

@@ -9,6 +9,7 @@
 mod access;
 pub mod admin;
 mod attention;
+mod clocks;
 pub mod config;
 mod connection;
 mod counters;

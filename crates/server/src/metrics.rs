@@ -218,6 +218,15 @@ pub const METRICS: &[Metric] = &[
         samples.add(&[&topology.cluster, &topology.this().name, topology.dc_name(topology.here), env!("CARGO_PKG_VERSION")], 1.0);
     }),
     metric!("uptime_seconds", Gauge, &[], "Time since the node's start.", |view, samples| samples.add(&[], view.status.uptime_ms as f64 / 1e3)),
+    metric!(
+        "clock_trusted",
+        Gauge,
+        &[],
+        "1 while this node believes its physical clock; 0: it writes nothing and leads no group.",
+        |view, samples| {
+            samples.add(&[], f64::from(u8::from(view.status.clock_distrusted.is_none())));
+        }
+    ),
     metric!("memory_bytes", Gauge, &[], "Keys, values and metadata in memory, estimated, all replicas together.", |view, samples| {
         samples.add(&[], view.status.memory_bytes as f64);
     }),
@@ -505,6 +514,19 @@ pub const METRICS: &[Metric] = &[
     metric!("peer_accepted", Gauge, PEER, "1 when the other's connection to this node is up.", |view, samples| {
         peers(view, samples, |peer| f64::from(u8::from(peer.accepted)));
     }),
+    metric!(
+        "peer_clock_ahead_seconds",
+        Gauge,
+        PEER,
+        "By how much this node's clock is ahead of the other's, where that was heard lately.",
+        |view, samples| {
+            for peer in &view.status.peers {
+                if let Some(ahead_ms) = peer.clock_ahead_ms {
+                    samples.add(&[&peer.name, view.topology.dc_name(peer.dc)], ahead_ms as f64 / 1e3);
+                }
+            }
+        }
+    ),
     metric!("peer_connects_total", Counter, PEER, "Connections made to the other node.", |view, samples| {
         peers(view, samples, |peer| peer.connects as f64);
     }),
@@ -574,6 +596,7 @@ mod tests {
             node: NodeId(0),
             uptime_ms: 1_500,
             physical_ms: 10_000,
+            clock_distrusted: None,
             connections: 3,
             memory_bytes: 0,
             shards: vec![shard],
@@ -600,6 +623,7 @@ mod tests {
         for line in [
             r#"rheostat_node_info{cluster="test \"quoted\"\\",node="a1",data_center="a",release="0.1.0"} 1"#,
             "rheostat_uptime_seconds 1.5",
+            "rheostat_clock_trusted 1",
             r#"rheostat_operations_total{shard="0",operation="get"} 7"#,
             r#"rheostat_latency_seconds_bucket{level="causal",le="0.000063"} 0"#,
             r#"rheostat_latency_seconds_bucket{level="causal",le="0.000127"} 2"#,

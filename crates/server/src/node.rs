@@ -1,5 +1,6 @@
 //! A node: its shards, its listeners, its connections to other nodes; started and stopped as one.
 
+use crate::clocks::Clocks;
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
@@ -9,11 +10,11 @@ use crate::router::Router;
 use crate::shard::flush::Flusher;
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
-use crate::shared::{Clocks, Shared};
+use crate::shared::Shared;
 use crate::tls::{self, TlsError};
 use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
-use crate::{admin, grpc, socket};
+use crate::{admin, grpc, peer, socket};
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::protocol::Span;
 use rheostat_core::store::Durability;
@@ -139,12 +140,14 @@ impl Node {
         if let Some((dir, stores)) = &stores {
             folder::check_stores(dir, stores).map_err(StartError::Folder)?;
         }
+        let is_restart = stores.iter().flat_map(|(_, stores)| stores).any(|store| store.folder.exists());
         warn_of_thin_groups(&topology, &keyspaces);
         config.warnings().into_iter().for_each(|warning| tracing::warn!("{warning}"));
 
         let (handles, mailboxes): (Vec<_>, Vec<_>) =
             (0..shards).map(|_| mailbox(config.limits.mailbox_messages, config.limits.mailbox_bytes)).unzip();
-        let clocks = Clocks::new(config.emulation.clock_offset_ms);
+        let others = topology.nodes.iter().filter(|node| topology.talks_to(node)).count();
+        let clocks = Clocks::new(config.emulation.clock_offset_ms, others, config.limits.max_ahead_ms);
         let token_keys = match &config.security.token_key_file {
             Some(file) => token_keys::read_operators(file),
             None => token_keys::load_or_make(config.data_dir.as_deref(), clocks.physical_ms()),
@@ -158,6 +161,9 @@ impl Node {
         }
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());
+        if is_restart {
+            peer::hear_times(&shared, certificates.to_peer.clone()).await;
+        }
 
         let Listeners { resp, grpc, admin, peer } = listeners;
         let mut acceptors = Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });

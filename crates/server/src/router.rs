@@ -166,13 +166,20 @@ impl Router {
             node: shared.topology.node,
             uptime_ms: shared.clocks.uptime_ms(),
             physical_ms: shared.clocks.physical_ms(),
+            clock_distrusted: shared.clocks.distrusted(),
             connections: shared.connections.load(Ordering::Relaxed),
             passwords_refused: shared.guard.counts(),
             tokens_refused: shared.tokens_refused.load(Ordering::Relaxed),
             memory_bytes: shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
             shards,
             replicas,
-            peers: shared.peers.iter().flatten().map(|peer| peer.status(&shared.topology)).collect(),
+            peers: shared
+                .peers
+                .iter()
+                .flatten()
+                .zip(shared.clocks.ahead_of())
+                .map(|(peer, ahead_ms)| peer.status(&shared.topology, ahead_ms))
+                .collect(),
             service_levels: shared.service_levels.status(),
             paused: shared.paused(),
             quiet: shared.attention.is_quiet(shared.clocks.monotonic_us()),

@@ -2,6 +2,7 @@
 
 use crate::access::Started;
 use crate::attention::Attention;
+use crate::clocks::Clocks;
 use crate::config::NodeConfig;
 use crate::descriptors::{self, Reserve};
 use crate::guard::Guard;
@@ -16,72 +17,14 @@ use crate::space::Space;
 use crate::throttle::Throttle;
 use crate::topology::{NodeId, Topology};
 use rheostat_core::DcId;
-use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
-use rheostat_core::session::{ClusterId, Session};
+use rheostat_core::session::Session;
 use rheostat_core::token::{self, TokenError, TokenKeys};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{oneshot, watch};
-
-/// The clocks of a node. All its shards read the same ones.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clocks {
-    epoch: Instant,
-    /// What the machine's monotonic clock showed at `epoch`, in microseconds.
-    epoch_us: u64,
-    boot: Option<u64>,
-    offset_ms: i64,
-}
-
-impl Clocks {
-    pub(crate) fn new(offset_ms: i64) -> Clocks {
-        let shown = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let epoch_us = shown.tv_sec as u64 * 1_000_000 + shown.tv_nsec as u64 / 1000;
-        Clocks { epoch: Instant::now(), epoch_us, boot: boot(), offset_ms }
-    }
-
-    pub(crate) fn now(&self) -> Now {
-        Now { monotonic_us: self.monotonic_us(), physical_ms: self.physical_ms() }
-    }
-
-    pub(crate) fn monotonic_us(&self) -> u64 {
-        self.epoch_us + self.epoch.elapsed().as_micros() as u64
-    }
-
-    /// How long this process has run, in milliseconds.
-    pub(crate) fn uptime_ms(&self) -> u64 {
-        self.epoch.elapsed().as_millis() as u64
-    }
-
-    /// See [`rheostat_core::replica::ReplicaConfig::boot`].
-    pub(crate) fn boot(&self) -> Option<u64> {
-        self.boot
-    }
-
-    pub(crate) fn physical_ms(&self) -> u64 {
-        self.physical_us() / 1000
-    }
-
-    pub(crate) fn physical_us(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (since.as_micros() as u64).saturating_add_signed(self.offset_ms.saturating_mul(1000))
-    }
-
-    /// The instant at which the monotonic clock shows `us`.
-    pub(crate) fn instant(&self, us: u64) -> Instant {
-        self.epoch + std::time::Duration::from_micros(us.saturating_sub(self.epoch_us))
-    }
-}
-
-/// The machine's run since it has started, where the system names it. A container may shift the monotonic clock, and is another run then.
-fn boot() -> Option<u64> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let shift = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-    Some(ClusterId::from_name(&format!("{id} {shift}")).0)
-}
 
 /// Where an operation runs.
 enum Route<'a> {
@@ -340,7 +283,7 @@ mod tests {
         let keyspaces = keyspaces.map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, false).unwrap()).collect();
         let placement = Placement::new(&topology, 2);
         let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
-        Shared::new(config, topology, keyspaces, Clocks::new(0), shards, placement, TokenKeys::new([7; 32], 0))
+        Shared::new(config, topology, keyspaces, Clocks::new(0, 0, 60_000), shards, placement, TokenKeys::new([7; 32], 0))
     }
 
     /// Where an operation goes: a shard of this node as `Ok`, another node as `Err`.

@@ -14,8 +14,10 @@ pub struct NodeStatus {
     pub node: NodeId,
     /// Since its start, in milliseconds.
     pub uptime_ms: u64,
-    /// Its physical clock, in milliseconds since the Unix epoch.
+    /// Its physical clock as far as it is believed, in milliseconds since the Unix epoch.
     pub physical_ms: u64,
+    /// Why its physical clock is not believed, if it is not: then nothing is written here but through groups, and no group is led.
+    pub clock_distrusted: Option<String>,
     /// RESP connections open now.
     pub connections: usize,
     /// Bytes of keys, values and metadata in memory, estimated, as of the last look some 100 ms ago.
@@ -369,6 +371,8 @@ pub struct PeerStatus {
     pub frames_dropped: u64,
     /// Operations of this node's clients that wait for it.
     pub forwarded_waiting: usize,
+    /// By how much this node's clock is ahead of its clock, in milliseconds, if that was heard lately.
+    pub clock_ahead_ms: Option<i64>,
     /// Why the last connection failed or ended, if it is not up now.
     pub last_error: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! A server's clocks: the physical one, which may be wrong, and the monotonic one.
 
 use rheostat_core::ids::Now;
+use rheostat_core::{ClockWatch, Trust};
 
 /// True time at the beginning of a run, in milliseconds since the Unix epoch: late enough that no clock goes below zero, small
 /// enough to be read in a trace.
@@ -18,22 +19,60 @@ pub(crate) struct ServerClock {
     since_us: u64,
     started_us: u64,
     boot: u64,
+    /// What the server knows of the others' clocks, and their limit in milliseconds; where the plan says so.
+    watch: Option<(ClockWatch, u64)>,
 }
 
 impl ServerClock {
     /// A clock that is `offset_ms` ahead at the beginning and runs `drift_ppm` millionths too fast.
     pub(crate) fn new(offset_ms: i64, drift_ppm: i64) -> ServerClock {
-        ServerClock { offset_us: offset_ms.saturating_mul(1000), drift_ppm, since_us: 0, started_us: 0, boot: 0 }
+        ServerClock { offset_us: offset_ms.saturating_mul(1000), drift_ppm, since_us: 0, started_us: 0, boot: 0, watch: None }
+    }
+
+    /// From now on `others` other clocks speak against this one, if it is off by more than a part of `limit_ms`.
+    pub(crate) fn watch(&mut self, others: usize, limit_ms: u64) {
+        self.watch = Some((ClockWatch::new(others, limit_ms), limit_ms));
+    }
+
+    /// What was known of the other clocks is forgotten, as a process that ends does.
+    pub(crate) fn forget(&mut self) {
+        if let Some((watch, limit_ms)) = &mut self.watch {
+            *watch = ClockWatch::new(watch.others(), *limit_ms);
+        }
+    }
+
+    /// Clock number `of` was asked when the monotonic clock showed `asked_us`, and showed `physical_us`.
+    pub(crate) fn hear(&mut self, now_us: u64, of: usize, asked_us: u64, physical_us: u64) {
+        let heard_us = self.monotonic_us(now_us);
+        if let Some((watch, _)) = &mut self.watch {
+            watch.hear(of, asked_us, heard_us, physical_us);
+        }
+    }
+
+    /// What is thought of the clock now.
+    pub(crate) fn judge(&mut self, now_us: u64) -> Trust {
+        let (physical_us, monotonic_us) = (self.physical_us(now_us), self.monotonic_us(now_us));
+        self.watch.as_mut().map_or(Trust::Right, |(watch, _)| watch.judge(physical_us, monotonic_us))
+    }
+
+    /// What the physical clock shows, right or wrong, in microseconds.
+    pub(crate) fn physical_us(&self, now_us: u64) -> u64 {
+        (EPOCH_MS * 1000 + now_us).saturating_add_signed(self.offset_us(now_us))
+    }
+
+    pub(crate) fn monotonic_us(&self, now_us: u64) -> u64 {
+        now_us - self.started_us + MONOTONIC_START_US
     }
 
     fn offset_us(&self, now_us: u64) -> i64 {
         self.offset_us + (now_us - self.since_us) as i64 * self.drift_ppm / 1_000_000
     }
 
-    /// Both readings at `now_us`.
+    /// Both readings at `now_us`; that of the physical one as far as it is believed.
     pub(crate) fn read(&self, now_us: u64) -> Now {
-        let physical_us = (EPOCH_MS * 1000 + now_us).saturating_add_signed(self.offset_us(now_us));
-        Now { monotonic_us: now_us - self.started_us + MONOTONIC_START_US, physical_ms: physical_us / 1000 }
+        let (physical_us, monotonic_us) = (self.physical_us(now_us), self.monotonic_us(now_us));
+        let physical_us = self.watch.as_ref().map_or(physical_us, |(watch, _)| watch.reading(physical_us, monotonic_us));
+        Now { monotonic_us, physical_ms: physical_us / 1000 }
     }
 
     /// The physical clock jumps.
@@ -45,6 +84,7 @@ impl ServerClock {
     /// The physical clock is set to `lead_ms` ahead of true time, and runs right.
     pub(crate) fn set_right(&mut self, now_us: u64, lead_ms: u64) {
         (self.offset_us, self.drift_ppm, self.since_us) = (lead_ms as i64 * 1000, 0, now_us);
+        self.forget();
     }
 
     /// The machine starts: its monotonic clock begins anew.

@@ -54,6 +54,71 @@ impl World<'_> {
         }
     }
 
+    /// The servers that `server` talks to: of its data center, and of its partition.
+    pub(crate) fn others_of(&self, server: ServerIndex) -> impl Iterator<Item = ServerIndex> + use<> {
+        let here = self.servers[server].id;
+        let ids: Vec<ServerIndex> = self
+            .servers
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| other.id != here && (other.id.dc == here.dc || other.id.partition == here.partition))
+            .map(|(index, _)| index)
+            .collect();
+        ids.into_iter()
+    }
+
+    /// How long it takes from one server to another, at least; `None` if nothing gets there.
+    fn way_us(&mut self, from: ServerIndex, to: ServerIndex) -> Option<u64> {
+        let (source, target) = (self.servers[from].id, self.servers[to].id);
+        let slow_us = self.servers[to].slow_us + self.link(from, to).slow_us;
+        if source.dc == target.dc {
+            return Some(self.plan.local.least_us + slow_us);
+        }
+        let route = *self.route(source.dc, target.dc);
+        let delay_us = route.delay.map_or(1_000, |delay| delay.least_us);
+        (route.cuts == 0).then(|| route.held_until_us.saturating_sub(self.now_us) + delay_us + slow_us)
+    }
+
+    /// A server asks the others for the time.
+    pub(crate) fn ask_time(&mut self, server: ServerIndex) {
+        let state = &self.servers[server];
+        if state.node.is_none() || state.paused_until_us > self.now_us {
+            return;
+        }
+        let (asked_us, incarnation) = (state.clock.monotonic_us(self.now_us), state.incarnation);
+        for other in self.others_of(server) {
+            if let Some(way_us) = self.way_us(server, other) {
+                self.schedule(self.now_us + way_us, Event::TimeAsked { from: server, to: other, asked_us, incarnation });
+            }
+        }
+    }
+
+    /// A server is asked for the time: it says what its clock shows, whatever it thinks of it.
+    pub(crate) fn time_asked(&mut self, from: ServerIndex, to: ServerIndex, asked_us: u64, incarnation: u32) {
+        let state = &self.servers[to];
+        if state.node.is_none() || state.paused_until_us > self.now_us {
+            return;
+        }
+        let physical_us = state.clock.physical_us(self.now_us);
+        if let Some(way_us) = self.way_us(to, from) {
+            self.schedule(self.now_us + way_us, Event::TimeTold { from: to, to: from, asked_us, incarnation, physical_us });
+        }
+    }
+
+    /// What a server that starts hears of the others before it does anything else, as fast as the ways are.
+    pub(crate) fn hear_others(&mut self, server: ServerIndex) {
+        for (number, other) in self.others_of(server).enumerate() {
+            let ways = self.way_us(server, other).zip(self.way_us(other, server));
+            let state = &self.servers[other];
+            if let Some((there_us, back_us)) = ways.filter(|_| state.node.is_some() && state.paused_until_us <= self.now_us) {
+                let physical_us = state.clock.physical_us(self.now_us).saturating_sub(back_us);
+                let clock = &mut self.servers[server].clock;
+                let asked_us = clock.monotonic_us(self.now_us).saturating_sub(there_us + back_us);
+                clock.hear(self.now_us, number, asked_us, physical_us);
+            }
+        }
+    }
+
     fn lose(&mut self) {
         self.marks.see(marks::FRAME_LOST);
         self.trace.number(self.now_us ^ 2);

@@ -62,6 +62,8 @@ pub struct Plan {
     pub disk: Spread,
     /// The servers' physical clocks; a server that is not listed has a perfect one.
     pub clocks: Vec<ClockPlan>,
+    /// Servers ask each other for the time, and mistrust a clock of their own that disagrees.
+    pub watched: bool,
     /// The keys.
     pub keys: Vec<String>,
     /// The counters.

@@ -20,6 +20,8 @@ pub struct RunReport {
     pub operations: usize,
     /// How far the hybrid clock of a server was ahead of its physical one when it had started again, at most, in milliseconds.
     pub restarted_ahead_ms: u64,
+    /// How often a server has begun to mistrust its clock.
+    pub clocks_distrusted: u64,
     /// What was seen.
     pub marks: Marks,
     /// The broken promise, if one was broken.
@@ -57,6 +59,7 @@ pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
         events: world.events,
         operations: history.as_ref().map_or(0, |history| history.events.len()),
         restarted_ahead_ms: world.restarted_ahead_ms,
+        clocks_distrusted: world.clocks_distrusted,
         marks: world.marks,
         failure: world.failure,
         trace: world.trace.into_lines(),

@@ -38,9 +38,12 @@ impl World<'_> {
     /// One round of a server: takes in `events`, then does its caller's duties.
     pub(crate) fn round(&mut self, server: ServerIndex, events: impl Iterator<Item = Event>) {
         let Some(mut node) = self.servers[server].node.take() else { return };
+        let mut out = std::mem::take(&mut self.outbox);
+        if self.plan.watched {
+            self.judge_clock(server, &mut *node, &mut out);
+        }
         let now = self.servers[server].clock.read(self.now_us);
         let before = self.trace.wants(TraceLevel::Story).then(|| node.look().status(now).stable);
-        let mut out = std::mem::take(&mut self.outbox);
         let logged = self.servers[server].dying.map(|_| node.look().status(now).end);
         let mut answered = Answered::new();
         let (mut story, mut frames, mut flushed) = (None, false, false);
@@ -144,6 +147,11 @@ impl World<'_> {
                     }
                 }
             }
+            Event::TimeTold { from, asked_us, physical_us, .. } => {
+                let Some(number) = self.others_of(server).position(|other| other == from) else { return };
+                self.servers[server].clock.hear(self.now_us, number, asked_us, physical_us);
+                self.judge_clock(server, node, out);
+            }
             Event::Abandon { attempt, .. } => {
                 let waiting = &mut self.servers[server].waiting;
                 if let Some(op) = waiting.iter().find(|(_, waits)| waits.attempt == attempt).map(|(op, _)| *op) {
@@ -155,6 +163,23 @@ impl World<'_> {
                 unreachable!("what comes to clients comes to no server")
             }
             Event::FaultBegins { .. } | Event::FaultEnds { .. } => unreachable!("a fault is no input"),
+            Event::AskTime { .. } | Event::TimeAsked { .. } => unreachable!("what time it is, is told by no partition server"),
+        }
+    }
+
+    /// Tells the server what is thought of its clock, if that has changed; when it has leapt, it asks the others at once.
+    fn judge_clock(&mut self, server: ServerIndex, node: &mut dyn rheostat_stack::Stack, out: &mut Outbox) {
+        let trust = self.servers[server].clock.judge(self.now_us);
+        if trust.is_right() != self.servers[server].distrusts {
+            return;
+        }
+        self.servers[server].distrusts = !trust.is_right();
+        self.clocks_distrusted += u64::from(!trust.is_right());
+        self.trace.line(TraceLevel::Story, self.now_us, self.servers[server].id, || format!("thinks that {trust}"));
+        let now = self.servers[server].clock.read(self.now_us);
+        node.server().distrust_clock(now, (!trust.is_right()).then(|| trust.to_string()), out);
+        if !trust.is_right() {
+            self.schedule(self.now_us, Event::AskTime { server, again: false });
         }
     }
 
@@ -253,6 +278,11 @@ impl World<'_> {
 
     /// A server starts for the first time.
     pub(crate) fn start(&mut self, server: ServerIndex) {
+        if self.plan.watched {
+            self.hear_others(server);
+            self.servers[server].clock.judge(self.now_us);
+            self.servers[server].distrusts = false;
+        }
         let now = self.servers[server].clock.read(self.now_us);
         let Some(node) = &mut self.servers[server].node else { return };
         let mut out = std::mem::take(&mut self.outbox);
@@ -298,6 +328,7 @@ impl World<'_> {
         state.restart = Some(halted.restart);
         state.first_lost = halted.first_lost;
         state.incarnation += 1;
+        state.clock.forget();
         if how != Halt::Kill {
             state.clock.restart(self.now_us);
         }

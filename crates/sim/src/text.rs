@@ -22,7 +22,7 @@
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
 //! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `waiting 4` and `padding 100 5000` stand for operations that may wait
-//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each. Lines that begin with `#` are comments.
+//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time. Lines that begin with `#` are comments.
 
 use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Expected, Fault, Plan, PutItem, Spread, Step, Transport};
 use rheostat_core::DcId;
@@ -186,6 +186,9 @@ impl fmt::Display for Plan {
         for ClockPlan { server, offset_ms, drift_ppm } in &self.clocks {
             writeln!(f, "clock {server} offset {offset_ms}ms drift {drift_ppm}ppm")?;
         }
+        if self.watched {
+            writeln!(f, "watched")?;
+        }
         writeln!(f, "keys {}", self.keys.join(" "))?;
         for CounterPlan { name, counter: NewCounter { lower, upper, initial, placement } } in &self.counters {
             let bound = |bound: &Option<i64>| bound.map_or_else(|| "-".to_owned(), |bound| bound.to_string());
@@ -342,6 +345,7 @@ impl Plan {
             near: Spread { least_us: 200, jitter_us: 0 },
             disk: Spread { least_us: 500, jitter_us: 0 },
             clocks: Vec::new(),
+            watched: false,
             keys: Vec::new(),
             counters: Vec::new(),
             counting: Options::default(),
@@ -448,6 +452,7 @@ impl Plan {
                 words.expect("drift")?;
                 self.clocks.push(ClockPlan { server, offset_ms, drift_ppm: words.unit("ppm", "a drift")? });
             }
+            "watched" => self.watched = true,
             "keys" => {
                 self.keys = words.0.by_ref().map(str::to_owned).collect();
                 if self.keys.iter().any(|key| !key.bytes().all(|byte| byte.is_ascii_alphanumeric())) {

@@ -32,6 +32,9 @@ const MAX_EVENTS: u64 = 20_000_000;
 const MOST_TICKS: u32 = 2_000;
 const TICKS_WINDOW_US: u64 = 10_000;
 
+/// Between two times that a server asks the others for theirs, in microseconds.
+const ASK_TIME_US: u64 = 1_000_000;
+
 /// A server's place in [`World::servers`].
 pub(crate) type ServerIndex = usize;
 
@@ -64,6 +67,12 @@ pub(crate) enum Event {
     Deadline { attempt: Attempt },
     /// A client does its next step.
     Step { client: usize, turn: u64 },
+    /// A server asks the others for the time; and again after a while.
+    AskTime { server: ServerIndex, again: bool },
+    /// A question for the time arrives: `asked_us` is of the monotonic clock of `from`.
+    TimeAsked { from: ServerIndex, to: ServerIndex, asked_us: u64, incarnation: u32 },
+    /// The answer arrives.
+    TimeTold { from: ServerIndex, to: ServerIndex, asked_us: u64, incarnation: u32, physical_us: u64 },
     /// A fault begins.
     FaultBegins { fault: usize },
     /// A fault ends.
@@ -80,6 +89,8 @@ pub(crate) struct Server {
     /// How often it has started again.
     pub(crate) incarnation: u32,
     pub(crate) clock: ServerClock,
+    /// Its node was told that the clock is wrong.
+    pub(crate) distrusts: bool,
     /// When it is to be ticked; an earlier entry in the queue is stale.
     pub(crate) tick_at_us: u64,
     /// The last window in which it was ticked, and how often.
@@ -189,6 +200,8 @@ pub(crate) struct World<'p> {
     pub(crate) marks: Marks,
     /// See [`crate::RunReport::restarted_ahead_ms`].
     pub(crate) restarted_ahead_ms: u64,
+    /// See [`crate::RunReport::clocks_distrusted`].
+    pub(crate) clocks_distrusted: u64,
     pub(crate) trace: Trace,
     /// A server that never runs: it makes, reads and merges sessions for the clients.
     pub(crate) front: Box<dyn Stack>,
@@ -246,6 +259,7 @@ impl<'p> World<'p> {
             written: vec![Written::default(); plan.keys.len()],
             marks: Marks::default(),
             restarted_ahead_ms: 0,
+            clocks_distrusted: 0,
             trace: Trace::new(level),
             front,
             sessions: 0,
@@ -272,6 +286,7 @@ impl<'p> World<'p> {
                 restart: None,
                 incarnation: 0,
                 clock: clock.map_or(ServerClock::new(0, 0), |clock| ServerClock::new(clock.offset_ms, clock.drift_ppm)),
+                distrusts: false,
                 tick_at_us: u64::MAX,
                 ticks: (0, 0),
                 paused_until_us: 0,
@@ -299,6 +314,13 @@ impl<'p> World<'p> {
         plan.keys.iter().for_each(|key| {
             world.history.key(key.as_bytes());
         });
+        if plan.watched {
+            for server in 0..world.servers.len() {
+                let others = world.others_of(server).count();
+                world.servers[server].clock.watch(others, plan.max_ahead_ms);
+                world.schedule(0, Event::AskTime { server, again: true });
+            }
+        }
         for (index, client) in plan.clients.iter().enumerate() {
             let random = source(plan.seed, 1_000_000 + index as u64);
             let session = world.new_session();
@@ -411,6 +433,18 @@ impl<'p> World<'p> {
                 match self.servers[server].incarnation == incarnation && self.servers[server].node.is_some() {
                     true => self.deliver(server, event),
                     false => self.refuse(attempt),
+                }
+            }
+            Event::AskTime { server, again } => {
+                self.ask_time(server);
+                if again {
+                    self.schedule(self.now_us + ASK_TIME_US, Event::AskTime { server, again });
+                }
+            }
+            Event::TimeAsked { from, to, asked_us, incarnation } => self.time_asked(from, to, asked_us, incarnation),
+            Event::TimeTold { to: server, incarnation, .. } => {
+                if self.servers[server].incarnation == incarnation {
+                    self.deliver(server, event);
                 }
             }
             Event::Reply(reply) => self.on_reply(*reply),

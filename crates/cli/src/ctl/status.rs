@@ -42,7 +42,8 @@ pub(super) async fn run(topology: &v1::TopologyResponse, nodes: &[Node]) -> Resu
     output::text(&table.text(2));
     groups(topology, &answers);
     links(topology, &answers);
-    let all_well = answers.iter().all(|answer| answer.as_ref().is_ok_and(|status| status.replicas.iter().all(|replica| replica.failed.is_empty())));
+    let well = |status: &v1::StatusResponse| status.clock_distrusted.is_empty() && status.replicas.iter().all(|replica| replica.failed.is_empty());
+    let all_well = answers.iter().all(|answer| answer.as_ref().is_ok_and(well));
     Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -53,6 +54,9 @@ fn dash(text: &str) -> String {
 /// What is not as it should be at a node.
 fn state(status: &v1::StatusResponse) -> String {
     let mut notes = Vec::new();
+    if !status.clock_distrusted.is_empty() {
+        notes.push(format!("CLOCK NOT BELIEVED: {}", status.clock_distrusted));
+    }
     for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty()) {
         notes.push(format!("keyspace {} {} FAILED: {}", replica.keyspace, server(replica), replica.failed));
     }

@@ -242,6 +242,15 @@ pub trait PartitionServer: Send {
         false
     }
 
+    /// The physical clock is not believed, and why; or it is again. While it is not, the caller's reading of it is one that can be relied on.
+    fn distrust_clock(&mut self, _now: Now, _why: Option<String>, _out: &mut Outbox) {}
+
+    /// Why this server must not give timestamps to clients' writes now, if it must not: what it would write is refused elsewhere, or would be put in the wrong order. Nothing where servers agree
+    /// on one that gives them.
+    fn cannot_stamp(&self, _now: Now) -> Option<Failure> {
+        None
+    }
+
     /// Hands what was logged to the operating system, if the keyspace's durability asks for it before replies leave.
     fn write_through(&mut self);
 
@@ -294,6 +303,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     timers: Vec<(u64, u8)>,
     /// See [`PartitionServer::set_quiet`].
     quiet: bool,
+    /// See [`PartitionServer::distrust_clock`].
+    distrusted: Option<String>,
     pending: BTreeMap<OpId, Pending>,
     parked_reason: Option<String>,
     /// Reads that wait to be fresh enough, and when they were last looked at.
@@ -345,6 +356,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             heartbeat: Timestamp::ZERO,
             timers: Vec::new(),
             quiet: false,
+            distrusted: None,
             pending: BTreeMap::new(),
             parked_reason: None,
             stale: VecDeque::new(),

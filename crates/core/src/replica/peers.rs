@@ -221,7 +221,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             while let Some(after) = self.peers.get(dc).and_then(|(sender, _)| sender.cursor()) {
                 // Links that stand at the same place share one encoding.
                 if !encoded.iter().any(|batch| batch.0 == after) {
-                    match self.next_batch(after) {
+                    match self.next_batch(now, after) {
                         Ok(Some((through, frame, bytes))) => encoded.push((after, through, frame, bytes)),
                         Ok(None) => break,
                         Err(error) => {
@@ -241,16 +241,23 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// The batch that follows `after`, if there is anything to say: (through, frame, bytes of updates).
-    fn next_batch(&mut self, after: Timestamp) -> std::io::Result<Option<(Timestamp, Vec<u8>, usize)>> {
+    fn next_batch(&mut self, now: Now, after: Timestamp) -> std::io::Result<Option<(Timestamp, Vec<u8>, usize)>> {
         let released = self.store.released();
         if after < released {
             return self.next_part(after, released).map(Some);
         }
-        let (updates, complete) = self.store.own_updates(after, BATCH_BYTES)?;
+        let (mut updates, mut complete) = self.store.own_updates(after, BATCH_BYTES)?;
+        // What the others would refuse waits here, where its clock was wrong; they hear up to the present that there is nothing else.
+        let fit = updates.iter().take_while(|update| self.clock.check(now.physical_ms, update.id.written).is_ok()).count();
+        complete |= fit < updates.len();
+        updates.truncate(fit);
         let mut through = updates.last().map_or(after, |update| update.id.written);
-        if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.journal.reserved.leaves_after(self.heartbeat) == Some(Position(0))
-        {
-            through = through.max(self.heartbeat);
+        let heartbeat = match self.clock.check(now.physical_ms, self.heartbeat) {
+            Ok(()) => self.heartbeat,
+            Err(_) => Timestamp::new(now.physical_ms, 0),
+        };
+        if (complete || self.config.planted.is("heartbeat-overtakes-put")) && self.journal.reserved.leaves_after(heartbeat) == Some(Position(0)) {
+            through = through.max(heartbeat);
         }
         if through <= after {
             return Ok(None);

@@ -2,7 +2,7 @@
 
 use super::{Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status};
 use crate::ids::{Now, OpId, ServerId};
-use crate::operation::{Operation, Outcome};
+use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Span, Step};
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
@@ -283,6 +283,31 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
         self.peers.set_quiet(quiet);
+    }
+
+    fn distrust_clock(&mut self, now: Now, why: Option<String>, out: &mut Outbox) {
+        let believed = why.is_none();
+        self.distrusted = why;
+        self.step(now, out, |protocol, step| protocol.on_clock(step, believed));
+        self.pump_links(now, out);
+    }
+
+    fn cannot_stamp(&self, now: Now) -> Option<Failure> {
+        if P::SPAN != Span::Server {
+            return None;
+        }
+        let why = match &self.distrusted {
+            Some(why) => why.clone(),
+            None => {
+                let ahead = self.clock.check(now.physical_ms, self.clock.last()).err()?;
+                let seconds = |ms: u64| ms as f64 / 1e3;
+                let (is, limit) = (seconds(ahead.ahead_ms), seconds(ahead.limit_ms));
+                format!(
+                    "its timestamps are {is:.1} s ahead of the clock, which has been wrong, and other servers take {limit:.1} s (limits.max_ahead_ms)"
+                )
+            }
+        };
+        Some(Failure::Busy(format!("this server writes nothing now: {why}")))
     }
 
     fn write_through(&mut self) {

@@ -314,6 +314,12 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     }
 
     fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
+        // What servers tell each other through writes of their own goes on: it is in order, and the time is one that can be relied on.
+        if operation.writes()
+            && let Some(why) = self.inner.cannot_stamp(now)
+        {
+            return failed(why);
+        }
         let execution = match operation {
             Operation::Counter { call, dial } => self.counter(now, call, dial, session),
             Operation::Transact { actions, guards, dial } => self.transact(now, actions, guards, dial, session),
@@ -401,6 +407,15 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
 
     fn set_quiet(&mut self, quiet: bool) {
         self.inner.set_quiet(quiet);
+    }
+
+    fn distrust_clock(&mut self, now: Now, why: Option<String>, out: &mut Outbox) {
+        self.inner.distrust_clock(now, why, &mut self.box_);
+        self.settle(now, out);
+    }
+
+    fn cannot_stamp(&self, now: Now) -> Option<Failure> {
+        self.inner.cannot_stamp(now)
     }
 
     fn write_through(&mut self) {

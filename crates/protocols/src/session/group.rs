@@ -189,10 +189,40 @@ impl<W: Scope> Replicated<W> {
         self.retry_reads(step);
         self.tell_progress(step);
         self.ask_for_pages(step);
-        self.group.node.tick();
+        match self.may_lead(step) {
+            true => drop(self.group.node.tick()),
+            false => self.stand_back(step),
+        }
         self.pump(step);
         self.lead(step);
         self.compact(step);
+    }
+
+    /// Whether this member may give timestamps to its group: its clock is believed, and what it would give is no further ahead of the clock than others take.
+    pub(super) fn may_lead<S: Store<u64>>(&self, step: &Step<'_, Self, S>) -> bool {
+        self.members.len() == 1 || self.believed && step.clock.check(step.now.physical_ms, step.clock.last()).is_ok()
+    }
+
+    /// A tick of a member that may not lead. As leader it hands over, and if nobody takes that up within an election's time, it leads no longer. Else it votes, and lets others be elected.
+    fn stand_back<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if self.group.is_leader() {
+            self.handing_over += 1;
+            if self.handing_over <= self.election_ticks {
+                if self.group.node.raft.lead_transferee.is_none() {
+                    self.hand_over_lead(step);
+                }
+                self.group.node.tick();
+                return;
+            }
+        }
+        self.handing_over = 0;
+        let raft = &mut self.group.node.raft;
+        if raft.state != StateRole::Follower {
+            let term = raft.term;
+            raft.become_follower(term, raft::INVALID_ID);
+        }
+        // It hears of no leader any more as any other does, and then votes for whoever asks.
+        raft.election_elapsed = (raft.election_elapsed + 1).min(raft.election_timeout());
     }
 
     /// What a leader tells its group, and asks of other data centers.
@@ -374,6 +404,17 @@ impl<W: Scope> Replicated<W> {
         // A leader that knows us better than our disk does: a disk that was lost. Without it no promise can be kept; the member stays out.
         if message.committed().is_some_and(|committed| committed > self.group.node.raft.raft_log.last_index()) {
             self.lost_log += 1;
+            return;
+        }
+        // Who took over such timestamps would give greater ones for as long. A leader that gives them is not heard for a while, so if a majority takes them so, another one is elected.
+        let (now_us, far) = (step.now.monotonic_us, |at: Timestamp| step.clock.check(step.now.physical_ms, at).is_err());
+        let is_far = self.believed && message.entries().filter_map(Entry::stamp).any(far);
+        if is_far {
+            self.not_heard = (from, message.term(), now_us + 3 * self.election_us());
+        }
+        let (member, term, until_us) = self.not_heard;
+        if is_far || (member, term) == (from, message.term()) && now_us < until_us {
+            self.too_far_ahead += u64::from(is_far);
             return;
         }
         if let Some(snapshot) = message.snapshot() {

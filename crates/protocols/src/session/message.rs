@@ -9,6 +9,7 @@ use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{Change, Guard, Level, Quality, Read};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Item, Key, Update, VersionId};
+use rheostat_core::wire::{Reader, Wire};
 use rheostat_core::wire_enum;
 use smallvec::SmallVec;
 
@@ -72,6 +73,25 @@ pub enum Entry {
     },
     /// No write of this group that comes later in the log gets a timestamp up to this.
     Quiet(Timestamp),
+}
+
+impl Entry {
+    /// The greatest timestamp that the leader has given to the entry with these bytes, or has taken over with it; nothing if they cannot be read.
+    pub(super) fn stamp(bytes: &[u8]) -> Option<Timestamp> {
+        let mut input = Reader::new(bytes);
+        match input.byte().ok()? {
+            0 => {
+                let (_, _): ((DcId, u8), u64) = (Wire::decode(&mut input).ok()?, Wire::decode(&mut input).ok()?);
+                Wire::decode(&mut input).ok()
+            }
+            1 => {
+                let _: DcId = Wire::decode(&mut input).ok()?;
+                Some(TimestampVector::decode(&mut input).ok()?.max())
+            }
+            2 => Wire::decode(&mut input).ok(),
+            _ => None,
+        }
+    }
 }
 
 /// From server to server.
@@ -177,3 +197,24 @@ wire_enum!(Message, "a message of protocol session", {
     11 => ForwardIf { request, after, items, guards },
     12 => Unmet { request, met },
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entrys_stamp_is_found_without_reading_the_rest() {
+        let at = Timestamp::new(7, 3);
+        let reached: TimestampVector = [(DcId(0), Timestamp::new(2, 0)), (DcId(2), at)].into_iter().collect();
+        let entries = [
+            Entry::Write { from: (DcId(2), 1), request: 300, at, now_ms: 9, command: Command::Put(SmallVec::new()) },
+            Entry::Remote { origin: DcId(2), reached, updates: Vec::new() },
+            Entry::Quiet(at),
+        ];
+        for entry in entries {
+            assert_eq!(Entry::stamp(&entry.to_bytes()), Some(at), "{entry:?}");
+        }
+        assert_eq!(Entry::stamp(&[]), None);
+        assert_eq!(Entry::stamp(&[9]), None);
+    }
+}

@@ -92,6 +92,16 @@ impl RaftMessage {
         message
     }
 
+    /// Its sender's term.
+    pub(super) fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// What the entries say that come with this message.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries.iter().map(|entry| entry.data.as_slice())
+    }
+
     /// The index and term of the snapshot that this message tells of.
     pub(super) fn snapshot(&self) -> Option<(u64, u64)> {
         self.snapshot.as_ref().filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot).map(|(at, _)| *at)

@@ -179,6 +179,14 @@ pub struct Replicated<W: Scope> {
     pub(super) unreadable: u64,
     /// Messages of leaders that know more of this member's log than its disk.
     pub(super) lost_log: u64,
+    /// See [`Protocol::on_clock`].
+    pub(super) believed: bool,
+    /// Ticks since this leader has begun to give its leadership to another.
+    pub(super) handing_over: usize,
+    /// Messages of leaders whose timestamps were too far ahead.
+    pub(super) too_far_ahead: u64,
+    /// The last of those leaders, its term, and until when it is not heard; no member has number 0.
+    pub(super) not_heard: (u64, u64, u64),
     scope: PhantomData<W>,
 }
 
@@ -298,6 +306,10 @@ impl<W: Scope> Protocol for Replicated<W> {
             pages: None,
             unreadable: 0,
             lost_log: 0,
+            believed: true,
+            handing_over: 0,
+            too_far_ahead: 0,
+            not_heard: (0, 0, 0),
             scope: PhantomData,
         })
     }
@@ -402,6 +414,14 @@ impl<W: Scope> Protocol for Replicated<W> {
         self.hand_over_lead(step)
     }
 
+    fn on_clock<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, believed: bool) {
+        self.believed = believed;
+        self.handing_over = 0;
+        if !self.may_lead(step) {
+            self.hand_over_lead(step);
+        }
+    }
+
     fn put_off_us(&self, timer: u8) -> u64 {
         // A group of one elects nobody; another's clock goes on, since it watches over its leader.
         if timer == TICK && self.members.len() == 1 { QUIET_US } else { 0 }
@@ -468,6 +488,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             ("installing_snapshot", f64::from(u8::from(self.group.saved.installing))),
             ("entries_unreadable", self.unreadable as f64),
             ("lost_log_messages", self.lost_log as f64),
+            ("too_far_ahead_messages", self.too_far_ahead as f64),
             ("stable_lag_ms", stability::lag_ms(&self.place, now, &self.stable) as f64),
         ]
     }

@@ -143,6 +143,39 @@ fn a_stream_from_the_future_stands_still_until_the_clocks_agree_again() {
     assert_eq!(desk.get(0, &mut desk.session(), &x).as_deref(), Some("from the future"));
 }
 
+/// A clock was an hour ahead for a while, and is right again. What it has stamped then waits; nothing else does, also where readers wait for what every data center says.
+#[test]
+fn a_stream_whose_sender_had_a_wrong_clock_goes_on_without_what_that_has_stamped() {
+    for protocol in ["causal", "gentlerain", "cops", "adaptive", "hybrid", "eventual"] {
+        let mut desk = Desk::new(protocol, "", 3, 1);
+        let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+        let wrong = server(1, 0);
+        desk.pass(300, |_, _| true);
+        desk.skew_ms.insert(wrong, 3_600_000);
+        desk.put(1, &mut desk.session(), &x, "far");
+        desk.pass(300, |_, _| true);
+        desk.skew_ms.insert(wrong, 0);
+        let refused = |desk: &Desk, dc: u8| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).counters.batches_too_far_ahead;
+        desk.pass(300, |_, _| true);
+        let before = refused(&desk, 0);
+        desk.put(0, &mut desk.session(), &y, "now");
+        desk.pass(1_000, |_, _| true);
+        assert_eq!(desk.get(2, &mut desk.session(), &y).as_deref(), Some("now"), "{protocol}");
+        assert_eq!(desk.get(2, &mut desk.session(), &x), None, "{protocol}");
+        assert_eq!(refused(&desk, 0), before, "{protocol}: nothing is sent that would be refused");
+        let now = desk.now(wrong);
+        let Some(Failure::Busy(why)) = desk.replicas[&wrong].cannot_stamp(now) else { panic!("{protocol}: it would write on") };
+        assert!(why.contains("3599") || why.contains("3598"), "{why}");
+        // Its time comes.
+        for dc in 0..3 {
+            desk.skew_ms.insert(server(dc, 0), 3_600_000);
+        }
+        desk.pass(1_000, |_, _| true);
+        assert_eq!(desk.get(2, &mut desk.session(), &x).as_deref(), Some("far"), "{protocol}");
+        assert!(desk.replicas[&wrong].cannot_stamp(desk.now(wrong)).is_none(), "{protocol}");
+    }
+}
+
 /// What its peers still hold comes in parts that lack what newer versions have replaced: here y, which depends on the first x, before the second x.
 #[test]
 fn a_server_that_has_lost_its_versions_serves_none_of_them_before_it_has_all_again() {

@@ -99,6 +99,7 @@ impl Admin for Service {
             data_center: topology.dc_name(peer.dc).to_string(),
             connected: peer.connected && peer.accepted,
             queued_bytes: peer.queued_bytes as u64,
+            clock_ahead_ms: peer.clock_ahead_ms,
             last_error: peer.last_error.clone().unwrap_or_default(),
         });
         Ok(Response::new(v1::StatusResponse {
@@ -109,6 +110,7 @@ impl Admin for Service {
             paused: paused.collect(),
             peers: peers.collect(),
             uptime_ms: status.uptime_ms,
+            clock_distrusted: status.clock_distrusted.unwrap_or_default(),
         }))
     }
 

@@ -120,7 +120,7 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
     };
     let hello = within("the greeting", read_message(stream.as_mut())).await?;
     let hello = Hello::from_bytes(&hello).map_err(|error| io::Error::other(format!("refused: {error}")))?;
-    let challenge = Challenge { once: once()? };
+    let challenge = Challenge { once: once()?, shown_us: shared.clocks.shown_us() };
     within("answering the greeting", write_message(stream.as_mut(), &challenge.to_bytes())).await?;
     let proof = within("the proof", read_message(stream.as_mut())).await?;
     let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
@@ -234,6 +234,8 @@ fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key
         Frame::Piece { .. } => {}
         Frame::Attend { first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, first),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
+        Frame::AskTime { asked_us } => peer.tell_time(shared.clocks.monotonic_us(), asked_us, shared.clocks.shown_us()),
+        Frame::Time { asked_us, shown_us } => shared.hear_time(peer, asked_us, shared.clocks.monotonic_us(), shown_us),
         Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
         Frame::Request { request, keyspace, partition, session, operation } => {
             let session = shared.keyspaces.get(usize::from(keyspace.0)).and_then(|info| info.decode_session(session).ok());

@@ -28,6 +28,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// For dialing, and for each half of the greeting.
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a node that starts waits for the others to tell it the time.
+const BEFORE_THE_START: Duration = Duration::from_millis(500);
+
 /// Between two looks for operations that have waited too long.
 const SWEEP: Duration = Duration::from_millis(250);
 
@@ -94,6 +97,17 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
     peer.set_disconnected("stopping".into());
 }
 
+/// Asks the other nodes for the time, for a moment at most: before a node that has run before gives any timestamp.
+pub(crate) async fn hear_times(shared: &Arc<Shared>, tls: Option<Arc<ClientConfig>>) {
+    let mut asking = tokio::task::JoinSet::new();
+    for peer in shared.peers.iter().flatten() {
+        let (peer, shared, tls) = (peer.clone(), shared.clone(), tls.clone());
+        // A node that cannot be reached says nothing.
+        asking.spawn(async move { drop(tokio::time::timeout(BEFORE_THE_START, connect(&peer, &shared, tls)).await) });
+    }
+    while asking.join_next().await.is_some() {}
+}
+
 impl Shared {
     /// Tells the shards that a connection to or from `peer` is new, so that their links ask from where to go on.
     pub(super) fn announce_connected(&self, peer: &Peer) {
@@ -138,8 +152,10 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
         to: node.name.clone(),
         once: once()?,
     };
+    let asked_us = shared.clocks.monotonic_us();
     within("sending the greeting", write_message(stream.as_mut(), &hello.to_bytes())).await?;
     let answer = within("the answer to the greeting", read_message(stream.as_mut())).await?;
+    let heard_us = shared.clocks.monotonic_us();
     let challenge = Challenge::from_bytes(&answer).map_err(|error| other(format!("its answer to the greeting: {error}")))?;
     let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
     within("sending the proof", write_message(stream.as_mut(), &greeting.connects().to_bytes())).await?;
@@ -148,6 +164,8 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
         Ok(Welcome::Accepted { proof, .. }) if !greeting.is_of_accepting(&proof) => Err(other("it does not know the cluster password")),
         Ok(Welcome::Accepted { sealed, .. }) => {
             let link_key = greeting.link_key();
+            // Before anything is said that its clock could be wrong about.
+            shared.hear_time(peer, asked_us, heard_us, challenge.shown_us);
             shared.take_token_keys(&link_key, &sealed);
             Ok((stream, link_key))
         }

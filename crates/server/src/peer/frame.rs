@@ -27,6 +27,10 @@ pub(super) enum Frame<'a> {
     Piece { number: u32, last: bool, bytes: &'a [u8] },
     /// The keys that sign session tokens, sealed for this connection.
     TokenKeys(&'a [u8]),
+    /// What does the receiver's physical clock show? Asked when the sender's monotonic clock showed `asked_us`.
+    AskTime { asked_us: u64 },
+    /// The answer, in microseconds.
+    Time { asked_us: u64, shown_us: u64 },
 }
 
 /// A partition server, in a data center that is known from the connection.
@@ -63,6 +67,8 @@ const RESPONSE: u8 = 2;
 const ATTEND: u8 = 3;
 const PIECE: u8 = 4;
 const TOKEN_KEYS: u8 = 5;
+const ASK_TIME: u8 = 6;
+const TIME: u8 = 7;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -155,6 +161,14 @@ pub(super) fn token_keys(sealed: &[u8]) -> Vec<u8> {
     framed(TOKEN_KEYS, sealed.len(), |out| out.extend_from_slice(sealed))
 }
 
+pub(super) fn ask_time(asked_us: u64) -> Vec<u8> {
+    framed(ASK_TIME, 8, |out| asked_us.encode(out))
+}
+
+pub(super) fn time(asked_us: u64, shown_us: u64) -> Vec<u8> {
+    framed(TIME, 16, |out| (asked_us, shown_us).encode(out))
+}
+
 impl<'a> Frame<'a> {
     /// Reads a frame's bytes, without its length.
     pub(super) fn decode(body: &'a [u8]) -> Result<Frame<'a>, WireError> {
@@ -185,6 +199,8 @@ impl<'a> Frame<'a> {
             }
             ATTEND => Frame::Attend { first: Wire::decode(&mut input)? },
             TOKEN_KEYS => return Ok(Frame::TokenKeys(input.rest())),
+            ASK_TIME => Frame::AskTime { asked_us: Wire::decode(&mut input)? },
+            TIME => Frame::Time { asked_us: Wire::decode(&mut input)?, shown_us: Wire::decode(&mut input)? },
             _ => return Err(WireError::Invalid("a frame of unknown kind")),
         };
         input.finish()?;
@@ -219,12 +235,16 @@ mod tests {
         stream.extend(response(300, b"", &outcome));
         stream.extend(attend(true));
         stream.extend(token_keys(b"sealed"));
+        stream.extend(ask_time(1 << 40));
+        stream.extend(time(1 << 40, u64::MAX));
         let expected = [
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
             Frame::Request { request: 300, keyspace, partition, session: b"session", operation },
             Frame::Response { request: 300, session: b"", outcome },
             Frame::Attend { first: true },
             Frame::TokenKeys(b"sealed"),
+            Frame::AskTime { asked_us: 1 << 40 },
+            Frame::Time { asked_us: 1 << 40, shown_us: u64::MAX },
         ];
         let mut rest = stream.as_slice();
         for expected in expected {
@@ -251,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..7) {
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..9) {
             let _ = Frame::decode(&[&[kind], bytes.as_slice()].concat());
             let _ = split(&bytes, 100);
         }

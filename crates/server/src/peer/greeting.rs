@@ -20,7 +20,7 @@ const PROOF_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"RHEO";
 
 /// The format that this version speaks; others are refused.
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 
 /// A number that is used once.
 pub(super) type Once = [u8; NONCE_BYTES];
@@ -87,6 +87,8 @@ impl Wire for Hello {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Challenge {
     pub(super) once: Once,
+    /// What its physical clock shows, in microseconds.
+    pub(super) shown_us: u64,
 }
 
 impl Wire for Challenge {
@@ -94,11 +96,12 @@ impl Wire for Challenge {
         out.extend_from_slice(&MAGIC);
         out.push(FORMAT);
         out.extend_from_slice(&self.once);
+        out.extend_from_slice(&self.shown_us.to_le_bytes());
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         expect_magic(input)?;
-        Ok(Challenge { once: take(input)? })
+        Ok(Challenge { once: take(input)?, shown_us: u64::from_le_bytes(take(input)?) })
     }
 }
 
@@ -248,7 +251,7 @@ mod tests {
     #[test]
     fn greetings_come_back_as_they_were() {
         assert_eq!(Hello::from_bytes(&hello().to_bytes()), Ok(hello()));
-        let challenge = Challenge { once: [2; 16] };
+        let challenge = Challenge { once: [2; 16], shown_us: 77 };
         assert_eq!(Challenge::from_bytes(&challenge.to_bytes()), Ok(challenge));
         for welcome in [Welcome::Refused("no".into()), Welcome::Accepted { proof: Proof([3; 32]), sealed: vec![4] }] {
             assert_eq!(Welcome::from_bytes(&welcome.to_bytes()), Ok(welcome));
@@ -258,7 +261,7 @@ mod tests {
 
     #[test]
     fn only_who_knows_the_password_can_show_it_and_only_in_this_greeting() {
-        let challenge = Challenge { once: [2; 16] };
+        let challenge = Challenge { once: [2; 16], shown_us: 77 };
         let (ours, theirs) = (Greeting::new("right", &hello(), &challenge), Greeting::new("right", &hello(), &challenge));
         assert!(ours.is_of_connecting(&theirs.connects()) && ours.is_of_accepting(&theirs.accepts()));
         assert!(!ours.is_of_accepting(&theirs.connects()), "one end's proof is not the other's, so it cannot be sent back");
@@ -267,7 +270,8 @@ mod tests {
             Greeting::new("", &hello(), &challenge),
             Greeting::new("right", &Hello { once: [9; 16], ..hello() }, &challenge),
             Greeting::new("right", &Hello { from: "d".into(), ..hello() }, &challenge),
-            Greeting::new("right", &hello(), &Challenge { once: [9; 16] }),
+            Greeting::new("right", &hello(), &Challenge { once: [9; 16], shown_us: 77 }),
+            Greeting::new("right", &hello(), &Challenge { once: [2; 16], shown_us: 78 }),
         ];
         let sealed = ours.link_key().seal(b"keys");
         for other in wrong {
@@ -285,8 +289,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = Hello::from_bytes(&[b"RHEO\x04", bytes.as_slice()].concat());
-            let _ = Challenge::from_bytes(&[b"RHEO\x04", bytes.as_slice()].concat());
+            let _ = Hello::from_bytes(&[b"RHEO\x05", bytes.as_slice()].concat());
+            let _ = Challenge::from_bytes(&[b"RHEO\x05", bytes.as_slice()].concat());
             let _ = Welcome::from_bytes(&bytes);
         }
     }

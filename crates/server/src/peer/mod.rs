@@ -12,7 +12,7 @@ mod greeting;
 mod keys;
 mod queue;
 
-pub(crate) use connect::run;
+pub(crate) use connect::{hear_times, run};
 pub(crate) use delay::Delays;
 
 use crate::config::NodeConfig;
@@ -174,6 +174,21 @@ impl Peer {
         self.dc
     }
 
+    /// Which node it is.
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Asks what its clock shows; asked again if that is lost.
+    pub(crate) fn ask_time(&self, now_us: u64) {
+        let _ = self.push(now_us, UNORDERED, || frame::ask_time(now_us));
+    }
+
+    /// Answers that.
+    fn tell_time(&self, now_us: u64, asked_us: u64, shown_us: u64) {
+        let _ = self.push(now_us, UNORDERED, || frame::time(asked_us, shown_us));
+    }
+
     /// Says that somebody asks something of the cluster; `first`: of this node. It is said again if it is lost.
     pub(crate) fn send_attend(&self, now_us: u64, first: bool) {
         let _ = self.push(now_us, UNORDERED, || frame::attend(first));
@@ -305,7 +320,7 @@ impl Peer {
     }
 
     /// For [`PeerStatus`].
-    pub(crate) fn status(&self, topology: &Topology) -> PeerStatus {
+    pub(crate) fn status(&self, topology: &Topology, clock_ahead_ms: Option<i64>) -> PeerStatus {
         let (connected, queued_bytes) = {
             let leaving = lock(&self.leaving);
             (leaving.connected, leaving.queue.bytes())
@@ -324,6 +339,7 @@ impl Peer {
             bytes_received: self.bytes_received.load(Ordering::Relaxed),
             frames_dropped: self.frames_dropped.load(Ordering::Relaxed),
             forwarded_waiting: lock(&self.waiting).len(),
+            clock_ahead_ms,
             last_error: lock(&self.last_error).clone(),
         }
     }

@@ -106,6 +106,8 @@ pub(crate) struct Shard {
     turn_wanted: bool,
     /// As the partition servers were last told.
     quiet: bool,
+    /// What the partition servers know of [`crate::clocks::Clocks::changes`].
+    clock_changes: u64,
     /// When replies that wait for other shards are to be looked at again, if nothing else happens.
     look_again_us: u64,
     turn_waker: Option<Waker>,

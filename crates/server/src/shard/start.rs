@@ -75,6 +75,9 @@ pub(crate) fn run(starting: Starting, started: oneshot::Sender<Result<(), String
         for peer in peers {
             tokio::task::spawn_local(peer::run(peer, shared.clone(), to_peer.clone()));
         }
+        if index == 0 {
+            tokio::task::spawn_local(crate::clocks::run(shared.clone()));
+        }
         if let Some(acceptors) = acceptors
             && let Err(error) = accept(&shard, &shared, acceptors)
         {
@@ -141,6 +144,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         flusher,
         turn_wanted: false,
         quiet: false,
+        clock_changes: 0,
         look_again_us: u64::MAX,
         turn_waker: None,
         counters: ShardCounters::default(),

@@ -160,6 +160,17 @@ impl Shard {
                 slot.next_tick_us = slot.server.next_tick_us();
             }
         }
+        let changes = self.shared.clocks.changes();
+        if changes != self.clock_changes {
+            self.clock_changes = changes;
+            let why = self.shared.clocks.distrusted();
+            for index in 0..self.replicas.len() {
+                let slot = &mut self.replicas[index];
+                slot.server.distrust_clock(now, why.clone(), &mut self.outbox);
+                slot.touched = true;
+                self.sort_outbox(ReplicaIndex(index as u32));
+            }
+        }
     }
 
     /// The node stops: others lead in its place first, so that nobody has to miss it.

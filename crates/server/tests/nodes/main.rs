@@ -1,6 +1,7 @@
 //! Whole nodes in one process, on loopback, with real sockets and disks.
 
 mod client;
+mod clocks;
 mod cluster;
 mod commands;
 mod counters;
