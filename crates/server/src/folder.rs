@@ -256,7 +256,7 @@ pub(crate) struct Configured {
     /// Its place: keyspace, and name of its folder there.
     place: String,
     keyspace: String,
-    pub(crate) folder: PathBuf,
+    folder: PathBuf,
     protocol: &'static str,
     durability: Durability,
 }

@@ -18,6 +18,7 @@ mod folder;
 pub mod grpc;
 mod guard;
 pub mod keyspace;
+mod life;
 mod memory;
 pub mod metrics;
 mod named;

@@ -4,6 +4,7 @@ use crate::clocks::Clocks;
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
+use crate::life::Lives;
 use crate::memory::Memory;
 use crate::placement::Placement;
 use crate::router::Router;
@@ -140,7 +141,6 @@ impl Node {
         if let Some((dir, stores)) = &stores {
             folder::check_stores(dir, stores).map_err(StartError::Folder)?;
         }
-        let is_restart = stores.iter().flat_map(|(_, stores)| stores).any(|store| store.folder.exists());
         warn_of_thin_groups(&topology, &keyspaces);
         config.warnings().into_iter().for_each(|warning| tracing::warn!("{warning}"));
 
@@ -153,16 +153,17 @@ impl Node {
             None => token_keys::load_or_make(config.data_dir.as_deref(), clocks.physical_ms()),
         };
         let token_keys = token_keys.map_err(StartError::TokenKeys)?;
+        let lives = Lives::begin(config.data_dir.as_deref(), config.accept_lost_writes).map_err(StartError::Folder)?;
         let max_connections = config.limits.max_connections;
-        let shared = Arc::new(Shared::new(config, topology, keyspaces, clocks, handles, placement, token_keys));
+        let shared = Arc::new(Shared::new(config, topology, keyspaces, (clocks, lives), handles, placement, token_keys));
         let most = crate::descriptors::most_connections();
         if most < max_connections {
             tracing::warn!(most, max_connections, "the limit on open files (ulimit -n) allows fewer connections than limits.max_connections");
         }
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());
-        if is_restart {
-            peer::hear_times(&shared, certificates.to_peer.clone()).await;
+        if shared.lives.own().is_some() {
+            peer::hear_others(&shared, certificates.to_peer.clone()).await;
         }
 
         let Listeners { resp, grpc, admin, peer } = listeners;

@@ -7,6 +7,7 @@ use crate::config::NodeConfig;
 use crate::descriptors::{self, Reserve};
 use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
+use crate::life::Lives;
 use crate::memory::Memory;
 use crate::named::NamedSessions;
 use crate::peer::Peer;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) keyspaces: Vec<KeyspaceInfo>,
     pub(crate) service_levels: ServiceLevels,
     pub(crate) clocks: Clocks,
+    pub(crate) lives: Lives,
     pub(crate) shards: Vec<ShardHandle>,
     pub(crate) placement: Placement,
     /// By node: the connections to it, if this node talks to it.
@@ -88,7 +90,7 @@ impl Shared {
         config: NodeConfig,
         topology: Topology,
         keyspaces: Vec<KeyspaceInfo>,
-        clocks: Clocks,
+        (clocks, lives): (Clocks, Lives),
         shards: Vec<ShardHandle>,
         placement: Placement,
         token_keys: TokenKeys,
@@ -112,6 +114,7 @@ impl Shared {
             topology,
             keyspaces,
             clocks,
+            lives,
             shards,
             placement,
             peers,
@@ -283,7 +286,7 @@ mod tests {
         let keyspaces = keyspaces.map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, false).unwrap()).collect();
         let placement = Placement::new(&topology, 2);
         let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
-        Shared::new(config, topology, keyspaces, Clocks::new(0, 0, 60_000), shards, placement, TokenKeys::new([7; 32], 0))
+        Shared::new(config, topology, keyspaces, (Clocks::new(0, 0, 60_000), Lives::default()), shards, placement, TokenKeys::new([7; 32], 0))
     }
 
     /// Where an operation goes: a shard of this node as `Ok`, another node as `Err`.

@@ -245,6 +245,9 @@ pub trait PartitionServer: Send {
     /// The physical clock is not believed, and why; or it is again. While it is not, the caller's reading of it is one that can be relied on.
     fn distrust_clock(&mut self, _now: Now, _why: Option<String>, _out: &mut Outbox) {}
 
+    /// It serves nothing any more, as when its store has failed, and says why.
+    fn stop_serving(&mut self, _why: String) {}
+
     /// Why this server must not give timestamps to clients' writes now, if it must not: what it would write is refused elsewhere, or would be put in the wrong order. Nothing where servers agree
     /// on one that gives them.
     fn cannot_stamp(&self, _now: Now) -> Option<Failure> {

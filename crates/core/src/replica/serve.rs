@@ -292,6 +292,10 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.pump_links(now, out);
     }
 
+    fn stop_serving(&mut self, why: String) {
+        self.fail(&std::io::Error::other(why));
+    }
+
     fn cannot_stamp(&self, now: Now) -> Option<Failure> {
         if P::SPAN != Span::Server {
             return None;

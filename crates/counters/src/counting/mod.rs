@@ -414,6 +414,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.settle(now, out);
     }
 
+    fn stop_serving(&mut self, why: String) {
+        self.inner.stop_serving(why);
+    }
+
     fn cannot_stamp(&self, now: Now) -> Option<Failure> {
         self.inner.cannot_stamp(now)
     }

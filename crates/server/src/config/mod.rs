@@ -37,6 +37,9 @@ pub struct NodeConfig {
     /// Where data is kept; without it everything is in memory only, whatever a keyspace's durability says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<PathBuf>,
+    /// Start though the others know this node with other data: after its disk was lost and nothing can bring it back.
+    #[serde(default)]
+    pub accept_lost_writes: bool,
     /// Where this node listens.
     #[serde(default)]
     pub listen: Listen,
@@ -391,6 +394,7 @@ impl NodeConfig {
             partitions: 1,
             shards: 0,
             data_dir: None,
+            accept_lost_writes: false,
             listen: Listen::default(),
             members: Vec::new(),
             keyspaces: Vec::new(),

@@ -31,6 +31,11 @@ pub const KEYS: &[Key] = &[
         "string",
         "Where data is kept; relative to the configuration's folder. Absent: everything is in memory only, whatever `durability` says.",
     ),
+    key(
+        "accept_lost_writes",
+        "boolean",
+        "Start though the other nodes know this one with other data: its disk was lost, or is an older copy. What only this node had is lost then. For one start, when nothing can bring the disk back.",
+    ),
     key("listen.resp", "address", "Where Redis clients connect: `ip:port`; port 0 takes any free one. Absent: not served; likewise the next three."),
     key("listen.grpc", "address", "Where gRPC clients connect."),
     key("listen.admin", "address", "Metrics and health, over HTTP."),

@@ -5,6 +5,7 @@ use super::connect::{Stream, read_message, within, write_message};
 use super::frame::{self, Frame, Pieces};
 use super::greeting::{Challenge, Greeting, Hello, LinkKey, Proof, Welcome, once};
 use crate::descriptors::Place;
+use crate::life::Life;
 use crate::memory::Pressure;
 use crate::shard::Shard;
 use crate::shared::{Shared, lock};
@@ -80,7 +81,10 @@ pub(crate) async fn serve(
     let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
     if let Err(error) = greet_and_read(shard, &shared, stream, tls, stranger, place).await {
         let kind = error.to_string();
-        if let Some(left_out) = shared.throttle.line(shared.clocks.monotonic_us(), &kind) {
+        // Who leaves while it is greeted has heard what it wanted, or is no node.
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            tracing::debug!(from, %error, "connection from another node ended");
+        } else if let Some(left_out) = shared.throttle.line(shared.clocks.monotonic_us(), &kind) {
             tracing::warn!(from, %error, left_out, "connection from another node ended");
         }
     }
@@ -120,20 +124,33 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
     };
     let hello = within("the greeting", read_message(stream.as_mut())).await?;
     let hello = Hello::from_bytes(&hello).map_err(|error| io::Error::other(format!("refused: {error}")))?;
-    let challenge = Challenge { once: once()?, shown_us: shared.clocks.shown_us() };
+    let challenge = Challenge { once: once()?, shown_us: shared.clocks.shown_us(), life: shared.lives.own() };
     within("answering the greeting", write_message(stream.as_mut(), &challenge.to_bytes())).await?;
     let proof = within("the proof", read_message(stream.as_mut())).await?;
     let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
     let checked =
         Proof::from_bytes(&proof).map_err(|error| error.to_string()).and_then(|proof| check(shared, &hello, greeting.is_of_connecting(&proof)));
     let link_key = greeting.link_key();
-    let welcome = match &checked {
-        Ok(_) => Welcome::Accepted { proof: greeting.accepts(), sealed: shared.sealed_token_keys(&link_key) },
-        Err(why) => Welcome::Refused(why.clone()),
+    let met = match &checked {
+        Ok(_) => meet(shared, hello.from.clone(), hello.life).await,
+        Err(_) => Ok(()),
+    };
+    let welcome = match (&checked, &met) {
+        (Err(why), _) => Welcome::Refused(why.clone()),
+        (Ok(_), Err(why)) => Welcome::Lost { proof: greeting.accepts(), why: why.clone() },
+        (Ok(_), Ok(())) => Welcome::Accepted { proof: greeting.accepts(), sealed: shared.sealed_token_keys(&link_key) },
     };
     within("answering the proof", write_message(stream.as_mut(), &welcome.to_bytes())).await?;
     let peer = checked.map_err(|why| io::Error::other(format!("refused: {why}")))?;
+    met.map_err(|why| io::Error::other(format!("node {}: {why}", hello.from)))?;
     Ok((stream, peer, link_key))
+}
+
+/// Whether node `name`, which shows `life`, is what it was. The disk may be slow, and this is a shard's thread.
+pub(super) async fn meet(shared: &Arc<Shared>, name: String, life: Option<Life>) -> Result<(), String> {
+    let shared = shared.clone();
+    // It is given up only when this node stops, which says nothing of the other.
+    tokio::task::spawn_blocking(move || shared.lives.meet(&name, life)).await.unwrap_or(Ok(()))
 }
 
 /// The peer that says `hello`; `proven`: it knows the cluster's password. Errors: why it is refused. Who does not know the password learns nothing else.

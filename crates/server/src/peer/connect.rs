@@ -28,8 +28,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// For dialing, and for each half of the greeting.
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a node that starts waits for the others to tell it the time.
-const BEFORE_THE_START: Duration = Duration::from_millis(500);
+/// How long a node that starts waits for what the others have to tell it.
+const BEFORE_THE_START: Duration = Duration::from_millis(300);
 
 /// Between two looks for operations that have waited too long.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -97,8 +97,8 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
     peer.set_disconnected("stopping".into());
 }
 
-/// Asks the other nodes for the time, for a moment at most: before a node that has run before gives any timestamp.
-pub(crate) async fn hear_times(shared: &Arc<Shared>, tls: Option<Arc<ClientConfig>>) {
+/// Asks the other nodes for the time, and whether they know this one with other data, for a moment at most: before a node that keeps data gives any timestamp, or serves anything.
+pub(crate) async fn hear_others(shared: &Arc<Shared>, tls: Option<Arc<ClientConfig>>) {
     let mut asking = tokio::task::JoinSet::new();
     for peer in shared.peers.iter().flatten() {
         let (peer, shared, tls) = (peer.clone(), shared.clone(), tls.clone());
@@ -150,6 +150,7 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
         agreement: peer.agreement.clone(),
         from: shared.topology.this().name.clone(),
         to: node.name.clone(),
+        life: shared.lives.own(),
         once: once()?,
     };
     let asked_us = shared.clocks.monotonic_us();
@@ -161,13 +162,20 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
     within("sending the proof", write_message(stream.as_mut(), &greeting.connects().to_bytes())).await?;
     let answer = within("the answer to the proof", read_message(stream.as_mut())).await?;
     match Welcome::from_bytes(&answer) {
-        Ok(Welcome::Accepted { proof, .. }) if !greeting.is_of_accepting(&proof) => Err(other("it does not know the cluster password")),
+        Ok(Welcome::Accepted { proof, .. } | Welcome::Lost { proof, .. }) if !greeting.is_of_accepting(&proof) => {
+            Err(other("it does not know the cluster password"))
+        }
         Ok(Welcome::Accepted { sealed, .. }) => {
             let link_key = greeting.link_key();
+            super::accept::meet(shared, node.name.clone(), challenge.life).await.map_err(other)?;
             // Before anything is said that its clock could be wrong about.
             shared.hear_time(peer, asked_us, heard_us, challenge.shown_us);
             shared.take_token_keys(&link_key, &sealed);
             Ok((stream, link_key))
+        }
+        Ok(Welcome::Lost { why, .. }) => {
+            shared.is_lost(&node.name, &why);
+            Err(other(why))
         }
         Ok(Welcome::Refused(why)) => Err(other(format!("refused: {why}"))),
         Err(error) => Err(other(format!("its answer to the proof: {error}"))),

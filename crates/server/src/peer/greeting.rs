@@ -4,6 +4,7 @@
 //! first: so who merely finds the port learns nothing to try passwords against. Without a password the MACs prove nothing, and what is sealed can be opened by whoever
 //! reads along. Once greeted, a connection is as safe as its network, or its TLS.
 
+use crate::life::Life;
 use crate::token_keys::random;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -20,7 +21,7 @@ const PROOF_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"RHEO";
 
 /// The format that this version speaks; others are refused.
-const FORMAT: u8 = 5;
+const FORMAT: u8 = 6;
 
 /// A number that is used once.
 pub(super) type Once = [u8; NONCE_BYTES];
@@ -57,6 +58,8 @@ pub(super) struct Hello {
     pub(super) from: String,
     /// Whom it wants.
     pub(super) to: String,
+    /// Of the data directory of who connects.
+    pub(super) life: Option<Life>,
     pub(super) once: Once,
 }
 
@@ -68,6 +71,7 @@ impl Wire for Hello {
         self.agreement.encode(out);
         self.from.encode(out);
         self.to.encode(out);
+        self.life.encode(out);
         out.extend_from_slice(&self.once);
     }
 
@@ -78,6 +82,7 @@ impl Wire for Hello {
             agreement: Wire::decode(input)?,
             from: Wire::decode(input)?,
             to: Wire::decode(input)?,
+            life: Wire::decode(input)?,
             once: take(input)?,
         })
     }
@@ -89,6 +94,8 @@ pub(super) struct Challenge {
     pub(super) once: Once,
     /// What its physical clock shows, in microseconds.
     pub(super) shown_us: u64,
+    /// Of its data directory.
+    pub(super) life: Option<Life>,
 }
 
 impl Wire for Challenge {
@@ -97,11 +104,12 @@ impl Wire for Challenge {
         out.push(FORMAT);
         out.extend_from_slice(&self.once);
         out.extend_from_slice(&self.shown_us.to_le_bytes());
+        self.life.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         expect_magic(input)?;
-        Ok(Challenge { once: take(input)?, shown_us: u64::from_le_bytes(take(input)?) })
+        Ok(Challenge { once: take(input)?, shown_us: u64::from_le_bytes(take(input)?), life: Wire::decode(input)? })
     }
 }
 
@@ -123,7 +131,15 @@ impl Wire for Proof {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Welcome {
     Refused(String),
-    Accepted { proof: Proof, sealed: Vec<u8> },
+    /// The data of the connecting node is lost or old, and why.
+    Lost {
+        proof: Proof,
+        why: String,
+    },
+    Accepted {
+        proof: Proof,
+        sealed: Vec<u8>,
+    },
 }
 
 impl Wire for Welcome {
@@ -131,6 +147,11 @@ impl Wire for Welcome {
         match self {
             Welcome::Refused(why) => {
                 out.push(1);
+                why.encode(out);
+            }
+            Welcome::Lost { proof, why } => {
+                out.push(2);
+                proof.encode(out);
                 why.encode(out);
             }
             Welcome::Accepted { proof, sealed } => {
@@ -145,6 +166,7 @@ impl Wire for Welcome {
         match input.byte()? {
             0 => Ok(Welcome::Accepted { proof: Wire::decode(input)?, sealed: Wire::decode(input)? }),
             1 => Ok(Welcome::Refused(Wire::decode(input)?)),
+            2 => Ok(Welcome::Lost { proof: Wire::decode(input)?, why: Wire::decode(input)? }),
             _ => Err(WireError::Invalid("the answer to a greeting")),
         }
     }
@@ -245,15 +267,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn hello() -> Hello {
-        Hello { cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), once: [1; 16] }
+        Hello { cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), life: None, once: [1; 16] }
     }
 
     #[test]
     fn greetings_come_back_as_they_were() {
         assert_eq!(Hello::from_bytes(&hello().to_bytes()), Ok(hello()));
-        let challenge = Challenge { once: [2; 16], shown_us: 77 };
+        let challenge = Challenge { once: [2; 16], shown_us: 77, life: None };
         assert_eq!(Challenge::from_bytes(&challenge.to_bytes()), Ok(challenge));
-        for welcome in [Welcome::Refused("no".into()), Welcome::Accepted { proof: Proof([3; 32]), sealed: vec![4] }] {
+        for welcome in [
+            Welcome::Refused("no".into()),
+            Welcome::Lost { proof: Proof([5; 32]), why: "why".into() },
+            Welcome::Accepted { proof: Proof([3; 32]), sealed: vec![4] },
+        ] {
             assert_eq!(Welcome::from_bytes(&welcome.to_bytes()), Ok(welcome));
         }
         assert!(Hello::from_bytes(b"GET / HTTP/1.1").is_err());
@@ -261,7 +287,7 @@ mod tests {
 
     #[test]
     fn only_who_knows_the_password_can_show_it_and_only_in_this_greeting() {
-        let challenge = Challenge { once: [2; 16], shown_us: 77 };
+        let challenge = Challenge { once: [2; 16], shown_us: 77, life: None };
         let (ours, theirs) = (Greeting::new("right", &hello(), &challenge), Greeting::new("right", &hello(), &challenge));
         assert!(ours.is_of_connecting(&theirs.connects()) && ours.is_of_accepting(&theirs.accepts()));
         assert!(!ours.is_of_accepting(&theirs.connects()), "one end's proof is not the other's, so it cannot be sent back");
@@ -270,8 +296,8 @@ mod tests {
             Greeting::new("", &hello(), &challenge),
             Greeting::new("right", &Hello { once: [9; 16], ..hello() }, &challenge),
             Greeting::new("right", &Hello { from: "d".into(), ..hello() }, &challenge),
-            Greeting::new("right", &hello(), &Challenge { once: [9; 16], shown_us: 77 }),
-            Greeting::new("right", &hello(), &Challenge { once: [2; 16], shown_us: 78 }),
+            Greeting::new("right", &hello(), &Challenge { once: [9; 16], shown_us: 77, life: None }),
+            Greeting::new("right", &hello(), &Challenge { once: [2; 16], shown_us: 78, life: None }),
         ];
         let sealed = ours.link_key().seal(b"keys");
         for other in wrong {
@@ -289,8 +315,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = Hello::from_bytes(&[b"RHEO\x05", bytes.as_slice()].concat());
-            let _ = Challenge::from_bytes(&[b"RHEO\x05", bytes.as_slice()].concat());
+            let _ = Hello::from_bytes(&[b"RHEO\x06", bytes.as_slice()].concat());
+            let _ = Challenge::from_bytes(&[b"RHEO\x06", bytes.as_slice()].concat());
             let _ = Welcome::from_bytes(&bytes);
         }
     }

@@ -12,7 +12,7 @@ mod greeting;
 mod keys;
 mod queue;
 
-pub(crate) use connect::{hear_times, run};
+pub(crate) use connect::{hear_others, run};
 pub(crate) use delay::Delays;
 
 use crate::config::NodeConfig;

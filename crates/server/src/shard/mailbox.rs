@@ -181,6 +181,8 @@ pub(crate) enum Control {
     Answers(Vec<Answered>),
     /// Say how you are.
     Report(oneshot::Sender<Report>),
+    /// Serve nothing any more, and say why.
+    GiveUp(String),
     /// Do this.
     Run(Task),
     /// Look again: what a stopping shard waits for may have come.

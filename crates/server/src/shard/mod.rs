@@ -202,7 +202,7 @@ impl Shard {
         }
         let begun = Begun::of(&operation, now);
         let slot = &mut self.replicas[replica.0 as usize];
-        if self.disk_full && slot.on_disk && writes(&operation) {
+        if self.disk_full && slot.on_disk && operation.writes() {
             return Executed::Done(self.failed(Failure::Busy(FULL.into())), Position(0));
         }
         let execution = slot.server.execute(now, operation, session, &mut self.outbox);
@@ -503,20 +503,6 @@ pub(crate) fn bounded(outcome: Outcome, most: usize) -> Outcome {
         return outcome;
     }
     Outcome::Failed(Failure::Refused(format!("the values asked for have {bytes} bytes; one reply may have {most} (limits.max_reply_bytes)")))
-}
-
-/// Whether `operation` may have to be logged.
-fn writes(operation: &Operation) -> bool {
-    match operation {
-        Operation::Put { .. } | Operation::PutIf { .. } | Operation::Change { .. } | Operation::Transact { .. } => true,
-        Operation::Counter { call, .. } => !matches!(call, CounterCall::Look { .. }),
-        Operation::Get { .. }
-        | Operation::ReadTransaction { .. }
-        | Operation::Scan { .. }
-        | Operation::Count { .. }
-        | Operation::AwaitReplication { .. }
-        | Operation::Explain { .. } => false,
-    }
 }
 
 /// The index of an operation's [`crate::status::OperationKind`].

@@ -136,7 +136,8 @@ impl Shard {
             if self.replicas[index].recovery_due_us() > now.monotonic_us {
                 continue;
             }
-            if self.stopping {
+            // What a lost disk has instead is not what it was.
+            if self.stopping || self.shared.lives.lost().is_some() {
                 self.replicas[index].recovery.due_us = None;
                 continue;
             }
@@ -190,6 +191,11 @@ impl Shard {
                 self.counters.stores_recovered += 1;
                 self.shared.placement.set_failed(keyspace, place.partition, place.replica, false);
                 self.look_up(keyspace, place.partition);
+                if let Some(why) = self.shared.lives.lost() {
+                    self.replicas[replica.0 as usize].server.stop_serving(why);
+                }
+                // It knows nothing of what is thought of the clock.
+                self.clock_changes = 0;
             }
         }
         self.want_turn();

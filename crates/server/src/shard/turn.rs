@@ -208,6 +208,16 @@ impl Shard {
                 self.sort_outbox(replica);
             }
             Control::Opened { replica, server } => self.opened(now, replica, server),
+            Control::GiveUp(why) => {
+                for index in 0..self.replicas.len() {
+                    let slot = &mut self.replicas[index];
+                    if !slot.failed {
+                        slot.server.stop_serving(why.clone());
+                    }
+                    slot.touched = true;
+                    self.sort_outbox(ReplicaIndex(index as u32));
+                }
+            }
             // Whoever asked may have gone.
             Control::Answers(answers) => answers.into_iter().for_each(|(sender, answer)| drop(sender.send(answer))),
             Control::Report(sender) => drop(sender.send(self.report())),

@@ -1,9 +1,9 @@
 //! Stopping, starting again, and what is found then.
 
-use crate::client::{Client, Reply};
-use crate::cluster::{Plan, any_port, single, start_single};
-use rheostat_server::config::DurabilityConfig;
-use rheostat_server::{Node, StartError};
+use crate::client::{Client, Reply, eventually};
+use crate::cluster::{Plan, any_port, keyspace, single, start_single};
+use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
+use rheostat_server::{Node, NodeConfig, StartError};
 
 #[tokio::test]
 async fn a_stopped_node_finds_everything_again() {
@@ -166,6 +166,106 @@ async fn a_restarted_data_center_catches_up_both_ways() {
     c.ask_until("GET before", Reply::Null).await;
     c.ask("SET after 1").await;
     a.ask_until("GET after", Reply::bulk("1")).await;
+    cluster.stop_all().await;
+}
+
+/// The node's own writes, and the votes that it gave in a group, are on that disk: without it it must not go on as if nothing had been.
+#[tokio::test]
+async fn a_node_whose_disk_was_lost_serves_nothing_until_it_is_brought_back_or_its_loss_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let change: fn(&mut NodeConfig) = |config| {
+        let strong = KeyspaceConfig { durability: DurabilityConfig::Always, ..keyspace("strong", "strong") };
+        config.keyspaces = vec![keyspace("default", "causal"), strong];
+        config.limits.operation_timeout_ms = 2_000;
+    };
+    let mut cluster = Plan { change, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let (data, aside) = (cluster.configs[0].data_dir.clone().unwrap(), folder.path().join("aside"));
+    let mut a = cluster.client(0).await;
+    for key in ["x", "y", "z"] {
+        assert_eq!(a.ask(&format!("SET {key} 1")).await, Reply::ok());
+    }
+    assert_eq!(a.ask("WAIT 2 10000").await, Reply::Integer(2));
+    cluster.stop(0).await;
+    std::fs::rename(&data, &aside).unwrap();
+    cluster.start(0).await;
+    eventually("every server says that its data is lost", async || {
+        let status = cluster.node(0).router().status().await;
+        let lost = |why: &Option<String>| why.as_ref().is_some_and(|why| why.contains("the disk was lost"));
+        status.replicas.iter().all(|replica| lost(&replica.status.failed))
+    })
+    .await;
+    let mut a = cluster.client(0).await;
+    for request in ["GET x", "SET x 2", "MGET x y z", "RHEO COUNTER GET x"] {
+        let reply = a.ask(request).await;
+        assert!(matches!(&reply, Reply::Error(why) if why.starts_with("STORAGE")), "{request}: {reply:?}");
+    }
+    // The others go on, and their group does as long as they are a majority without it.
+    let mut b = cluster.client(1).await;
+    b.ask_until("GET x", Reply::bulk("1")).await;
+    assert_eq!(b.ask("SELECT strong").await, Reply::ok());
+    b.ask_until("SET s 1", Reply::ok()).await;
+    cluster.stop(2).await;
+    for _ in 0..3 {
+        let reply = b.ask("SET s 2").await;
+        assert!(matches!(&reply, Reply::Error(_)), "a member without its memory makes no majority: {reply:?}");
+    }
+    cluster.start(2).await;
+    b.ask_until("SET s 3", Reply::ok()).await;
+    // The disk was not lost after all.
+    cluster.stop(0).await;
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&aside, &data).unwrap();
+    cluster.start(0).await;
+    cluster.connected().await;
+    let mut a = cluster.client(0).await;
+    assert_eq!(a.ask("GET x").await, Reply::bulk("1"));
+    assert_eq!(a.ask("SET x 2").await, Reply::ok());
+    assert_eq!(a.ask("WAIT 2 10000").await, Reply::Integer(2));
+    // It was, and the operator says so: for one start, the next needs no word.
+    cluster.stop(0).await;
+    std::fs::remove_dir_all(&data).unwrap();
+    for (round, accept) in [("3", true), ("4", false)] {
+        cluster.configs[0].accept_lost_writes = accept;
+        cluster.start(0).await;
+        cluster.connected().await;
+        let mut a = cluster.client(0).await;
+        a.ask_until(&format!("SET x {round}"), Reply::ok()).await;
+        cluster.client(1).await.ask_until("GET x", Reply::bulk(round)).await;
+        cluster.stop(0).await;
+    }
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_given_an_older_copy_of_its_directory_serves_nothing() {
+    fn copy(from: &std::path::Path, to: &std::path::Path) {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => copy(&entry.path(), &to.join(entry.file_name())),
+                false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan::three(1).start(Some(folder.path())).await;
+    let (data, older) = (cluster.configs[0].data_dir.clone().unwrap(), folder.path().join("older"));
+    let mut a = cluster.client(0).await;
+    assert_eq!(a.ask("SET x 1").await, Reply::ok());
+    cluster.stop(0).await;
+    copy(&data, &older);
+    cluster.start(0).await;
+    cluster.connected().await;
+    let mut a = cluster.client(0).await;
+    assert_eq!(a.ask("SET x 2").await, Reply::ok());
+    assert_eq!(a.ask("WAIT 2 10000").await, Reply::Integer(2));
+    cluster.stop(0).await;
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&older, &data).unwrap();
+    cluster.start(0).await;
+    let mut a = cluster.client(0).await;
+    a.ask_until_text("GET x", "older copy").await;
+    cluster.client(1).await.ask_until("GET x", Reply::bulk("2")).await;
     cluster.stop_all().await;
 }
 

@@ -198,12 +198,13 @@ async fn keys_outlive_a_restart_of_everything_and_two_changes_end_them() {
 
 /// Connects as node `from` of the tests' cluster, and shows a proof of nothing; returns everything that the node at the other end says.
 async fn greet_falsely(config: &NodeConfig, from: &str) -> Vec<u8> {
-    let mut hello = b"RHEO\x05".to_vec();
+    let mut hello = b"RHEO\x06".to_vec();
     ClusterId::from_name("test").0.encode(&mut hello);
     for text in ["whatever", from, &config.node] {
         text.to_string().encode(&mut hello);
     }
-    hello.extend_from_slice(&[0; 16]);
+    // No data directory, and a nonce.
+    hello.extend_from_slice(&[0; 17]);
     let mut stream = TcpStream::connect(config.listen.peer.unwrap()).await.unwrap();
     for message in [hello.as_slice(), &[0; 32]] {
         stream.write_all(&(message.len() as u32).to_le_bytes()).await.unwrap();
@@ -219,8 +220,8 @@ async fn who_does_not_know_the_cluster_password_gets_no_keys() {
     let secured = |config: &mut NodeConfig| config.security.cluster_password = Some(Secret("nodes".into()));
     let cluster = Plan { change: secured, ..Plan::three(1) }.start(None).await;
     let said = greet_falsely(&cluster.configs[0], "b0").await;
-    // The challenge, 4 bytes of length and 29, and the refusal.
-    let refusal = String::from_utf8_lossy(&said[33..]);
+    // The challenge, 4 bytes of length and 30, and the refusal.
+    let refusal = String::from_utf8_lossy(&said[34..]);
     assert!(refusal.contains("the cluster password is wrong"), "{refusal}");
     assert!(said.len() < 100, "{}", said.escape_ascii());
     let mut client: Client = cluster.client(0).await;

@@ -1,0 +1,243 @@
+//! The lives of data directories. A directory has a number of its own and counts its starts; every node keeps what it was told of the others', so that one whose disk was lost, or is an older
+//! copy, is known by that before anything is believed of it.
+
+use crate::folder::{self, FolderError};
+use crate::shard::mailbox::Control;
+use crate::shared::{Shared, lock};
+use crate::token_keys::random;
+use rheostat_core::wire::{Reader, Wire, WireError};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// In the data directory: its own life.
+const OWN: &str = ".life";
+
+/// In the data directory: the lives of the others.
+const OTHERS: &str = ".lives";
+
+/// Follows the numbers of a directory that the operator has put in another's place.
+const REPLACES: &str = " replaces";
+
+/// One start of a node on a data directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Life {
+    /// Of the directory, drawn when it was made.
+    folder: u64,
+    /// How often the directory has been started from.
+    start: u64,
+    /// Of this start: an older copy can have been started as often.
+    once: u64,
+    /// The operator has put the directory in the place of another one, and given up what it lacks.
+    replaces: bool,
+}
+
+impl Wire for Life {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.folder.encode(out);
+        self.start.encode(out);
+        self.once.encode(out);
+        self.replaces.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (folder, start, once) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        Ok(Life { folder, start, once, replaces: Wire::decode(input)? })
+    }
+}
+
+impl Life {
+    fn line(&self) -> String {
+        format!("{:016x} {} {:016x}{}", self.folder, self.start, self.once, if self.replaces { REPLACES } else { "" })
+    }
+
+    fn parse(line: &str) -> Option<Life> {
+        let mut words = line.split_whitespace();
+        let folder = u64::from_str_radix(words.next()?, 16).ok()?;
+        let start = words.next()?.parse().ok()?;
+        let once = u64::from_str_radix(words.next()?, 16).ok()?;
+        let replaces = match words.next() {
+            None => false,
+            Some(word) if word == REPLACES.trim_start() => true,
+            Some(_) => return None,
+        };
+        words.next().is_none().then_some(Life { folder, start, once, replaces })
+    }
+
+    /// Why a directory that shows `self` is not what was known as `known`, or an older copy of it.
+    fn differs_from(&self, known: &Life) -> Option<String> {
+        if self.folder != known.folder {
+            return (!self.replaces).then(|| "its data directory is not the one that it was known with: the disk was lost, or exchanged".into());
+        }
+        let older = self.start < known.start || self.start == known.start && self.once != known.once;
+        older.then(|| {
+            let (is, was) = (self.start, known.start);
+            format!("its data directory is an older copy: it was started from {was} times, and what it has now was started from {is} times")
+        })
+    }
+}
+
+/// The life of this node, and what it knows of the others'.
+#[derive(Default)]
+pub(crate) struct Lives {
+    own: Option<Life>,
+    dir: Option<PathBuf>,
+    known: Mutex<BTreeMap<String, Life>>,
+    /// Why this node serves nothing, if others have said so.
+    lost: Mutex<Option<String>>,
+}
+
+fn damaged(path: &Path) -> FolderError {
+    let why = "what stands here cannot be read; put this file back as it was, or remove it if that cannot be done";
+    FolderError::Io(path.to_owned(), io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+fn text_of(path: &Path) -> Result<Option<String>, FolderError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(damaged(path)),
+        Err(error) => Err(FolderError::Io(path.to_owned(), error)),
+    }
+}
+
+impl Lives {
+    /// Begins a life on the data directory `dir`, which is on disk when this returns; `replaces`: a first one, in the place of whatever the others know of this node. Errors: the disk's, or what stands there is damaged.
+    pub(crate) fn begin(dir: Option<&Path>, replaces: bool) -> Result<Lives, FolderError> {
+        let Some(dir) = dir else { return Ok(Lives::default()) };
+        let number = |path: &Path| random::<8>().map(u64::from_le_bytes).map_err(|error| FolderError::Io(path.to_owned(), error));
+        let path = dir.join(OWN);
+        let before = text_of(&path)?.map(|text| Life::parse(&text).ok_or_else(|| damaged(&path))).transpose()?;
+        let once = number(&path)?;
+        let own = match before.filter(|_| !replaces) {
+            Some(before) => Life { start: before.start + 1, once, ..before },
+            None => Life { folder: number(&path)?, start: 1, once, replaces },
+        };
+        folder::write_whole(dir, &path, format!("{}\n", own.line()).as_bytes()).map_err(|error| FolderError::Io(path.clone(), error))?;
+        let path = dir.join(OTHERS);
+        let mut known = BTreeMap::new();
+        for line in text_of(&path)?.unwrap_or_default().lines() {
+            let (life, node) = line.split_once(": ").and_then(|(life, node)| Some((Life::parse(life)?, node))).ok_or_else(|| damaged(&path))?;
+            known.insert(node.to_owned(), life);
+        }
+        Ok(Lives { own: Some(own), dir: Some(dir.to_owned()), known: Mutex::new(known), lost: Mutex::new(None) })
+    }
+
+    /// This node's own; none without a data directory.
+    pub(crate) fn own(&self) -> Option<Life> {
+        self.own
+    }
+
+    /// Whether `node`, which shows `life`, is the one that was known, and nothing that it has said is lost. Keeps what is new of it, on disk where there is one, which may take as long as
+    /// the disk does. Errors: why it is not.
+    pub(crate) fn meet(&self, node: &str, life: Option<Life>) -> Result<(), String> {
+        let Some(life) = life else { return Ok(()) };
+        let mut known = lock(&self.known);
+        let before = known.insert(node.to_owned(), life);
+        if let Some(before) = before
+            && let Some(why) = life.differs_from(&before)
+        {
+            known.insert(node.to_owned(), before);
+            return Err(why);
+        }
+        if let Some(dir) = self.dir.as_ref().filter(|_| before != Some(life)) {
+            let text: String = known.iter().map(|(node, life)| format!("{}: {node}\n", life.line())).collect();
+            if let Err(error) = folder::write_whole(dir, &dir.join(OTHERS), text.as_bytes()) {
+                tracing::error!(node, %error, "the life of another node's data directory could not be kept; after a restart this node does not know it");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lives {
+    /// Why this node serves nothing, if others have said that its data is lost.
+    pub(crate) fn lost(&self) -> Option<String> {
+        lock(&self.lost).clone()
+    }
+}
+
+impl Shared {
+    /// Node `by` does not take this one for what it was.
+    pub(crate) fn is_lost(&self, by: &str, why: &str) {
+        let why = format!(
+            "node {by} says of this node: {why}. Put the right directory back; if there is none, start it once with accept_lost_writes = true: what only this node had is lost then, \
+             also to the majorities of groups (session, strong) that counted on it"
+        );
+        let news = lock(&self.lives.lost).replace(why.clone()).is_none();
+        if news {
+            tracing::error!(why, "the data of this node is lost or old: it serves nothing");
+            self.shards.iter().for_each(|shard| shard.control(Control::GiveUp(why.clone())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(dir: &Path) -> Lives {
+        Lives::begin(Some(dir), false).unwrap()
+    }
+
+    #[test]
+    fn an_empty_and_an_older_directory_are_not_taken_for_what_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let (at, from) = (folder.path().join("at"), folder.path().join("from"));
+        std::fs::create_dir_all(&at).unwrap();
+        std::fs::create_dir_all(&from).unwrap();
+        let here = begin(&at);
+        assert_eq!(here.meet("b", None), Ok(()), "a node without a disk has nothing to lose");
+        let first = begin(&from);
+        for _ in 0..2 {
+            assert_eq!(here.meet("b", first.own()), Ok(()));
+        }
+        let copy = std::fs::read(from.join(OWN)).unwrap();
+        let second = begin(&from);
+        assert_eq!(here.meet("b", second.own()), Ok(()));
+        let here = begin(&at);
+        assert_eq!(here.meet("b", second.own()), Ok(()), "it is known after a restart");
+        assert!(here.meet("b", first.own()).unwrap_err().contains("older copy"), "a life that is over");
+        // A copy of its first life begins a second one too, and it is another.
+        std::fs::write(from.join(OWN), copy).unwrap();
+        let other_second = begin(&from);
+        assert!(here.meet("b", other_second.own()).unwrap_err().contains("older copy"));
+        std::fs::remove_file(from.join(OWN)).unwrap();
+        let empty = begin(&from);
+        assert!(here.meet("b", empty.own()).unwrap_err().contains("disk was lost"));
+        assert_eq!(here.meet("c", empty.own()), Ok(()), "another node");
+        // The operator gives up what is lost, once.
+        let accepted = Lives::begin(Some(&from), true).unwrap();
+        assert_eq!(here.meet("b", accepted.own()), Ok(()));
+        let later = begin(&from);
+        assert_eq!(here.meet("b", later.own()), Ok(()));
+        assert!(here.meet("b", second.own()).is_err(), "the old one has come back too late");
+        assert!(here.meet("b", accepted.own()).is_err());
+        // Who was down meanwhile hears of it later.
+        let late = Lives::default();
+        assert_eq!(late.meet("b", second.own()), Ok(()));
+        assert_eq!(late.meet("b", later.own()), Ok(()));
+    }
+
+    #[test]
+    fn lives_are_read_as_they_were_written_and_damage_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Lives::begin(Some(folder.path()), true).unwrap().own().unwrap();
+        for life in [own, Life { replaces: false, ..own }] {
+            assert_eq!(Life::parse(&life.line()), Some(life));
+            assert_eq!(Life::from_bytes(&life.to_bytes()), Ok(life));
+        }
+        for (file, text) in
+            [(OWN, "what"), (OWN, ""), (OWN, "00 1 00 what"), (OWN, "00 1 00 replaces x"), (OTHERS, "00 1 00 b"), (OTHERS, "00 x 00: b")]
+        {
+            let kept = std::fs::read(folder.path().join(OWN)).unwrap();
+            std::fs::write(folder.path().join(file), text).unwrap();
+            assert!(Lives::begin(Some(folder.path()), false).is_err(), "{file} {text:?}");
+            std::fs::write(folder.path().join(OWN), kept).unwrap();
+            let _ = std::fs::remove_file(folder.path().join(OTHERS));
+        }
+        assert_eq!(begin(folder.path()).own().unwrap().folder, own.folder);
+        assert!(Lives::begin(None, false).unwrap().own().is_none());
+    }
+}
