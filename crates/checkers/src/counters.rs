@@ -106,6 +106,8 @@ pub struct CounterHistory {
     pub seen: Vec<Seen>,
     /// What sessions learned, by session and counter, in their order; nothing if sessions are promised nothing.
     pub learned: BTreeMap<(SessionId, usize), Vec<Learned>>,
+    /// What was told of the counters that are tallies.
+    pub tallies: crate::tallies::Tallies,
     /// Data centers that were taken for gone.
     pub reclaims: Vec<Reclaim>,
     /// The end.
@@ -177,6 +179,7 @@ pub fn check(history: &CounterHistory) -> Result<(), String> {
     let values = (0..history.counters.len()).map(|counter| converged(history, counter)).collect::<Result<Vec<i64>, String>>()?;
     counted_once(history, &values)?;
     sessions_remember(history)?;
+    crate::tallies::check(history)?;
     (0..history.counters.len()).try_for_each(|counter| rights_conserved(history, counter))
 }
 

@@ -36,6 +36,7 @@ mod past;
 mod reads;
 pub mod sessions;
 pub mod snapshot;
+pub mod tallies;
 mod text;
 mod verdict;
 pub mod written;

@@ -155,6 +155,11 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
     /// Takes in everything that `other` remembers, as if this client had done what the other did.
     fn merge(&mut self, other: &Self);
 
+    /// Whether a read in data center `here` finds everything that this client has seen without waiting for another data center. `false`: perhaps not.
+    fn is_at_home(&self, _here: DcId) -> bool {
+        false
+    }
+
     /// The highest timestamp remembered; a server refuses a session that is too far ahead of its clock.
     fn newest(&self) -> Timestamp;
 

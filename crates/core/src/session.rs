@@ -19,6 +19,7 @@ trait Erased: Any + Send {
     fn encode_hints(&self, out: &mut Vec<u8>);
     fn take_hints(&mut self, input: &mut Reader<'_>) -> Result<(), WireError>;
     fn copy(&self) -> Box<dyn Erased>;
+    fn is_at_home(&self, here: DcId) -> bool;
     fn newest(&self) -> Timestamp;
     fn last_write(&self, dc: DcId) -> Timestamp;
     fn data_centers(&self) -> usize;
@@ -56,6 +57,10 @@ impl<C: Client> Erased for C {
 
     fn copy(&self) -> Box<dyn Erased> {
         Box::new(self.clone())
+    }
+
+    fn is_at_home(&self, here: DcId) -> bool {
+        Client::is_at_home(self, here)
     }
 
     fn newest(&self) -> Timestamp {
@@ -133,6 +138,11 @@ impl Session {
         let mut input = Reader::new(bytes);
         self.0.take_hints(&mut input)?;
         input.finish()
+    }
+
+    /// See [`Client::is_at_home`].
+    pub fn is_at_home(&self, here: DcId) -> bool {
+        self.0.is_at_home(here)
     }
 
     /// The highest timestamp remembered.

@@ -1,5 +1,6 @@
 //! What a counter is: the value of its key.
 
+use crate::sealed::{open, seal};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::version::{Value, VersionId};
@@ -70,6 +71,11 @@ impl Definition {
     /// A counter without bounds, begun at `initial` over version `over`.
     pub fn unbounded(over: VersionId, initial: i64) -> Definition {
         Definition { incarnation: Incarnation::Of(over), lower: None, upper: None, initial, placed: Vec::new() }
+    }
+
+    /// Whether it began by itself over version `over`.
+    pub fn began_over(&self, over: VersionId) -> bool {
+        self.lower.is_none() && self.upper.is_none() && self.incarnation == Incarnation::Of(over)
     }
 
     /// The bound that limits `direction`.
@@ -146,6 +152,29 @@ fn split(total: u64, weights: &[u32]) -> Vec<u64> {
     weights.iter().map(share).collect()
 }
 
+/// Beside a counter's key: what was made there, and over what. A data center where the key was free as well may have begun a counter at the same time, whose definition is written later.
+/// Then the one that was made is left, for all who were told of its bounds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// What a counter that began by itself would have begun over.
+    pub over: VersionId,
+    /// What was made. The version of this record is that of the definition.
+    pub definition: Definition,
+}
+
+impl Made {
+    /// As the value of a reserved key.
+    pub fn to_value(&self) -> Value {
+        seal(self.to_bytes())
+    }
+
+    /// What `value` says. Errors: it is damaged.
+    pub fn from_value(value: &[u8]) -> Result<Made, WireError> {
+        Made::from_bytes(open(value, "the bounds of a counter, by their checksum")?)
+    }
+}
+
+wire_struct!(Made { over, definition });
 wire_enum!(Incarnation, "an incarnation", { 0 => Own, 1 => Of(version) });
 wire_struct!(Definition { incarnation, lower, upper, initial, placed });
 

@@ -239,6 +239,24 @@ impl State {
         (i128::from(definition.initial) + sum).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
 
+    /// The value by what each data center has said itself, where `heard` has its increments and decrements as of the last row of its own that came here. What data centers say together they say
+    /// in one write, so updates of several counters are in these values as a whole. Where causes may be missing, the result can be out of the bounds: then it is [`State::value`], of which some data center
+    /// knew more. That it is too when somebody is gone, or when `here`, this data center, has lost what it has said.
+    pub fn value_heard(&self, definition: &Definition, here: DcId, heard: impl Fn(DcId) -> Option<(u64, u64)>) -> i64 {
+        let mut sum = i128::from(definition.initial);
+        for (dc, row) in &self.rows {
+            match heard(*dc) {
+                Some((added, removed)) if row.gone.is_empty() => sum += i128::from(added) - i128::from(removed),
+                None if row.gone.is_empty() && (*dc != here || *row == NOTHING) => {}
+                _ => return self.value(definition),
+            }
+        }
+        match i64::try_from(sum) {
+            Ok(value) if definition.lower.is_none_or(|lower| lower <= value) && definition.upper.is_none_or(|upper| value <= upper) => value,
+            _ => self.value(definition),
+        }
+    }
+
     /// Rights of `dc` by its own row and what was moved to it, whoever they belong to now; below 0 if it used rights that it took over, or if
     /// what was moved to it is not known here.
     pub(crate) fn own(&self, definition: &Definition, dc: DcId, direction: Direction) -> i128 {

@@ -106,6 +106,11 @@ impl Client {
         self.step as u64 + 1
     }
 
+    /// Leaves out what is left of its `steps` steps.
+    pub(crate) fn end(&mut self, steps: usize) {
+        self.step = steps;
+    }
+
     /// The attempt that it has under way at `server`.
     pub(crate) fn attempt_at(&self, client: usize, server: ServerIndex, id: ServerId) -> Option<Attempt> {
         let asked = |current: &&Current| match &current.scatter {
@@ -604,6 +609,7 @@ impl World<'_> {
             (Outcome::Failed(failure), _) => self.leaves_open(client, &current, &failure.to_string()),
             (Outcome::Written(version), Some(event)) => {
                 self.note_written(event, version);
+                self.counter_past_written(client, &current.action, version);
                 self.ends(client, event, checkers::Outcome::Written(Some(version)), || format!("-> version {version}"));
             }
             (Outcome::Read(read, quality), Some(event)) => {
@@ -611,12 +617,14 @@ impl World<'_> {
                 let observed = self.observe(&read);
                 self.note_read(client, &current.action, &[observed]);
                 self.check_staleness(reply.server, &current.action, &[observed], quality, reply.arrived_ms);
+                self.counter_past_found(client, &current.action, &[observed]);
                 self.ends(client, event, checkers::Outcome::Read(vec![observed]), || format!("-> {}", describe(&read)));
             }
             (Outcome::Many(reads, quality), Some(event)) => {
                 self.check_level(&current.action, quality);
                 let observed: Vec<Observation> = reads.iter().map(|read| self.observe(read)).collect();
                 self.note_read(client, &current.action, &observed);
+                self.counter_past_found(client, &current.action, &observed);
                 self.note_transaction(&current.action);
                 self.check_staleness(reply.server, &current.action, &observed, quality, reply.arrived_ms);
                 let words = || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(", "));

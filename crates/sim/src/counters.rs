@@ -3,13 +3,15 @@
 use crate::clients::Counting;
 use crate::plan::Action;
 use crate::world::{Failure, ServerIndex, World};
+use rheostat_checkers::Observation;
 use rheostat_checkers::counters::{self, Came, FinalView, Learned, Reclaim, Seen, Update};
+use rheostat_checkers::tallies::{Causes, Told};
 use rheostat_core::DcId;
 use rheostat_core::counter::{CounterCall, Scope, Standing, UpdateName};
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Dial, Failure as Refusal, Level, Operation, Outcome, Read};
 use rheostat_core::replica::Execution;
-use rheostat_core::version::Key;
+use rheostat_core::version::{Key, VersionId};
 use rheostat_counters::Rebalance;
 
 /// A named update is sent so many times at most.
@@ -76,7 +78,11 @@ impl World<'_> {
     /// Makes the counters that are made, each in the first data center that holds it.
     pub(crate) fn make_counters(&mut self) {
         let plan = self.plan;
+        self.expect_tallies();
         for (counter, what) in plan.counters.iter().enumerate().filter(|(_, what)| what.is_made()) {
+            if plan.is_made_by_a_client(counter) {
+                continue;
+            }
             let server = self.owner(counter, DcId(0));
             let mut made = what.counter.clone();
             let holders = &self.holders[usize::from(plan.place(&Action::Value { counter }).0)];
@@ -121,7 +127,54 @@ impl World<'_> {
         self.fail("progress", format!("counter {} could not be made\n", self.plan.counters[counter].name));
     }
 
+    /// What is to be checked of the counters that tell which updates are in them.
+    fn expect_tallies(&mut self) {
+        let plan = self.plan;
+        let tallies = &mut self.counted.tallies;
+        tallies.places = plan.tallies();
+        tallies.causes = match self.level {
+            Level::Causal => Causes::First,
+            Level::Eventual => Causes::Forgotten,
+            _ => Causes::Remembered,
+        };
+        let steps = plan.clients.iter().flat_map(|client| &client.steps);
+        tallies.deleted = steps
+            .filter(|step| !matches!(step.action, Action::Get { .. } | Action::ReadTransaction { .. } | Action::Together { .. }))
+            .flat_map(|step| match &step.action {
+                Action::Put { items } => items.iter().filter(|item| item.delete).map(|item| item.key).collect(),
+                action => action.keys(),
+            })
+            .collect();
+    }
+
+    fn told(&mut self, told: Told) {
+        if !self.counted.tallies.places.is_empty() && !self.plan.may_lose_acknowledged() {
+            self.counted.tallies.told.push(told);
+        }
+    }
+
+    /// A client has written keys.
+    pub(crate) fn counter_past_written(&mut self, client: usize, action: &Action, version: VersionId) {
+        let name = self.clients[client].name;
+        action.keys().into_iter().for_each(|key| self.told(Told::Wrote(name, key, version)));
+    }
+
+    /// A client has read keys.
+    pub(crate) fn counter_past_found(&mut self, client: usize, action: &Action, found: &[Observation]) {
+        let level = match action {
+            Action::Get { level, .. } | Action::ReadTransaction { level, .. } => *level,
+            _ => return,
+        };
+        if level != Level::Eventual {
+            let keys = action.keys().into_iter().zip(found).map(|(key, found)| (key, found.version)).collect();
+            self.told(Told::Found(self.clients[client].name, keys, Vec::new()));
+        }
+    }
+
     fn is_there(&mut self, counter: usize, server: ServerIndex) -> bool {
+        if self.plan.is_made_by_a_client(counter) {
+            return true;
+        }
         if self.decides && self.plan.counters[counter].is_made() {
             // What is here has been decided, and whoever owns the counter knows it.
             let get = Operation::Get { key: self.counter_key(counter), dial: Dial::at(Level::Eventual) };
@@ -163,6 +216,7 @@ impl World<'_> {
                 let sent = self.clients[client].counting.map_or(0, |counting| counting.sent) + 1;
                 // What the first attempt may have done, it has done in that run of the server.
                 self.clients[client].counting = Some(Counting { place, sent });
+                self.told(Told::Adds(self.clients[client].name, place));
                 let number = self.clients[client].step_number();
                 let name = named.then_some(UpdateName { client: client as u64 + 1, number });
                 let scope = if *global { Scope::Global } else { Scope::Local };
@@ -173,6 +227,16 @@ impl World<'_> {
                 let get = Operation::Get { key: self.counter_key(*counter), dial };
                 self.send_counter(client, server, action, get);
                 return;
+            }
+            Action::Together { counters, keys } => {
+                let keys = keys.iter().map(|key| Key::from(self.plan.keys[*key].as_bytes()));
+                let keys = counters.iter().map(|counter| self.counter_key(*counter)).chain(keys).collect();
+                self.send_counter(client, server, action, Operation::ReadTransaction { keys, dial });
+                return;
+            }
+            Action::Look { counter } => CounterCall::Look { key: self.counter_key(*counter) },
+            Action::Make { counter } => {
+                CounterCall::Create { key: self.counter_key(*counter), counter: self.plan.counters[*counter].counter.clone() }
             }
             Action::Give { counter, to, direction, amount } => {
                 CounterCall::Move { key: self.counter_key(*counter), to: *to, direction: *direction, amount: *amount }
@@ -202,6 +266,8 @@ impl World<'_> {
                 return;
             }
             (Action::Add { changes, .. }, Outcome::Counted(values, version)) => {
+                let found = changes.iter().zip(&values).map(|((counter, _), value)| (*counter, *value)).collect();
+                self.told(Told::Found(self.clients[client].name, Vec::new(), found));
                 for ((counter, amount), value) in changes.iter().zip(&values) {
                     self.counted.see(Seen { counter: *counter, at_us: now_us, value: *value });
                     self.learn(client, *counter, Learned::Made(*amount));
@@ -210,7 +276,24 @@ impl World<'_> {
                     self.counted.end(counting.place, Came::Done, Some(version));
                 }
             }
-            (Action::Value { counter }, Outcome::Read(read, _)) => self.see_value(client, *counter, &read),
+            (Action::Value { counter }, Outcome::Read(read, _)) => {
+                let found = self.see_value(client, *counter, &read);
+                self.told(Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, found)]));
+            }
+            (Action::Together { counters, keys }, Outcome::Many(reads, _)) => {
+                // Where causes may be missing, what was done to a counter can be here before the counter is.
+                let there = |read: &Read| read.value.is_some() || self.level == Level::Causal;
+                let found: Vec<_> = counters.iter().zip(&reads).filter(|(_, read)| there(read)).collect();
+                let found = found.into_iter().map(|(counter, read)| (*counter, self.see_value(client, *counter, read))).collect();
+                let keys = keys.iter().zip(&reads[counters.len()..]).map(|(key, read)| (*key, read.version)).collect();
+                self.told(Told::Found(self.clients[client].name, keys, found));
+            }
+            (Action::Look { counter }, Outcome::Counter(view)) => {
+                self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value });
+                self.learn(client, *counter, Learned::Read(view.value));
+                self.told(Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, view.value)]));
+            }
+            (Action::Make { .. }, Outcome::Counter(_)) => {}
             (Action::Give { counter, .. } | Action::Reclaim { counter, .. }, Outcome::Counter(view)) => {
                 self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value });
                 if let (Action::Reclaim { .. }, Some(counting)) = (&action, self.clients[client].counting.take()) {
@@ -229,20 +312,26 @@ impl World<'_> {
         }
     }
 
-    fn see_value(&mut self, client: usize, counter: usize, read: &Read) {
-        let Some(value) = &read.value else { return };
+    /// The value that was read; 0 if there is none.
+    fn see_value(&mut self, client: usize, counter: usize, read: &Read) -> i64 {
+        let Some(value) = &read.value else { return 0 };
         match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
             Some(value) => {
                 self.counted.see(Seen { counter, at_us: self.now_us, value });
                 self.learn(client, counter, Learned::Read(value));
+                value
             }
-            None => self.fail("counters", format!("counter {} was read as {value:?}\n", self.plan.counters[counter].name)),
+            None => {
+                self.fail("counters", format!("counter {} was read as {value:?}\n", self.plan.counters[counter].name));
+                0
+            }
         }
     }
 
     /// It is known that nothing was done by this attempt.
     pub(crate) fn counter_fails(&mut self, client: usize, action: &Action, why: &str) {
         self.tell(client, || format!("fails: {why}"));
+        self.ends_without(client, action);
         if let Some(counting) = self.clients[client].counting.take() {
             match action {
                 Action::Add { .. } if counting.sent == 1 => self.counted.end(counting.place, Came::Failed, None),
@@ -264,7 +353,15 @@ impl World<'_> {
             return;
         }
         self.counter_given_up(client);
+        self.ends_without(client, action);
         self.advance(client);
+    }
+
+    /// Without its counter a client that makes one has nothing to do.
+    fn ends_without(&mut self, client: usize, action: &Action) {
+        if let Action::Make { .. } = action {
+            self.clients[client].end(self.plan.clients[client].steps.len());
+        }
     }
 
     /// The client goes on without knowing what came of its operation on counters.

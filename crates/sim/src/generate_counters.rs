@@ -20,6 +20,9 @@ use rheostat_counters::Rebalance;
 const OTHERS: usize = 1;
 const OTHERS_STEPS: usize = 12;
 
+/// Seeds that leave such a rest, divided by 8, have a load of tallies.
+const TALLIED: [u64; 3] = [3, 4, 6];
+
 /// How long an update may look for rights, in milliseconds: longer than the slowest way there and back.
 const DEADLINE_MS: u64 = 6_000;
 
@@ -50,7 +53,10 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
     plan.counting.rebalance = pick(&mut random, &[(40, Rebalance::Forecast), (40, Rebalance::Paper), (20, Rebalance::Off)]);
     let partition = PartitionId(random.below(plan.partitions.into()) as u16);
     counters(&mut plan, partition, &mut random.fork());
-    clients(&mut plan, horizon_us, &mut random.fork());
+    match TALLIED.contains(&(seed % 8)) {
+        true => tallies(&mut plan, partition, horizon_us, &mut random.fork()),
+        false => clients(&mut plan, horizon_us, &mut random.fork()),
+    }
     aim(&mut plan, partition, &mut random.fork());
     reclaims(&mut plan, horizon_us, &mut random.fork());
     (plan, horizon_us)
@@ -155,6 +161,96 @@ fn clients(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         }
         plan.clients.push(client);
     }
+}
+
+/// Two counters of which each value says what is in it, changed alone and together, and read together with keys by sessions that travel; and now and then a client that makes a counter of its own and takes
+/// it along.
+fn tallies(plan: &mut Plan, partition: PartitionId, horizon_us: u64, random: &mut Random) {
+    let here = |name: &String| partition_of(name.as_bytes(), plan.partitions) == partition;
+    let names: Vec<String> = (0..).map(|number| format!("t{number}")).filter(here).take(5).collect();
+    let first = plan.counters.len();
+    plan.counters.extend(names.iter().take(2).map(|name| CounterPlan { name: name.clone(), counter: NewCounter::default() }));
+    let tallies = [first, first + 1];
+    let dc = |random: &mut Random| DcId(random.below(plan.data_centers.into()) as u8);
+    let (mut bits, count) = ([0u32; 2], random.between(2, 6));
+    let named = random.below(3);
+    let mix = [
+        (random.between(15, 40), 0),
+        (random.between(0, 25), 1),
+        (random.between(10, 30), 2),
+        (random.between(0, 10), 3),
+        (random.between(0, 10), 4),
+        (random.between(5, 25), 5),
+        (random.between(0, 15), 6),
+        (random.between(0, 20), 7),
+        (random.below(5), 8),
+        (random.below(12), 9),
+    ];
+    for _ in 0..count {
+        let (begins, start_us) = (dc(random), random.below(horizon_us / 3));
+        let steps = random.between(8, 40);
+        let mut client = ClientPlan { dc: begins, start_us, steps: Vec::new() };
+        for _ in 0..steps {
+            let (one, key) = (random.below(2) as usize, random.below(plan.keys.len() as u64) as usize);
+            let kind = pick(random, &mix);
+            let adds: &[usize] = match kind {
+                0 => &tallies[one..=one],
+                1 => &tallies,
+                _ => &[],
+            };
+            let room = adds.iter().all(|tally| bits[tally - first] < 60);
+            let action = match kind {
+                0 | 1 if room => {
+                    let change = |tally: &usize| {
+                        bits[tally - first] += 1;
+                        (*tally, 1i64 << (bits[tally - first] - 1))
+                    };
+                    Action::Add { changes: adds.iter().map(change).collect(), global: random.chance(1, 4), named: random.chance(named, 3) }
+                }
+                2 => {
+                    let keys = if random.chance(1, 2) { vec![key] } else { Vec::new() };
+                    Action::Together { counters: tallies.to_vec(), keys }
+                }
+                3 => Action::Value { counter: tallies[one] },
+                4 => Action::Look { counter: tallies[one] },
+                5 => put(key),
+                6 => get(key),
+                7 => Action::Move { dc: dc(random) },
+                8 => Action::Fresh,
+                9 if first > 0 => {
+                    let counter = random.below(first as u64) as usize;
+                    let size = random.between(1, 4) as i64;
+                    Action::Add {
+                        changes: vec![(counter, if random.chance(1, 3) { size } else { -size })],
+                        global: random.chance(1, 2),
+                        named: false,
+                    }
+                }
+                _ => Action::Together { counters: tallies.to_vec(), keys: vec![key] },
+            };
+            client.steps.push(Step { think_us: random.below(2 * horizon_us / steps), action });
+        }
+        plan.clients.push(client);
+    }
+    if plan.protocol == "eventual" || plan.may_lose_acknowledged() || !random.chance(1, 2) {
+        return;
+    }
+    let counter = plan.counters.len();
+    let own = NewCounter { lower: Some(0), initial: random.between(10, 90) as i64, ..NewCounter::default() };
+    plan.counters.push(CounterPlan { name: names[2].clone(), counter: own });
+    let mut client =
+        ClientPlan { dc: dc(random), start_us: random.below(horizon_us / 2), steps: vec![Step { think_us: 0, action: Action::Make { counter } }] };
+    for _ in 0..random.between(3, 12) {
+        let action = match random.below(5) {
+            0 | 1 => Action::Move { dc: dc(random) },
+            2 | 3 => {
+                Action::Add { changes: vec![(counter, -(random.between(1, 3) as i64))], global: random.chance(1, 2), named: random.chance(1, 2) }
+            }
+            _ => Action::Look { counter },
+        };
+        client.steps.push(Step { think_us: random.below(horizon_us / 8), action });
+    }
+    plan.clients.push(client);
 }
 
 /// Data centers whose rights are taken over: while their server is down, or though it is not.

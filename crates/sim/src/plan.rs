@@ -9,6 +9,7 @@ use rheostat_core::sla::ServiceLevel;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
 use rheostat_counters::Options;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How long an answer that comes at once takes, about.
@@ -261,6 +262,23 @@ pub enum Action {
         /// Its place.
         counter: usize,
     },
+    /// Looks at a counter and its rights.
+    Look {
+        /// Its place.
+        counter: usize,
+    },
+    /// Reads counters and keys at one moment.
+    Together {
+        /// The counters' places; at least one.
+        counters: Vec<usize>,
+        /// The keys.
+        keys: Vec<KeyIndex>,
+    },
+    /// Makes a counter, which only this client uses. If it is not known to be made, the client ends.
+    Make {
+        /// Its place.
+        counter: usize,
+    },
     /// Moves rights of the client's data center.
     Give {
         /// The counter's place.
@@ -311,6 +329,28 @@ impl Plan {
     pub fn horizon_us(&self) -> u64 {
         let ends = |client: &ClientPlan| client.start_us + client.steps.iter().map(|step| step.think_us + ANSWER_US).sum::<u64>();
         self.clients.iter().map(ends).max().unwrap_or(0)
+    }
+
+    /// The counters that tell which updates are in them: all that is added to one is powers of two, each once.
+    pub fn tallies(&self) -> BTreeSet<usize> {
+        let free = self.counters.iter().enumerate().filter(|(_, counter)| !counter.is_made()).map(|(place, _)| place);
+        let mut added: BTreeMap<usize, BTreeSet<i64>> = free.map(|place| (place, BTreeSet::new())).collect();
+        for action in self.clients.iter().flat_map(|client| &client.steps).map(|step| &step.action) {
+            let Action::Add { changes, .. } = action else { continue };
+            for (counter, amount) in changes {
+                let alone = *amount > 0 && amount.count_ones() == 1;
+                if added.get_mut(counter).is_some_and(|known| !(alone && known.insert(*amount))) {
+                    added.remove(counter);
+                }
+            }
+        }
+        added.into_iter().filter(|(_, amounts)| !amounts.is_empty()).map(|(place, _)| place).collect()
+    }
+
+    /// Whether a client makes this counter; the others are made before the load begins.
+    pub fn is_made_by_a_client(&self, counter: usize) -> bool {
+        let makes = |action: &Action| matches!(action, Action::Make { counter: made } if *made == counter);
+        self.clients.iter().flat_map(|client| &client.steps).any(|step| makes(&step.action))
     }
 
     /// Whether a server can lose writes that it acknowledged: it may lose power, and does not wait for its disk.
@@ -381,6 +421,7 @@ impl Plan {
             Action::Add { .. } if counters.is_empty() || (1..counters.len()).any(|place| counters[..place].contains(&counters[place])) => {
                 Err("an update changes at least one counter, and each once".into())
             }
+            Action::Together { .. } if counters.is_empty() => Err("a reading of counters together reads at least one".into()),
             Action::Give { to: dc, .. } | Action::Reclaim { gone: dc, .. } if dc.0 >= self.data_centers => {
                 Err(format!("there is no data center {dc}"))
             }
@@ -403,9 +444,10 @@ impl Action {
             Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } => vec![*key],
             Action::Guarded { key, .. } | Action::Await { key, .. } => vec![*key],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
-            Action::ReadTransaction { keys, .. } => keys.clone(),
+            Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } => keys.clone(),
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
-            Action::Add { .. } | Action::Value { .. } | Action::Give { .. } | Action::Reclaim { .. } => Vec::new(),
+            Action::Add { .. } | Action::Value { .. } | Action::Look { .. } | Action::Make { .. } => Vec::new(),
+            Action::Give { .. } | Action::Reclaim { .. } => Vec::new(),
         }
     }
 
@@ -413,7 +455,9 @@ impl Action {
     pub fn counters(&self) -> Vec<usize> {
         match self {
             Action::Add { changes, .. } => changes.iter().map(|(counter, _)| *counter).collect(),
-            Action::Value { counter } | Action::Give { counter, .. } | Action::Reclaim { counter, .. } => vec![*counter],
+            Action::Value { counter } | Action::Look { counter } | Action::Make { counter } => vec![*counter],
+            Action::Give { counter, .. } | Action::Reclaim { counter, .. } => vec![*counter],
+            Action::Together { counters, .. } => counters.clone(),
             _ => Vec::new(),
         }
     }

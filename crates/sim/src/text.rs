@@ -140,6 +140,14 @@ impl fmt::Display for ActionText<'_> {
                 changes.iter().try_for_each(|(place, amount)| write!(f, " {} {amount}", counter(place)))
             }
             Action::Value { counter: place } => write!(f, "value {}", counter(place)),
+            Action::Look { counter: place } => write!(f, "look {}", counter(place)),
+            Action::Make { counter: place } => write!(f, "make {}", counter(place)),
+            Action::Together { counters, keys } => {
+                f.write_str("together")?;
+                counters.iter().try_for_each(|place| write!(f, " {}", counter(place)))?;
+                f.write_str(" with")?;
+                keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
+            }
             Action::Give { counter: place, to, direction, amount } => write!(f, "give {} {to} {} {amount}", counter(place), way(*direction)),
             Action::Reclaim { counter: place, gone } => write!(f, "reclaim {} {gone}", counter(place)),
         }
@@ -516,6 +524,15 @@ impl Plan {
                 Action::Add { changes, global, named }
             }
             "value" => Action::Value { counter: counter(words.next("a counter")?)? },
+            "look" => Action::Look { counter: counter(words.next("a counter")?)? },
+            "make" => Action::Make { counter: counter(words.next("a counter")?)? },
+            "together" => {
+                let mut counters = Vec::new();
+                while !words.optional("with") {
+                    counters.push(counter(words.next("a counter, or `with`")?)?);
+                }
+                Action::Together { counters, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? }
+            }
             "give" => {
                 let (counter, to) = (counter(words.next("a counter")?)?, words.dc()?);
                 let direction = match words.next("a direction")? {

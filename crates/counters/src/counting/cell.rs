@@ -1,13 +1,15 @@
 //! Counters held ready in memory (document 002, section IV-C, the first optimisation), and how they come there.
 
-use super::{Counting, keys};
-use crate::definition::Definition;
+use super::update::Stopped;
+use super::{Counting, Hidden, keys};
+use crate::definition::{Definition, Incarnation, Made};
 use crate::state::{Both, Circle, DIRECTIONS, State};
 use rheostat_clock::DcId;
 use rheostat_core::counter::Direction;
 use rheostat_core::ids::Now;
 use rheostat_core::operation::{Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::replica::PartitionServer;
+use rheostat_core::session::Session;
 use rheostat_core::version::{Key, VersionId};
 use std::collections::BTreeMap;
 
@@ -55,11 +57,21 @@ pub(super) struct Cell {
     /// When each data center was last asked in the background.
     pub(super) balanced_us: Both<u64>,
     pub(super) usage: Usage,
+    /// What each other data center has added and removed, as of the last row of its own that was taken in.
+    pub(super) heard: BTreeMap<DcId, (u64, u64)>,
+    /// What its state rests on: a session that has read what was taken in and made what was written. What is written or told of the counter has all of it in its past.
+    pub(super) past: Session,
 }
 
 impl Cell {
     pub(super) fn is_bounded(&self) -> bool {
         self.definition.lower.is_some() || self.definition.upper.is_some()
+    }
+
+    /// Its value, for a reader in data center `here`.
+    pub(super) fn value(&self, here: DcId) -> i64 {
+        let own = self.state.row(here);
+        self.state.value_heard(&self.definition, here, |dc| if dc == here { Some((own.added, own.removed)) } else { self.heard.get(&dc).copied() })
     }
 }
 
@@ -150,6 +162,13 @@ pub(super) fn find(read: &Read) -> Result<Found, Failure> {
     }
 }
 
+/// What was made where `definition` began by itself, if `record`, the bounds beside its key, says so.
+pub(super) fn made_instead(definition: &Definition, record: &Read) -> Result<Option<Definition>, Failure> {
+    let (Some(value), Some(version)) = (&record.value, record.version) else { return Ok(None) };
+    let Made { over, definition: made } = Made::from_value(value).map_err(damaged)?;
+    Ok(definition.began_over(over).then(|| made.moved(version)))
+}
+
 impl<R: PartitionServer> Counting<R> {
     /// The newest version of `key` that has arrived.
     pub(super) fn newest(&mut self, now: Now, key: &Key) -> Result<(Read, Quality), Failure> {
@@ -159,9 +178,72 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
+    /// What a reader finds at `key` who remembers `past`. Where servers of a data center keep a partition together, what has been decided.
+    pub(super) fn visible(&mut self, now: Now, key: &Key, past: &mut Session) -> Result<(Read, Quality), Failure> {
+        if self.is_grouped() {
+            return self.newest(now, key);
+        }
+        let get = Operation::Get { key: key.clone(), dial: Dial::default() };
+        let outcome = match self.run_for(now, get.clone(), past) {
+            // Part of the past is on its way to this server (`adaptive`). One who has seen nothing waits for nothing.
+            Err(Failure::Busy(_)) => {
+                let mut nobody = self.inner.new_session();
+                let outcome = self.run_for(now, get, &mut nobody)?.0;
+                self.inner.merge_sessions(past, &nobody);
+                outcome
+            }
+            outcome => outcome?.0,
+        };
+        match outcome {
+            Outcome::Read(read, quality) => Ok((read, quality)),
+            other => Err(damaged(format!("a read was answered by {other:?}"))),
+        }
+    }
+
+    /// Whether something newer than `version` has arrived at `key`.
+    pub(super) fn has_newer(&mut self, now: Now, key: &Key, version: Option<VersionId>) -> Result<bool, Failure> {
+        match self.inner.peek(now, key) {
+            Some((newest, _)) => Ok(Some(newest) != version),
+            None => Ok(self.newest(now, key)?.0.version != version),
+        }
+    }
+
+    /// Lets `past` see at `key` what `session` sees there. At home everybody sees the same once somebody does; what the session waits for beyond that, others need not.
+    pub(super) fn see_with(&mut self, now: Now, key: &Key, session: &Session, past: &mut Session) {
+        if !session.is_at_home(self.circle.here) {
+            self.inner.merge_sessions(past, session);
+        } else if !self.is_grouped() {
+            // An error here is one of the read that follows, too.
+            drop(self.visible(now, key, &mut session.clone()));
+        }
+    }
+
+    /// What is visible at `key`, unless something newer has arrived.
+    pub(super) fn settled(&mut self, now: Now, key: &Key) -> Result<Option<Read>, Failure> {
+        let mut nobody = self.inner.new_session();
+        let (read, _) = self.visible(now, key, &mut nobody)?;
+        Ok(if self.has_newer(now, key, read.version)? { None } else { Some(read) })
+    }
+
     /// The state that `dc` wrote of `key`, if it is of counter `incarnation`, and the version that is there.
-    fn state_of(&mut self, now: Now, key: &Key, dc: DcId, incarnation: VersionId) -> Result<(Option<State>, Option<VersionId>), Failure> {
-        let (read, _) = self.newest(now, &keys::state(key, dc))?;
+    fn state_of(
+        &mut self,
+        now: Now,
+        key: &Key,
+        dc: DcId,
+        incarnation: VersionId,
+        past: &mut Session,
+    ) -> Result<(Option<State>, Option<VersionId>), Failure> {
+        let place = keys::state(key, dc);
+        let read = match self.setup.planted.is("counter-hears-what-is-hidden") {
+            true => self.newest(now, &place)?.0,
+            false => self.visible(now, &place, past)?.0,
+        };
+        if self.has_newer(now, &place, read.version)? {
+            self.hidden.insert(Hidden::Row(key.clone(), dc));
+        } else {
+            self.hidden.remove(&Hidden::Row(key.clone(), dc));
+        }
         let state = read.value.map(|value| State::from_value(&value)).transpose().map_err(damaged)?;
         Ok((state.filter(|state| state.incarnation == incarnation), read.version))
     }
@@ -183,10 +265,13 @@ impl<R: PartitionServer> Counting<R> {
     /// Takes in what `dc` has written of the counter at `key`, which is ready.
     pub(super) fn absorb(&mut self, now: Now, key: &Key, dc: DcId) -> Result<crate::fence::Absorbed, Failure> {
         use crate::fence::Absorbed;
-        let Some(incarnation) = self.cells.get(key).map(|cell| cell.state.incarnation) else { return Ok(Absorbed::Ignored) };
-        let (Some(state), _) = self.state_of(now, key, dc, incarnation)? else { return Ok(Absorbed::Ignored) };
+        let Some((incarnation, mut past)) = self.cells.get(key).map(|cell| (cell.state.incarnation, cell.past.clone())) else {
+            return Ok(Absorbed::Ignored);
+        };
+        let (Some(state), _) = self.state_of(now, key, dc, incarnation, &mut past)? else { return Ok(Absorbed::Ignored) };
         let (circle, planted) = (&self.circle, self.setup.planted);
         let Some(cell) = self.cells.get_mut(key) else { return Ok(Absorbed::Ignored) };
+        cell.past = past;
         if planted.is("counter-merge-adds") {
             for (dc, row) in &state.rows {
                 if *dc != circle.here {
@@ -197,6 +282,8 @@ impl<R: PartitionServer> Counting<R> {
         if planted.is("counter-hears-who-is-gone") {
             return Ok(if cell.state.merge(&state) { Absorbed::News } else { Absorbed::Nothing });
         }
+        let row = state.row(dc);
+        cell.heard.insert(dc, (row.added, row.removed));
         let fences = cell.state.row(circle.here).gone.len();
         let absorbed = cell.state.absorb(circle, dc, &state);
         if cell.state.row(circle.here).gone.len() > fences {
@@ -225,15 +312,20 @@ impl<R: PartitionServer> Counting<R> {
         true
     }
 
-    /// Makes the counter at `key` ready, as the newest definition that has arrived says; `begin` one if there is none and there can be one. Says how good that is.
+    /// Makes the counter at `key` ready, as the newest definition says that is visible to `session`, or to one that has seen nothing; `begin` one if there is none and there can be one. Says how good that is.
     /// Errors: there is none, or it cannot be read.
-    pub(super) fn load(&mut self, now: Now, key: &Key, begin: bool) -> Result<Quality, Failure> {
-        let (read, quality) = self.newest(now, key)?;
+    pub(super) fn load(&mut self, now: Now, key: &Key, begin: bool, session: Option<&Session>) -> Result<Quality, Stopped> {
+        let mut past = self.cells.get(key).map_or_else(|| self.inner.new_session(), |cell| cell.past.clone());
+        if let Some(session) = session {
+            self.see_with(now, key, session, &mut past);
+        }
+        let (read, quality) = self.visible(now, key, &mut past)?;
         self.let_go_of_old(now, key)?;
         if let Some(cell) = self.cells.get_mut(key)
             && cell.seen == read.version
             && (cell.unwritten.is_some() || read.value.is_some())
         {
+            cell.past = past;
             cell.used_us = now.monotonic_us;
             if cell.is_bounded() {
                 self.stay_active(now);
@@ -242,38 +334,45 @@ impl<R: PartitionServer> Counting<R> {
         }
         let seen = read.version;
         let (definition, unwritten) = match find(&read)? {
-            Found::Counter(definition) => (definition, None),
-            Found::Free(initial) if begin => {
-                // A counter that has expired must not begin again as itself.
-                let over = seen.map(|VersionId { written, origin }| match read.value {
-                    None => VersionId { written: written.successor(), origin },
-                    Some(_) => VersionId { written, origin },
-                });
-                (Definition::unbounded(over.unwrap_or_default(), initial), Some(read.expires_ms))
+            Found::Counter(definition) => match self.made_over(now, key, &definition, &mut past)? {
+                // The next update writes it over the one that began by itself.
+                Some(made) => (made, Some(read.expires_ms)),
+                None => (definition, None),
+            },
+            // What is there would be replaced by what begins now, and what was done to it forgotten.
+            _ if !self.is_grouped() && self.has_newer(now, key, seen)? => {
+                self.hidden.insert(Hidden::Definition(key.clone()));
+                return Err(Stopped::Hidden);
             }
+            Found::Free(initial) if begin => (Definition::unbounded(self.begins_over(now, key, &read)?, initial), Some(read.expires_ms)),
             Found::Free(_) => {
                 self.forget(now, key);
-                return Err(Failure::Refused("no such counter".into()));
+                return Err(Failure::Refused("no such counter".into()).into());
             }
             Found::Other => {
                 self.forget(now, key);
-                return Err(Failure::Refused("value is not an integer or out of range".into()));
+                return Err(Failure::Refused("value is not an integer or out of range".into()).into());
             }
         };
         let incarnation = definition.incarnation(seen.unwrap_or_default());
         if let Some(cell) = self.cells.get_mut(key) {
             if cell.state.incarnation == incarnation {
                 (cell.definition, cell.seen, cell.used_us) = (definition, seen, now.monotonic_us);
-                cell.unwritten = unwritten;
+                (cell.unwritten, cell.past) = (unwritten, past);
                 return Ok(quality);
             }
             if self.is_in_use(key) {
-                return Err(Failure::Busy("another counter has just begun at this key; try again".into()));
+                return Err(Failure::Busy("another counter has just begun at this key; try again".into()).into());
             }
             self.cells.remove(key);
         }
         let here = self.circle.here;
-        let (state, row) = self.state_of(now, key, here, incarnation)?;
+        let (state, row) = self.state_of(now, key, here, incarnation, &mut past)?;
+        if self.hidden.contains(&Hidden::Row(key.clone(), here)) {
+            // What this data center has done itself is all of it, or nothing can be done on top of it.
+            self.hidden.insert(Hidden::Definition(key.clone()));
+            return Err(Stopped::Hidden);
+        }
         let state = state.unwrap_or_else(|| State::new(incarnation));
         let usage = Usage { seen: Both { down: state.row(here).removed, up: state.row(here).added }, ..Usage::default() };
         let cell = Cell {
@@ -287,6 +386,8 @@ impl<R: PartitionServer> Counting<R> {
             hunted: Both::default(),
             balanced_us: Both::default(),
             usage,
+            heard: BTreeMap::new(),
+            past,
         };
         let (flight, next, parked, touched) = (&self.flight, &self.next, &self.parked, &self.touched);
         let stays = |key: &Key| {
@@ -300,11 +401,43 @@ impl<R: PartitionServer> Counting<R> {
         for dc in others {
             if let Err(failure) = self.absorb(now, key, dc) {
                 self.cells.remove(key);
-                return Err(failure);
+                return Err(failure.into());
             }
         }
         self.answer_asks(now, key);
         Ok(quality)
+    }
+
+    /// What a counter begins over that begins at `key`, which was `read`: in all data centers that read the same, the same.
+    pub(super) fn begins_over(&mut self, now: Now, key: &Key, read: &Read) -> Result<VersionId, Failure> {
+        let after = |VersionId { written, origin }| VersionId { written: written.successor(), origin };
+        if read.value.is_some() {
+            return Ok(read.version.unwrap_or_default());
+        }
+        // One that was deleted takes what was done to it along. One that has expired leaves it, and must not begin again as itself; its definition may have been collected here and not there.
+        let deleted = match read.version {
+            Some(_) => matches!(self.run(now, Operation::Explain { key: key.clone() })?.0,
+                Outcome::Explained(versions) if versions.iter().find(|version| Some(version.id) == read.version).is_some_and(|version| version.length.is_none())),
+            None => false,
+        };
+        // Where causes may be missing, what others have done may be on its way behind what they did to it; what was done here is not.
+        let (causes, here) = ((self.setup.serves)(Level::Causal).is_some(), self.circle.here);
+        let (mut last, mut nobody) = (None, self.inner.new_session());
+        for dc in self.circle.members.clone().into_iter().filter(|dc| !deleted && (causes || *dc == here)) {
+            if let Some(value) = self.visible(now, &keys::state(key, dc), &mut nobody)?.0.value {
+                last = last.max(Some(State::from_value(&value).map_err(damaged)?.incarnation));
+            }
+        }
+        Ok(last.or(read.version).map(after).unwrap_or_default())
+    }
+
+    /// What was made at `key` when `definition` began by itself there; `None` if nothing was. See [`Made`].
+    fn made_over(&mut self, now: Now, key: &Key, definition: &Definition, past: &mut Session) -> Result<Option<Definition>, Failure> {
+        if definition.lower.is_some() || definition.upper.is_some() || definition.incarnation == Incarnation::Own {
+            return Ok(None);
+        }
+        let (read, _) = self.visible(now, &keys::bounds(key), past)?;
+        made_instead(definition, &read)
     }
 
     /// Whether something at `key` is not written yet.
@@ -321,8 +454,18 @@ impl<R: PartitionServer> Counting<R> {
         self.touched.remove(key);
         let own = keys::state(key, self.circle.here);
         if let Ok((Read { value: Some(_), version, .. }, _)) = self.newest(now, &own) {
+            // Who finds it gone finds that there is no counter, too.
+            let mut session = self.session.clone();
+            if self.visible(now, key, &mut session).is_ok() {
+                self.session = session;
+            }
+            self.next.own = true;
             self.next.guards.push(Guard { key: own.clone(), version });
             self.next.extra.push(rheostat_core::version::Item { key: own, value: None, expires_ms: 0 });
+            let bounds = keys::bounds(key);
+            if let Ok((Read { value: Some(_), .. }, _)) = self.newest(now, &bounds) {
+                self.next.extra.push(rheostat_core::version::Item { key: bounds, value: None, expires_ms: 0 });
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cell::Hunted;
 use super::update::Stopped;
-use super::{Counting, keys};
+use super::{Counting, Hidden, keys};
 use crate::fence::Absorbed;
 use crate::hello::Greetings;
 use crate::rights::Asked;
@@ -10,7 +10,7 @@ use crate::state::{DIRECTIONS, State};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::counter::{Direction, Scope, UpdateName};
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
 use rheostat_core::reserved::Reserved;
 use rheostat_core::session::Session;
@@ -18,6 +18,10 @@ use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeSet;
+use std::ops::Bound;
+
+/// Of what has arrived and is not visible yet, so much is looked at again at a time.
+const MOST_LOOKS: usize = 32;
 
 /// An update that waits for rights, or to be greeted.
 pub(super) struct Parked {
@@ -66,7 +70,22 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     pub(super) fn greetings_of(&mut self, now: Now, dc: DcId) -> Option<Greetings> {
-        let read = if self.is_grouped() { self.whole(now, keys::hello(dc))? } else { self.newest(now, &keys::hello(dc)).ok()?.0 };
+        let place = keys::hello(dc);
+        let read = if self.is_grouped() {
+            self.whole(now, place)?
+        } else if dc == self.circle.here {
+            self.newest(now, &place).ok()?.0
+        } else {
+            // Every fence that was made before it is visible with it.
+            let mut session = self.session.clone();
+            self.hidden.insert(Hidden::Greetings(dc));
+            let (read, _) = self.visible(now, &place, &mut session).ok()?;
+            if !self.has_newer(now, &place, read.version).ok()? {
+                self.hidden.remove(&Hidden::Greetings(dc));
+            }
+            self.session = session;
+            read
+        };
         Greetings::from_bytes(&read.value?).ok()
     }
 
@@ -98,39 +117,100 @@ impl<R: PartitionServer> Counting<R> {
         for reserved in &arrived {
             let Some(Reserved { kind, number, of }) = Reserved::parse(reserved) else { continue };
             let Ok(dc) = u8::try_from(number).map(DcId) else { continue };
-            if dc == self.circle.here || !self.circle.members.contains(&dc) {
+            if kind != keys::BOUNDS && (dc == self.circle.here || !self.circle.members.contains(&dc)) {
                 continue;
             }
             match kind {
-                keys::HELLO => {
-                    let Some(theirs) = self.greetings_of(now, dc) else {
-                        self.led.others_known = false;
-                        continue;
-                    };
-                    self.greetings_changed |= self.greetings.greet(dc, &theirs);
-                    // Counters with bounds are used in this partition: this server will need to be greeted too.
-                    self.say_hello(now);
-                    let greeted = theirs.greeted.get(&self.circle.here).copied().unwrap_or(0);
-                    if self.greeted_by.insert(dc, greeted) != Some(greeted) {
-                        news.extend(self.parked.values().flat_map(|parked| parked.changes.iter().map(|(key, _)| key.clone())));
-                        news.extend(self.cells.iter().map(|(key, _)| key.clone()));
-                    }
-                }
-                keys::STATE => {
-                    let key = Key::from(of);
-                    if self.on_state(now, &key, dc) {
-                        news.insert(key);
-                    }
-                }
+                keys::HELLO => self.on_greetings(now, dc, &mut news),
+                keys::STATE => self.on_row(now, Key::from(of), dc, &mut news),
+                keys::BOUNDS => self.on_bounds(now, &Key::from(of)),
                 _ => {}
             }
         }
-        for key in &news {
+        self.on_news(now, &news, out);
+    }
+
+    /// Another data center has made a counter at `key`. If one has begun by itself here, it is looked at anew before it is used.
+    pub(super) fn on_bounds(&mut self, now: Now, key: &Key) {
+        let Some(cell) = self.cells.get_mut(key).filter(|cell| !cell.is_bounded()) else { return };
+        cell.seen = None;
+        let (place, mut nobody) = (keys::bounds(key), self.inner.new_session());
+        let read = self.visible(now, &place, &mut nobody);
+        if read.and_then(|(read, _)| self.has_newer(now, &place, read.version)).unwrap_or(true) {
+            self.hidden.insert(Hidden::Bounds(key.clone()));
+        }
+    }
+
+    fn on_row(&mut self, now: Now, key: Key, dc: DcId, news: &mut BTreeSet<Key>) {
+        if self.on_state(now, &key, dc) {
+            news.insert(key);
+        }
+    }
+
+    fn on_greetings(&mut self, now: Now, dc: DcId, news: &mut BTreeSet<Key>) {
+        let Some(theirs) = self.greetings_of(now, dc) else {
+            self.led.others_known = false;
+            return;
+        };
+        // What its data center did before is visible by now: fences above all.
+        let rows: Vec<Hidden> = self.hidden.iter().filter(|hidden| matches!(hidden, Hidden::Row(_, of) if *of == dc)).cloned().collect();
+        rows.into_iter().for_each(|hidden| self.see_hidden(now, hidden, news));
+        self.greetings_changed |= self.greetings.greet(dc, &theirs);
+        // Counters with bounds are used in this partition: this server will need to be greeted too.
+        self.say_hello(now);
+        let greeted = theirs.greeted.get(&self.circle.here).copied().unwrap_or(0);
+        if self.greeted_by.insert(dc, greeted) != Some(greeted) {
+            news.extend(self.parked.values().flat_map(|parked| parked.changes.iter().map(|(key, _)| key.clone())));
+            news.extend(self.cells.iter().map(|(key, _)| key.clone()));
+        }
+    }
+
+    fn on_news(&mut self, now: Now, news: &BTreeSet<Key>, out: &mut Outbox) {
+        for key in news {
             self.answer_asks(now, key);
         }
         if !news.is_empty() {
-            self.retry_parked(now, &news, out);
+            self.retry_parked(now, news, out);
         }
+    }
+
+    /// Looks whether `hidden` is visible by now.
+    fn see_hidden(&mut self, now: Now, hidden: Hidden, news: &mut BTreeSet<Key>) {
+        self.hidden.remove(&hidden);
+        match hidden {
+            Hidden::Row(key, dc) => self.on_row(now, key, dc, news),
+            Hidden::Greetings(dc) => self.on_greetings(now, dc, news),
+            Hidden::Definition(key) => drop(news.insert(key)),
+            Hidden::Bounds(key) => self.on_bounds(now, &key),
+        }
+    }
+
+    /// Looks again at some of what is hidden, going round.
+    pub(super) fn look_again(&mut self, now: Now, out: &mut Outbox) {
+        if self.hidden.is_empty() {
+            return;
+        }
+        let after = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let some: Vec<Hidden> = self.hidden.range((after, Bound::Unbounded)).take(MOST_LOOKS).cloned().collect();
+        self.looked_at = some.last().filter(|_| some.len() == MOST_LOOKS).cloned();
+        let mut news = BTreeSet::new();
+        some.into_iter().for_each(|hidden| self.see_hidden(now, hidden, &mut news));
+        self.on_news(now, &news, out);
+    }
+
+    /// Takes in of the counter at `key`, which is ready, what is visible to `session` by now.
+    pub(super) fn catch_up(&mut self, now: Now, key: &Key, session: &Session) -> Result<(), Stopped> {
+        if self.hidden.is_empty() || self.setup.planted.is("counter-answers-with-less-than-read") {
+            return Ok(());
+        }
+        let rows: Vec<DcId> = self.circle.others().filter(|dc| self.hidden.contains(&Hidden::Row(key.clone(), *dc))).collect();
+        if let Some(mut past) = self.cells.get(key).filter(|_| !rows.is_empty()).map(|cell| cell.past.clone()) {
+            self.see_with(now, key, session, &mut past);
+            if let Some(cell) = self.cells.get_mut(key) {
+                cell.past = past;
+            }
+        }
+        rows.into_iter().try_for_each(|dc| self.absorb(now, key, dc).map(drop)).map_err(Stopped::Failed)
     }
 
     /// The state of `dc` of the counter at `key` has arrived; says whether something here depends on it.
@@ -151,7 +231,10 @@ impl<R: PartitionServer> Counting<R> {
                     }
                     absorbed == Absorbed::News
                 }
-                Err(_) => false,
+                Err(_) => {
+                    self.hidden.insert(Hidden::Row(key.clone(), dc));
+                    false
+                }
             };
         }
         // Of a counter that is not ready only what wants an answer is looked at.
@@ -162,12 +245,23 @@ impl<R: PartitionServer> Counting<R> {
         };
         let wants = state.rows.values().any(|row| !row.gone.is_empty())
             || DIRECTIONS.into_iter().any(|way| state.open_ask(dc, self.circle.here, way).is_some());
-        wants && self.load(now, key, false).is_ok()
+        if !wants {
+            return false;
+        }
+        match self.load(now, key, false, None) {
+            Ok(_) => true,
+            Err(stopped) => {
+                if let Stopped::Hidden | Stopped::Failed(Failure::Busy(_)) = stopped {
+                    self.hidden.insert(Hidden::Row(key.clone(), dc));
+                }
+                false
+            }
+        }
     }
 
     /// What this data center keeps of a counter that is gone goes.
     fn tidy(&mut self, now: Now, key: &Key) {
-        if let Ok((read, _)) = self.newest(now, key)
+        if let Ok(Some(read)) = self.settled(now, key)
             && matches!(super::cell::find(&read), Ok(super::cell::Found::Free(_) | super::cell::Found::Other))
             && self.cells.get(key).is_none_or(|cell| cell.unwritten.is_none())
         {
@@ -204,8 +298,11 @@ impl<R: PartitionServer> Counting<R> {
         let waiting: Vec<OpId> =
             self.parked.iter().filter(|(_, parked)| parked.changes.iter().any(|(key, _)| keys.contains(key))).map(|(op, _)| *op).collect();
         for op in waiting {
-            let Some((changes, scope)) = self.parked.get(&op).map(|parked| (parked.changes.clone(), parked.scope)) else { continue };
-            match self.apply(now, &changes) {
+            let Some((changes, scope, session)) = self.parked.get(&op).map(|parked| (parked.changes.clone(), parked.scope, parked.session.clone()))
+            else {
+                continue;
+            };
+            match self.apply(now, &changes, &session) {
                 Ok(values) => self.go_ahead(now, op, values, out),
                 Err(stopped) if self.may_wait(scope, &stopped) => {}
                 Err(stopped) => self.give_up(now, op, stopped, out),
@@ -294,8 +391,8 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn expire(&mut self, now: Now, out: &mut Outbox) {
         let due: Vec<OpId> = self.parked.iter().filter(|(_, parked)| parked.deadline_us <= now.monotonic_us).map(|(op, _)| *op).collect();
         for op in due {
-            let Some(changes) = self.parked.get(&op).map(|parked| parked.changes.clone()) else { continue };
-            match self.apply(now, &changes) {
+            let Some((changes, session)) = self.parked.get(&op).map(|parked| (parked.changes.clone(), parked.session.clone())) else { continue };
+            match self.apply(now, &changes, &session) {
                 Ok(values) => self.go_ahead(now, op, values, out),
                 Err(stopped) => self.give_up(now, op, stopped, out),
             }
@@ -323,6 +420,6 @@ impl<R: PartitionServer> Counting<R> {
         let asks = hunted.flat_map(|cell| {
             DIRECTIONS.into_iter().flat_map(|way| cell.hunted.of(way).values().filter(|hunted| !hunted.is_over).map(|hunted| hunted.until_us))
         });
-        deadlines.chain(asks).chain([self.next_balance_us(), self.next_led_us()]).min().unwrap_or(u64::MAX)
+        deadlines.chain(asks).chain([self.next_balance_us(), self.next_led_us(), self.deciding.next_us()]).min().unwrap_or(u64::MAX)
     }
 }

@@ -11,6 +11,13 @@ pub(super) const UPDATE: u8 = 2;
 /// A server's greetings; the number is its data center's. It stands beside no key.
 pub(super) const HELLO: u8 = 3;
 
+/// The bounds that the counter of a key was made with.
+pub(super) const BOUNDS: u8 = 4;
+
+pub(super) fn bounds(of: &[u8]) -> Key {
+    Reserved { kind: BOUNDS, number: 0, of }.to_key()
+}
+
 pub(super) fn state(of: &[u8], dc: DcId) -> Key {
     Reserved { kind: STATE, number: dc.0.into(), of }.to_key()
 }

@@ -1,9 +1,10 @@
-//! Where the servers of a data center keep a partition together (protocol `session`), the one that leads them owns its counters: what others are asked for they pass on to it.
+//! Where the servers of a data center keep a partition together (protocol `session`), the one that leads them owns its counters: what others are asked for they pass on to it. Where those of all
+//! data centers do (`strong`), updates go the same way ([`super::decided`]).
 //!
 //! What an owner writes is guarded by the versions that it knows of the counters. A leader that has been followed by another without knowing it writes nothing over what that one has written, and what was
 //! asked of it is done again where the leader is. So nothing depends on who believes to lead; it only says who need not be asked in vain.
 //!
-//! Within a data center messages arrive in order or not at all, so a call that is passed on comes once; one whose answer is lost ends at its deadline, unless it can be asked for again.
+//! A call is done once however often its message comes, so one that is passed on comes once; one whose answer is lost ends at its deadline, unless it can be asked for again.
 
 use super::{Counting, OWN};
 use rheostat_clock::Timestamp;
@@ -18,7 +19,7 @@ use rheostat_core::session::Session;
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
 use rheostat_core::wire_enum;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How often an update is made again when others came first, or the one that was asked does not lead.
 const MOST_TRIES: u32 = 16;
@@ -26,7 +27,32 @@ const MOST_TRIES: u32 = 16;
 /// Counters that one write may hold; then updates wait no longer, but are refused as too many.
 const MOST_CELLS: usize = 1024;
 
-/// Between the servers of one partition in one data center.
+/// What an ask's number counts with; above it stands the run of the server that asks.
+const LOW: u64 = u32::MAX as u64;
+
+/// So many numbers of one run are remembered above those that are too old to come still, and so many runs.
+const MOST_NUMBERS: usize = 4096;
+const MOST_RUNS: usize = 64;
+
+/// Which asks of one run of a server have come: between data centers a message can come twice, or late.
+#[derive(Default)]
+struct Came {
+    floor: u64,
+    above: BTreeSet<u64>,
+}
+
+impl Came {
+    /// Whether `number` comes for the first time.
+    fn is_new(&mut self, number: u64) -> bool {
+        let new = number > self.floor && self.above.insert(number);
+        if self.above.len() > MOST_NUMBERS {
+            self.floor = self.above.pop_first().unwrap_or(self.floor);
+        }
+        new
+    }
+}
+
+/// Between the servers that keep one partition together.
 #[derive(Debug)]
 enum Word {
     /// To the leader: do this.
@@ -97,6 +123,8 @@ pub(super) struct Led {
     /// Calls that have come to nothing here and are to be done again.
     again: VecDeque<OpId>,
     next_ask: u64,
+    /// The asks that have come here, by server and run.
+    came: BTreeMap<(ServerId, u64), Came>,
     /// This server has to say hello, and has not yet.
     pub(super) saying: bool,
     /// The first of the hellos that this server has been told of, or has said, since it started.
@@ -124,15 +152,20 @@ impl<R: PartitionServer> Counting<R> {
         self.setup.span == Span::DataCenter
     }
 
-    /// Whether this server does what is to be done to counters in this data center.
+    /// Whether servers keep the partition together, and one of them is asked for changes of counters.
+    pub(super) fn is_led(&self) -> bool {
+        self.setup.span != Span::Server
+    }
+
+    /// Whether this server does what is to be done to counters in this data center, or in all of them.
     pub(super) fn owns(&self) -> bool {
-        !self.is_grouped() || self.led.leader.is_some_and(|(server, _)| server == self.setup.place.server)
+        !self.is_led() || self.led.leader.is_some_and(|(server, _)| server == self.setup.place.server)
     }
 
     pub(super) fn begin_to_follow(&mut self, now: Now) {
-        if self.is_grouped() {
+        if self.is_led() {
             // Answers to what an earlier run has asked for are not taken for answers to this one.
-            self.led.next_ask = Random::new(self.setup.seed ^ now.physical_ms.rotate_left(20)).next_u64() >> 16;
+            self.led.next_ask = Random::new(self.setup.seed ^ now.physical_ms.rotate_left(20)).next_u64() & !LOW;
         }
     }
 
@@ -150,7 +183,7 @@ impl<R: PartitionServer> Counting<R> {
             return Execution::Waiting(op);
         }
         let mut own = calling(Asker::Here(OpId(OWN)));
-        let execution = self.owned(now, call.clone(), dial, session);
+        let execution = self.do_here(now, call.clone(), dial, session);
         if let Execution::Waiting(op) = execution {
             own.asker = Asker::Here(op);
             self.led.calls.insert(op, own);
@@ -164,15 +197,23 @@ impl<R: PartitionServer> Counting<R> {
         most.then(|| Failure::Busy(format!("{waiting} calls of counters are waiting already")))
     }
 
-    /// How long a call may take: to look for rights, and to be written.
+    /// How long a call may take: to be written and, where there are rights, to look for them.
     fn deadline_us(&self, now: Now) -> u64 {
-        now.monotonic_us + self.setup.operation_timeout_us + self.setup.options.deadline_ms * 1000
+        let rights_us = if self.is_grouped() { self.setup.options.deadline_ms * 1000 } else { 0 };
+        now.monotonic_us + self.setup.operation_timeout_us + rights_us
+    }
+
+    fn do_here(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
+        match self.is_grouped() {
+            true => self.owned(now, call, dial, session),
+            false => self.decided(now, call, dial, session).unwrap_or_else(super::failed),
+        }
     }
 
     /// Does `calling` here.
     fn begin(&mut self, now: Now, calling: Calling, out: &mut Outbox) {
         let mut session = calling.session.clone();
-        let (op, outcome) = match self.owned(now, calling.call.clone(), calling.dial, &mut session) {
+        let (op, outcome) = match self.do_here(now, calling.call.clone(), calling.dial, &mut session) {
             Execution::Waiting(op) => (op, None),
             Execution::Done { outcome, after } => (self.new_op(), Some((outcome, after))),
         };
@@ -211,13 +252,20 @@ impl<R: PartitionServer> Counting<R> {
         self.box_.frames.push((to, frame));
     }
 
-    /// A frame of another server of this partition in this data center; says whether it is one.
+    /// A frame of another server of those that keep this partition together; says whether it is one.
     pub(super) fn on_word(&mut self, now: Now, from: ServerId, word: &[u8], out: &mut Outbox) -> bool {
         let place = self.setup.place;
-        let known = (from.dc, from.partition) == (place.server.dc, place.server.partition) && from.replica < place.replicas;
+        let near = from.dc == place.dc() || !self.is_grouped() && from.dc.0 < place.data_centers;
+        let known = near && from.partition == place.server.partition && from.replica < place.replicas;
         let Some(word) = Word::from_bytes(word).ok().filter(|_| known) else { return false };
         match word {
             Word::Ask { number, call, dial, session } => {
+                if !self.led.came.entry((from, number & !LOW)).or_default().is_new(number & LOW) {
+                    return true;
+                }
+                if self.led.came.len() > MOST_RUNS {
+                    self.led.came.retain(|(server, run), _| *server != from || *run == number & !LOW);
+                }
                 let asker = Asker::There(from, number);
                 let Ok(session) = self.inner.decode_session(&session) else { return false };
                 let calling = Calling { asker, call, dial, session, tries: 0, deadline_us: self.deadline_us(now), open: false };
@@ -290,7 +338,7 @@ impl<R: PartitionServer> Counting<R> {
 
     /// Looks at who leads, and goes on with what waits for that; says whether there was anything.
     pub(super) fn follow(&mut self, now: Now, out: &mut Outbox) -> bool {
-        if !self.is_grouped() {
+        if !self.is_led() {
             return false;
         }
         let leader = self.inner.leader();
@@ -299,7 +347,7 @@ impl<R: PartitionServer> Counting<R> {
                 self.step_down();
             }
             self.led.leader = leader;
-            if self.owns() {
+            if self.owns() && self.is_grouped() {
                 self.recall_in_group(now);
             }
             let asked = std::mem::take(&mut self.led.asked);
@@ -339,6 +387,7 @@ impl<R: PartitionServer> Counting<R> {
     /// This server does not lead any more: what has not left its memory is done elsewhere. What has, is decided by its guards.
     fn step_down(&mut self) {
         let (parked, next) = (std::mem::take(&mut self.parked), std::mem::take(&mut self.next));
+        self.decide_elsewhere();
         parked.into_iter().for_each(|(op, parked)| self.once_more(Some(op), parked.name));
         next.riders.into_iter().for_each(|rider| self.once_more(rider.op, rider.name));
         let flight = &self.flight;
@@ -380,13 +429,13 @@ impl<R: PartitionServer> Counting<R> {
         let due: Vec<u64> = self.led.asked.iter().filter(|(_, (calling, _))| late(calling)).map(|(number, _)| *number).collect();
         let asked: Vec<Calling> = due.into_iter().filter_map(|number| self.led.asked.remove(&number)).map(|(calling, _)| calling).collect();
         for calling in asked {
-            let why = "the server that leads this partition's servers in the data center, and owns its counters, to answer";
+            let why = "the server that leads this partition's servers to answer";
             self.refuse(calling, Failure::Timeout(why.into()), out);
         }
         let (late, kept): (Vec<Calling>, _) = std::mem::take(&mut self.led.unrouted).into_iter().partition(late);
         self.led.unrouted = kept;
         for calling in late {
-            self.refuse(calling, Failure::Busy("this partition's servers in the data center have no leader; try again".into()), out);
+            self.refuse(calling, Failure::Busy("this partition's servers have no leader that is known here; try again".into()), out);
         }
     }
 

@@ -20,6 +20,7 @@ use crate::hello::Greetings;
 use crate::options::Options;
 use crate::state::Circle;
 use cell::Cells;
+use decided::Deciding;
 use hunt::Parked;
 use led::Led;
 use read::Stage;
@@ -30,7 +31,7 @@ use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
-use rheostat_core::reserved::FRAME;
+use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position};
 use rheostat_core::version::{Key, VersionId};
@@ -49,6 +50,15 @@ pub const PLANTED: &[&str] = &[
     "counter-hears-who-is-gone",
     "counter-half-written",
     "counter-overtakes-itself",
+    "counter-forgets-its-past",
+    "counter-hears-what-is-hidden",
+    "counter-before-its-session",
+    "counter-seen-from-memory",
+    "counter-answers-with-less-than-read",
+    "counter-forgets-its-bounds",
+    "counter-halves-transfers",
+    "counter-decides-unguarded",
+    "counter-answers-before-it-hears",
 ];
 
 /// What an owner is told when it is made.
@@ -127,6 +137,10 @@ pub struct Counting<R: PartitionServer> {
     next: Batch,
     /// Counters whose own row has changed on nobody's behalf and is to be written.
     touched: BTreeSet<Key>,
+    /// What has arrived and is not visible yet.
+    hidden: BTreeSet<Hidden>,
+    /// The last of it that was looked at again; `None`: all.
+    looked_at: Option<Hidden>,
     /// Answers that wait for the disk.
     held: VecDeque<(Position, Done)>,
     greetings: Greetings,
@@ -139,7 +153,11 @@ pub struct Counting<R: PartitionServer> {
     /// Nothing is balanced after this, unless a counter is used.
     active_until_us: u64,
     next_op: u64,
-    /// Where the servers of a data center keep a partition together: who of them owns its counters.
+    /// The name that the next operation has outside already.
+    named: Option<OpId>,
+    /// Where one group decides for all: what it is to decide.
+    deciding: Deciding,
+    /// Where servers keep a partition together: who of them is asked for changes of its counters.
     led: Led,
     numbers: Numbers,
 }
@@ -164,6 +182,8 @@ impl<R: PartitionServer> Counting<R> {
             flight: None,
             next: Batch::default(),
             touched: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            looked_at: None,
             held: VecDeque::new(),
             greetings: Greetings::default(),
             said: None,
@@ -172,6 +192,8 @@ impl<R: PartitionServer> Counting<R> {
             balance_at_us: 0,
             active_until_us: 0,
             next_op: 0,
+            named: None,
+            deciding: Deciding::default(),
             led: Led::default(),
             numbers: Numbers::default(),
         })
@@ -188,6 +210,9 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     fn new_op(&mut self) -> OpId {
+        if let Some(named) = self.named.take() {
+            return named;
+        }
         self.next_op += 1;
         OpId(OWN | self.next_op)
     }
@@ -195,7 +220,12 @@ impl<R: PartitionServer> Counting<R> {
     /// Runs `operation` for nobody; what waits is given up.
     fn run(&mut self, now: Now, operation: Operation) -> Result<(Outcome, Position), Failure> {
         let mut session = self.session.clone();
-        match self.inner.execute(now, operation, &mut session, &mut self.box_) {
+        self.run_for(now, operation, &mut session)
+    }
+
+    /// Runs `operation` for `session`; what waits is given up.
+    fn run_for(&mut self, now: Now, operation: Operation, session: &mut Session) -> Result<(Outcome, Position), Failure> {
+        match self.inner.execute(now, operation, session, &mut self.box_) {
             Execution::Done { outcome: Outcome::Failed(failure), .. } => Err(failure),
             Execution::Done { outcome, after } => Ok((outcome, after)),
             Execution::Waiting(op) => {
@@ -235,14 +265,16 @@ impl<R: PartitionServer> Counting<R> {
     fn settle(&mut self, now: Now, out: &mut Outbox) {
         loop {
             out.frames.append(&mut self.box_.frames);
-            if !self.box_.done.is_empty() {
-                for done in std::mem::take(&mut self.box_.done) {
-                    self.on_done(now, done, out);
-                }
-            } else if !self.box_.arrived.is_empty() {
+            // What waited for something that has arrived finds it.
+            let first = self.box_.done.is_empty() || !self.setup.planted.is("counter-answers-before-it-hears");
+            if !self.box_.arrived.is_empty() && first {
                 let arrived: BTreeSet<Key> = std::mem::take(&mut self.box_.arrived).into_iter().collect();
                 if self.owns() {
                     self.on_arrived(now, arrived, out);
+                }
+            } else if !self.box_.done.is_empty() {
+                for done in std::mem::take(&mut self.box_.done) {
+                    self.on_done(now, done, out);
                 }
             } else if !self.follow(now, out) && !self.write_touched(now, out) {
                 break;
@@ -278,27 +310,59 @@ impl<R: PartitionServer> Counting<R> {
         match self.setup.span {
             Span::Server => self.owned(now, call, dial, session),
             Span::DataCenter => self.led(now, call, dial, session),
-            Span::Everywhere => self.decided(now, call, dial, session).unwrap_or_else(failed),
+            Span::Everywhere => match &call {
+                CounterCall::Add { .. } => self.led(now, call, dial, session),
+                _ => self.decided(now, call, dial, session).unwrap_or_else(failed),
+            },
         }
     }
 
-    /// What is asked of counters that this server owns.
+    /// What is asked of counters that this server owns, once everything is here that `session` has seen: an update of a counter that is on its way would begin another one.
     fn owned(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
+        let key = match &call {
+            // It reads for the session, and waits by that.
+            CounterCall::Look { key } => return self.look(now, key.clone(), dial, session),
+            call => call.key().cloned(),
+        };
+        let waits = !session.is_at_home(self.circle.here) && !self.setup.planted.is("counter-before-its-session");
+        match key.filter(|key| waits && !is_reserved(key)) {
+            Some(key) => self.perform(now, None, Operation::Get { key, dial: Dial::default() }, Stage::Past { call, dial }, session),
+            None => self.change(now, None, call, dial, session),
+        }
+    }
+
+    /// Changes counters for a session whose past is here; an operation that has waited is called `op` outside.
+    fn change(&mut self, now: Now, op: Option<OpId>, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
         if !self.circle.members.contains(&self.circle.here) {
             return failed(Failure::Refused(format!("data center {} does not hold this key", self.circle.here)));
         }
         if self.flight.is_some() && self.next.riders.len() >= self.setup.options.max_waiting {
             return failed(Failure::Busy(format!("{} updates are waiting already", self.next.riders.len())));
         }
+        self.named = op;
         let done = match call {
             CounterCall::Create { key, counter } => self.create(now, key, &counter, dial, session),
             CounterCall::Add { changes, scope, name } => self.add(now, changes, scope, name, dial, session),
-            CounterCall::Look { key } => self.look(now, key, dial, session),
+            CounterCall::Look { key } => Ok(self.look(now, key, dial, session)),
             CounterCall::Move { key, to, direction, amount } => self.move_out(now, key, to, direction, amount, dial, session),
             CounterCall::Reclaim { key, gone } => self.reclaim(now, key, gone, dial, session),
         };
+        self.named = None;
         done.unwrap_or_else(failed)
     }
+}
+
+/// What has arrived and is not visible yet, since what it depends on has not arrived.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Hidden {
+    /// A data center's row of a counter that is ready here.
+    Row(Key, DcId),
+    /// A data center's greetings.
+    Greetings(DcId),
+    /// What the key of a counter holds; an update waits for it.
+    Definition(Key),
+    /// The bounds that were made where the counter that is ready here has begun by itself.
+    Bounds(Key),
 }
 
 fn failed(failure: Failure) -> Execution {
@@ -328,7 +392,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.settle(now, out);
         // What is done already is not told of before its caller knows that it waits.
         match execution {
-            Execution::Waiting(op) if self.is_grouped() => match out.done.iter().position(|done| done.op == op) {
+            Execution::Waiting(op) if self.is_led() => match out.done.iter().position(|done| done.op == op) {
                 Some(place) => {
                     let done = out.done.remove(place);
                     *session = done.session;
@@ -349,7 +413,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     }
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
-        let word = frame.split_first().filter(|(first, _)| **first == FRAME && self.is_grouped()).map(|(_, word)| word);
+        let word = frame.split_first().filter(|(first, _)| **first == FRAME && self.is_led()).map(|(_, word)| word);
         if !word.is_some_and(|word| self.on_word(now, from, word, out)) {
             self.inner.receive(now, from, frame, &mut self.box_);
         }
@@ -362,6 +426,8 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         }
         self.expire(now, out);
         self.expire_asked(now, out);
+        self.expire_deciding(now, out);
+        self.look_again(now, out);
         self.greet_again(now);
         self.tell_hello(now);
         self.ask_again(now, out);
@@ -380,6 +446,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
 
     fn abandon(&mut self, op: OpId) {
         let op = self.abandon_asked(op);
+        self.deciding.abandon(op);
         // One with a name may be sent again, and is then found here.
         if self.parked.get(&op).is_some_and(|parked| parked.name.is_none()) {
             self.parked.remove(&op);

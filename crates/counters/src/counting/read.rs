@@ -1,6 +1,6 @@
 //! Reads, and plain operations on keys that hold counters: users see the number.
 
-use super::cell::{Found, damaged, find};
+use super::cell::{Found, damaged, find, made_instead};
 use super::decided::Adding;
 use super::transact::Transaction;
 use super::update::names_itself;
@@ -8,7 +8,7 @@ use super::{Counting, failed, keys};
 use crate::definition::Definition;
 use crate::state::State;
 use rheostat_clock::DcId;
-use rheostat_core::counter::{CounterView, Direction, Rights, Standing};
+use rheostat_core::counter::{CounterCall, CounterView, Direction, Rights, Standing};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::replica::{Execution, PartitionServer};
@@ -39,10 +39,14 @@ pub(super) enum Stage {
     Made(Definition),
     /// A counter is looked at where one group decides.
     Look,
-    /// A counter is looked at elsewhere: what was read is what the session must see at least.
+    /// A counter is looked at elsewhere.
     View { key: Key },
     /// A part of a transaction.
     Transact(Box<Transaction>),
+    /// A counter is to be changed when what the session has seen is here.
+    Past { call: CounterCall, dial: Dial },
+    /// Likewise another operation.
+    PastOf(Operation),
 }
 
 pub(super) fn reserved() -> Failure {
@@ -64,6 +68,18 @@ pub(super) fn is_definition() -> Failure {
 impl<R: PartitionServer> Counting<R> {
     /// An operation that is not of counters.
     pub(super) fn plain(&mut self, now: Now, operation: Operation, session: &mut Session) -> Execution {
+        match &operation {
+            // The counter whose expiry changes must be here.
+            Operation::Change { key, change: Change::Expire { .. }, .. } if !is_reserved(key) && !session.is_at_home(self.circle.here) => {
+                let get = Operation::Get { key: key.clone(), dial: Dial::default() };
+                self.perform(now, None, get, Stage::PastOf(operation), session)
+            }
+            _ => self.plain_with_past(now, None, operation, session),
+        }
+    }
+
+    /// As [`Counting::plain`], of a session whose past is here where that matters; an operation that has waited is called `op` outside.
+    fn plain_with_past(&mut self, now: Now, op: Option<OpId>, operation: Operation, session: &mut Session) -> Execution {
         let stage = match &operation {
             Operation::Get { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } if is_reserved(key) => return failed(reserved()),
             Operation::Put { items, .. } | Operation::PutIf { items, .. } if items.iter().any(|item| is_reserved(&item.key)) => {
@@ -85,8 +101,9 @@ impl<R: PartitionServer> Counting<R> {
                 match self.rename(now, &key, dial, session) {
                     Some(Execution::Done { outcome: Outcome::Failed(failure), .. }) => return failed(failure),
                     Some(Execution::Done { outcome: Outcome::Unmet(_), .. }) => return failed(just_changed()),
-                    Some(Execution::Waiting(op)) => {
-                        self.stages.insert(op, (op, Stage::Expire { key, change, dial }));
+                    Some(Execution::Waiting(inside)) => {
+                        let op = op.unwrap_or(inside);
+                        self.stages.insert(inside, (op, Stage::Expire { key, change, dial }));
                         return Execution::Waiting(op);
                     }
                     Some(Execution::Done { .. }) | None => Stage::Change { key },
@@ -98,7 +115,7 @@ impl<R: PartitionServer> Counting<R> {
             }
             _ => return self.inner.execute(now, operation, session, &mut self.box_),
         };
-        self.perform(now, None, operation, stage, session)
+        self.perform(now, op, operation, stage, session)
     }
 
     /// Runs `operation` inside, and what follows.
@@ -142,8 +159,9 @@ impl<R: PartitionServer> Counting<R> {
                 }
                 let states = reads.split_off(keys.len());
                 for index in found {
-                    let place = counters.iter().position(|counter| *counter == index).unwrap_or(0) * self.circle.members.len();
-                    let states = states.get(place..place + self.circle.members.len()).unwrap_or_default();
+                    let beside = self.circle.members.len() + 1;
+                    let place = counters.iter().position(|counter| *counter == index).unwrap_or(0) * beside;
+                    let states = states.get(place..place + beside).unwrap_or_default();
                     if let Err(failure) = self.show(&mut reads[index], states) {
                         return done(Outcome::Failed(failure));
                     }
@@ -161,7 +179,7 @@ impl<R: PartitionServer> Counting<R> {
                     self.replaced(now, &key);
                 }
                 if is_counter(&before) {
-                    let shown = self.states(now, &key).and_then(|states| self.show(&mut before, &states));
+                    let shown = self.states(now, &key, session).and_then(|states| self.show(&mut before, &states));
                     if let Err(failure) = shown {
                         return done(Outcome::Failed(failure));
                     }
@@ -178,7 +196,7 @@ impl<R: PartitionServer> Counting<R> {
             }
             (Stage::Expire { .. }, Outcome::Unmet(_)) => failed(just_changed()),
             (Stage::Transact(transaction), outcome) => self.transacted(now, op, transaction, outcome, after, session),
-            (Stage::Add(adding), outcome) => self.added(now, op, adding, outcome, after, session),
+            (Stage::Add(adding), outcome) => self.added(now, adding, outcome, after, session),
             (Stage::Made(definition), Outcome::Changed { version: Some(_), .. }) => {
                 let level = (self.setup.serves)(Level::Strong).unwrap_or(Level::Local);
                 done(self.seen_as(&definition, Quality { level, staleness_ms: None }))
@@ -188,13 +206,18 @@ impl<R: PartitionServer> Counting<R> {
             }
             (Stage::Look, Outcome::Read(read, quality)) => done(self.seen(&read, quality)),
             (Stage::View { key }, Outcome::Many(reads, quality)) => {
-                // What a group has not decided yet is in memory, and nobody is told of it.
-                let view = if self.is_grouped() { self.view_of_reads(&reads, quality) } else { self.view(now, &key) };
+                // What is in memory is not decided yet, or not what this session sees.
+                let view = match self.setup.planted.is("counter-seen-from-memory") {
+                    true => self.view(now, &key, session),
+                    false => self.view_of_reads(&reads, quality),
+                };
                 done(match view {
                     Ok(view) => Outcome::Counter(Box::new(CounterView { quality, ..view })),
                     Err(failure) => Outcome::Failed(failure),
                 })
             }
+            (Stage::Past { call, dial }, Outcome::Read(..)) => self.change(now, op, call, dial, session),
+            (Stage::PastOf(operation), Outcome::Read(..)) => self.plain_with_past(now, op, operation, session),
             (_, outcome) => done(outcome),
         }
     }
@@ -215,22 +238,30 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// The transaction over `keys` and, of those whose places are in `counters`, the states.
+    /// What stands beside the key of a counter: the states of all data centers, in order, and its bounds.
+    fn beside(&self, key: &Key) -> impl Iterator<Item = Key> {
+        self.circle.members.iter().map(|dc| keys::state(key, *dc)).chain([keys::bounds(key)])
+    }
+
+    /// The transaction over `keys` and, of those whose places are in `counters`, what stands beside them.
     fn with_states(&self, keys: &[Key], counters: &[usize], dial: Dial) -> Operation {
-        let states = counters.iter().flat_map(|index| self.circle.members.iter().map(|dc| keys::state(&keys[*index], *dc)));
+        let states = counters.iter().flat_map(|index| self.beside(&keys[*index]));
         Operation::ReadTransaction { keys: keys.iter().cloned().chain(states).collect(), dial }
     }
 
-    /// Puts the number in place of the definition that was read, given the states of all data centers in order.
-    pub(super) fn show(&self, read: &mut Read, states: &[Read]) -> Result<(), Failure> {
+    /// Puts the number in place of the definition that was read, given what stands beside it.
+    pub(super) fn show(&self, read: &mut Read, beside: &[Read]) -> Result<(), Failure> {
         let (Some(value), Some(version)) = (&read.value, read.version) else { return Ok(()) };
         let definition = Definition::from_value(value).ok_or_else(|| damaged("its definition is gone"))?.map_err(damaged)?;
-        let number = self.gathered(&definition, version, states)?.value(&definition);
+        let number = self.gathered(definition, version, beside)?.2;
         read.value = Some(number.to_string().into_bytes().into());
         Ok(())
     }
 
-    fn gathered(&self, definition: &Definition, version: VersionId, states: &[Read]) -> Result<State, Failure> {
+    /// What the counter is whose definition is `version`, what has been done to it, and its value, given what was read beside it.
+    fn gathered(&self, definition: Definition, version: VersionId, beside: &[Read]) -> Result<(Definition, State, i64), Failure> {
+        let Some((bounds, states)) = beside.split_last() else { return Err(damaged("what stands beside it is gone")) };
+        let definition = made_instead(&definition, bounds)?.unwrap_or(definition);
         let incarnation = definition.incarnation(version);
         let mut known: Vec<(DcId, State)> = Vec::new();
         for (dc, read) in self.circle.members.iter().zip(states) {
@@ -239,7 +270,13 @@ impl<R: PartitionServer> Counting<R> {
             }
         }
         known.retain(|(_, state)| state.incarnation == incarnation);
-        Ok(State::gather(&self.circle, incarnation, &known))
+        let state = State::gather(&self.circle, incarnation, &known);
+        let heard = |dc: DcId| known.iter().find(|(of, _)| *of == dc).map(|(_, state)| (state.row(dc).added, state.row(dc).removed));
+        let value = match self.setup.planted.is("counter-halves-transfers") {
+            true => state.value(&definition),
+            false => state.value_heard(&definition, self.circle.here, heard),
+        };
+        Ok((definition, state, value))
     }
 
     /// Writes the definition at `key` again, under the name that the version which holds it has given the counter; `None` if there is no need.
@@ -261,7 +298,7 @@ impl<R: PartitionServer> Counting<R> {
     /// Another value has been written to `key`, or it was deleted: if a counter was ready there, its states go.
     pub(super) fn replaced(&mut self, now: Now, key: &Key) {
         if self.cells.get(key).is_some()
-            && let Ok((read, _)) = self.newest(now, key)
+            && let Ok(Some(read)) = self.settled(now, key)
             && !is_counter(&read)
         {
             self.forget(now, key);
@@ -269,49 +306,58 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// The counter at `key`, as known here when what `session` has seen is here.
-    pub(super) fn look(&mut self, now: Now, key: Key, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
+    pub(super) fn look(&mut self, now: Now, key: Key, dial: Dial, session: &mut Session) -> Execution {
         if is_reserved(&key) {
-            return Err(reserved());
-        }
-        let (read, _) = self.newest(now, &key)?;
-        if !matches!(find(&read)?, Found::Counter(_)) {
-            return Err(Failure::Refused(if read.value.is_some() { "the value is not a counter" } else { "no such counter" }.into()));
+            return failed(reserved());
         }
         let operation = self.with_states(std::slice::from_ref(&key), &[0], dial);
-        Ok(self.perform(now, None, operation, Stage::View { key }, session))
+        self.perform(now, None, operation, Stage::View { key }, session)
     }
 
-    pub(super) fn view(&mut self, now: Now, key: &Key) -> Result<CounterView, Failure> {
-        let quality: Quality = self.load(now, key, false)?;
+    fn view(&mut self, now: Now, key: &Key, session: &Session) -> Result<CounterView, Failure> {
+        let mut quality = Quality { level: (self.setup.serves)(Level::Causal).unwrap_or(Level::Eventual), staleness_ms: None };
+        if self.cells.get(key).is_none() {
+            quality = self.load(now, key, false, Some(session)).map_err(|stopped| self.words(&[(key.clone(), 0)], stopped))?;
+        }
         let Some(cell) = self.cells.get(key) else { return Err(Failure::Busy("too many counters at once".into())) };
-        Ok(self.view_of(&cell.definition, &cell.state, quality))
+        Ok(self.view_of(&cell.definition, &cell.state, cell.value(self.circle.here), quality))
+    }
+
+    /// The counter that `version` has made as `made` says.
+    pub(super) fn view_made(&self, made: &Definition, version: VersionId) -> CounterView {
+        let level = (self.setup.serves)(Level::Strong).or((self.setup.serves)(Level::Causal)).unwrap_or(Level::Eventual);
+        self.view_of(made, &State::new(version), made.initial, Quality { level, staleness_ms: None })
     }
 
     /// The counter at `key` as it is written here.
-    pub(super) fn view_written(&mut self, now: Now, key: &Key) -> Result<CounterView, Failure> {
+    pub(super) fn view_written(&mut self, now: Now, key: &Key, session: &Session) -> Result<CounterView, Failure> {
         if !self.is_grouped() {
-            return self.view(now, key);
+            return self.view(now, key, session);
         }
         let (definition, quality) = self.newest(now, key)?;
-        let reads: Vec<Read> = std::iter::once(definition).chain(self.states(now, key)?).collect();
+        let reads: Vec<Read> = std::iter::once(definition).chain(self.states(now, key, &mut session.clone())?).collect();
         self.view_of_reads(&reads, quality)
     }
 
-    /// The newest states of all data centers, in order.
-    pub(super) fn states(&mut self, now: Now, key: &Key) -> Result<Vec<Read>, Failure> {
-        let members = self.circle.members.clone();
-        members.into_iter().map(|dc| Ok(self.newest(now, &keys::state(key, dc))?.0)).collect()
+    /// What stands beside `key`, as `session` sees it.
+    pub(super) fn states(&mut self, now: Now, key: &Key, session: &mut Session) -> Result<Vec<Read>, Failure> {
+        let beside: Vec<Key> = self.beside(key).collect();
+        beside.into_iter().map(|key| Ok(self.visible(now, &key, session)?.0)).collect()
     }
 
     /// The counter whose definition and states were read.
     fn view_of_reads(&self, reads: &[Read], quality: Quality) -> Result<CounterView, Failure> {
-        let gone = || Failure::Refused("no such counter".into());
-        let (first, states) = reads.split_first().ok_or_else(gone)?;
-        let (Found::Counter(definition), Some(version)) = (find(first)?, first.version) else { return Err(gone()) };
-        Ok(self.view_of(&definition, &self.gathered(&definition, version, states)?, quality))
+        let Some((first, states)) = reads.split_first().filter(|(_, beside)| beside.len() == self.circle.members.len() + 1) else {
+            return Err(Failure::Busy("the counter cannot be read at this snapshot; try again".into()));
+        };
+        let (Found::Counter(definition), Some(version)) = (find(first)?, first.version) else {
+            return Err(Failure::Refused(if first.value.is_some() { "the value is not a counter" } else { "no such counter" }.into()));
+        };
+        let (definition, state, value) = self.gathered(definition, version, states)?;
+        Ok(self.view_of(&definition, &state, value, quality))
     }
 
-    fn view_of(&self, definition: &Definition, state: &State, quality: Quality) -> CounterView {
+    fn view_of(&self, definition: &Definition, state: &State, value: i64, quality: Quality) -> CounterView {
         let circle = &self.circle;
         let sealed = state.sealed(circle);
         let heir = state.heir(circle, &sealed);
@@ -326,6 +372,6 @@ impl<R: PartitionServer> Counting<R> {
             },
         };
         let rights = std::iter::once(circle.here).chain(circle.others()).map(rights).collect();
-        CounterView { value: state.value(definition), lower: definition.lower, upper: definition.upper, rights, quality }
+        CounterView { value, lower: definition.lower, upper: definition.upper, rights, quality }
     }
 }

@@ -241,7 +241,7 @@ impl<R: PartitionServer> Counting<R> {
         }
         let known = transaction.keys.iter().cloned().zip(known).collect();
         let (mut cells, mut undo) = (KeySet::default(), Vec::new());
-        match self.draft_here(now, &transaction.actions, known, &mut cells, &mut undo) {
+        match self.draft_here(now, &transaction.actions, known, (&mut cells, &mut undo), session) {
             Err(failure) => {
                 for (key, state) in undo.into_iter().rev() {
                     if let Some(cell) = self.cells.get_mut(&key) {
@@ -258,7 +258,7 @@ impl<R: PartitionServer> Counting<R> {
                 let batch = Batch { cells, extra: items, dial: Some(transaction.dial), ..Batch::default() };
                 let outcome = match self.put(now, &batch, session) {
                     Execution::Done { outcome: Outcome::Written(version), after: at } => {
-                        self.written(&batch.cells, version);
+                        self.written(&batch, version, session);
                         replaced.iter().for_each(|key| self.replaced(now, key));
                         return Execution::Done { outcome: Outcome::Transacted(acted, Some(version), quality), after: after.max(at) };
                     }
@@ -285,15 +285,15 @@ impl<R: PartitionServer> Counting<R> {
         now: Now,
         actions: &[Action],
         known: BTreeMap<Key, Read>,
-        cells: &mut KeySet,
-        undo: &mut Vec<(Key, State)>,
+        (cells, undo): (&mut KeySet, &mut Vec<(Key, State)>),
+        session: &mut Session,
     ) -> Result<(Vec<Acted>, Vec<Item>), Failure> {
         let mut drafts: BTreeMap<Key, Draft> = BTreeMap::new();
         for (key, read) in known {
             let mut draft = Draft { read, ..Draft::default() };
             if is_counter(&draft.read) {
                 draft.counter = stored(&draft.read)?;
-                let states = self.states(now, &key)?;
+                let states = self.states(now, &key, session)?;
                 self.show(&mut draft.read, &states)?;
             }
             drafts.insert(key, draft);
@@ -309,8 +309,10 @@ impl<R: PartitionServer> Counting<R> {
                 }
                 Action::Change(key, change) => draft.change(now, key, change)?,
                 Action::Add(key, amount) => {
-                    if !self.is_ready(now, key) {
-                        self.load(now, key, true)?;
+                    if !self.is_ready(now, key)
+                        && let Err(stopped) = self.load(now, key, true, Some(session))
+                    {
+                        return Err(self.words(&[(key.clone(), *amount)], stopped));
                     }
                     let Some(cell) = self.cells.get(key) else { return Err(Failure::Busy("too many counters at once".into())) };
                     if cells.insert(key.clone()) {
@@ -318,7 +320,7 @@ impl<R: PartitionServer> Counting<R> {
                     }
                     // The cell's definition is the newest that there is, and is written with the row if it is not yet.
                     draft.counter = Some(cell.definition.clone().moved(cell.seen.unwrap_or_default()));
-                    let values = match self.apply(now, &[(key.clone(), *amount)]) {
+                    let values = match self.apply(now, &[(key.clone(), *amount)], session) {
                         Ok(values) => values,
                         Err(stopped) => return Err(self.words(&[(key.clone(), *amount)], stopped)),
                     };

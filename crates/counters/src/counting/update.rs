@@ -6,8 +6,8 @@ use super::cell::{Found, damaged, find};
 use super::hunt::Parked;
 use super::key_set::KeySet;
 use super::names::Record;
-use super::{Counting, failed, keys};
-use crate::definition::Definition;
+use super::{Counting, Hidden, failed, keys};
+use crate::definition::{Definition, Made};
 use crate::state::{Refusal, State};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, NewCounter, Scope, UpdateName};
@@ -32,6 +32,8 @@ pub(super) enum Says {
     Counted(SmallVec<[i64; 1]>),
     /// How the counter is.
     View(Key),
+    /// How the counter is that was made.
+    Made(Definition),
 }
 
 /// An update whose effect is in memory.
@@ -55,6 +57,8 @@ pub(super) struct Batch {
     pub(super) guards: Vec<Guard>,
     /// It has this server's hello.
     pub(super) says_hello: bool,
+    /// Something in it is written on nobody's behalf, after what this server has seen.
+    pub(super) own: bool,
     pub(super) dial: Option<Dial>,
 }
 
@@ -82,6 +86,8 @@ pub(super) enum Stopped {
     Refused(usize, Refusal),
     /// Rights may not be used before this data center has greeted.
     NotGreeted(DcId),
+    /// What the counter rests on has arrived, and is not visible yet.
+    Hidden,
     Failed(Failure),
 }
 
@@ -144,8 +150,13 @@ impl<R: PartitionServer> Counting<R> {
         if self.is_grouped() {
             self.next.guards.push(Guard { key: key.clone(), version: before.version });
         }
-        let item = Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: 0 };
-        self.commit(now, KeySet::Empty, vec![item], Says::View(key), None, dial, session, None)
+        let over = self.begins_over(now, &key, &before)?;
+        let (made, item) = (definition.clone(), Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: 0 });
+        let mut items = vec![item];
+        if bounded && !self.setup.planted.is("counter-forgets-its-bounds") {
+            items.push(Item { key: keys::bounds(&key), value: Some(Made { over, definition }.to_value()), expires_ms: 0 });
+        }
+        self.commit(now, KeySet::Empty, items, Says::Made(made), None, dial, session, None)
     }
 
     /// Whether rights may be used. See [`crate::hello`].
@@ -175,18 +186,22 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Makes all changes in memory, or none; returns the values.
-    pub(super) fn apply(&mut self, now: Now, changes: &[(Key, i64)]) -> Result<SmallVec<[i64; 1]>, Stopped> {
+    pub(super) fn apply(&mut self, now: Now, changes: &[(Key, i64)], session: &Session) -> Result<SmallVec<[i64; 1]>, Stopped> {
         let mut before: Vec<(Key, State)> = Vec::new();
         let mut values = SmallVec::new();
-        let mut stopped = None;
+        let (mut stopped, planted) = (None, self.setup.planted);
         for (index, (key, amount)) in changes.iter().enumerate() {
-            let ready = if self.is_ready(now, key) { Ok(()) } else { self.load(now, key, true).map(drop) };
-            let done = ready.map_err(Stopped::Failed).and_then(|()| self.check_greeted(now, key)).and_then(|()| {
+            if !self.hidden.is_empty() && self.hidden.remove(&Hidden::Bounds(key.clone())) {
+                self.on_bounds(now, key);
+            }
+            let ready = if self.is_ready(now, key) { Ok(()) } else { self.load(now, key, true, Some(session)).map(drop) };
+            let done = ready.and_then(|()| self.catch_up(now, key, session)).and_then(|()| self.check_greeted(now, key)).and_then(|()| {
                 let Some(cell) = self.cells.get_mut(key) else { return Err(Stopped::Failed(Failure::Busy("too many counters at once".into()))) };
                 if changes.len() > 1 {
                     before.push((key.clone(), cell.state.clone()));
                 }
-                cell.state.add(&cell.definition, &self.circle, *amount).map_err(|refusal| Stopped::Refused(index, refusal))
+                let whole = cell.state.add(&cell.definition, &self.circle, *amount).map_err(|refusal| Stopped::Refused(index, refusal))?;
+                Ok(if planted.is("counter-halves-transfers") { whole } else { cell.value(self.circle.here) })
             });
             match done {
                 Ok(value) => values.push(value),
@@ -222,7 +237,7 @@ impl<R: PartitionServer> Counting<R> {
             }
             self.withdraw_before(&first, name);
         }
-        match self.apply(now, &changes) {
+        match self.apply(now, &changes, session) {
             Ok(values) => {
                 let number = if scope == Scope::Local { &mut self.numbers.local_done } else { &mut self.numbers.global_done };
                 *number += 1;
@@ -258,7 +273,7 @@ impl<R: PartitionServer> Counting<R> {
             Stopped::Refused(_, Refusal::OutOfRights { needed, here, elsewhere, .. }) => {
                 scope == Scope::Global && here.saturating_add(*elsewhere) >= *needed
             }
-            Stopped::NotGreeted(_) => true,
+            Stopped::NotGreeted(_) | Stopped::Hidden => true,
             Stopped::Refused(..) | Stopped::Failed(_) => false,
         }
     }
@@ -267,6 +282,7 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn words(&mut self, changes: &[(Key, i64)], stopped: Stopped) -> Failure {
         match stopped {
             Stopped::Failed(failure) => failure,
+            Stopped::Hidden => Failure::Timeout("what the newest version of this counter depends on to arrive here".into()),
             Stopped::NotGreeted(dc) => {
                 self.numbers.not_greeted += 1;
                 Failure::Busy(format!(
@@ -322,8 +338,8 @@ impl<R: PartitionServer> Counting<R> {
         session: &mut Session,
     ) -> Result<Execution, Failure> {
         self.check_key(&key)?;
-        self.load(now, &key, false)?;
-        if let Err(stopped) = self.check_greeted(now, &key) {
+        let ready = self.load(now, &key, false, Some(session)).and_then(|_| self.catch_up(now, &key, session));
+        if let Err(stopped) = ready.and_then(|()| self.check_greeted(now, &key)) {
             return Err(self.words(&[(key, 0)], stopped));
         }
         let Some(cell) = self.cells.get_mut(&key) else { return Err(Failure::Busy("too many counters at once".into())) };
@@ -335,7 +351,9 @@ impl<R: PartitionServer> Counting<R> {
 
     pub(super) fn reclaim(&mut self, now: Now, key: Key, gone: DcId, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
         self.check_key(&key)?;
-        self.load(now, &key, false)?;
+        if let Err(stopped) = self.load(now, &key, false, Some(session)).and_then(|_| self.catch_up(now, &key, session)) {
+            return Err(self.words(&[(key, 0)], stopped));
+        }
         let Some(cell) = self.cells.get_mut(&key) else { return Err(Failure::Busy("too many counters at once".into())) };
         let refusal = match cell.state.fenced(self.circle.here) {
             Some(by) => Some(Refusal::Reclaimed { by }),
@@ -386,8 +404,8 @@ impl<R: PartitionServer> Counting<R> {
             }
             // Nobody else waits for it, and the session is the caller's: nothing is copied.
             Execution::Done { outcome: Outcome::Written(version), after } if name.is_none() => {
-                self.written(&batch.cells, version);
-                Ok(Execution::Done { outcome: self.told(now, says, version), after })
+                self.written(&batch, version, session);
+                Ok(Execution::Done { outcome: self.told(now, says, version, session), after })
             }
             Execution::Done { outcome, after } => {
                 let op = op.unwrap_or_else(|| self.new_op());
@@ -429,6 +447,14 @@ impl<R: PartitionServer> Counting<R> {
 
     /// Writes what is in `batch` for `session`.
     pub(super) fn put(&mut self, now: Now, batch: &Batch, session: &mut Session) -> Execution {
+        if !self.is_grouped() && !self.setup.planted.is("counter-forgets-its-past") {
+            for cell in batch.cells.iter().filter_map(|key| self.cells.get(key)) {
+                self.inner.merge_sessions(session, &cell.past);
+            }
+            if batch.own {
+                self.inner.merge_sessions(session, &self.session);
+            }
+        }
         let mut items: SmallVec<[Item; 1]> = SmallVec::new();
         for key in batch.cells.iter() {
             let Some(cell) = self.cells.get(key) else { continue };
@@ -459,23 +485,33 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// What `version` has written of counters is what is known of them here.
-    pub(super) fn written(&mut self, cells: &KeySet, version: VersionId) {
-        for key in cells.iter() {
+    /// What `version` has written of counters, after what `session` has seen, is what is known of them here.
+    pub(super) fn written(&mut self, batch: &Batch, version: VersionId, session: &Session) {
+        let (grouped, mut fenced) = (self.is_grouped(), batch.own);
+        for key in batch.cells.iter() {
             if let Some(cell) = self.cells.get_mut(key) {
+                if !grouped {
+                    self.inner.merge_sessions(&mut cell.past, session);
+                    fenced |= !cell.state.row(self.circle.here).gone.is_empty();
+                }
                 cell.row = Some(version);
                 if cell.unwritten.take().is_some() {
                     cell.seen = Some(version);
                 }
             }
         }
+        // A greeting comes after all fences that were made before it.
+        if fenced {
+            self.inner.merge_sessions(&mut self.session, session);
+        }
     }
 
     /// What an update that `version` has written answers.
-    fn told(&mut self, now: Now, says: Says, version: VersionId) -> Outcome {
+    fn told(&mut self, now: Now, says: Says, version: VersionId, session: &Session) -> Outcome {
         match says {
             Says::Counted(values) => Outcome::Counted(values, version),
-            Says::View(key) => self.view_written(now, &key).map_or_else(Outcome::Failed, |view| Outcome::Counter(Box::new(view))),
+            Says::Made(made) => Outcome::Counter(Box::new(self.view_made(&made, version))),
+            Says::View(key) => self.view_written(now, &key, session).map_or_else(Outcome::Failed, |view| Outcome::Counter(Box::new(view))),
         }
     }
 
@@ -484,10 +520,10 @@ impl<R: PartitionServer> Counting<R> {
         let mut answers = Vec::new();
         match outcome {
             Outcome::Written(version) => {
-                self.written(&batch.cells, *version);
+                self.written(&batch, *version, session);
                 self.greetings_written(&batch, *version);
                 for rider in batch.riders {
-                    let outcome = self.told(now, rider.says, *version);
+                    let outcome = self.told(now, rider.says, *version, session);
                     self.say(rider.op, rider.name, outcome, session, &mut answers);
                 }
             }
@@ -564,6 +600,7 @@ impl<R: PartitionServer> Counting<R> {
         if std::mem::take(&mut self.greetings_changed) {
             let item = Item { key: keys::hello(self.circle.here), value: Some(self.greetings.to_bytes().into()), expires_ms: 0 };
             self.next.extra.push(item);
+            self.next.own = true;
             self.next.says_hello |= self.led.saying;
         }
         if self.next.is_empty() || self.flight.is_some() {

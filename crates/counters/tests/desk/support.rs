@@ -100,6 +100,8 @@ pub struct Desk {
     pub away: Vec<usize>,
     /// Data centers hear nothing of one another.
     pub apart: bool,
+    /// Pairs of servers between which nothing passes, either way.
+    pub cut: Vec<(usize, usize)>,
     now_us: u64,
     /// Milliseconds that the first server's clock is off.
     pub skew_ms: i64,
@@ -126,8 +128,17 @@ impl Desk {
         };
         let build: Vec<Build> = (0..data_centers * replicas).map(build).collect();
         let owners = build.iter().map(|build| registry::visit(protocol, build.clone())).collect();
-        let mut desk =
-            Desk { build, owners, under_way: Vec::new(), away: Vec::new(), apart: false, now_us: 1_000_000, skew_ms: 0, done: BTreeMap::new() };
+        let mut desk = Desk {
+            build,
+            owners,
+            under_way: Vec::new(),
+            away: Vec::new(),
+            apart: false,
+            cut: Vec::new(),
+            now_us: 1_000_000,
+            skew_ms: 0,
+            done: BTreeMap::new(),
+        };
         (0..desk.owners.len()).for_each(|dc| desk.at(dc, |owner, now, out| owner.start(now, out)));
         desk.pass(50);
         desk
@@ -171,6 +182,9 @@ impl Desk {
                 if self.apart && place(from).dc() != place(to).dc() {
                     continue;
                 }
+                if self.cut.contains(&(from, to)) || self.cut.contains(&(to, from)) {
+                    continue;
+                }
                 if from == to || !(self.away.contains(&from) || self.away.contains(&to)) && self.owners[to].is_some() {
                     let from = self.build[from].config.place.server;
                     self.at(to, |owner, now, out| owner.receive(now, from, &frame, out));
@@ -212,14 +226,35 @@ impl Desk {
         }
     }
 
+    /// As [`Desk::run`], in `session`.
+    pub fn run_in(&mut self, dc: usize, session: &mut Session, operation: Operation) -> Outcome {
+        match self.execute(dc, session, operation) {
+            Execution::Done { outcome, .. } => outcome,
+            Execution::Waiting(op) => {
+                let (outcome, after) = self.wait_with_session(dc, op);
+                *session = after;
+                outcome
+            }
+        }
+    }
+
     pub fn wait(&mut self, dc: usize, op: OpId) -> Outcome {
+        self.wait_with_session(dc, op).0
+    }
+
+    fn wait_with_session(&mut self, dc: usize, op: OpId) -> (Outcome, Session) {
         for _ in 0..10_000 {
-            if let Some((outcome, _)) = self.done.remove(&(dc, op)) {
-                return outcome;
+            if let Some(done) = self.done.remove(&(dc, op)) {
+                return done;
             }
             self.pass(1);
         }
         panic!("the operation still waits");
+    }
+
+    /// Milliseconds since the desk was set.
+    pub fn now_ms(&self) -> u64 {
+        self.now_us / 1000
     }
 
     pub fn call(&mut self, dc: usize, call: CounterCall) -> Outcome {
@@ -253,6 +288,32 @@ impl Desk {
 
 pub fn key(name: &str) -> Key {
     name.as_bytes().into()
+}
+
+/// `call` as an operation of the keyspace's own level.
+pub fn counter(call: CounterCall) -> Operation {
+    Operation::Counter { call, dial: Dial::default() }
+}
+
+pub fn read(name: &str) -> Operation {
+    Operation::Get { key: key(name), dial: Dial::default() }
+}
+
+pub fn write(name: &str, value: &[u8]) -> Operation {
+    Operation::Put { items: smallvec![Item { key: key(name), value: Some(value.into()), expires_ms: 0 }], dial: Dial::default() }
+}
+
+pub fn read_all(names: &[&str]) -> Operation {
+    Operation::ReadTransaction { keys: names.iter().map(|name| key(name)).collect(), dial: Dial::default() }
+}
+
+/// What a read of several keys returned, as text.
+#[track_caller]
+pub fn texts(outcome: Outcome) -> Vec<Option<String>> {
+    match outcome {
+        Outcome::Many(reads, _) => reads.into_iter().map(|read| read.value.map(|value| String::from_utf8_lossy(&value).into_owned())).collect(),
+        other => panic!("{other:?}"),
+    }
 }
 
 pub fn add(amount: i64, scope: Scope) -> CounterCall {

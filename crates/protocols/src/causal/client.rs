@@ -154,6 +154,10 @@ impl Client for CausalClient {
         self.dependencies.join(&other.dependencies);
     }
 
+    fn is_at_home(&self, here: DcId) -> bool {
+        self.home == Some(here)
+    }
+
     fn newest(&self) -> Timestamp {
         self.dependencies.0.max().max(self.stable.0.max()).max(self.arrived)
     }

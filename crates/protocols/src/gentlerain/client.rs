@@ -72,6 +72,10 @@ impl Client for GentleRainClient {
         self.named = self.named.max(other.named);
     }
 
+    fn is_at_home(&self, here: DcId) -> bool {
+        self.home == Some(here)
+    }
+
     fn newest(&self) -> Timestamp {
         self.named.max(self.stable)
     }

@@ -1,0 +1,178 @@
+//! Counters that tell exactly what is in them: each update of a tally adds a power of two of its own, so a value is the set of the updates that it has.
+//!
+//! Three promises. A read of several tallies and keys is one moment: an update of two tallies is in both or in none. Where sessions are promised that they remember, a session finds what it has
+//! added and seen before. Where causes come before effects, whoever sees an update, or a version of a key, sees all that its writer had seen; keys among it, and what other tallies had then.
+
+use crate::counters::{CounterHistory, Update};
+use crate::history::SessionId;
+use rheostat_core::version::VersionId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What sessions are promised of what they and others have seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Causes {
+    /// Nothing.
+    #[default]
+    Forgotten,
+    /// A session finds in a tally what it has found and added there.
+    Remembered,
+    /// Causes come before effects.
+    First,
+}
+
+/// Something that a session did or was told, in the order in which it did.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Told {
+    /// It asks for an update: its place in [`CounterHistory::updates`].
+    Adds(SessionId, usize),
+    /// It has written a key.
+    Wrote(SessionId, usize, VersionId),
+    /// It found, at one moment, these versions of keys, and these values of counters.
+    Found(SessionId, Vec<(usize, Option<VersionId>)>, Vec<(usize, i64)>),
+}
+
+/// What sessions were told, to be checked in the end.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Tallies {
+    /// Which counters are tallies.
+    pub places: BTreeSet<usize>,
+    /// What is promised.
+    pub causes: Causes,
+    /// What was told.
+    pub told: Vec<Told>,
+    /// Keys that somebody may delete: of them nothing need be found.
+    pub deleted: BTreeSet<usize>,
+}
+
+/// What somebody has seen: the newest version of each key, and of each tally the updates that are in it.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Past {
+    keys: BTreeMap<usize, VersionId>,
+    bits: BTreeMap<usize, u64>,
+}
+
+impl Past {
+    fn see(&mut self, key: usize, version: VersionId) {
+        let known = self.keys.entry(key).or_insert(version);
+        *known = (*known).max(version);
+    }
+
+    fn add(&mut self, other: &Past) {
+        other.keys.iter().for_each(|(key, version)| self.see(*key, *version));
+        other.bits.iter().for_each(|(tally, bits)| *self.bits.entry(*tally).or_default() |= bits);
+    }
+}
+
+/// What each update and each version brings along to whoever sees it.
+#[derive(Default)]
+struct Brought {
+    updates: BTreeMap<usize, Past>,
+    versions: BTreeMap<(usize, VersionId), Past>,
+}
+
+/// Checks what the tallies of `history` promise.
+///
+/// # Errors
+///
+/// The first violation, in words.
+pub fn check(history: &CounterHistory) -> Result<(), String> {
+    let tallies = &history.tallies;
+    if tallies.told.is_empty() {
+        return Ok(());
+    }
+    let mut who: BTreeMap<(usize, u64), usize> = BTreeMap::new();
+    let mut brought = Brought::default();
+    for (place, Update { changes, .. }) in history.updates.iter().enumerate() {
+        let mut own = Past::default();
+        for (tally, amount) in changes.iter().filter(|(counter, _)| tallies.places.contains(counter)) {
+            let bit = *amount as u64;
+            if !bit.is_power_of_two() || who.insert((*tally, bit), place).is_some() {
+                return Err(format!("the record is wrong: update {place} adds {amount}, which is not a power of two of its own\n"));
+            }
+            *own.bits.entry(*tally).or_default() |= bit;
+        }
+        brought.updates.insert(place, own);
+    }
+    // What an update brings along can stand in the record behind those who have seen it.
+    loop {
+        let before = (brought.updates.clone(), brought.versions.clone());
+        pass(history, &who, &mut brought, |_, _, _| Ok(()))?;
+        if before == (brought.updates.clone(), brought.versions.clone()) {
+            break;
+        }
+    }
+    pass(history, &who, &mut brought, |told, past, found| {
+        let Told::Found(session, keys, _) = told else { return Ok(()) };
+        for (tally, bits) in found {
+            let missing = past.bits.get(tally).copied().unwrap_or(0) & !bits;
+            if missing != 0 {
+                let update = who.get(&(*tally, missing & missing.wrapping_neg())).map(|place| &history.updates[*place]);
+                let name = &history.counters[*tally].0;
+                return Err(format!(
+                    "{session} found {bits:#b} in tally {name}, without {missing:#b} that it or what it found rests on\n  {told:?}\n  missing: {update:?}\n"
+                ));
+            }
+        }
+        for (key, version) in keys {
+            let Some(least) = past.keys.get(key).filter(|_| tallies.causes == Causes::First) else { continue };
+            let gone = version.is_none() && tallies.deleted.contains(key);
+            if !gone && version.is_none_or(|version| version < *least) {
+                return Err(format!("{session} found version {version:?} of key {key}, and what it found rests on version {least}\n  {told:?}\n"));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Goes through all that was told; `look` sees each, with what its session has seen after it, and the tallies that it found.
+fn pass(
+    history: &CounterHistory,
+    who: &BTreeMap<(usize, u64), usize>,
+    brought: &mut Brought,
+    mut look: impl FnMut(&Told, &Past, &[(usize, u64)]) -> Result<(), String>,
+) -> Result<(), String> {
+    let Tallies { places, causes, told, .. } = &history.tallies;
+    let mut sessions: BTreeMap<SessionId, Past> = BTreeMap::new();
+    for told in told {
+        let (Told::Adds(session, ..) | Told::Wrote(session, ..) | Told::Found(session, ..)) = told;
+        let mut past = sessions.remove(session).unwrap_or_default();
+        let mut found = Vec::new();
+        match told {
+            Told::Adds(_, place) if *causes == Causes::First => brought.updates.entry(*place).or_default().add(&past),
+            Told::Adds(..) => {}
+            Told::Wrote(_, key, version) => {
+                past.see(*key, *version);
+                brought.versions.entry((*key, *version)).or_default().add(&past);
+            }
+            Told::Found(_, keys, values) => {
+                if *causes == Causes::Forgotten {
+                    past = Past::default();
+                }
+                for (key, version) in keys.iter().filter_map(|(key, version)| Some((*key, (*version)?))) {
+                    past.see(key, version);
+                    if let Some(with) = brought.versions.get(&(key, version)).filter(|_| *causes == Causes::First) {
+                        past.add(with);
+                    }
+                }
+                for (tally, value) in values.iter().filter(|(counter, _)| places.contains(counter)) {
+                    let name = &history.counters[*tally].0;
+                    let bits = u64::try_from(*value).map_err(|_| format!("{session} found {value} in tally {name}\n"))?;
+                    found.push((*tally, bits));
+                    let mut rest = bits & !past.bits.get(tally).copied().unwrap_or(0);
+                    while rest != 0 {
+                        let bit = rest & rest.wrapping_neg();
+                        rest &= !bit;
+                        let place = who
+                            .get(&(*tally, bit))
+                            .ok_or_else(|| format!("{session} found {bits:#b} in tally {name}, and nobody added {bit:#b}\n"))?;
+                        past.add(&brought.updates[place]);
+                    }
+                    *past.bits.entry(*tally).or_default() |= bits;
+                }
+            }
+        }
+        look(told, &past, &found)?;
+        sessions.insert(*session, past);
+    }
+    Ok(())
+}
