@@ -295,8 +295,7 @@ impl<R: PartitionServer> Counting<R> {
             }
             Some(items) => {
                 adding.tries += 1;
-                let guarded = !self.setup.planted.is("counter-decides-unguarded");
-                let guards = adding.keys.iter().cloned().zip(reads).filter(|_| guarded).map(|(key, read)| Guard { key, version: read.version });
+                let guards = adding.keys.iter().cloned().zip(reads).map(|(key, read)| Guard { key, version: read.version });
                 Operation::PutIf { items, guards: guards.collect(), dial }
             }
         };

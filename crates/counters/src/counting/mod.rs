@@ -55,9 +55,7 @@ pub const PLANTED: &[&str] = &[
     "counter-before-its-session",
     "counter-seen-from-memory",
     "counter-answers-with-less-than-read",
-    "counter-forgets-its-bounds",
     "counter-halves-transfers",
-    "counter-decides-unguarded",
     "counter-answers-before-it-hears",
 ];
 

@@ -153,7 +153,7 @@ impl<R: PartitionServer> Counting<R> {
         let over = self.begins_over(now, &key, &before)?;
         let (made, item) = (definition.clone(), Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: 0 });
         let mut items = vec![item];
-        if bounded && !self.setup.planted.is("counter-forgets-its-bounds") {
+        if bounded {
             items.push(Item { key: keys::bounds(&key), value: Some(Made { over, definition }.to_value()), expires_ms: 0 });
         }
         self.commit(now, KeySet::Empty, items, Says::Made(made), None, dial, session, None)
