@@ -155,7 +155,7 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
     /// Takes in everything that `other` remembers, as if this client had done what the other did.
     fn merge(&mut self, other: &Self);
 
-    /// Whether a read in data center `here` finds everything that this client has seen without waiting for another data center. `false`: perhaps not.
+    /// Whether a server of data center `here` shows to everybody what this client has seen, once this client has asked it for anything; also after a restart. `false`: perhaps not.
     fn is_at_home(&self, _here: DcId) -> bool {
         false
     }

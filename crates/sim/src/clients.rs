@@ -282,6 +282,7 @@ impl World<'_> {
                 self.clients[client].course = None;
                 self.tell(client, || "gives up: its server is down".into());
                 self.counter_given_up(client);
+                self.ends_without(client, action);
                 self.advance(client);
             }
             return;

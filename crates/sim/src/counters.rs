@@ -358,7 +358,7 @@ impl World<'_> {
     }
 
     /// Without its counter a client that makes one has nothing to do.
-    fn ends_without(&mut self, client: usize, action: &Action) {
+    pub(crate) fn ends_without(&mut self, client: usize, action: &Action) {
         if let Action::Make { .. } = action {
             self.clients[client].end(self.plan.clients[client].steps.len());
         }
@@ -459,7 +459,7 @@ impl World<'_> {
     fn comes_to(&mut self, counter: usize, server: ServerIndex, value: i64) -> bool {
         self.settle();
         let get = Operation::Get { key: self.counter_key(counter), dial: Dial::at(Level::Eventual) };
-        let Some(Execution::Done { outcome: Outcome::Read(read, _), .. }) = self.run_at(server, get) else { return false };
+        let Some(Outcome::Read(read, _)) = self.ask_at(server, get, ANSWER_US) else { return false };
         read.value.is_some_and(|read| read[..] == *value.to_string().as_bytes())
     }
 

@@ -59,7 +59,9 @@ pub(super) struct Cell {
     pub(super) usage: Usage,
     /// What each other data center has added and removed, as of the last row of its own that was taken in.
     pub(super) heard: BTreeMap<DcId, (u64, u64)>,
-    /// What its state rests on: a session that has read what was taken in and made what was written. What is written or told of the counter has all of it in its past.
+    /// Reads what others write of it: a session that has read what was taken in, and seen what those had seen who changed it. It has written nothing: in `adaptive` it would wait for its own writes.
+    pub(super) reader: Session,
+    /// What its state rests on: what the reader has seen, and what was written. Whatever is written of the counter has all of it in its past.
     pub(super) past: Session,
 }
 
@@ -102,9 +104,8 @@ impl Cells {
         self.cells.remove(key);
     }
 
-    /// Keeps those that `stays` keeps.
-    pub(super) fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
-        self.cells.retain(|key, _| stays(key));
+    pub(super) fn clear(&mut self) {
+        self.cells.clear();
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Cell)> {
@@ -178,25 +179,12 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
-    /// What a reader finds at `key` who remembers `past`. Where servers of a data center keep a partition together, what has been decided.
-    pub(super) fn visible(&mut self, now: Now, key: &Key, past: &mut Session) -> Result<(Read, Quality), Failure> {
-        if self.is_grouped() {
-            return self.newest(now, key);
-        }
-        let get = Operation::Get { key: key.clone(), dial: Dial::default() };
-        let outcome = match self.run_for(now, get.clone(), past) {
-            // Part of the past is on its way to this server (`adaptive`). One who has seen nothing waits for nothing.
-            Err(Failure::Busy(_)) => {
-                let mut nobody = self.inner.new_session();
-                let outcome = self.run_for(now, get, &mut nobody)?.0;
-                self.inner.merge_sessions(past, &nobody);
-                outcome
-            }
-            outcome => outcome?.0,
-        };
-        match outcome {
+    /// What a reader finds at `key` who remembers `past`. Where servers keep a partition together, what has been decided and has come here. [`Stopped::Hidden`]: the reader would wait.
+    pub(super) fn visible(&mut self, now: Now, key: &Key, past: &mut Session) -> Result<(Read, Quality), Stopped> {
+        let dial = if self.is_led() { Dial::at(Level::Eventual) } else { Dial::default() };
+        match self.run_for(now, Operation::Get { key: key.clone(), dial }, past)?.0 {
             Outcome::Read(read, quality) => Ok((read, quality)),
-            other => Err(damaged(format!("a read was answered by {other:?}"))),
+            other => Err(damaged(format!("a read was answered by {other:?}")).into()),
         }
     }
 
@@ -209,10 +197,14 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Lets `past` see at `key` what `session` sees there. At home everybody sees the same once somebody does; what the session waits for beyond that, others need not.
+    /// Where servers keep a partition together, everybody sees the same.
     pub(super) fn see_with(&mut self, now: Now, key: &Key, session: &Session, past: &mut Session) {
+        if self.is_led() {
+            return;
+        }
         if !session.is_at_home(self.circle.here) {
             self.inner.merge_sessions(past, session);
-        } else if !self.is_grouped() {
+        } else {
             // An error here is one of the read that follows, too.
             drop(self.visible(now, key, &mut session.clone()));
         }
@@ -221,7 +213,7 @@ impl<R: PartitionServer> Counting<R> {
     /// What is visible at `key`, unless something newer has arrived.
     pub(super) fn settled(&mut self, now: Now, key: &Key) -> Result<Option<Read>, Failure> {
         let mut nobody = self.inner.new_session();
-        let (read, _) = self.visible(now, key, &mut nobody)?;
+        let (read, _) = self.visible(now, key, &mut nobody).map_err(super::behind)?;
         Ok(if self.has_newer(now, key, read.version)? { None } else { Some(read) })
     }
 
@@ -233,7 +225,7 @@ impl<R: PartitionServer> Counting<R> {
         dc: DcId,
         incarnation: VersionId,
         past: &mut Session,
-    ) -> Result<(Option<State>, Option<VersionId>), Failure> {
+    ) -> Result<(Option<State>, Option<VersionId>), Stopped> {
         let place = keys::state(key, dc);
         let read = match self.setup.planted.is("counter-hears-what-is-hidden") {
             true => self.newest(now, &place)?.0,
@@ -263,15 +255,15 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Takes in what `dc` has written of the counter at `key`, which is ready.
-    pub(super) fn absorb(&mut self, now: Now, key: &Key, dc: DcId) -> Result<crate::fence::Absorbed, Failure> {
+    pub(super) fn absorb(&mut self, now: Now, key: &Key, dc: DcId) -> Result<crate::fence::Absorbed, Stopped> {
         use crate::fence::Absorbed;
-        let Some((incarnation, mut past)) = self.cells.get(key).map(|cell| (cell.state.incarnation, cell.past.clone())) else {
+        let Some((incarnation, mut reader)) = self.cells.get(key).map(|cell| (cell.state.incarnation, cell.reader.clone())) else {
             return Ok(Absorbed::Ignored);
         };
-        let (Some(state), _) = self.state_of(now, key, dc, incarnation, &mut past)? else { return Ok(Absorbed::Ignored) };
+        let (Some(state), _) = self.state_of(now, key, dc, incarnation, &mut reader)? else { return Ok(Absorbed::Ignored) };
         let (circle, planted) = (&self.circle, self.setup.planted);
         let Some(cell) = self.cells.get_mut(key) else { return Ok(Absorbed::Ignored) };
-        cell.past = past;
+        cell.reader = reader;
         if planted.is("counter-merge-adds") {
             for (dc, row) in &state.rows {
                 if *dc != circle.here {
@@ -315,17 +307,17 @@ impl<R: PartitionServer> Counting<R> {
     /// Makes the counter at `key` ready, as the newest definition says that is visible to `session`, or to one that has seen nothing; `begin` one if there is none and there can be one. Says how good that is.
     /// Errors: there is none, or it cannot be read.
     pub(super) fn load(&mut self, now: Now, key: &Key, begin: bool, session: Option<&Session>) -> Result<Quality, Stopped> {
-        let mut past = self.cells.get(key).map_or_else(|| self.inner.new_session(), |cell| cell.past.clone());
+        let mut reader = self.cells.get(key).map_or_else(|| self.inner.new_session(), |cell| cell.reader.clone());
         if let Some(session) = session {
-            self.see_with(now, key, session, &mut past);
+            self.see_with(now, key, session, &mut reader);
         }
-        let (read, quality) = self.visible(now, key, &mut past)?;
+        let (read, quality) = self.visible(now, key, &mut reader)?;
         self.let_go_of_old(now, key)?;
         if let Some(cell) = self.cells.get_mut(key)
             && cell.seen == read.version
             && (cell.unwritten.is_some() || read.value.is_some())
         {
-            cell.past = past;
+            cell.reader = reader;
             cell.used_us = now.monotonic_us;
             if cell.is_bounded() {
                 self.stay_active(now);
@@ -334,7 +326,7 @@ impl<R: PartitionServer> Counting<R> {
         }
         let seen = read.version;
         let (definition, unwritten) = match find(&read)? {
-            Found::Counter(definition) => match self.made_over(now, key, &definition, &mut past)? {
+            Found::Counter(definition) => match self.made_over(now, key, &definition, &mut reader)? {
                 // The next update writes it over the one that began by itself.
                 Some(made) => (made, Some(read.expires_ms)),
                 None => (definition, None),
@@ -358,7 +350,7 @@ impl<R: PartitionServer> Counting<R> {
         if let Some(cell) = self.cells.get_mut(key) {
             if cell.state.incarnation == incarnation {
                 (cell.definition, cell.seen, cell.used_us) = (definition, seen, now.monotonic_us);
-                (cell.unwritten, cell.past) = (unwritten, past);
+                (cell.unwritten, cell.reader) = (unwritten, reader);
                 return Ok(quality);
             }
             if self.is_in_use(key) {
@@ -367,7 +359,7 @@ impl<R: PartitionServer> Counting<R> {
             self.cells.remove(key);
         }
         let here = self.circle.here;
-        let (state, row) = self.state_of(now, key, here, incarnation, &mut past)?;
+        let (state, row) = self.state_of(now, key, here, incarnation, &mut reader)?;
         if self.hidden.contains(&Hidden::Row(key.clone(), here)) {
             // What this data center has done itself is all of it, or nothing can be done on top of it.
             self.hidden.insert(Hidden::Definition(key.clone()));
@@ -387,7 +379,8 @@ impl<R: PartitionServer> Counting<R> {
             balanced_us: Both::default(),
             usage,
             heard: BTreeMap::new(),
-            past,
+            past: self.inner.new_session(),
+            reader,
         };
         let (flight, next, parked, touched) = (&self.flight, &self.next, &self.parked, &self.touched);
         let stays = |key: &Key| {
@@ -399,9 +392,9 @@ impl<R: PartitionServer> Counting<R> {
         self.cells.insert(key.clone(), cell, stays);
         let others: Vec<DcId> = self.circle.others().collect();
         for dc in others {
-            if let Err(failure) = self.absorb(now, key, dc) {
+            if let Err(stopped) = self.absorb(now, key, dc) {
                 self.cells.remove(key);
-                return Err(failure.into());
+                return Err(stopped);
             }
         }
         self.answer_asks(now, key);
@@ -424,7 +417,7 @@ impl<R: PartitionServer> Counting<R> {
         let (causes, here) = ((self.setup.serves)(Level::Causal).is_some(), self.circle.here);
         let (mut last, mut nobody) = (None, self.inner.new_session());
         for dc in self.circle.members.clone().into_iter().filter(|dc| !deleted && (causes || *dc == here)) {
-            if let Some(value) = self.visible(now, &keys::state(key, dc), &mut nobody)?.0.value {
+            if let Some(value) = self.visible(now, &keys::state(key, dc), &mut nobody).map_err(super::behind)?.0.value {
                 last = last.max(Some(State::from_value(&value).map_err(damaged)?.incarnation));
             }
         }
@@ -432,12 +425,12 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// What was made at `key` when `definition` began by itself there; `None` if nothing was. See [`Made`].
-    fn made_over(&mut self, now: Now, key: &Key, definition: &Definition, past: &mut Session) -> Result<Option<Definition>, Failure> {
+    fn made_over(&mut self, now: Now, key: &Key, definition: &Definition, past: &mut Session) -> Result<Option<Definition>, Stopped> {
         if definition.lower.is_some() || definition.upper.is_some() || definition.incarnation == Incarnation::Own {
             return Ok(None);
         }
         let (read, _) = self.visible(now, &keys::bounds(key), past)?;
-        made_instead(definition, &read)
+        Ok(made_instead(definition, &read)?)
     }
 
     /// Whether something at `key` is not written yet.
@@ -455,9 +448,9 @@ impl<R: PartitionServer> Counting<R> {
         let own = keys::state(key, self.circle.here);
         if let Ok((Read { value: Some(_), version, .. }, _)) = self.newest(now, &own) {
             // Who finds it gone finds that there is no counter, too.
-            let mut session = self.session.clone();
-            if self.visible(now, key, &mut session).is_ok() {
-                self.session = session;
+            let mut reader = self.inner.new_session();
+            if self.visible(now, key, &mut reader).is_ok() {
+                self.inner.merge_sessions(&mut self.session, &reader);
             }
             self.next.own = true;
             self.next.guards.push(Guard { key: own.clone(), version });

@@ -23,6 +23,9 @@ use std::ops::Bound;
 /// Of what has arrived and is not visible yet, so much is looked at again at a time.
 const MOST_LOOKS: usize = 32;
 
+/// What counters that are changed together show of one another can bring more to light so often.
+const MOST_ROUNDS: usize = 16;
+
 /// An update that waits for rights, or to be greeted.
 pub(super) struct Parked {
     pub(super) scope: Scope,
@@ -32,12 +35,14 @@ pub(super) struct Parked {
     pub(super) session: Session,
     pub(super) since_us: u64,
     pub(super) deadline_us: u64,
+    /// An earlier attempt has made it; it waits until its session can see that.
+    pub(super) is_made: bool,
 }
 
 impl Parked {
     /// How many rights to `key` it wants fetched.
     fn needs(&self, key: &Key, direction: Direction) -> u64 {
-        if self.scope == Scope::Local {
+        if self.scope == Scope::Local || self.is_made {
             return 0;
         }
         let way = |amount: i64| if amount < 0 { Direction::Down } else { Direction::Up };
@@ -77,13 +82,18 @@ impl<R: PartitionServer> Counting<R> {
             self.newest(now, &place).ok()?.0
         } else {
             // Every fence that was made before it is visible with it.
-            let mut session = self.session.clone();
+            let mut reader = self.inner.new_session();
             self.hidden.insert(Hidden::Greetings(dc));
-            let (read, _) = self.visible(now, &place, &mut session).ok()?;
+            let (read, _) = self.visible(now, &place, &mut reader).ok()?;
             if !self.has_newer(now, &place, read.version).ok()? {
                 self.hidden.remove(&Hidden::Greetings(dc));
             }
-            self.session = session;
+            self.inner.merge_sessions(&mut self.session, &reader);
+            for key in self.hidden.iter().filter_map(|hidden| hidden.row_of(dc)) {
+                if let Some(cell) = self.cells.get_mut(key) {
+                    self.inner.merge_sessions(&mut cell.reader, &reader);
+                }
+            }
             read
         };
         Greetings::from_bytes(&read.value?).ok()
@@ -136,7 +146,7 @@ impl<R: PartitionServer> Counting<R> {
         cell.seen = None;
         let (place, mut nobody) = (keys::bounds(key), self.inner.new_session());
         let read = self.visible(now, &place, &mut nobody);
-        if read.and_then(|(read, _)| self.has_newer(now, &place, read.version)).unwrap_or(true) {
+        if read.is_err() || read.is_ok_and(|(read, _)| self.has_newer(now, &place, read.version).unwrap_or(true)) {
             self.hidden.insert(Hidden::Bounds(key.clone()));
         }
     }
@@ -204,13 +214,32 @@ impl<R: PartitionServer> Counting<R> {
             return Ok(());
         }
         let rows: Vec<DcId> = self.circle.others().filter(|dc| self.hidden.contains(&Hidden::Row(key.clone(), *dc))).collect();
-        if let Some(mut past) = self.cells.get(key).filter(|_| !rows.is_empty()).map(|cell| cell.past.clone()) {
-            self.see_with(now, key, session, &mut past);
+        if let Some(mut reader) = self.cells.get(key).filter(|_| !rows.is_empty()).map(|cell| cell.reader.clone()) {
+            self.see_with(now, key, session, &mut reader);
             if let Some(cell) = self.cells.get_mut(key) {
-                cell.past = past;
+                cell.reader = reader;
             }
         }
-        rows.into_iter().try_for_each(|dc| self.absorb(now, key, dc).map(drop)).map_err(Stopped::Failed)
+        rows.into_iter().try_for_each(|dc| self.absorb(now, key, dc).map(drop))
+    }
+
+    /// Takes in of all of `keys`, of those that are ready, what is visible to `session` and to whoever has seen what is taken in of the others: one moment. `session` has seen it then.
+    pub(super) fn catch_up_together(&mut self, now: Now, keys: &[&Key], session: &mut Session) -> Result<(), Stopped> {
+        let heard = |counting: &Self| keys.iter().filter_map(|key| counting.cells.get(key)).map(|cell| cell.heard.clone()).collect::<Vec<_>>();
+        for _ in 0..MOST_ROUNDS {
+            let before = heard(self);
+            for key in keys {
+                if let Some(cell) = self.cells.get(key) {
+                    self.inner.merge_sessions(session, &cell.reader);
+                }
+            }
+            keys.iter().try_for_each(|key| self.catch_up(now, key, session))?;
+            if before == heard(self) {
+                return Ok(());
+            }
+        }
+        self.hidden.extend(keys.iter().map(|key| Hidden::Definition(Key::clone(key))));
+        Err(Stopped::Hidden)
     }
 
     /// The state of `dc` of the counter at `key` has arrived; says whether something here depends on it.
@@ -298,17 +327,40 @@ impl<R: PartitionServer> Counting<R> {
         let waiting: Vec<OpId> =
             self.parked.iter().filter(|(_, parked)| parked.changes.iter().any(|(key, _)| keys.contains(key))).map(|(op, _)| *op).collect();
         for op in waiting {
-            let Some((changes, scope, session)) = self.parked.get(&op).map(|parked| (parked.changes.clone(), parked.scope, parked.session.clone()))
-            else {
-                continue;
-            };
-            match self.apply(now, &changes, &session) {
-                Ok(values) => self.go_ahead(now, op, values, out),
-                Err(stopped) if self.may_wait(scope, &stopped) => {}
-                Err(stopped) => self.give_up(now, op, stopped, out),
+            if let Some((scope, stopped)) = self.retry(now, op, out)
+                && !self.may_wait(scope, &stopped)
+            {
+                self.give_up(now, op, stopped, out);
             }
         }
         self.hunt(now, keys.iter());
+    }
+
+    /// Tries again an update that waits. Says why it still waits.
+    fn retry(&mut self, now: Now, op: OpId, out: &mut Outbox) -> Option<(Scope, Stopped)> {
+        let Parked { scope, changes, name, session, is_made, .. } = self.parked.get(&op)?;
+        let (scope, changes, mut session) = (*scope, changes.clone(), session.clone());
+        if let Some((key, name)) = name.clone().filter(|_| *is_made) {
+            match self.made_before(now, &key, name, &mut session) {
+                Ok(Some((outcome, after))) => {
+                    self.parked.remove(&op);
+                    let mut answers = Vec::new();
+                    self.say(Some(op), Some((key, name)), outcome, &session, &mut answers);
+                    answers.into_iter().for_each(|answer| self.hold(after, answer, out));
+                    return None;
+                }
+                // Its record has expired meanwhile: nobody knows any more what it came to.
+                Ok(None) => return Some((scope, Stopped::Hidden)),
+                Err(stopped) => return Some((scope, stopped)),
+            }
+        }
+        match self.apply(now, &changes, &session) {
+            Ok(values) => {
+                self.go_ahead(now, op, values, out);
+                None
+            }
+            Err(stopped) => Some((scope, stopped)),
+        }
     }
 
     fn give_up(&mut self, now: Now, op: OpId, stopped: Stopped, out: &mut Outbox) {
@@ -391,10 +443,8 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn expire(&mut self, now: Now, out: &mut Outbox) {
         let due: Vec<OpId> = self.parked.iter().filter(|(_, parked)| parked.deadline_us <= now.monotonic_us).map(|(op, _)| *op).collect();
         for op in due {
-            let Some((changes, session)) = self.parked.get(&op).map(|parked| (parked.changes.clone(), parked.session.clone())) else { continue };
-            match self.apply(now, &changes, &session) {
-                Ok(values) => self.go_ahead(now, op, values, out),
-                Err(stopped) => self.give_up(now, op, stopped, out),
+            if let Some((_, stopped)) = self.retry(now, op, out) {
+                self.give_up(now, op, stopped, out);
             }
         }
     }

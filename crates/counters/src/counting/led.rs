@@ -390,11 +390,11 @@ impl<R: PartitionServer> Counting<R> {
         self.decide_elsewhere();
         parked.into_iter().for_each(|(op, parked)| self.once_more(Some(op), parked.name));
         next.riders.into_iter().for_each(|rider| self.once_more(rider.op, rider.name));
-        let flight = &self.flight;
-        self.cells.retain(|key| flight.as_ref().is_some_and(|(_, batch)| batch.cells.contains(key)));
+        // One that is being written has in memory what was to be written next, which is done again.
+        self.cells.clear();
         self.touched.clear();
         self.active_until_us = 0;
-        (self.said, self.greetings_changed) = (None, false);
+        (self.said, self.greetings_changed, self.greetings_failed) = (None, false, false);
         (self.led.saying, self.led.own_known, self.led.others_known) = (false, false, false);
         self.greeted_by.clear();
     }

@@ -37,7 +37,7 @@ use rheostat_core::store::{Durability, FlushJob, Position};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::WireError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use update::Batch;
+use update::{Batch, Stopped};
 
 /// The bugs that can be planted in counters.
 pub const PLANTED: &[&str] = &[
@@ -145,6 +145,8 @@ pub struct Counting<R: PartitionServer> {
     /// The hello that this server has said in this run, and when on its own clock; whether its record is to be written.
     said: Option<(u64, Timestamp)>,
     greetings_changed: bool,
+    /// Its record could not be written, and is to be at the next tick.
+    greetings_failed: bool,
     /// The last hello of this server that each other has greeted.
     greeted_by: BTreeMap<DcId, u64>,
     balance_at_us: u64,
@@ -186,6 +188,7 @@ impl<R: PartitionServer> Counting<R> {
             greetings: Greetings::default(),
             said: None,
             greetings_changed: false,
+            greetings_failed: false,
             greeted_by: BTreeMap::new(),
             balance_at_us: 0,
             active_until_us: 0,
@@ -218,17 +221,17 @@ impl<R: PartitionServer> Counting<R> {
     /// Runs `operation` for nobody; what waits is given up.
     fn run(&mut self, now: Now, operation: Operation) -> Result<(Outcome, Position), Failure> {
         let mut session = self.session.clone();
-        self.run_for(now, operation, &mut session)
+        self.run_for(now, operation, &mut session).map_err(behind)
     }
 
     /// Runs `operation` for `session`; what waits is given up.
-    fn run_for(&mut self, now: Now, operation: Operation, session: &mut Session) -> Result<(Outcome, Position), Failure> {
+    fn run_for(&mut self, now: Now, operation: Operation, session: &mut Session) -> Result<(Outcome, Position), Stopped> {
         match self.inner.execute(now, operation, session, &mut self.box_) {
-            Execution::Done { outcome: Outcome::Failed(failure), .. } => Err(failure),
+            Execution::Done { outcome: Outcome::Failed(failure), .. } => Err(failure.into()),
             Execution::Done { outcome, after } => Ok((outcome, after)),
             Execution::Waiting(op) => {
                 self.inner.abandon(op);
-                Err(Failure::Busy("this server is behind; try again".into()))
+                Err(Stopped::Hidden)
             }
         }
     }
@@ -363,6 +366,24 @@ enum Hidden {
     Bounds(Key),
 }
 
+impl Hidden {
+    /// The counter's key, if it is a row of `dc`.
+    fn row_of(&self, dc: DcId) -> Option<&Key> {
+        match self {
+            Hidden::Row(key, of) if *of == dc => Some(key),
+            _ => None,
+        }
+    }
+}
+
+/// Why a read here has failed.
+fn behind(stopped: Stopped) -> Failure {
+    match stopped {
+        Stopped::Failed(failure) => failure,
+        _ => Failure::Busy("this server is behind; try again".into()),
+    }
+}
+
 fn failed(failure: Failure) -> Execution {
     Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) }
 }
@@ -426,6 +447,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.expire_asked(now, out);
         self.expire_deciding(now, out);
         self.look_again(now, out);
+        self.greetings_changed |= std::mem::take(&mut self.greetings_failed);
         self.greet_again(now);
         self.tell_hello(now);
         self.ask_again(now, out);

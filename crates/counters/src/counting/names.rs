@@ -2,7 +2,8 @@
 
 use super::cell::damaged;
 use super::hunt::Parked;
-use super::{Counting, keys};
+use super::update::Stopped;
+use super::{Counting, Hidden, keys};
 use rheostat_core::counter::UpdateName;
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
@@ -39,11 +40,11 @@ impl Record {
 wire_struct!(Record { number, values, incarnation });
 
 impl<R: PartitionServer> Counting<R> {
-    /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made.
-    pub(super) fn repeat(&mut self, now: Now, key: &Key, name: UpdateName, session: &mut Session) -> Result<Option<Execution>, Failure> {
+    /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made; or this one was, and `session` cannot see it yet.
+    pub(super) fn repeat(&mut self, now: Now, key: &Key, name: UpdateName, session: &mut Session) -> Result<Option<Execution>, Stopped> {
         if let Some(waiting) = self.twins.get(&(key.clone(), name)) {
             if waiting.len() >= self.setup.options.max_waiting {
-                return Err(Failure::Busy("this update is under way already".into()));
+                return Err(Failure::Busy("this update is under way already".into()).into());
             }
             let op = self.new_op();
             self.numbers.repeats += 1;
@@ -52,6 +53,20 @@ impl<R: PartitionServer> Counting<R> {
             }
             return Ok(Some(Execution::Waiting(op)));
         }
+        let made = self.made_before(now, key, name, session)?;
+        self.numbers.repeats += u64::from(made.is_some());
+        Ok(made.map(|(outcome, after)| Execution::Done { outcome, after }))
+    }
+
+    /// What the update called `name` has come to, and after which position that may be told; `None` if it was not made. `session` has seen it then.
+    /// Errors: a later one was made; or this one was, and `session` cannot see it yet.
+    pub(super) fn made_before(
+        &mut self,
+        now: Now,
+        key: &Key,
+        name: UpdateName,
+        session: &mut Session,
+    ) -> Result<Option<(Outcome, Position)>, Stopped> {
         if self.setup.planted.is("counter-name-forgotten-at-restart") && self.greetings.hello > 1 {
             return Ok(None);
         }
@@ -60,7 +75,7 @@ impl<R: PartitionServer> Counting<R> {
         for dc in self.circle.members.clone() {
             let record_key = keys::update(key, name.client, dc);
             let (outcome, after) = self.run(now, Operation::Get { key: record_key.clone(), dial: Dial::at(Level::Eventual) })?;
-            let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record")) };
+            let Outcome::Read(read, _) = outcome else { return Err(damaged("an update's record").into()) };
             let (Some(value), Some(version)) = (read.value, read.version) else { continue };
             let record = Record::from_bytes(&value).map_err(damaged)?;
             if last.as_ref().is_none_or(|(known, ..)| known.number < record.number) {
@@ -69,13 +84,26 @@ impl<R: PartitionServer> Counting<R> {
         }
         let Some((record, version, record_key, after)) = last else { return Ok(None) };
         let Some(values) = record.answer(name.number)? else { return Ok(None) };
-        self.numbers.repeats += 1;
         // This read makes the session one that has seen the update.
-        let get = Operation::Get { key: record_key, dial: Dial::default() };
-        if let Execution::Waiting(op) = self.inner.execute(now, get, session, &mut self.box_) {
-            self.inner.abandon(op);
+        let mut seen = session.clone();
+        let visible = match self.visible(now, &record_key, &mut seen) {
+            Ok((read, _)) => read.version,
+            Err(Stopped::Hidden) => None,
+            Err(stopped) => return Err(stopped),
+        };
+        if visible.is_none_or(|visible| visible < version) {
+            // What is written here can be hidden from others for a while (`adaptive`). Whoever goes on from this data center's row has seen it.
+            let here = self.circle.here;
+            match self.cells.get(key).filter(|cell| version.origin == here && cell.row.is_some_and(|row| version <= row)) {
+                Some(cell) => drop(self.inner.merge_sessions(&mut seen, &cell.past)),
+                None => {
+                    self.hidden.insert(Hidden::Definition(key.clone()));
+                    return Err(Stopped::Hidden);
+                }
+            }
         }
-        Ok(Some(Execution::Done { outcome: Outcome::Counted(values, version), after }))
+        *session = seen;
+        Ok(Some((Outcome::Counted(values, version), after)))
     }
 
     /// A client has gone on to the update called `name`. An earlier one that still looks for rights is given up: made later, its record would take this one's place.
@@ -88,9 +116,12 @@ impl<R: PartitionServer> Counting<R> {
         let withdrawn: Vec<OpId> =
             self.parked.iter().filter(|(_, parked)| parked.name.as_ref().is_some_and(|name| earlier.contains(name))).map(|(op, _)| *op).collect();
         for op in withdrawn {
-            let Some(Parked { name, session, .. }) = self.parked.remove(&op) else { continue };
+            let Some(Parked { name, session, is_made, .. }) = self.parked.remove(&op) else { continue };
             let mut answers = Vec::new();
-            let why = Failure::Refused("its client has made a later one since, so this update was given up".into());
+            let why = match is_made {
+                true => Failure::Timeout("what this update depends on to arrive here, and its client has made a later one since".into()),
+                false => Failure::Refused("its client has made a later one since, so this update was given up".into()),
+            };
             self.say(Some(op), name, Outcome::Failed(why), &session, &mut answers);
             self.held.extend(answers.into_iter().map(|answer| (Position(0), answer)));
         }

@@ -3,7 +3,7 @@
 use super::cell::{Found, damaged, find, made_instead};
 use super::decided::Adding;
 use super::transact::Transaction;
-use super::update::names_itself;
+use super::update::{Stopped, names_itself};
 use super::{Counting, failed, keys};
 use crate::definition::Definition;
 use crate::state::State;
@@ -11,6 +11,7 @@ use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, CounterView, Direction, Rights, Standing};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::protocol::Span;
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
@@ -20,6 +21,9 @@ use smallvec::smallvec;
 
 /// A transaction whose counters change under it is read again so many times.
 const MOST_READS: u32 = 4;
+
+/// How often what stands beside a counter is read until two rounds in a row have found the same.
+const MOST_ROUNDS: u32 = 16;
 
 /// What follows an operation of the server inside.
 pub(super) enum Stage {
@@ -70,7 +74,9 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn plain(&mut self, now: Now, operation: Operation, session: &mut Session) -> Execution {
         match &operation {
             // The counter whose expiry changes must be here.
-            Operation::Change { key, change: Change::Expire { .. }, .. } if !is_reserved(key) && !session.is_at_home(self.circle.here) => {
+            Operation::Change { key, change: Change::Expire { .. }, .. }
+                if self.setup.span != Span::Everywhere && !is_reserved(key) && !session.is_at_home(self.circle.here) =>
+            {
                 let get = Operation::Get { key: key.clone(), dial: Dial::default() };
                 self.perform(now, None, get, Stage::PastOf(operation), session)
             }
@@ -216,7 +222,14 @@ impl<R: PartitionServer> Counting<R> {
                     Err(failure) => Outcome::Failed(failure),
                 })
             }
-            (Stage::Past { call, dial }, Outcome::Read(..)) => self.change(now, op, call, dial, session),
+            (Stage::Past { call, dial }, Outcome::Read(..)) => match op {
+                // Another server has come to lead meanwhile, and hears what arrives.
+                Some(op) if !self.owns() => {
+                    self.once_more(Some(op), None);
+                    Execution::Waiting(op)
+                }
+                op => self.change(now, op, call, dial, session),
+            },
             (Stage::PastOf(operation), Outcome::Read(..)) => self.plain_with_past(now, op, operation, session),
             (_, outcome) => done(outcome),
         }
@@ -342,7 +355,29 @@ impl<R: PartitionServer> Counting<R> {
     /// What stands beside `key`, as `session` sees it.
     pub(super) fn states(&mut self, now: Now, key: &Key, session: &mut Session) -> Result<Vec<Read>, Failure> {
         let beside: Vec<Key> = self.beside(key).collect();
-        beside.into_iter().map(|key| Ok(self.visible(now, &key, session)?.0)).collect()
+        let mut last: Option<Vec<Read>> = None;
+        // A read can make visible what a read before it did not find: the last round has found one moment.
+        for _ in 0..MOST_ROUNDS {
+            let reads = beside.iter().map(|key| self.visible_at_once(now, key, session)).collect::<Result<Vec<Read>, Failure>>()?;
+            if last.as_ref() == Some(&reads) {
+                return Ok(reads);
+            }
+            last = Some(reads);
+        }
+        Err(Failure::Busy("what is visible here changes while it is read; try again".into()))
+    }
+
+    /// What `session` sees at `key`, or at least what somebody does who has seen nothing, if `session` would wait: in `adaptive` for what it has just written itself.
+    fn visible_at_once(&mut self, now: Now, key: &Key, session: &mut Session) -> Result<Read, Failure> {
+        match self.visible(now, key, session) {
+            Err(Stopped::Hidden) => {
+                let mut nobody = self.inner.new_session();
+                let (read, _) = self.visible(now, key, &mut nobody).map_err(super::behind)?;
+                self.inner.merge_sessions(session, &nobody);
+                Ok(read)
+            }
+            read => Ok(read.map_err(super::behind)?.0),
+        }
     }
 
     /// The counter whose definition and states were read.

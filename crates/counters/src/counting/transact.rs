@@ -11,6 +11,7 @@ use super::update::Batch;
 use super::{Counting, failed};
 use crate::definition::Definition;
 use crate::state::State;
+use rheostat_clock::DcId;
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Acted, Action, Change, Dial, Failure, Guard, Level, MOST_ACTIONS, Operation, Outcome, Quality, Read};
 use rheostat_core::protocol::Span;
@@ -19,7 +20,7 @@ use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::slots;
 use rheostat_core::store::Position;
-use rheostat_core::version::{Item, Key};
+use rheostat_core::version::{Item, Key, VersionId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +46,9 @@ pub(super) struct Transaction {
     /// Where a group decides: what is answered once the write that is under way is made.
     written: Option<(Vec<Acted>, Quality)>,
 }
+
+/// Of each counter the versions of what stands beside it, or what was taken in of each data center.
+type Found = Vec<(Vec<Option<VersionId>>, BTreeMap<DcId, (u64, u64)>)>;
 
 /// A key as the commands so far have left it.
 #[derive(Clone, Default)]
@@ -214,6 +218,9 @@ impl<R: PartitionServer> Counting<R> {
         let dial = Dial { level: None, ..transaction.dial };
         let (mut after, mut quality) = (transaction.after, NOTHING_READ);
         let mut known: Vec<Read> = vec![Read::default(); transaction.keys.len()];
+        let added = transaction.actions.iter().filter(|action| matches!(action, Action::Add(..))).map(Action::key);
+        let added: BTreeSet<Key> = added.cloned().collect();
+        let mut beside = Vec::new();
         // A read can make visible what a read before it did not find: the last round has found one moment.
         for round in 0.. {
             let mut changed = round == 0;
@@ -231,6 +238,10 @@ impl<R: PartitionServer> Counting<R> {
                         return Execution::Waiting(op);
                     }
                 }
+            }
+            match self.counters_of_moment(now, &transaction.keys, &known, &added, session) {
+                Ok(found) => changed |= std::mem::replace(&mut beside, found) != beside,
+                Err(failure) => return failed(failure),
             }
             if !changed || transaction.keys.len() < 2 {
                 break;
@@ -279,6 +290,23 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
+    /// What `session` sees of the counters among `keys`, which are as in `known`, and of those that are `added` to: the versions of what stands beside them, and what was taken in.
+    fn counters_of_moment(&mut self, now: Now, keys: &[Key], known: &[Read], added: &BTreeSet<Key>, session: &mut Session) -> Result<Found, Failure> {
+        let mut found = Vec::new();
+        for (key, _) in keys.iter().zip(known).filter(|(key, read)| is_counter(read) && !added.contains(*key)) {
+            found.push((self.states(now, key, session)?.into_iter().map(|read| read.version).collect(), BTreeMap::new()));
+        }
+        let ready = added.iter().try_for_each(|key| self.make_ready(now, key, session).map_err(|stopped| (key, stopped)));
+        if let Err((key, stopped)) = ready {
+            return Err(self.words(&[(key.clone(), 0)], stopped));
+        }
+        if let Err(stopped) = self.catch_up_together(now, &added.iter().collect::<Vec<_>>(), session) {
+            return Err(self.words(&[], stopped));
+        }
+        found.extend(added.iter().filter_map(|key| self.cells.get(key)).map(|cell| (Vec::new(), cell.heard.clone())));
+        Ok(found)
+    }
+
     /// What the commands come to on keys that are as in `known`; `cells` and `undo` take what is changed in memory.
     fn draft_here(
         &mut self,
@@ -309,11 +337,6 @@ impl<R: PartitionServer> Counting<R> {
                 }
                 Action::Change(key, change) => draft.change(now, key, change)?,
                 Action::Add(key, amount) => {
-                    if !self.is_ready(now, key)
-                        && let Err(stopped) = self.load(now, key, true, Some(session))
-                    {
-                        return Err(self.words(&[(key.clone(), *amount)], stopped));
-                    }
                     let Some(cell) = self.cells.get(key) else { return Err(Failure::Busy("too many counters at once".into())) };
                     if cells.insert(key.clone()) {
                         undo.push((key.clone(), cell.state.clone()));

@@ -185,17 +185,31 @@ impl<R: PartitionServer> Counting<R> {
         }
     }
 
+    /// Makes the counter at `key` ready, with all of it that `session` sees; one begins there if there can be one.
+    pub(super) fn make_ready(&mut self, now: Now, key: &Key, session: &Session) -> Result<(), Stopped> {
+        if !self.hidden.is_empty() && self.hidden.remove(&Hidden::Bounds(key.clone())) {
+            self.on_bounds(now, key);
+        }
+        let loaded = if self.is_ready(now, key) { Ok(()) } else { self.load(now, key, true, Some(session)).map(drop) };
+        let ready = loaded.and_then(|()| self.catch_up(now, key, session));
+        if let Err(Stopped::Hidden) = ready {
+            self.hidden.insert(Hidden::Definition(key.clone()));
+        }
+        ready
+    }
+
     /// Makes all changes in memory, or none; returns the values.
     pub(super) fn apply(&mut self, now: Now, changes: &[(Key, i64)], session: &Session) -> Result<SmallVec<[i64; 1]>, Stopped> {
         let mut before: Vec<(Key, State)> = Vec::new();
         let mut values = SmallVec::new();
         let (mut stopped, planted) = (None, self.setup.planted);
+        changes.iter().try_for_each(|(key, _)| self.make_ready(now, key, session))?;
+        if changes.len() > 1 && !self.hidden.is_empty() {
+            let keys: Vec<&Key> = changes.iter().map(|(key, _)| key).collect();
+            self.catch_up_together(now, &keys, &mut session.clone())?;
+        }
         for (index, (key, amount)) in changes.iter().enumerate() {
-            if !self.hidden.is_empty() && self.hidden.remove(&Hidden::Bounds(key.clone())) {
-                self.on_bounds(now, key);
-            }
-            let ready = if self.is_ready(now, key) { Ok(()) } else { self.load(now, key, true, Some(session)).map(drop) };
-            let done = ready.and_then(|()| self.catch_up(now, key, session)).and_then(|()| self.check_greeted(now, key)).and_then(|()| {
+            let done = self.check_greeted(now, key).and_then(|()| {
                 let Some(cell) = self.cells.get_mut(key) else { return Err(Stopped::Failed(Failure::Busy("too many counters at once".into()))) };
                 if changes.len() > 1 {
                     before.push((key.clone(), cell.state.clone()));
@@ -231,13 +245,16 @@ impl<R: PartitionServer> Counting<R> {
         session: &mut Session,
     ) -> Result<Execution, Failure> {
         let (first, all) = self.check_changes(&changes)?;
+        let (mut is_made, mut applied) = (false, None);
         if let Some(name) = name {
-            if let Some(execution) = self.repeat(now, &first, name, session)? {
-                return Ok(execution);
+            match self.repeat(now, &first, name, session) {
+                Ok(Some(execution)) => return Ok(execution),
+                Ok(None) => self.withdraw_before(&first, name),
+                Err(Stopped::Failed(failure)) => return Err(failure),
+                Err(stopped) => (is_made, applied) = (true, Some(Err(stopped))),
             }
-            self.withdraw_before(&first, name);
         }
-        match self.apply(now, &changes, session) {
+        match applied.unwrap_or_else(|| self.apply(now, &changes, session)) {
             Ok(values) => {
                 let number = if scope == Scope::Local { &mut self.numbers.local_done } else { &mut self.numbers.global_done };
                 *number += 1;
@@ -255,7 +272,8 @@ impl<R: PartitionServer> Counting<R> {
                     self.twins.insert(name.clone(), Vec::new());
                 }
                 self.numbers.global_parked += u64::from(scope == Scope::Global);
-                self.parked.insert(op, Parked { scope, changes, name, dial, session: session.clone(), since_us: now.monotonic_us, deadline_us });
+                let (session, since_us) = (session.clone(), now.monotonic_us);
+                self.parked.insert(op, Parked { scope, changes, name, dial, session, since_us, deadline_us, is_made });
                 self.hunt(now, all.iter());
                 Ok(Execution::Waiting(op))
             }
@@ -447,11 +465,13 @@ impl<R: PartitionServer> Counting<R> {
 
     /// Writes what is in `batch` for `session`.
     pub(super) fn put(&mut self, now: Now, batch: &Batch, session: &mut Session) -> Execution {
-        if !self.is_grouped() && !self.setup.planted.is("counter-forgets-its-past") {
+        if !self.setup.planted.is("counter-forgets-its-past") {
+            // What is answered has in it what was taken in.
             for cell in batch.cells.iter().filter_map(|key| self.cells.get(key)) {
+                self.inner.merge_sessions(session, &cell.reader);
                 self.inner.merge_sessions(session, &cell.past);
             }
-            if batch.own {
+            if batch.own && !self.is_grouped() {
                 self.inner.merge_sessions(session, &self.session);
             }
         }
@@ -536,10 +556,13 @@ impl<R: PartitionServer> Counting<R> {
                 let next = std::mem::take(&mut self.next);
                 let own = keys::hello(self.circle.here);
                 let greets = |batch: &Batch| batch.extra.iter().any(|item| item.key == own);
-                // A greeting rests on nothing. Alone it is not tried again: then it is not for others that the write failed.
+                // A greeting rests on nothing. Alone it is not tried again at once: then it is not for others that the write failed.
                 match self.is_grouped() {
                     true => self.greetings_not_written(),
-                    false => self.greetings_changed |= !batch.riders.is_empty() && greets(&batch) || greets(&next),
+                    false => {
+                        self.greetings_changed |= !batch.riders.is_empty() && greets(&batch) || greets(&next);
+                        self.greetings_failed |= batch.riders.is_empty() && greets(&batch);
+                    }
                 }
                 for key in batch.cells.iter().chain(next.cells.iter()) {
                     self.cells.remove(key);

@@ -120,10 +120,6 @@ impl Client for CopsClient {
         other.context.iter().for_each(|((id, key), nearest)| self.add(key, *id, *nearest));
     }
 
-    fn is_at_home(&self, here: DcId) -> bool {
-        self.home == Some(here)
-    }
-
     fn newest(&self) -> Timestamp {
         self.newest_dependency().max(self.stable.0.max())
     }

@@ -104,10 +104,6 @@ impl Client for HybridClient {
         self.depend_on(other.nearest.iter().cloned());
     }
 
-    fn is_at_home(&self, here: DcId) -> bool {
-        self.home == Some(here)
-    }
-
     fn newest(&self) -> Timestamp {
         self.dependencies.0.max().max(self.stable.0.max())
     }

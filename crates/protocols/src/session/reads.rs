@@ -126,9 +126,15 @@ impl<W: Scope> Replicated<W> {
         self.changes.insert(op, change);
     }
 
+    /// Whether what is here is of one moment: pages of a snapshot are of several, until the log has been applied up to where the last was made.
+    fn is_of_one_moment(&self) -> bool {
+        !self.group.saved.installing && self.gap(&self.in_pages).is_none()
+    }
+
     fn may_serve(&self, reading: &Reading) -> bool {
         let arrived = self.gap(&reading.need).is_none() || self.planted.is("read-does-not-wait");
-        arrived && reading.index.is_some_and(|index| index == 0 || index <= self.group.applied)
+        let whole = reading.keys.len() < 2 || reading.level == Level::Eventual || self.is_of_one_moment();
+        arrived && whole && reading.index.is_some_and(|index| index == 0 || index <= self.group.applied)
     }
 
     /// Does what need wait no longer: guarded writes, reads, changes. Says whether there was something.
@@ -240,10 +246,13 @@ impl<W: Scope> Replicated<W> {
         let keys: Vec<Key> = places.iter().map(|place| state.keys[*place].clone()).collect();
         let (need, level) = (state.need.get(&partition).cloned().unwrap_or_default(), state.level);
         let here = self.place.server;
-        if partition == here.partition {
+        let elsewhere = self.place.replicas > 1 && keys.len() > 1 && level != Level::Eventual && !self.is_of_one_moment();
+        if partition == here.partition && !elsewhere {
             self.read(step, Asker::Coordinator(here, id), keys, level, need);
             return;
         }
+        // Another replica here has it whole.
+        let attempts = if partition == here.partition { 1 + attempts % (self.place.replicas - 1) } else { attempts };
         let to = ServerId { partition, replica: (here.replica + attempts) % self.place.replicas, ..here };
         step.effects.send_member(to, Message::Slice { transaction: id, keys, need, level }, Departure::AsReply);
     }

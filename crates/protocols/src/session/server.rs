@@ -154,6 +154,8 @@ pub struct Replicated<W: Scope> {
     /// Per data center, the newest version that came into the store otherwise than with `stable`: before it was opened, in pages, or in a part of what another data
     /// center ships. While `stable` is below, the store is the state at no place of the log.
     pub(super) in_store: TimestampVector,
+    /// Likewise, of what has come in pages.
+    pub(super) in_pages: TimestampVector,
     /// When a leader last put a timestamp into the log, on the monotonic clock.
     pub(super) stamped_us: u64,
     /// Writes of clients here that are on their way to the log, by number.
@@ -292,6 +294,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             stable: TimestampVector::new(),
             acknowledged: TimestampVector::new(),
             in_store: TimestampVector::new(),
+            in_pages: TimestampVector::new(),
             stamped_us: 0,
             proposals: BTreeMap::new(),
             next_request: 0,
@@ -326,6 +329,9 @@ impl<W: Scope> Protocol for Replicated<W> {
             entries.push((index, entry));
         }
         self.stable = saved.stable.clone();
+        if saved.installing || saved.installed > saved.stable.get(self.place.dc()) {
+            self.in_pages = self.in_store.clone();
+        }
         // The requests of before the restart have other clients' numbers; these begin above them in all likelihood, and their clients are gone.
         self.next_request = step.random.next_u64() >> 16;
         self.reads.start(step.random.next_u64() >> 16);

@@ -73,6 +73,9 @@ impl<W: Scope> Replicated<W> {
     /// Puts a version of a page into the store.
     fn install<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, update: Update<u64>) {
         self.in_store.raise(update.id.origin, update.id.written);
+        if update.meta != BURIED {
+            self.in_pages.raise(update.id.origin, update.id.written);
+        }
         step.clock.raise(update.id.written);
         step.install(update);
     }
