@@ -419,9 +419,8 @@ impl World<'_> {
     /// Lets time pass until no more rights move in the background.
     fn come_to_rest(&mut self) {
         let until_us = self.now_us + BACKGROUND_US;
-        let slowest = self.plan.delays.iter().map(|delay| delay.delay.least_us + delay.delay.jitter_us).max().unwrap_or(0);
         // Who is asked answers, and who is not answered asks again.
-        let quiet_us = 2 * slowest + 1000 * (self.plan.counting.ask_timeout_ms + 3 * self.plan.counting.balance_ms) + REST_US;
+        let quiet_us = 2 * self.slowest_us() + 1000 * (self.plan.counting.ask_timeout_ms + 3 * self.plan.counting.balance_ms) + REST_US;
         let (mut moved, mut since_us) = (self.rows_written(), self.now_us);
         while self.failure.is_none() && self.plan.counting.rebalance != Rebalance::Off && self.now_us < until_us.min(since_us + quiet_us) {
             self.run_until(self.now_us + REST_US, |_| false);
@@ -430,6 +429,11 @@ impl World<'_> {
                 (moved, since_us) = (now, self.now_us);
             }
         }
+    }
+
+    /// How long a message takes at most between data centers.
+    fn slowest_us(&self) -> u64 {
+        self.plan.delays.iter().map(|delay| delay.delay.least_us + delay.delay.jitter_us).max().unwrap_or(0)
     }
 
     /// How often the servers that are up have written down what they did with counters.
@@ -457,6 +461,8 @@ impl World<'_> {
 
     /// Whether the counter is seen at `value` by `server` soon.
     fn comes_to(&mut self, counter: usize, server: ServerIndex, value: i64) -> bool {
+        // What was asked may be on its way to whoever decides.
+        self.run_until(self.now_us + self.slowest_us(), |_| false);
         self.settle();
         let get = Operation::Get { key: self.counter_key(counter), dial: Dial::at(Level::Eventual) };
         let Some(Outcome::Read(read, _)) = self.ask_at(server, get, ANSWER_US) else { return false };

@@ -52,7 +52,7 @@ fn counters_keep_their_promises_over_cops_and_adaptive() {
 /// Where the servers of a data center keep a partition together, and where those of all do: leaders die, are cut off and followed by others.
 #[test]
 fn counters_keep_their_promises_over_groups() {
-    for (protocol, seeds) in [("session", 120), ("strong", 80)] {
+    for (protocol, seeds) in [("session", 120), ("strong", 100)] {
         let wanted: Vec<_> = marks::OF_COUNTERS.iter().chain(marks::OF_GROUPS).filter(|_| protocol == "session").collect();
         let mut seen = vec![0; wanted.len()];
         for seed in 1..=seeds {

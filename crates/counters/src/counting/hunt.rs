@@ -233,9 +233,12 @@ impl<R: PartitionServer> Counting<R> {
                     self.inner.merge_sessions(session, &cell.reader);
                 }
             }
-            keys.iter().try_for_each(|key| self.catch_up(now, key, session))?;
-            if before == heard(self) {
-                return Ok(());
+            let caught_up = keys.iter().try_for_each(|key| self.catch_up(now, key, session));
+            match caught_up {
+                Ok(()) if before == heard(self) => return Ok(()),
+                Ok(()) => {}
+                Err(Stopped::Hidden) => break,
+                failed => return failed,
             }
         }
         self.hidden.extend(keys.iter().map(|key| Hidden::Definition(Key::clone(key))));

@@ -132,6 +132,49 @@ async fn rights_are_fetched_from_other_data_centers_and_no_more_is_taken_than_th
     cluster.stop_all().await;
 }
 
+/// What a session has made of a counter it finds where it goes on, at once, though the way there is long.
+#[tokio::test]
+async fn a_session_takes_its_counters_along() {
+    const PROTOCOLS: [&str; 6] = ["causal", "adaptive", "hybrid", "gentlerain", "cops", "session"];
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut rheostat_server::NodeConfig| config.keyspaces = PROTOCOLS.map(|protocol| keyspace(protocol, protocol)).into();
+    let cluster = Plan { one_way_ms: 30.0, change, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
+    for protocol in PROTOCOLS {
+        for client in [&mut here, &mut there] {
+            assert_eq!(client.ask(&format!("SELECT {protocol}")).await, Reply::ok());
+            client.ask_until("SET ready yes", Reply::ok()).await;
+        }
+        let asks = [
+            ("RHEO COUNTER CREATE stock MIN 0 VALUE 100 PLACE 1 1", "DECRBY stock 5", 95),
+            ("SET n 100", "INCR n", 101),
+            ("RHEO COUNTER ADD m 7 ID 9 1", "RHEO COUNTER ADD m 7 ID 9 1", 7),
+        ];
+        for (made, asked, expected) in asks {
+            let reply = here.ask(made).await;
+            assert!(!matches!(reply, Reply::Error(_)), "{protocol}: {made}: {reply:?}");
+            let token = here.ask("RHEO SESSION GET").await.text();
+            assert_eq!(there.ask(&format!("RHEO SESSION RESUME {token}")).await, Reply::ok());
+            // A server that has just started uses no rights before it was greeted.
+            let started = Instant::now();
+            let reply = loop {
+                let reply = there.ask(asked).await;
+                if !reply.is_error("BUSY") || started.elapsed() > PATIENCE {
+                    break reply;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            };
+            assert_eq!(reply, Reply::Integer(expected), "{protocol}: {asked}");
+        }
+        let again = there.ask("RHEO COUNTER CREATE stock MIN 0 VALUE 1").await;
+        assert!(again.is_error("ERR"), "{protocol}: {again:?}");
+        for client in [&mut here, &mut there] {
+            client.ask_until("MGET stock n m", Reply::Array(["95", "101", "7"].map(Reply::bulk).into())).await;
+        }
+    }
+    cluster.stop_all().await;
+}
+
 /// Three nodes whose servers keep each partition together, in one data center and as if in all: any of them takes what is asked of counters.
 #[tokio::test]
 async fn counters_of_groups() {
