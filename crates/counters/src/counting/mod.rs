@@ -327,7 +327,10 @@ impl<R: PartitionServer> Counting<R> {
         };
         let waits = !session.is_at_home(self.circle.here) && !self.setup.planted.is("counter-before-its-session");
         match key.filter(|key| waits && !is_reserved(key)) {
-            Some(key) => self.perform(now, None, Operation::Get { key, dial: Dial::default() }, Stage::Past { call, dial }, session),
+            Some(key) => {
+                let get = Operation::Get { key, dial: Dial { within_us: dial.within_us, ..Dial::default() } };
+                self.perform(now, None, get, Stage::Past { call, dial }, session)
+            }
             None => self.change(now, None, call, dial, session),
         }
     }

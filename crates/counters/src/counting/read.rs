@@ -74,10 +74,10 @@ impl<R: PartitionServer> Counting<R> {
     pub(super) fn plain(&mut self, now: Now, operation: Operation, session: &mut Session) -> Execution {
         match &operation {
             // The counter whose expiry changes must be here.
-            Operation::Change { key, change: Change::Expire { .. }, .. }
+            Operation::Change { key, change: Change::Expire { .. }, dial }
                 if self.setup.span != Span::Everywhere && !is_reserved(key) && !session.is_at_home(self.circle.here) =>
             {
-                let get = Operation::Get { key: key.clone(), dial: Dial::default() };
+                let get = Operation::Get { key: key.clone(), dial: Dial { within_us: dial.within_us, ..Dial::default() } };
                 self.perform(now, None, get, Stage::PastOf(operation), session)
             }
             _ => self.plain_with_past(now, None, operation, session),

@@ -146,7 +146,7 @@ async fn a_session_takes_its_counters_along() {
             client.ask_until("SET ready yes", Reply::ok()).await;
         }
         let asks = [
-            ("RHEO COUNTER CREATE stock MIN 0 VALUE 100 PLACE 1 1", "DECRBY stock 5", 95),
+            ("RHEO COUNTER CREATE stock MIN 0 VALUE 100 PLACE 1 1 1", "DECRBY stock 5", 95),
             ("SET n 100", "INCR n", 101),
             ("RHEO COUNTER ADD m 7 ID 9 1", "RHEO COUNTER ADD m 7 ID 9 1", 7),
         ];
