@@ -224,19 +224,13 @@ impl Latencies {
     }
 
     /// The probability that a read takes at most `most_us`.
-    fn within(&self, most_us: Option<u64>) -> f32 {
-        let (all, failed) = (self.counts.iter().sum::<f32>(), self.counts[BUCKETS - 1]);
-        let held = match most_us {
-            None => all - failed,
-            Some(most_us) => {
-                let bucket = bucket(most_us);
-                // Of the bucket that the bound is in, the part below the bound.
-                let (low, high) = (lower(bucket), lower(bucket + 1));
-                let part = (most_us.saturating_sub(low) as f32 / (high - low).max(1) as f32).min(1.0);
-                self.counts[..bucket].iter().sum::<f32>() + self.counts[bucket] * part
-            }
-        };
-        (held + PRIOR) / (all + PRIOR)
+    fn within(&self, most_us: u64) -> f32 {
+        let bucket = bucket(most_us);
+        // Of the bucket that the bound is in, the part below the bound.
+        let (low, high) = (lower(bucket), lower(bucket + 1));
+        let part = (most_us.saturating_sub(low) as f32 / (high - low).max(1) as f32).min(1.0);
+        let held = self.counts[..bucket].iter().sum::<f32>() + self.counts[bucket] * part;
+        (held + PRIOR) / (self.counts.iter().sum::<f32>() + PRIOR)
     }
 }
 
@@ -342,8 +336,8 @@ impl Course {
     pub fn next(&mut self, forecast: &mut Forecast, now_us: u64) -> Option<Ask> {
         let mut likeliest: Option<(f32, Ask)> = None;
         for entry in 0..self.aims.aims().len() {
-            let Some(ask) = self.ask(entry, now_us) else { continue };
-            let probability = forecast.of(ask.kind, now_us).within(ask.dial.within_us.map(u64::from));
+            let Some((ask, within_us)) = self.ask(entry, now_us) else { continue };
+            let probability = forecast.of(ask.kind, now_us).within(u64::from(within_us));
             if probability >= EXPECTED {
                 likeliest = Some((probability, ask));
                 break;
@@ -359,7 +353,7 @@ impl Course {
 
     /// A read to be made beside `chosen`, of a better entry that was passed over, so that it is noticed when that one can be held again. Its answer is for [`Forecast::record`] only.
     pub fn probe(&self, chosen: &Ask, forecast: &mut Forecast, now_us: u64) -> Option<Ask> {
-        let ask = (0..chosen.entry).find_map(|entry| self.ask(entry, now_us))?;
+        let (ask, _) = (0..chosen.entry).find_map(|entry| self.ask(entry, now_us))?;
         let known = forecast.of(ask.kind, now_us);
         if known.probed_us.is_some_and(|probed_us| now_us < probed_us + PROBE_US) {
             return None;
@@ -368,17 +362,23 @@ impl Course {
         Some(ask)
     }
 
-    /// The read for `entry`, if that is open and there is time for it.
-    fn ask(&self, entry: usize, now_us: u64) -> Option<Ask> {
+    /// The read for `entry`, and the time that it may take in microseconds, if it is open and there is time for it.
+    fn ask(&self, entry: usize, now_us: u64) -> Option<(Ask, u32)> {
         let aim = self.aims.aims()[entry];
         let used_us = now_us.saturating_sub(self.begun_us);
         let most_us = aim.within_ms.map_or(self.most_us, |within_ms| (u64::from(within_ms) * 1000).min(self.most_us));
         if self.closed & 1 << entry != 0 || used_us >= most_us {
             return None;
         }
-        let within_us = u32::try_from(most_us - used_us).unwrap_or(u32::MAX);
+        let mut left_us = most_us - used_us;
+        // Without a bound of its own it would take the time of those that come after it.
+        let unbounded = |index: &usize| self.aims.aims()[*index].within_ms.is_none_or(|within_ms| u64::from(within_ms) * 1000 >= self.most_us);
+        if unbounded(&entry) && (entry + 1..self.aims.aims().len()).any(|after| self.closed & 1 << after == 0 && unbounded(&after)) {
+            left_us = left_us.div_ceil(2);
+        }
+        let within_us = u32::try_from(left_us).unwrap_or(u32::MAX);
         let dial = Dial { level: Some(aim.level), fresh_ms: aim.fresh_ms, within_us: Some(within_us), ..self.dial };
-        Some(Ask { entry, dial, asked_us: now_us, kind: Kind { aim, several: self.several } })
+        Some((Ask { entry, dial, asked_us: now_us, kind: Kind { aim, several: self.several } }, within_us))
     }
 
     /// Takes in what came of `ask`.
@@ -501,6 +501,7 @@ mod tests {
             ("eventual; causal 20ms", "entry 2 of the service level, `causal 20ms`, is never reached"),
             ("causal 20ms; strong 10ms", "never reached: whatever satisfies it satisfies entry 1, `causal 20ms`"),
             ("causal fresh 1s; causal 500ms 20ms", "never reached"),
+            ("causal 1s 20ms; causal 1s 20ms", "never reached"),
         ] {
             let error = ServiceLevel::parse(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
@@ -620,6 +621,40 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_fails_at_once_is_passed_over_as_one_that_takes_too_long() {
+        for text in ["strong 200ms; causal", "strong fresh 1s; causal"] {
+            let (aims, mut forecast, mut now_us) = (ServiceLevel::parse(text).unwrap(), Forecast::default(), 1);
+            let busy = |ask: &Ask| match ask.entry {
+                0 => (10, Outcome::Failed(Failure::Busy("full".into()))),
+                _ => (10, read(Level::Causal, Some(0))),
+            };
+            serve(&aims, &mut forecast, &mut now_us, busy);
+            let (_, _, tried) = serve(&aims, &mut forecast, &mut now_us, busy);
+            assert_eq!(tried, [1], "{text}");
+        }
+    }
+
+    #[test]
+    fn of_entries_that_are_as_unlikely_the_better_one_is_tried() {
+        let (aims, mut forecast, mut now_us) = (ServiceLevel::parse("strong 200ms; causal 300ms").unwrap(), Forecast::default(), 1);
+        let fails = |_: &Ask| (10, Outcome::Failed(Failure::Busy("full".into())));
+        for _ in 0..2 {
+            let (outcome, _, tried) = serve(&aims, &mut forecast, &mut now_us, fails);
+            assert_eq!(tried, [0, 1]);
+            assert!(matches!(outcome, Outcome::Failed(Failure::Timeout(_))));
+        }
+    }
+
+    #[test]
+    fn what_an_entry_says_is_asked_for_while_there_is_time() {
+        let aims = Arc::new(ServiceLevel::parse("causal 1s 20ms; eventual").unwrap());
+        let dial = Dial { groups: crate::operation::Groups(5), ..Dial::default() };
+        let at = |now_us| Course::begin(&aims, dial, false, 0, 5_000_000, |_| true).next(&mut Forecast::default(), now_us).unwrap();
+        assert_eq!(at(19_999).dial, Dial { level: Some(Level::Causal), fresh_ms: Some(1000), within_us: Some(1), ..dial });
+        assert_eq!(at(20_000).dial, Dial { level: Some(Level::Eventual), within_us: Some(4_980_000), ..dial });
+    }
+
+    #[test]
     fn levels_that_a_keyspace_does_not_serve_are_not_tried() {
         let aims = Arc::new(shop());
         let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |level| level != Level::Strong);
@@ -630,11 +665,28 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_without_a_bound_leaves_time_for_those_after_it() {
+        let aims = ServiceLevel::parse("strong fresh 1s; causal fresh 1s; eventual").unwrap();
+        let mut waits = Vec::new();
+        let (_, achieved, tried) = serve(&aims, &mut Forecast::default(), &mut 1, |ask| {
+            waits.push(ask.dial.within_us.unwrap());
+            if ask.entry < 2 { (u64::from(ask.dial.within_us.unwrap()), late()) } else { (100, read(Level::Eventual, None)) }
+        });
+        assert_eq!((tried, achieved.unwrap().entry), (vec![0, 1, 2], 2));
+        assert_eq!(waits, [2_500_000, 1_250_000, 1_250_000], "half of what is left, and the last one all of it");
+        // One that has a bound of its own has that, and one before bounded ones has all the time.
+        let aims = Arc::new(ServiceLevel::parse("strong 1s; causal fresh 1s; causal 20ms").unwrap());
+        let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |_| true);
+        assert_eq!(course.next(&mut Forecast::default(), 0).unwrap().dial.within_us, Some(1_000_000));
+        assert_eq!(course.next(&mut Forecast::default(), 500_000).unwrap().dial.within_us, Some(4_500_000));
+    }
+
+    #[test]
     fn no_attempt_outlives_the_longest_time_of_an_operation() {
         let aims = ServiceLevel::parse("strong 1m; causal").unwrap();
         let (mut forecast, mut now_us) = (Forecast::default(), 1);
         let (outcome, _, tried) = serve(&aims, &mut forecast, &mut now_us, |ask| (u64::from(ask.dial.within_us.unwrap()), late()));
-        assert_eq!((tried, now_us), (vec![0], 5_000_001));
+        assert_eq!((tried, now_us), (vec![0, 1], 5_000_001));
         assert!(matches!(outcome, Outcome::Failed(Failure::Timeout(_))));
     }
 

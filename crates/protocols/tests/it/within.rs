@@ -3,6 +3,7 @@
 use crate::common::{Desk, key, server};
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quality};
+use rheostat_core::replica::ReplicaConfig;
 
 const PROTOCOLS: [&str; 6] = ["eventual", "gentlerain", "causal", "cops", "hybrid", "adaptive"];
 
@@ -54,9 +55,13 @@ fn a_read_waits_until_it_is_as_fresh_as_it_must_be() {
                 // Cut off again for the next.
                 desk.pass(400, within_a_data_center);
             }
-            // One that may be as stale as this is answered at once.
-            let outcome = desk.run(0, &mut desk.session(), Operation::Get { key: x, dial: fresh(10_000) });
-            assert!(quality(&outcome).staleness_ms.is_some_and(|staleness_ms| (200..10_000).contains(&staleness_ms)), "{protocol}: {outcome:?}");
+            // One that may be as stale as this is answered at once, and not one that may be less so.
+            let get = |fresh_ms| Operation::Get { key: x.clone(), dial: Dial { level, ..fresh(fresh_ms) } };
+            let outcome = desk.run(0, &mut desk.session(), get(10_000));
+            let staleness_ms = quality(&outcome).staleness_ms.unwrap() as u32;
+            assert!((200..10_000).contains(&staleness_ms), "{protocol}: {outcome:?}");
+            desk.run(0, &mut desk.session(), get(staleness_ms));
+            desk.wait(0, &mut desk.session(), get(staleness_ms - 1));
         }
     }
 }
@@ -146,7 +151,24 @@ fn many_that_wait_are_all_answered() {
     }
     desk.pass(30, within_a_data_center);
     assert_eq!(desk.done.len(), 1_000);
-    desk.pass(60, everything);
+    // As soon as one is fresh enough, all are.
+    while desk.done.len() == 1_000 {
+        desk.pass(1, everything);
+    }
+    desk.pass(2, everything);
     assert_eq!(desk.done.len(), 2_000);
     assert_eq!(desk.replicas[&server(0, 0)].status(desk.now(server(0, 0))).waiting, 0);
+}
+
+/// Reads that wait to be fresh are bounded as all that wait are.
+#[test]
+fn more_than_may_wait_are_refused() {
+    let mut desk = Desk::new("causal", "", 2, 1);
+    let get = Operation::Get { key: key("x", 0, 1), dial: fresh(100) };
+    desk.pass(400, within_a_data_center);
+    for _ in 0..ReplicaConfig::MAX_WAITING {
+        desk.wait(0, &mut desk.session(), get.clone());
+    }
+    let outcome = desk.run(0, &mut desk.session(), get);
+    assert!(matches!(outcome, Outcome::Failed(Failure::Busy(_))), "{outcome:?}");
 }
