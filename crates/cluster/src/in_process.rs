@@ -39,19 +39,30 @@ impl InProcess {
         let ports: Vec<Ports> = listeners.iter().map(|listeners| Ports::of(&listeners.addresses())).collect();
         let planned = description.nodes(Some(&ports)).map_err(|error| error.to_string())?;
         let mut cluster = InProcess { nodes: Vec::new(), ports, in_use };
-        for (planned, listeners) in planned.into_iter().zip(listeners) {
+        // At the same time, since each asks the others before it serves.
+        let mut starting = JoinSet::new();
+        for (index, (planned, listeners)) in planned.into_iter().zip(listeners).enumerate() {
             let mut config = planned.config;
             let name = config.node.clone();
             config.data_dir = config.data_dir.map(|_| data_dir.join(&name));
-            match Node::start_with(config, listeners).await {
+            starting.spawn(async move { (index, name, Node::start_with(config, listeners).await) });
+        }
+        let mut started = starting.join_all().await;
+        started.sort_by_key(|(index, ..)| *index);
+        let mut failure = None;
+        for (_, name, node) in started {
+            match node {
                 Ok(node) => cluster.nodes.push(node),
-                Err(error) => {
-                    cluster.end().await;
-                    return Err(format!("node {name}: {error}"));
-                }
+                Err(error) => failure = failure.or(Some(format!("node {name}: {error}"))),
             }
         }
-        Ok(cluster)
+        match failure {
+            None => Ok(cluster),
+            Some(failure) => {
+                cluster.end().await;
+                Err(failure)
+            }
+        }
     }
 
     /// Ends all nodes at the same time, since each waits for what is under way.
