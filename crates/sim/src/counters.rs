@@ -104,11 +104,27 @@ impl World<'_> {
         }
     }
 
-    /// Makes a counter where servers must agree on that, and may be cut off or without a leader.
+    /// The servers that agree on a counter that is made in the first data center that holds it: those there, or those everywhere.
+    fn members(&self, counter: usize) -> Vec<ServerIndex> {
+        let partition = self.plan.place(&Action::Value { counter });
+        let dcs = if self.level == Level::Strong { self.plan.data_centers } else { 1 };
+        let places = (0..dcs).flat_map(|dc| (0..self.plan.replicas).map(move |replica| (DcId(dc), replica)));
+        places.map(|(dc, replica)| self.index(ServerId { replica, ..ServerId::new(self.serving(dc, partition), partition) })).collect()
+    }
+
+    /// Makes a counter where servers must agree on that, and may be cut off or without a leader. One that does not answer is followed by the next: its clock may be so far
+    /// behind the others' that it takes nothing of them.
     fn make_with_patience(&mut self, counter: usize, call: CounterCall) {
         let until_us = self.now_us + MAKING_US;
-        while self.failure.is_none() && self.now_us < until_us {
-            let server = self.owner(counter, DcId(0));
+        let members = self.members(counter);
+        for server in members.into_iter().cycle() {
+            if self.failure.is_some() || self.now_us >= until_us {
+                break;
+            }
+            if self.servers[server].node.is_none() {
+                self.run_until(self.now_us + RETRY_MAKING_US, |_| false);
+                continue;
+            }
             // One that seemed to fail may have been made.
             if self.is_there(counter, server) {
                 return;
