@@ -241,10 +241,6 @@ impl Shard {
     fn leave(&mut self, now: Now) {
         let mut failed = false;
         let mut given_up = Vec::new();
-        let next = match self.shared.lives.lost() {
-            None => "it is opened again",
-            Some(_) => "it serves nothing any more",
-        };
         for (index, slot) in self.replicas.iter_mut().enumerate().filter(|(_, slot)| slot.touched) {
             slot.touched = false;
             slot.server.write_through();
@@ -254,6 +250,7 @@ impl Shard {
                 failed = true;
                 given_up.push(ReplicaIndex(index as u32));
                 let why = slot.server.status(now).failed.unwrap_or_default();
+                let next = if self.shared.lives.lost().is_none() { "it is opened again" } else { "it serves nothing any more" };
                 tracing::error!(server = %slot.place, keyspace = slot.keyspace.0, %why, "the store has failed: {next}");
             }
         }
