@@ -64,13 +64,18 @@ pub fn dial_out(dial: Dial) -> v1::Dial {
     }
 }
 
-/// What the message asks for. Errors: as [`level_in`], and a strategy that this version does not know.
+/// What the message asks for. Errors: as [`level_in`], a strategy that this version does not know, a bound of 0.
 pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
     let strategy = match v1::Strategy::try_from(dial.strategy).map_err(|_| format!("there is no strategy {}", dial.strategy))? {
         v1::Strategy::Auto => Strategy::Auto,
         v1::Strategy::Coordinated => Strategy::Coordinated,
         v1::Strategy::Predicted => Strategy::Predicted,
     };
+    for (name, bound) in [("fresh_ms", dial.fresh_ms), ("within_us", dial.within_us)] {
+        if bound == Some(0) {
+            return Err(format!("{name} = 0: no operation can keep that; leave it out for no bound"));
+        }
+    }
     let level = level_in(dial.level, &dial.guarantees)?;
     Ok(Dial { level, strategy, groups: Groups(dial.groups), fresh_ms: dial.fresh_ms, within_us: dial.within_us })
 }
@@ -96,6 +101,8 @@ mod tests {
         assert_eq!(level_in(v1::Level::Session.into(), &[9]), Err("there is no session guarantee 9".into()));
         assert!(level_in(v1::Level::Causal.into(), &[1]).unwrap_err().contains("LEVEL_SESSION"));
         assert_eq!(level_in(v1::Level::Session.into(), &[]), Ok(Some(Level::SESSION)));
+        assert!(dial_in(&v1::Dial { fresh_ms: Some(0), ..Default::default() }).unwrap_err().contains("fresh_ms = 0"));
+        assert!(dial_in(&v1::Dial { within_us: Some(0), ..Default::default() }).unwrap_err().contains("within_us = 0"));
         assert!(dial_in(&v1::Dial { strategy: 7, ..Default::default() }).unwrap_err().contains("strategy 7"));
     }
 }

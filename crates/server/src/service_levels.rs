@@ -3,13 +3,13 @@
 //! Only reads under a service level come here. What they share is behind locks that are held for some hundred nanoseconds.
 
 use crate::access::Access;
-use crate::config::NodeConfig;
+use crate::config::{KeyspaceConfig, NodeConfig, ServiceLevelConfig};
 use crate::shared::lock;
 use crate::status::{Histogram, ServiceLevelStatus};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
-use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::operation::Outcome;
 use rheostat_core::session::Session;
-use rheostat_core::sla::{self, Achieved, Ask, Course, Forecast, MOST_ENTRIES, Progress, ServiceLevel};
+use rheostat_core::sla::{Achieved, Ask, Course, Forecast, MOST_ENTRIES, Progress, Request, ServiceLevel};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -48,12 +48,12 @@ pub(crate) struct ServiceLevels {
 impl ServiceLevels {
     /// As configured, which has been checked.
     pub(crate) fn new(config: &NodeConfig) -> ServiceLevels {
-        let served = |(name, text): (&String, &crate::config::ServiceLevelConfig)| {
+        let served = |(name, text): (&String, &ServiceLevelConfig)| {
             let aims = ServiceLevel::parse(&text.entries).ok()?;
             Some((name.clone(), Arc::new(Served { name: Some(name.clone()), aims: Arc::new(aims), counts: Arc::default() })))
         };
         let named: BTreeMap<String, Arc<Served>> = config.service_levels.iter().filter_map(served).collect();
-        let default = |keyspace: &crate::config::KeyspaceConfig| named.get(keyspace.service_level.as_ref()?).cloned();
+        let default = |keyspace: &KeyspaceConfig| named.get(keyspace.service_level.as_ref()?).cloned();
         ServiceLevels {
             defaults: config.keyspaces.iter().map(default).collect(),
             forecasts: config.keyspaces.iter().map(|_| Mutex::default()).collect(),
@@ -82,9 +82,8 @@ impl ServiceLevels {
         Ok(Arc::new(Served { name: None, aims: Arc::new(aims), counts: self.unnamed.clone() }))
     }
 
-    fn with_forecast<R>(&self, (keyspace, partition): (KeyspaceId, PartitionId), look: impl FnOnce(&mut Forecast) -> R) -> Option<R> {
-        let forecasts = self.forecasts.get(usize::from(keyspace.0))?;
-        Some(look(lock(forecasts).entry(partition).or_default()))
+    fn with_forecast<R>(&self, (keyspace, partition): (KeyspaceId, PartitionId), look: impl FnOnce(&mut Forecast) -> R) -> R {
+        look(lock(&self.forecasts[usize::from(keyspace.0)]).entry(partition).or_default())
     }
 
     /// What reads under each of them came to; last those that have no name.
@@ -132,43 +131,31 @@ impl Served {
     }
 }
 
-/// Whether `operation` is one that service levels are for.
-pub(crate) fn is_for(operation: &Operation) -> bool {
-    matches!(operation, Operation::Get { .. } | Operation::ReadTransaction { .. })
-}
-
-/// Makes the read `operation` at `partition`, with the best entry of `served` that can be expected to hold, and others while there is time. The answer comes with the entry that it satisfies.
+/// Makes the read `request` at `partition`, with the best entry of `served` that can be expected to hold, and others while there is time. The answer comes with the entry that it satisfies.
 pub(crate) async fn serve(
     access: &impl Access,
     (keyspace, partition): (KeyspaceId, PartitionId),
     mut session: Session,
-    operation: &Operation,
+    request: &Request,
     served: &Served,
 ) -> (Outcome, Option<Achieved>, Session) {
     let shared = access.shared().clone();
     let (levels, place) = (&shared.service_levels, (keyspace, partition));
     let now_us = || shared.clocks.monotonic_us();
-    let (dial, several) = match operation {
-        Operation::Get { dial, .. } => (*dial, false),
-        Operation::ReadTransaction { keys, dial } => (*dial, keys.len() > 1),
-        _ => (Dial::default(), false),
-    };
-    let serves = |level| shared.keyspaces.get(usize::from(keyspace.0)).is_some_and(|info| info.serves(level));
-    let mut course = Course::begin(&served.aims, dial, several, now_us(), shared.config.limits.operation_timeout_ms * 1000, serves);
-    let mut next = levels.with_forecast(place, |forecast| course.next(forecast, now_us())).flatten();
+    let serves = |level| shared.keyspaces[usize::from(keyspace.0)].serves(level);
+    let most_us = shared.config.limits.operation_timeout_ms * 1000;
+    let mut course = Course::begin(&served.aims, request.dial(), request.is_of_several(), now_us(), most_us, serves);
+    let mut next = levels.with_forecast(place, |forecast| course.next(forecast, now_us()));
     let (outcome, achieved) = loop {
         let Some(ask) = next else { break (Outcome::Failed(course.missed()), None) };
-        if let Some(probe) = levels.with_forecast(place, |forecast| course.probe(&ask, forecast, now_us())).flatten() {
-            probe_beside(access, place, &session, operation, probe, served);
+        if let Some(probe) = levels.with_forecast(place, |forecast| course.probe(&ask, forecast, now_us())) {
+            probe_beside(access, place, &session, request, probe, served);
         }
-        let Some(asked) = sla::with_dial(operation, ask.dial) else { break (Outcome::Failed(course.missed()), None) };
-        let (outcome, seen) = access.start(keyspace, partition, session, asked).finish().await;
+        let (outcome, seen) = access.start(keyspace, partition, session, request.at(ask.dial)).finish().await;
         session = seen;
-        let progress = levels.with_forecast(place, |forecast| course.answer(&ask, outcome, forecast, now_us()));
-        match progress {
-            Some(Progress::Ask(another)) => next = Some(another),
-            Some(Progress::Done(outcome, achieved)) => break (outcome, achieved),
-            None => break (Outcome::Failed(course.missed()), None),
+        match levels.with_forecast(place, |forecast| course.answer(&ask, outcome, forecast, now_us())) {
+            Progress::Ask(another) => next = Some(another),
+            Progress::Done(outcome, achieved) => break (outcome, achieved),
         }
     };
     served.count(&outcome, achieved);
@@ -176,10 +163,9 @@ pub(crate) async fn serve(
 }
 
 /// Makes a read whose answer nobody gets, to learn whether what it asks for can be held.
-fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, operation: &Operation, probe: Ask, served: &Served) {
-    let Some(asked) = sla::with_dial(operation, probe.dial) else { return };
+fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, request: &Request, probe: Ask, served: &Served) {
     lock(&served.counts).probes += 1;
-    let started = access.start(place.0, place.1, session.clone(), asked);
+    let started = access.start(place.0, place.1, session.clone(), request.at(probe.dial));
     let (shared, aims) = (access.shared().clone(), served.aims.clone());
     tokio::spawn(async move {
         let (outcome, _) = started.finish().await;

@@ -1,17 +1,21 @@
 //! Clients: sessions that follow their scripts, and the record of what they were told.
 
+mod checks;
+mod courses;
+
 use crate::marks;
 use crate::plan::{Action, Expected, Step};
 use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
+use courses::{NothingHeld, at_level, bounded, nobody_answers};
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Quality, Read, SetCondition, Strategy};
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Read, SetCondition, Strategy};
 use rheostat_core::random::Random;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session};
-use rheostat_core::sla::{self, Ask, Course};
+use rheostat_core::sla::{Ask, Course};
 use rheostat_core::token::{self, Token, TokenKeys};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
@@ -120,28 +124,6 @@ impl Client {
         let current = self.current.as_ref().filter(asked)?;
         Some(Attempt { client, number: current.number })
     }
-}
-
-/// No entry of a service level can be held any more.
-struct NothingHeld;
-
-/// `action`, a read, at another level.
-fn at_level(action: &Action, new: Level) -> Action {
-    let mut action = action.clone();
-    if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = &mut action {
-        *level = new;
-    }
-    action
-}
-
-/// `dial` with the bounds of `asked`.
-fn bounded(dial: Dial, asked: Option<Ask>) -> Dial {
-    asked.map_or(dial, |ask| Dial { fresh_ms: ask.dial.fresh_ms, within_us: ask.dial.within_us, ..dial })
-}
-
-/// What an attempt comes to that is not answered.
-fn nobody_answers() -> Outcome {
-    Outcome::Failed(Failure::Timeout("an answer".into()))
 }
 
 fn refused(problem: impl std::fmt::Display) -> String {
@@ -498,53 +480,6 @@ impl World<'_> {
         }
     }
 
-    /// What a read asks for now: nothing beside its own level without a service level.
-    fn attempt_of(&mut self, client: usize, action: &Action, place: (DcId, PartitionId)) -> Result<Option<Ask>, NothingHeld> {
-        let (Some(aims), Action::Get { .. } | Action::ReadTransaction { .. }) = (&self.plan.service_level, action) else { return Ok(None) };
-        if let Some((_, ask)) = &self.clients[client].course {
-            return Ok(Some(*ask));
-        }
-        let serves = self.serves;
-        let several = action.keys().len() > 1;
-        let mut course = Course::begin(aims, Dial::default(), several, self.now_us, self.plan.server_timeout_us, |level| serves(level).is_some());
-        let forecast = self.forecasts.entry(place).or_default();
-        let ask = course.next(forecast, self.now_us).ok_or(NothingHeld)?;
-        if ask.entry > 0 {
-            self.marks.see(marks::ENTRY_PASSED_OVER);
-        }
-        self.clients[client].course = Some((course, ask));
-        Ok(Some(ask))
-    }
-
-    /// Goes on with a read under a service level by what came of its attempt at `current`; what is said of it is true.
-    fn follow(&mut self, client: usize, current: &Current, outcome: &Outcome) {
-        let Some((mut course, ask)) = self.clients[client].course.take() else { return };
-        let (Some(aims), Outcome::Read(..) | Outcome::Many(..) | Outcome::Failed(_)) = (self.plan.service_level.clone(), outcome) else { return };
-        let quality = match outcome {
-            Outcome::Read(_, quality) | Outcome::Many(_, quality) => Some(*quality),
-            _ => None,
-        };
-        if let (Some(quality), Some(most_ms)) = (quality, ask.dial.fresh_ms)
-            && quality.staleness_ms.is_none_or(|staleness_ms| staleness_ms > u64::from(most_ms))
-        {
-            self.fail("freshness", format!("{:?} was to be at most {most_ms} ms stale and was answered with {quality:?}\n", current.action));
-        }
-        let place = (self.clients[client].at, self.servers[current.server].id.partition);
-        let forecast = self.forecasts.entry(place).or_default();
-        match course.answer(&ask, outcome.clone(), forecast, self.now_us) {
-            sla::Progress::Ask(next) => self.clients[client].course = Some((course, next)),
-            sla::Progress::Done(_, Some(achieved)) => {
-                self.marks.see_times(marks::LOWER_ENTRY_HELD, (achieved.entry > 0).into());
-                let aim = aims.aims()[achieved.entry];
-                if !quality.is_some_and(|quality| aim.is_held(quality, achieved.used_us)) {
-                    let text = format!("{:?} was answered with {quality:?} after {} us, and that is not `{aim}`\n", current.action, achieved.used_us);
-                    self.fail("service level", text);
-                }
-            }
-            sla::Progress::Done(_, None) => self.marks.see(marks::ENTRY_MISSED),
-        }
-    }
-
     /// The request of `attempt` did not reach a server.
     pub(crate) fn refuse(&mut self, attempt: Attempt) {
         if let Some(current) = self.take_current(attempt) {
@@ -689,15 +624,6 @@ impl World<'_> {
         if self.write_level() == self.level { Dial::default() } else { Dial::at(self.write_level()) }
     }
 
-    /// No read is of a weaker level than was asked and the protocol has.
-    fn check_level(&mut self, action: &Action, quality: Quality) {
-        if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = action
-            && !quality.level.implies(self.served(*level))
-        {
-            self.fail("level", format!("{action:?} was answered at level {}\n", quality.level));
-        }
-    }
-
     fn note_transaction(&mut self, action: &Action) {
         let keys = action.keys();
         if keys.iter().any(|key| self.plan.partition(*key) != self.plan.partition(keys[0])) {
@@ -712,77 +638,6 @@ impl World<'_> {
             let written = &mut self.written[item.key.index()];
             written.versions.push(version);
             written.deleted |= item.value.is_none();
-        }
-    }
-
-    /// What the reply to a read says of its staleness is true: every write of another data center that was that old when the request came, by the clock of the server that
-    /// answered, is reflected. A bound of 0 speaks of the moment, of which [`mod@checkers::linearizable`] asks more.
-    fn check_staleness(&mut self, server: ServerIndex, action: &Action, observed: &[Observation], quality: Quality, arrived_ms: Option<u64>) {
-        let (Some(staleness_ms @ 1..), Some(arrived_ms)) = (quality.staleness_ms, arrived_ms) else { return };
-        // The published rules have holes; what those lead to is for the other checkers to show.
-        if self.plan.may_lose_acknowledged() || self.plan.options.contains_key("published") {
-            return;
-        }
-        let here = self.servers[server].id;
-        for (key, observed) in action.keys().into_iter().zip(observed) {
-            let written = &self.written[key];
-            let old = |id: &&VersionId| id.origin != here.dc && id.written.millis().saturating_add(staleness_ms) < arrived_ms;
-            let Some(required) = written.versions.iter().filter(old).max().copied() else { continue };
-            // What was deleted, or may have been, can be gone with its tombstone.
-            let may_be_gone = || {
-                written.deleted
-                    || self.history.events().iter().any(|event| event.items().iter().any(|item| item.key.index() == key && item.value.is_none()))
-            };
-            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && may_be_gone() {
-                continue;
-            }
-            let (name, found) = (&self.plan.keys[key], observed.version);
-            let text = format!(
-                "{here} read {name} as {found:?} and said that it reflects every write that is older than {staleness_ms} ms; {required} was written {} ms before the request came\n",
-                arrived_ms - required.written.millis()
-            );
-            self.fail("staleness", text);
-            return;
-        }
-    }
-
-    /// Whom a reply to WAIT names has the session's writes on disk: each newest one of the keys of this partition that was acknowledged up to where it is said to be.
-    fn check_awaited(&mut self, current: &Current, progress: &[Timestamp]) {
-        let here = self.servers[current.server].id;
-        if self.decides {
-            return;
-        }
-        let holders = self.holders[usize::from(here.partition.0)].clone();
-        for dc in holders.into_iter().filter(|dc| *dc != here.dc) {
-            let upto = progress.get(dc.index()).copied().unwrap_or_default();
-            let peer = self.index(ServerId { dc, ..here });
-            let Some(node) = &self.servers[peer].node else { continue };
-            for key in (0..self.plan.keys.len()).filter(|key| self.plan.partition(*key) == here.partition) {
-                let written = &self.written[key];
-                let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto;
-                let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
-                let found = node.on_disk(self.plan.keys[key].as_bytes());
-                if found.is_some_and(|found| found >= required) || found.is_none() && written.deleted {
-                    continue;
-                }
-                let (name, server) = (&self.plan.keys[key], self.servers[peer].id);
-                let text = format!(
-                    "{here} said that data center {dc} has everything up to {upto} on disk, and {server} has {found:?} of {name} there, not {required}\n"
-                );
-                self.fail("acknowledgement", text);
-                return;
-            }
-        }
-    }
-
-    /// That the other data centers have it on disk is looked at when one of their servers stops.
-    fn note_awaited(&mut self, current: &Current, progress: &[Timestamp]) {
-        let here = self.servers[current.server].id.dc.index();
-        if let Action::Await { data_centers, .. } = current.action
-            && progress.iter().enumerate().filter(|(index, upto)| *index != here && **upto >= current.awaited).count() >= usize::from(data_centers)
-            && current.awaited > Timestamp::ZERO
-        {
-            self.marks.see(marks::REPLICATION_AWAITED);
         }
     }
 }

@@ -42,7 +42,7 @@ fn kept_plans_of_published_rules_and_planted_bugs_still_fail() {
     }
 }
 
-/// The traces that the protocols' `PAPER.md` tell; the example `shrink` prints them anew.
+/// The traces that the protocols' `PAPER.md` tell; `rheostat sim --plan FILE --trace` prints them anew.
 #[test]
 fn kept_traces_are_what_their_plans_do() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("plans");

@@ -17,6 +17,7 @@ use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Acted, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
+use rheostat_core::sla::Request;
 use rheostat_core::version::{Key, Value};
 use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
@@ -111,10 +112,10 @@ pub(super) fn await_started(context: Context, started: Started, render: Render) 
 }
 
 /// A read under a service level.
-pub(super) fn serve(context: Context, access: ShardAccess, session: Session, single: (PartitionId, Operation, Render), served: Arc<Served>) -> Slow {
-    let (partition, operation, render) = single;
+pub(super) fn serve(context: Context, access: ShardAccess, session: Session, read: (PartitionId, Request, Render), served: Arc<Served>) -> Slow {
+    let (partition, request, render) = read;
     Box::pin(async move {
-        let (outcome, achieved, session) = service_levels::serve(&access, (context.keyspace, partition), session, &operation, &served).await;
+        let (outcome, achieved, session) = service_levels::serve(&access, (context.keyspace, partition), session, &request, &served).await;
         let mut done = context.done_with(session, access.waits(), render, &outcome);
         if let Some(last) = &mut done.last {
             last.achieved = achieved;

@@ -13,7 +13,7 @@ use crate::named::{Member, NameError};
 use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, TimeOf};
 use crate::resp::table::Flags;
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
-use crate::service_levels::{self, Served};
+use crate::service_levels::Served;
 use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Ope
 use rheostat_core::protocol::Span;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
-use rheostat_core::sla::Achieved;
+use rheostat_core::sla::{Achieved, Request};
 use rheostat_core::store::Position;
 use rheostat_core::version::{Item, Key, VersionId};
 use rheostat_storage::MAX_KEY_BYTES;
@@ -449,17 +449,17 @@ impl State {
 
     /// Runs one operation, or keeps it for later ones to join.
     #[inline]
-    fn single(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, single: Single, out: &mut Output) -> Flow {
-        if let Some(served) = self.service_level()
-            && service_levels::is_for(&single.operation)
-        {
-            if self.collects() {
-                return Flow::Later;
+    fn single(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, mut single: Single, out: &mut Output) -> Flow {
+        if let Some(served) = self.service_level().cloned() {
+            match Request::of(single.operation) {
+                Err(other) => single.operation = other,
+                Ok(_) if self.collects() => return Flow::Later,
+                Ok(request) => {
+                    let session = self.take_session(self.keyspace);
+                    let access = ShardAccess::new(handle, &self.shared);
+                    return Flow::Slow(slow::serve(self.context(now), access, session, (single.partition, request, single.render), served));
+                }
             }
-            let (served, Single { partition, operation, render }) = (served.clone(), single);
-            let session = self.take_session(self.keyspace);
-            let access = ShardAccess::new(handle, &self.shared);
-            return Flow::Slow(slow::serve(self.context(now), access, session, (partition, operation, render), served));
         }
         if self.away.is_some() {
             return self.join_away(single.partition, single.operation, single.render);

@@ -7,7 +7,7 @@ use crate::service_levels::{self, Served};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
-use rheostat_core::sla::Achieved;
+use rheostat_core::sla::{Achieved, Request};
 use rheostat_proto::v1;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,11 @@ impl Asked<'_> {
         served: Option<Arc<Served>>,
     ) -> Result<(Outcome, Option<Achieved>, String), Status> {
         let Some(served) = served else { return self.run(partition, operation).await.map(|(outcome, session)| (outcome, None, session)) };
-        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, &operation, &served);
+        let request = match Request::of(operation) {
+            Ok(request) => request,
+            Err(other) => return self.run(partition, other).await.map(|(outcome, session)| (outcome, None, session)),
+        };
+        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, &request, &served);
         let (outcome, achieved, session) = in_time(partition, self.deadline, running).await?;
         let (outcome, session) = told(self.router, self.keyspace.id, outcome, &session)?;
         Ok((outcome, achieved, session))

@@ -1,0 +1,394 @@
+//! One read under a service level, from its beginning to its answer.
+
+use super::ServiceLevel;
+use super::forecast::{Forecast, Kind};
+use crate::operation::{Dial, Failure, Level, Operation, Outcome};
+use crate::version::Key;
+use std::sync::Arc;
+
+/// An entry is expected to hold if it is with this probability.
+const EXPECTED: f32 = 0.9;
+
+/// How often an entry that is passed over is tried beside, in microseconds at least.
+const PROBE_US: u64 = 100_000;
+
+/// A read that is to be made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Ask {
+    /// The entry that it is for, counted from 0.
+    pub entry: usize,
+    /// What it asks for.
+    pub dial: Dial,
+    pub(super) asked_us: u64,
+    pub(super) kind: Kind,
+}
+
+/// How a read goes on.
+#[derive(Debug)]
+pub enum Progress {
+    /// This is to be made.
+    Ask(Ask),
+    /// It is over: the outcome, and of an answer which entry (counted from 0) it satisfies.
+    Done(Outcome, Option<Achieved>),
+}
+
+/// What a read under a service level came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Achieved {
+    /// The entry that the answer satisfies, counted from 0.
+    pub entry: usize,
+    /// The time that it took, in microseconds.
+    pub used_us: u64,
+}
+
+/// One read under a service level, from its beginning to its answer.
+#[derive(Clone, Debug)]
+pub struct Course {
+    aims: Arc<ServiceLevel>,
+    dial: Dial,
+    several: bool,
+    begun_us: u64,
+    /// The longest that all of it may take.
+    most_us: u64,
+    /// Entries that need not be tried (any more), as bits.
+    closed: u32,
+    why: Vec<String>,
+}
+
+impl Course {
+    /// Begins a read of `several` keys or one, with `dial` for all but level and bounds, which takes at most `most_us`; entries whose level is not `served` are never tried.
+    pub fn begin(aims: &Arc<ServiceLevel>, dial: Dial, several: bool, now_us: u64, most_us: u64, served: impl Fn(Level) -> bool) -> Course {
+        let closed = aims.aims().iter().enumerate().filter(|(_, aim)| !served(aim.level)).fold(0, |closed, (index, _)| closed | 1 << index);
+        Course { aims: aims.clone(), dial, several, begun_us: now_us, most_us, closed, why: Vec::new() }
+    }
+
+    /// The read that is to be made now: of the entries that can still be held the first that is expected to be, else the likeliest. `None`: there is none.
+    pub fn next(&mut self, forecast: &mut Forecast, now_us: u64) -> Option<Ask> {
+        let mut likeliest: Option<(f32, Ask)> = None;
+        for entry in 0..self.aims.aims().len() {
+            let Some((ask, within_us)) = self.ask(entry, now_us) else { continue };
+            let probability = forecast.of(ask.kind, now_us).within(u64::from(within_us));
+            if probability >= EXPECTED {
+                likeliest = Some((probability, ask));
+                break;
+            }
+            if likeliest.as_ref().is_none_or(|(best, _)| probability > *best) {
+                likeliest = Some((probability, ask));
+            }
+        }
+        let (_, ask) = likeliest?;
+        self.closed |= 1 << ask.entry;
+        Some(ask)
+    }
+
+    /// A read to be made beside `chosen`, of a better entry that was passed over, so that it is noticed when that one can be held again. Its answer is for [`Forecast::record`] only.
+    pub fn probe(&self, chosen: &Ask, forecast: &mut Forecast, now_us: u64) -> Option<Ask> {
+        let (ask, _) = (0..chosen.entry).find_map(|entry| self.ask(entry, now_us))?;
+        let known = forecast.of(ask.kind, now_us);
+        if known.probed_us.is_some_and(|probed_us| now_us < probed_us + PROBE_US) {
+            return None;
+        }
+        known.probed_us = Some(now_us);
+        Some(ask)
+    }
+
+    /// The read for `entry`, and the time that it may take in microseconds, if it is open and there is time for it.
+    fn ask(&self, entry: usize, now_us: u64) -> Option<(Ask, u32)> {
+        let aim = self.aims.aims()[entry];
+        let used_us = now_us.saturating_sub(self.begun_us);
+        let most_us = aim.within_ms.map_or(self.most_us, |within_ms| (u64::from(within_ms) * 1000).min(self.most_us));
+        if self.closed & 1 << entry != 0 || used_us >= most_us {
+            return None;
+        }
+        let mut left_us = most_us - used_us;
+        // Without a bound of its own it would take the time of those that come after it.
+        let unbounded = |index: &usize| self.aims.aims()[*index].within_ms.is_none_or(|within_ms| u64::from(within_ms) * 1000 >= self.most_us);
+        if unbounded(&entry) && (entry + 1..self.aims.aims().len()).any(|after| self.closed & 1 << after == 0 && unbounded(&after)) {
+            left_us = left_us.div_ceil(2);
+        }
+        let within_us = u32::try_from(left_us).unwrap_or(u32::MAX);
+        let dial = Dial { level: Some(aim.level), fresh_ms: aim.fresh_ms, within_us: Some(within_us), ..self.dial };
+        Some((Ask { entry, dial, asked_us: now_us, kind: Kind { aim, several: self.several } }, within_us))
+    }
+
+    /// Takes in what came of `ask`.
+    pub fn answer(&mut self, ask: &Ask, outcome: Outcome, forecast: &mut Forecast, now_us: u64) -> Progress {
+        let quality = match &outcome {
+            Outcome::Read(_, quality) | Outcome::Many(_, quality) => Some(*quality),
+            _ => None,
+        };
+        let used_us = now_us.saturating_sub(self.begun_us);
+        // A service level is of the whole way: an answer can satisfy another entry than the one that it was asked for.
+        let aim = self.aims.aims()[ask.entry];
+        forecast.record(ask, now_us, quality.is_some_and(|quality| aim.is_held(quality, 0)));
+        match (quality, outcome) {
+            (Some(quality), outcome) => match self.aims.held(quality, used_us) {
+                Some(entry) => return Progress::Done(outcome, Some(Achieved { entry, used_us })),
+                None => self.why.push(format!("`{aim}` came after {} ms", used_us / 1000)),
+            },
+            (None, Outcome::Failed(Failure::Timeout(what))) => self.why.push(format!("`{aim}` waited for {what}")),
+            (None, Outcome::Failed(failure @ (Failure::Busy(_) | Failure::Refused(_) | Failure::Unreachable(_)))) => {
+                self.why.push(format!("`{aim}`: {failure}"));
+            }
+            // Of the session, the store, the request: no other entry fares better.
+            (None, outcome) => return Progress::Done(outcome, None),
+        }
+        match self.next(forecast, now_us) {
+            Some(ask) => Progress::Ask(ask),
+            None => Progress::Done(Outcome::Failed(self.missed()), None),
+        }
+    }
+
+    /// Why no entry was held.
+    pub fn missed(&self) -> Failure {
+        let why = if self.why.is_empty() { "the keyspace serves none of its levels".to_owned() } else { self.why.join("; ") };
+        Failure::Timeout(format!("an entry of the service level to be held: {why}"))
+    }
+}
+
+/// A read that can be made under a service level.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Request {
+    /// Of one key.
+    One(Key, Dial),
+    /// Of several, from one snapshot.
+    Several(Vec<Key>, Dial),
+}
+
+impl Request {
+    /// The read that `operation` is.
+    ///
+    /// # Errors
+    /// It is none; it comes back.
+    pub fn of(operation: Operation) -> Result<Request, Operation> {
+        match operation {
+            Operation::Get { key, dial } => Ok(Request::One(key, dial)),
+            Operation::ReadTransaction { keys, dial } => Ok(Request::Several(keys, dial)),
+            other => Err(other),
+        }
+    }
+
+    /// What it asks for by itself.
+    pub fn dial(&self) -> Dial {
+        match self {
+            Request::One(_, dial) | Request::Several(_, dial) => *dial,
+        }
+    }
+
+    /// Whether it is of more than one key.
+    pub fn is_of_several(&self) -> bool {
+        matches!(self, Request::Several(keys, _) if keys.len() > 1)
+    }
+
+    /// The operation, asking for `dial`.
+    pub fn at(&self, dial: Dial) -> Operation {
+        match self {
+            Request::One(key, _) => Operation::Get { key: key.clone(), dial },
+            Request::Several(keys, _) => Operation::ReadTransaction { keys: keys.clone(), dial },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{Quality, Read};
+
+    fn shop() -> ServiceLevel {
+        ServiceLevel::parse("strong 200ms; causal 1s 20ms; eventual").unwrap()
+    }
+
+    fn read(level: Level, staleness_ms: Option<u64>) -> Outcome {
+        Outcome::Read(Read::default(), Quality { level, staleness_ms })
+    }
+
+    fn late() -> Outcome {
+        Outcome::Failed(Failure::Timeout("the leader".into()))
+    }
+
+    /// Makes one read, each of whose attempts `answers` after so many microseconds; returns what it came to, the entries that were tried, and when it was over.
+    fn serve(
+        aims: &ServiceLevel,
+        forecast: &mut Forecast,
+        now_us: &mut u64,
+        mut answers: impl FnMut(&Ask) -> (u64, Outcome),
+    ) -> (Outcome, Option<Achieved>, Vec<usize>) {
+        let mut course = Course::begin(&Arc::new(aims.clone()), Dial::default(), false, *now_us, 5_000_000, |_| true);
+        let mut tried = Vec::new();
+        let Some(mut ask) = course.next(forecast, *now_us) else { return (Outcome::Failed(course.missed()), None, tried) };
+        loop {
+            tried.push(ask.entry);
+            let (took_us, outcome) = answers(&ask);
+            *now_us += took_us;
+            match course.answer(&ask, outcome, forecast, *now_us) {
+                Progress::Ask(next) => ask = next,
+                Progress::Done(outcome, achieved) => return (outcome, achieved, tried),
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_entry_is_tried_until_it_is_known_to_fail_and_again_when_it_holds_again() {
+        let (aims, mut forecast, mut now_us) = (shop(), Forecast::default(), 1);
+        let strong_is_cut = |ask: &Ask| match ask.entry {
+            0 => (u64::from(ask.dial.within_us.unwrap()), late()),
+            _ => (300, read(ask.dial.level.unwrap(), Some(5))),
+        };
+        // What is not known is tried; when it fails, causal's time is over too.
+        let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, strong_is_cut);
+        assert_eq!((tried, achieved.unwrap().entry), (vec![0, 2], 2));
+        assert_eq!(achieved.unwrap().used_us, 200_300);
+        // From then on it is passed over, and what is expected to hold is asked at once.
+        for _ in 0..20 {
+            let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, strong_is_cut);
+            assert_eq!((tried, achieved), (vec![1], Some(Achieved { entry: 1, used_us: 300 })));
+        }
+        // It is forgotten when nobody asks, and tried again.
+        now_us += 10_000_000;
+        let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, |_| (81_000, read(Level::Strong, Some(0))));
+        assert_eq!((tried, achieved.unwrap().entry), (vec![0], 0));
+    }
+
+    #[test]
+    fn probes_find_out_that_an_entry_holds_again() {
+        let (aims, mut forecast, mut now_us) = (Arc::new(shop()), Forecast::default(), 1);
+        let (mut probes, mut back_us) = (0, None);
+        for round in 0..10_000u64 {
+            let cut = round < 5_000;
+            let mut course = Course::begin(&aims, Dial::default(), false, now_us, 5_000_000, |_| true);
+            let ask = course.next(&mut forecast, now_us).unwrap();
+            if let Some(probe) = course.probe(&ask, &mut forecast, now_us) {
+                assert_eq!((probe.entry, probe.dial.within_us), (0, Some(200_000)));
+                probes += 1;
+                forecast.record(&probe, now_us + if cut { 200_000 } else { 81_000 }, !cut);
+            }
+            let (took_us, outcome) = match (ask.entry, cut) {
+                (0, true) => (200_000, late()),
+                (0, false) => (81_000, read(Level::Strong, Some(0))),
+                _ => (300, read(Level::Causal, Some(5))),
+            };
+            now_us += took_us + 1_000;
+            course.answer(&ask, outcome, &mut forecast, now_us);
+            if !cut && ask.entry == 0 {
+                back_us.get_or_insert(round - 5_000);
+            }
+        }
+        // One in 100 ms at most; rounds take about 1.3 ms each.
+        assert!((20..=200).contains(&probes), "{probes} probes");
+        assert!(back_us.unwrap() < 4_000, "{back_us:?}");
+    }
+
+    #[test]
+    fn a_bound_below_what_reads_take_is_not_waited_for() {
+        let (aims, mut forecast, mut now_us) = (ServiceLevel::parse("strong 60ms; causal").unwrap(), Forecast::default(), 1);
+        let far = |ask: &Ask| match ask.entry {
+            0 => (60_000, late()),
+            _ => (200, read(Level::Causal, None)),
+        };
+        serve(&aims, &mut forecast, &mut now_us, far);
+        // What others with less time have missed says nothing of those who have more.
+        let patient = ServiceLevel::parse("strong 1s; causal").unwrap();
+        let (_, achieved, tried) = serve(&patient, &mut forecast, &mut now_us, |_| (81_000, read(Level::Strong, Some(0))));
+        assert_eq!((tried, achieved.unwrap().entry), (vec![0], 0));
+        let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, far);
+        assert_eq!((tried, achieved.unwrap().entry), (vec![1], 1));
+    }
+
+    #[test]
+    fn an_answer_below_the_last_entry_is_an_error_that_says_what_was_tried() {
+        let (aims, mut forecast, mut now_us) = (ServiceLevel::parse("strong 10ms; causal 30ms").unwrap(), Forecast::default(), 1);
+        let (outcome, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, |ask| match ask.entry {
+            0 => (10_000, late()),
+            _ => (25_000, read(Level::Causal, None)),
+        });
+        assert_eq!((tried, achieved), (vec![0, 1], None));
+        let Outcome::Failed(Failure::Timeout(what)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(what, "an entry of the service level to be held: `strong 10ms` waited for the leader; `causal 30ms` came after 35 ms");
+        // Weaker than asked for, in time: no entry either.
+        let (outcome, _, _) = serve(&aims, &mut forecast, &mut now_us, |_| (10, read(Level::Eventual, None)));
+        assert!(matches!(outcome, Outcome::Failed(Failure::Timeout(_))), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_failure_that_no_entry_escapes_ends_it_and_a_busy_server_does_not() {
+        let (aims, mut forecast, mut now_us) = (shop(), Forecast::default(), 1);
+        let foreign = Outcome::Failed(Failure::Session("not one of this keyspace".into()));
+        let (outcome, _, tried) = serve(&aims, &mut forecast, &mut now_us, |_| (10, foreign.clone()));
+        assert_eq!((outcome, tried), (foreign, vec![0]));
+        let (_, achieved, tried) = serve(&aims, &mut Forecast::default(), &mut now_us, |ask| match ask.entry {
+            0 => (10, Outcome::Failed(Failure::Busy("full".into()))),
+            _ => (10, read(Level::Causal, Some(0))),
+        });
+        assert_eq!((tried, achieved.unwrap().entry), (vec![0, 1], 1));
+    }
+
+    #[test]
+    fn an_entry_that_fails_at_once_is_passed_over_as_one_that_takes_too_long() {
+        for text in ["strong 200ms; causal", "strong fresh 1s; causal"] {
+            let (aims, mut forecast, mut now_us) = (ServiceLevel::parse(text).unwrap(), Forecast::default(), 1);
+            let busy = |ask: &Ask| match ask.entry {
+                0 => (10, Outcome::Failed(Failure::Busy("full".into()))),
+                _ => (10, read(Level::Causal, Some(0))),
+            };
+            serve(&aims, &mut forecast, &mut now_us, busy);
+            let (_, _, tried) = serve(&aims, &mut forecast, &mut now_us, busy);
+            assert_eq!(tried, [1], "{text}");
+        }
+    }
+
+    #[test]
+    fn of_entries_that_are_as_unlikely_the_better_one_is_tried() {
+        let (aims, mut forecast, mut now_us) = (ServiceLevel::parse("strong 200ms; causal 300ms").unwrap(), Forecast::default(), 1);
+        let fails = |_: &Ask| (10, Outcome::Failed(Failure::Busy("full".into())));
+        for _ in 0..2 {
+            let (outcome, _, tried) = serve(&aims, &mut forecast, &mut now_us, fails);
+            assert_eq!(tried, [0, 1]);
+            assert!(matches!(outcome, Outcome::Failed(Failure::Timeout(_))));
+        }
+    }
+
+    #[test]
+    fn what_an_entry_says_is_asked_for_while_there_is_time() {
+        let aims = Arc::new(ServiceLevel::parse("causal 1s 20ms; eventual").unwrap());
+        let dial = Dial { groups: crate::operation::Groups(5), ..Dial::default() };
+        let at = |now_us| Course::begin(&aims, dial, false, 0, 5_000_000, |_| true).next(&mut Forecast::default(), now_us).unwrap();
+        assert_eq!(at(19_999).dial, Dial { level: Some(Level::Causal), fresh_ms: Some(1000), within_us: Some(1), ..dial });
+        assert_eq!(at(20_000).dial, Dial { level: Some(Level::Eventual), within_us: Some(4_980_000), ..dial });
+    }
+
+    #[test]
+    fn levels_that_a_keyspace_does_not_serve_are_not_tried() {
+        let aims = Arc::new(shop());
+        let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |level| level != Level::Strong);
+        assert_eq!(course.next(&mut Forecast::default(), 0).unwrap().entry, 1);
+        let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |_| false);
+        assert_eq!(course.next(&mut Forecast::default(), 0), None);
+        assert!(course.missed().to_string().contains("serves none of its levels"));
+    }
+
+    #[test]
+    fn an_entry_without_a_bound_leaves_time_for_those_after_it() {
+        let aims = ServiceLevel::parse("strong fresh 1s; causal fresh 1s; eventual").unwrap();
+        let mut waits = Vec::new();
+        let (_, achieved, tried) = serve(&aims, &mut Forecast::default(), &mut 1, |ask| {
+            waits.push(ask.dial.within_us.unwrap());
+            if ask.entry < 2 { (u64::from(ask.dial.within_us.unwrap()), late()) } else { (100, read(Level::Eventual, None)) }
+        });
+        assert_eq!((tried, achieved.unwrap().entry), (vec![0, 1, 2], 2));
+        assert_eq!(waits, [2_500_000, 1_250_000, 1_250_000], "half of what is left, and the last one all of it");
+        // One that has a bound of its own has that, and one before bounded ones has all the time.
+        let aims = Arc::new(ServiceLevel::parse("strong 1s; causal fresh 1s; causal 20ms").unwrap());
+        let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |_| true);
+        assert_eq!(course.next(&mut Forecast::default(), 0).unwrap().dial.within_us, Some(1_000_000));
+        assert_eq!(course.next(&mut Forecast::default(), 500_000).unwrap().dial.within_us, Some(4_500_000));
+    }
+
+    #[test]
+    fn no_attempt_outlives_the_longest_time_of_an_operation() {
+        let aims = ServiceLevel::parse("strong 1m; causal").unwrap();
+        let (mut forecast, mut now_us) = (Forecast::default(), 1);
+        let (outcome, _, tried) = serve(&aims, &mut forecast, &mut now_us, |ask| (u64::from(ask.dial.within_us.unwrap()), late()));
+        assert_eq!((tried, now_us), (vec![0, 1], 5_000_001));
+        assert!(matches!(outcome, Outcome::Failed(Failure::Timeout(_))));
+    }
+}

@@ -1,0 +1,100 @@
+//! What must be true of every reply, whatever the history says of it.
+
+use super::Current;
+use crate::marks;
+use crate::plan::Action;
+use crate::world::{ServerIndex, World};
+use rheostat_checkers::Observation;
+use rheostat_core::Timestamp;
+use rheostat_core::ids::ServerId;
+use rheostat_core::operation::Quality;
+use rheostat_core::version::VersionId;
+
+impl World<'_> {
+    /// No read is of a weaker level than was asked and the protocol has.
+    pub(super) fn check_level(&mut self, action: &Action, quality: Quality) {
+        if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = action
+            && !quality.level.implies(self.served(*level))
+        {
+            self.fail("level", format!("{action:?} was answered at level {}\n", quality.level));
+        }
+    }
+
+    /// What the reply to a read says of its staleness is true: every write of another data center that was that old when the request came, by the clock of the server that
+    /// answered, is reflected. A bound of 0 speaks of the moment, of which [`mod@checkers::linearizable`] asks more.
+    pub(super) fn check_staleness(
+        &mut self,
+        server: ServerIndex,
+        action: &Action,
+        observed: &[Observation],
+        quality: Quality,
+        arrived_ms: Option<u64>,
+    ) {
+        let (Some(staleness_ms @ 1..), Some(arrived_ms)) = (quality.staleness_ms, arrived_ms) else { return };
+        // The published rules have holes; what those lead to is for the other checkers to show.
+        if self.plan.may_lose_acknowledged() || self.plan.options.contains_key("published") {
+            return;
+        }
+        let here = self.servers[server].id;
+        for (key, observed) in action.keys().into_iter().zip(observed) {
+            let written = &self.written[key];
+            let old = |id: &&VersionId| id.origin != here.dc && id.written.millis().saturating_add(staleness_ms) < arrived_ms;
+            let Some(required) = written.versions.iter().filter(old).max().copied() else { continue };
+            // What was deleted, or may have been, can be gone with its tombstone.
+            let may_be_gone = || {
+                written.deleted
+                    || self.history.events().iter().any(|event| event.items().iter().any(|item| item.key.index() == key && item.value.is_none()))
+            };
+            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && may_be_gone() {
+                continue;
+            }
+            let (name, found) = (&self.plan.keys[key], observed.version);
+            let text = format!(
+                "{here} read {name} as {found:?} and said that it reflects every write that is older than {staleness_ms} ms; {required} was written {} ms before the request came\n",
+                arrived_ms - required.written.millis()
+            );
+            self.fail("staleness", text);
+            return;
+        }
+    }
+
+    /// Whom a reply to WAIT names has the session's writes on disk: each newest one of the keys of this partition that was acknowledged up to where it is said to be.
+    pub(super) fn check_awaited(&mut self, current: &Current, progress: &[Timestamp]) {
+        let here = self.servers[current.server].id;
+        if self.decides {
+            return;
+        }
+        let holders = self.holders[usize::from(here.partition.0)].clone();
+        for dc in holders.into_iter().filter(|dc| *dc != here.dc) {
+            let upto = progress.get(dc.index()).copied().unwrap_or_default();
+            let peer = self.index(ServerId { dc, ..here });
+            let Some(node) = &self.servers[peer].node else { continue };
+            for key in (0..self.plan.keys.len()).filter(|key| self.plan.partition(*key) == here.partition) {
+                let written = &self.written[key];
+                let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto;
+                let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
+                let found = node.on_disk(self.plan.keys[key].as_bytes());
+                if found.is_some_and(|found| found >= required) || found.is_none() && written.deleted {
+                    continue;
+                }
+                let (name, server) = (&self.plan.keys[key], self.servers[peer].id);
+                let text = format!(
+                    "{here} said that data center {dc} has everything up to {upto} on disk, and {server} has {found:?} of {name} there, not {required}\n"
+                );
+                self.fail("acknowledgement", text);
+                return;
+            }
+        }
+    }
+
+    /// That the other data centers have it on disk is looked at when one of their servers stops.
+    pub(super) fn note_awaited(&mut self, current: &Current, progress: &[Timestamp]) {
+        let here = self.servers[current.server].id.dc.index();
+        if let Action::Await { data_centers, .. } = current.action
+            && progress.iter().enumerate().filter(|(index, upto)| *index != here && **upto >= current.awaited).count() >= usize::from(data_centers)
+            && current.awaited > Timestamp::ZERO
+        {
+            self.marks.see(marks::REPLICATION_AWAITED);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Reads under the plan's service level.
+
+use super::Current;
+use crate::marks;
+use crate::plan::Action;
+use crate::world::World;
+use rheostat_core::DcId;
+use rheostat_core::ids::PartitionId;
+use rheostat_core::operation::{Dial, Failure, Level, Outcome};
+use rheostat_core::sla::{Ask, Course, Progress};
+
+/// No entry of a service level can be held any more.
+pub(super) struct NothingHeld;
+
+/// `action`, a read, at another level.
+pub(super) fn at_level(action: &Action, new: Level) -> Action {
+    let mut action = action.clone();
+    if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = &mut action {
+        *level = new;
+    }
+    action
+}
+
+/// `dial` with the bounds of `asked`.
+pub(super) fn bounded(dial: Dial, asked: Option<Ask>) -> Dial {
+    asked.map_or(dial, |ask| Dial { fresh_ms: ask.dial.fresh_ms, within_us: ask.dial.within_us, ..dial })
+}
+
+/// What an attempt comes to that is not answered.
+pub(super) fn nobody_answers() -> Outcome {
+    Outcome::Failed(Failure::Timeout("an answer".into()))
+}
+
+impl World<'_> {
+    /// What a read asks for now: nothing beside its own level without a service level.
+    pub(super) fn attempt_of(&mut self, client: usize, action: &Action, place: (DcId, PartitionId)) -> Result<Option<Ask>, NothingHeld> {
+        let (Some(aims), Action::Get { .. } | Action::ReadTransaction { .. }) = (&self.plan.service_level, action) else { return Ok(None) };
+        if let Some((_, ask)) = &self.clients[client].course {
+            return Ok(Some(*ask));
+        }
+        let serves = self.serves;
+        let several = action.keys().len() > 1;
+        let mut course = Course::begin(aims, Dial::default(), several, self.now_us, self.plan.server_timeout_us, |level| serves(level).is_some());
+        let forecast = self.forecasts.entry(place).or_default();
+        let ask = course.next(forecast, self.now_us).ok_or(NothingHeld)?;
+        if ask.entry > 0 {
+            self.marks.see(marks::ENTRY_PASSED_OVER);
+        }
+        self.clients[client].course = Some((course, ask));
+        Ok(Some(ask))
+    }
+
+    /// Goes on with a read under a service level by what came of its attempt at `current`; what is said of it is true.
+    pub(super) fn follow(&mut self, client: usize, current: &Current, outcome: &Outcome) {
+        let Some((mut course, ask)) = self.clients[client].course.take() else { return };
+        let (Some(aims), Outcome::Read(..) | Outcome::Many(..) | Outcome::Failed(_)) = (self.plan.service_level.clone(), outcome) else { return };
+        let quality = match outcome {
+            Outcome::Read(_, quality) | Outcome::Many(_, quality) => Some(*quality),
+            _ => None,
+        };
+        if let (Some(quality), Some(most_ms)) = (quality, ask.dial.fresh_ms)
+            && quality.staleness_ms.is_none_or(|staleness_ms| staleness_ms > u64::from(most_ms))
+        {
+            self.fail("freshness", format!("{:?} was to be at most {most_ms} ms stale and was answered with {quality:?}\n", current.action));
+        }
+        let place = (self.clients[client].at, self.servers[current.server].id.partition);
+        let forecast = self.forecasts.entry(place).or_default();
+        match course.answer(&ask, outcome.clone(), forecast, self.now_us) {
+            Progress::Ask(next) => self.clients[client].course = Some((course, next)),
+            Progress::Done(_, Some(achieved)) => {
+                self.marks.see_times(marks::LOWER_ENTRY_HELD, (achieved.entry > 0).into());
+                let aim = aims.aims()[achieved.entry];
+                if !quality.is_some_and(|quality| aim.is_held(quality, achieved.used_us)) {
+                    let text = format!("{:?} was answered with {quality:?} after {} us, and that is not `{aim}`\n", current.action, achieved.used_us);
+                    self.fail("service level", text);
+                }
+            }
+            Progress::Done(_, None) => self.marks.see(marks::ENTRY_MISSED),
+        }
+    }
+}
