@@ -114,8 +114,8 @@ impl HybridVector {
         }
         self.learn(message.process, message.at);
         self.floor = self.floor.max(message.floor);
-        // What the sender knows of this process is less than the own entry unless the clocks are further apart than ε. Then the order of events goes before the clock.
-        self.advance(now, message.get(self.process));
+        // What the sender knows of this process is less than the own entry unless the clocks are ε apart, or more. Then the order of events goes before the clock.
+        self.advance(now, message.get(self.process).successor());
     }
 
     /// `process`, which is not this one, has told of its time `at`, and of nothing else.
@@ -258,23 +258,28 @@ pub enum Relation {
 
 /// How an interval of one process lies to another's: each by the readings at its start and at its end (`None`: it has not ended, or that is not known). Intervals of one process are in its order.
 ///
-/// The paper's three cases, with what is to be compared in the second and the third put right: it is the end of the first interval and the start of the second, both times.
-/// With ε = ∞ the clocks say nothing, so the third case is empty.
+/// The paper's three cases, with what is to be compared in the second and the third put right: it is the end of the first interval and the start of the second, both times. In the second case the
+/// clocks alone decide: an end that is ε before a start is before it, whatever either knows of others. With ε = ∞ they never do, messages decide, and the third case is empty.
 pub fn relate(first: (&HybridVector, Option<&HybridVector>), second: (&HybridVector, Option<&HybridVector>)) -> Relation {
-    if second.0.is_less(first.0) {
-        return match before(second.1, first.0) {
-            Relation::Before => Relation::After,
-            other => other,
-        };
+    match (before(first.1, second.0), before(second.1, first.0)) {
+        (Relation::Before, _) => Relation::Before,
+        (_, Relation::Before) => Relation::After,
+        (Relation::Uncertain, _) | (_, Relation::Uncertain) => Relation::Uncertain,
+        _ => Relation::Concurrent,
     }
-    before(first.1, second.0)
 }
 
-/// How an interval with this end lies to one that begins at `start`, not before the first began.
+/// What an interval with this end and one that begins at `start` are, by these two readings.
 fn before(end: Option<&HybridVector>, start: &HybridVector) -> Relation {
-    let Some(end) = end.filter(|end| end.at_most(start)) else { return Relation::Concurrent };
-    let told_by_clocks = end.at() <= start.epsilon.before(start.at());
-    if told_by_clocks || end.process == start.process || start.epsilon == Epsilon::Infinite { Relation::Before } else { Relation::Uncertain }
+    let Some(end) = end else { return Relation::Concurrent };
+    let latest = if end.process == start.process { start.at() } else { start.epsilon.before(start.at()) };
+    match start.epsilon {
+        _ if end.process == start.process && end.at() <= latest => Relation::Before,
+        Epsilon::Millis(_) if end.at() <= latest => Relation::Before,
+        Epsilon::Millis(_) if end.process != start.process && end.at_most(start) => Relation::Uncertain,
+        Epsilon::Infinite if end.at_most(start) => Relation::Before,
+        _ => Relation::Concurrent,
+    }
 }
 
 #[cfg(test)]
@@ -376,6 +381,13 @@ mod tests {
             let _ = HybridVector::decode(&mut bytes.as_slice());
             let _ = HybridVector::decode(&mut [&[small / 2, small, small], bytes.as_slice()].concat().as_slice());
         }
+    }
+
+    #[test]
+    fn clocks_exactly_epsilon_apart_keep_the_order() {
+        let happens = Happens { process: 4, from: Some(3), after_ms: 0 };
+        let events = run(5, Epsilon::Millis(29), &[17, 17, 17, 46, 17], &[happens]);
+        assert!(events[0].0.is_less(&events[1].0), "{events:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! their length first. Decoding never panics, never allocates more than the input can fill, and refuses what it does
 //! not understand.
 
-use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
+use rheostat_clock::{DcId, DependencyVector, HybridVector, StableVector, Timestamp, TimestampVector};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -311,6 +311,19 @@ impl Wire for TimestampVector {
             return Err(WireError::Invalid("a vector of more than 256 data centers"));
         }
         (0..length).map(|_| <(DcId, Timestamp)>::decode(input)).collect()
+    }
+}
+
+impl Wire for HybridVector {
+    fn encode(&self, out: &mut Vec<u8>) {
+        HybridVector::encode(self, out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let mut rest = input.rest();
+        let vector = HybridVector::decode(&mut rest).map_err(|error| WireError::Invalid(error.why()))?;
+        input.take(input.rest().len() - rest.len())?;
+        Ok(vector)
     }
 }
 

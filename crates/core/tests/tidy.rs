@@ -54,6 +54,7 @@ const ROOMS: &[&str] = &[
     "core",
     "protocols",
     "counters",
+    "monitor",
     "storage",
     "stack",
     "checkers",
@@ -80,7 +81,7 @@ fn deterministic_rooms_read_no_time_and_iterate_over_no_hash_map() {
         ("tokio", "a step does no I/O; emit an effect"),
         ("Mutex", "a step does not lock"),
     ];
-    let faults = forbid(&["clock", "core", "protocols", "counters", "sim", "checkers", "model"], &banned);
+    let faults = forbid(&["clock", "core", "protocols", "counters", "monitor", "sim", "checkers", "model"], &banned);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
@@ -104,6 +105,7 @@ fn rooms_depend_one_way() {
         ("core", &["clock"]),
         ("protocols", &["clock", "core"]),
         ("counters", &["clock", "core"]),
+        ("monitor", &["clock", "core"]),
         ("storage", &["clock", "core"]),
         ("checkers", &["clock", "core"]),
         ("stack", &["clock", "core", "protocols", "counters", "storage"]),
@@ -130,8 +132,10 @@ fn rooms_depend_one_way() {
 fn nothing_but_the_registry_names_a_protocol() {
     let folders = ["adaptive", "causal", "cops", "eventual", "gentlerain", "hybrid", "session", "strong"].map(|name| format!("protocols::{name}"));
     let banned: Vec<(&str, &str)> = folders.iter().map(|name| (name.as_str(), "visit the registry")).collect();
-    let mut faults =
-        forbid(&["core", "counters", "storage", "stack", "checkers", "sim", "model", "server", "client", "cluster", "bench", "lab", "cli"], &banned);
+    let mut faults = forbid(
+        &["core", "counters", "monitor", "storage", "stack", "checkers", "sim", "model", "server", "client", "cluster", "bench", "lab", "cli"],
+        &banned,
+    );
     // Four names are words of levels and of speech as well; these are not. Those who simulate and check know none of them.
     let names = ["\"adaptive\"", "\"cops\"", "\"gentlerain\"", "\"hybrid\""].map(|name| (name, "ask the registry what the protocol is like"));
     faults.extend(forbid(&["core", "storage", "stack", "checkers", "sim"], &names));

@@ -1,0 +1,257 @@
+//! What happens at the edges: expiry, overflow, restarts, what is not known yet, and what there is no room for.
+
+use rheostat_clock::{DcId, Epsilon, Timestamp};
+use rheostat_core::ids::{KeyspaceId, PartitionId, Place, ServerId};
+use rheostat_core::planted::Planted;
+use rheostat_core::version::{Key, VersionId};
+use rheostat_monitor::alarm::Verdict;
+use rheostat_monitor::detector::{Detector, MOST_WAITING, Standing};
+use rheostat_monitor::monitor::{HOLD_US, Monitor, Notice};
+use rheostat_monitor::predicate::{Definition, Predicate, Predicates, Target};
+use rheostat_monitor::report::{Event, Report};
+use std::sync::Arc;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(0);
+const EPSILON: Epsilon = Epsilon::Millis(10);
+const LOCKS: &str = "!(a = 1 && b = 1)";
+
+fn home(_: &Target) -> u16 {
+    7
+}
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::new(millis, 0)
+}
+
+fn predicates(expression: &str) -> Arc<Predicates> {
+    let definition =
+        Definition { name: "p".into(), keyspace: "k".into(), expression: expression.into(), infer: expression.contains('{'), everywhere: false };
+    Arc::new(Predicates::new([Arc::new(Predicate::new(definition).unwrap())]))
+}
+
+fn detector(dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
+    let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
+    let mut detector = Detector::new(KEYSPACE, place, EPSILON, at(millis));
+    detector.watch(0, at(millis), predicates.clone(), &home, |_| Some(Standing::NOTHING));
+    detector
+}
+
+fn monitor(predicates: &Arc<Predicates>) -> Monitor {
+    let mut monitor = Monitor::new(EPSILON, 32 << 20, 0, Planted::NONE);
+    monitor.watch(KEYSPACE, predicates.clone());
+    monitor
+}
+
+fn write(detector: &mut Detector, dc: u8, millis: u64, key: &str, value: &str, expires_ms: u64) {
+    let version = VersionId { written: at(millis), origin: DcId(dc) };
+    let standing = Standing { version: Some(version), value: Some(Key::from(value.as_bytes())), expires_ms };
+    detector.applied(millis * 1000, at(millis), &Key::from(key.as_bytes()), &standing, &home);
+}
+
+fn tell(detector: &mut Detector, millis: u64) -> Option<Report> {
+    let mut reports = detector.reports(millis * 1000, at(millis));
+    assert!(reports.len() < 2 && reports.iter().all(|(home, _)| *home == 7));
+    reports.pop().map(|(_, report)| report)
+}
+
+fn alarms(monitor: &mut Monitor) -> Vec<Verdict> {
+    let alarm = |notice| match notice {
+        Notice::Alarm(alarm) => Some(alarm.verdict),
+        _ => None,
+    };
+    monitor.notices().into_iter().filter_map(alarm).collect()
+}
+
+#[test]
+fn two_locks_in_two_data_centers() {
+    let predicates = predicates(LOCKS);
+    let (mut here, mut there, mut monitor) = (detector(0, 1, &predicates), detector(1, 1, &predicates), monitor(&predicates));
+    write(&mut here, 0, 100, "a", "1", 0);
+    monitor.on_report(0, tell(&mut here, 100).unwrap());
+    write(&mut there, 1, 150, "b", "1", 0);
+    monitor.on_report(0, tell(&mut there, 150).unwrap());
+    let notices = monitor.notices();
+    // The first may have ended since it was heard of; that is asked before anything is said.
+    let asks = |notice: &Notice| matches!(notice, Notice::Ask { whole: false, .. });
+    assert!(notices.len() == 2 && notices.iter().all(asks), "{notices:?}");
+    here.ask(155_000, 7);
+    monitor.on_report(0, tell(&mut here, 155).unwrap());
+    assert_eq!(alarms(&mut monitor), [Verdict::Possible], "5 ms are less than ε");
+    here.ask(160_000, 7);
+    monitor.on_report(0, tell(&mut here, 160).unwrap());
+    assert_eq!(alarms(&mut monitor), [], "nor are 10 ms more than ε");
+    here.ask(161_000, 7);
+    monitor.on_report(0, tell(&mut here, 161).unwrap());
+    let notices = monitor.notices();
+    let Some(Notice::Alarm(alarm)) = notices.first() else { panic!("{notices:?}") };
+    assert_eq!((alarm.verdict, alarm.since, alarm.number), (Verdict::Violated, at(140), 1));
+    assert_eq!(alarm.evidence.iter().map(|evidence| (evidence.server.dc.0, evidence.from.millis())).collect::<Vec<_>>(), [(0, 100), (1, 150)]);
+    assert_eq!((monitor.numbers().possible, monitor.numbers().violated), (1, 1));
+}
+
+#[test]
+fn a_lock_that_was_given_back_is_no_alarm() {
+    let predicates = predicates(LOCKS);
+    let (mut here, mut there, mut monitor) = (detector(0, 1, &predicates), detector(1, 1, &predicates), monitor(&predicates));
+    write(&mut here, 0, 100, "a", "1", 0);
+    monitor.on_report(0, tell(&mut here, 100).unwrap());
+    write(&mut here, 0, 130, "a", "0", 0);
+    write(&mut there, 1, 141, "b", "1", 0);
+    monitor.on_report(0, tell(&mut there, 141).unwrap());
+    monitor.on_report(0, tell(&mut here, 200).unwrap());
+    assert_eq!(alarms(&mut monitor), []);
+    // What has ended is forgotten in the end, and the predicate is not active any more.
+    write(&mut there, 1, 150, "b", "0", 0);
+    monitor.on_report(0, tell(&mut there, 150).unwrap());
+    assert_eq!(monitor.numbers().states, 2);
+    monitor.tick(HOLD_US);
+    assert_eq!((monitor.numbers().states, monitor.numbers().active, monitor.numbers().bytes), (0, 0, 0));
+}
+
+#[test]
+fn what_expires_ends_then_and_what_is_written_anew_does_not() {
+    let predicates = predicates(LOCKS);
+    let mut here = detector(0, 1, &predicates);
+    write(&mut here, 0, 100, "a", "1", 300);
+    write(&mut here, 0, 200, "a", "1", 500);
+    assert_eq!(here.next_expiry_ms(), Some(500));
+    here.expire(400_000, at(400), &home);
+    assert_eq!(here.standing(), 1);
+    here.expire(500_000, at(500), &home);
+    assert_eq!((here.standing(), here.next_expiry_ms()), (0, None));
+    write(&mut here, 0, 600, "a", "1", 700);
+    write(&mut here, 0, 650, "a", "1", 0);
+    here.expire(900_000, at(900), &home);
+    assert_eq!(here.standing(), 1);
+    let report = tell(&mut here, 900).unwrap();
+    let ends: Vec<u64> =
+        report.events.iter().filter_map(|event| if let Event::Ended(ended) = event { Some(ended.end.at().millis()) } else { None }).collect();
+    assert_eq!(ends, [500]);
+}
+
+#[test]
+fn a_detector_keeps_so_much_for_a_monitor_and_then_says_what_stands() {
+    let predicates = predicates(LOCKS);
+    let (mut here, mut monitor) = (detector(0, 1, &predicates), monitor(&predicates));
+    for number in 0..MOST_WAITING as u64 {
+        write(&mut here, 0, 100 + number, "a", if number % 2 == 0 { "1" } else { "0" }, 0);
+    }
+    write(&mut here, 0, 9000, "a", "1", 0);
+    let report = tell(&mut here, 9000).unwrap();
+    assert!(report.whole && report.lost && report.events.len() <= 2, "{} events", report.events.len());
+    monitor.on_report(0, report);
+    assert!(matches!(monitor.notices().as_slice(), [Notice::Gap(None, _)]));
+    assert_eq!(monitor.numbers().states, 1);
+}
+
+#[test]
+fn a_lost_report_is_asked_for() {
+    let predicates = predicates(LOCKS);
+    let (mut here, mut monitor) = (detector(0, 1, &predicates), monitor(&predicates));
+    write(&mut here, 0, 100, "a", "1", 0);
+    monitor.on_report(0, tell(&mut here, 100).unwrap());
+    write(&mut here, 0, 110, "a", "0", 0);
+    drop(tell(&mut here, 110));
+    write(&mut here, 0, 120, "b", "1", 0);
+    monitor.on_report(0, tell(&mut here, 120).unwrap());
+    let notices = monitor.notices();
+    assert!(matches!(notices.as_slice(), [Notice::Ask { whole: true, .. }, Notice::Gap(None, _)]), "{notices:?}");
+    here.tell_whole(7);
+    monitor.on_report(0, tell(&mut here, 130).unwrap());
+    assert_eq!(alarms(&mut monitor), [Verdict::Possible], "when the one ended was lost");
+    assert_eq!(monitor.numbers().states, 2);
+}
+
+#[test]
+fn a_server_that_starts_again_ends_what_it_had() {
+    let predicates = predicates(LOCKS);
+    let (mut here, mut there, mut monitor) = (detector(0, 1, &predicates), detector(1, 1, &predicates), monitor(&predicates));
+    write(&mut here, 0, 100, "a", "1", 0);
+    monitor.on_report(0, tell(&mut here, 100).unwrap());
+    let mut again = detector(0, 990, &predicates);
+    write(&mut again, 0, 1000, "a", "2", 0);
+    write(&mut again, 0, 1001, "b", "1", 0);
+    monitor.on_report(0, tell(&mut again, 1001).unwrap());
+    assert!(matches!(monitor.notices().as_slice(), [Notice::Gap(None, why)] if why.contains("started again")));
+    // What the life before still had to say is not heard.
+    write(&mut here, 0, 101, "b", "1", 0);
+    monitor.on_report(0, tell(&mut here, 101).unwrap());
+    write(&mut there, 1, 2000, "a", "1", 0);
+    monitor.on_report(0, tell(&mut there, 2000).unwrap());
+    again.ask(2_050_000, 7);
+    monitor.on_report(0, tell(&mut again, 2050).unwrap());
+    assert_eq!(alarms(&mut monitor), [Verdict::Violated]);
+}
+
+#[test]
+fn a_predicate_that_the_monitor_hears_of_later_is_caught_up_with() {
+    let known = predicates(LOCKS);
+    let mut here = detector(0, 1, &known);
+    let mut monitor = Monitor::new(EPSILON, 1 << 20, 0, Planted::NONE);
+    write(&mut here, 0, 100, "a", "1", 0);
+    monitor.on_report(0, tell(&mut here, 100).unwrap());
+    assert_eq!(monitor.numbers().states, 0);
+    monitor.watch(KEYSPACE, known.clone());
+    assert!(matches!(monitor.notices().as_slice(), [Notice::Ask { whole: true, .. }]));
+    here.tell_whole(7);
+    monitor.on_report(0, tell(&mut here, 101).unwrap());
+    assert_eq!(monitor.numbers().states, 1);
+    monitor.watch(KEYSPACE, Arc::default());
+    assert_eq!((monitor.numbers().states, monitor.numbers().bytes), (0, 0), "what is not watched any more is forgotten");
+    here.watch(0, at(200), Arc::default(), &home, |_| None);
+    assert_eq!(here.standing(), 0);
+}
+
+#[test]
+fn a_hundred_thousand_known_and_twenty_thousand_active_fit() {
+    let predicates = predicates(r#"!(flag{A}_{B}_{A} = true && turn{A}_{B} = "{A}" && flag{A}_{B}_{B} = true && turn{A}_{B} = "{B}")"#);
+    let (mut here, mut monitor) = (detector(0, 1, &predicates), monitor(&predicates));
+    let mut millis = 1000;
+    for edge in 0..100_000u64 {
+        millis += 1;
+        let (flag, active) = (format!("flag{edge}_{}_{edge}", edge + 1), edge % 5 == 0);
+        write(&mut here, 0, millis, &flag, "true", 0);
+        if active {
+            write(&mut here, 0, millis, &format!("turn{edge}_{}", edge + 1), &edge.to_string(), 0);
+        } else {
+            write(&mut here, 0, millis, &flag, "false", 0);
+        }
+        if let Some(report) = tell(&mut here, millis) {
+            monitor.on_report(millis * 1000, report);
+        }
+    }
+    assert_eq!(here.standing(), 40_000);
+    assert_eq!(monitor.numbers().candidates, 120_000);
+    monitor.tick(millis * 1000 + HOLD_US);
+    let numbers = monitor.numbers();
+    assert_eq!((numbers.active, numbers.states, numbers.gaps), (20_000, 40_000, 0));
+    assert!(numbers.bytes < 16 << 20, "{} bytes", numbers.bytes);
+}
+
+#[test]
+fn what_there_is_no_memory_for_is_said() {
+    let predicates = predicates("!(a{X} = 1 && b{X} = 1)");
+    let mut here = detector(0, 1, &predicates);
+    let mut monitor = Monitor::new(EPSILON, 10_000, 0, Planted::NONE);
+    monitor.watch(KEYSPACE, predicates);
+    for number in 0..100 {
+        write(&mut here, 0, 100 + number, &format!("a{number}"), "1", 0);
+    }
+    monitor.on_report(0, tell(&mut here, 300).unwrap());
+    let numbers = monitor.numbers();
+    assert!(numbers.bytes <= 10_000 && numbers.gaps > 0 && numbers.states > 20, "{numbers:?}");
+    assert!(monitor.notices().iter().all(|notice| matches!(notice, Notice::Gap(Some(_), why) if why.contains("memory"))));
+}
+
+#[test]
+fn large_values_and_keys_are_told_of_in_part_or_not_at_all() {
+    let predicates = predicates("!(a != 1 && b = 1)");
+    let mut here = detector(0, 1, &predicates);
+    write(&mut here, 0, 100, "a", &"x".repeat(1 << 20), 0);
+    write(&mut here, 0, 101, &"k".repeat(64_000), "1", 0);
+    write(&mut here, 0, 102, "b", "not a number", 0);
+    let report = tell(&mut here, 103).unwrap();
+    let Some(Event::Began(began)) = report.events.last() else { panic!("{report:?}") };
+    assert!(began.value.as_ref().is_none_or(|value| value.len() <= 256));
+    assert_eq!(here.standing(), 1);
+}
