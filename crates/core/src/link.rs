@@ -10,15 +10,25 @@
 //!
 //! A receiver that has lost what it said it had is sent parts: what the sender's versions still hold. They lack what newer versions have replaced, so they
 //! are a state only together with those, and each says what the receiver needs before it may rely on them.
+//!
+//! Of a data center that is out of reach, the others pass on what they have ([`LinkFrame::Wanted`], [`LinkFrame::Passed`]). It goes into the same stream, at the place where it stands, so
+//! whoever sends it, it is taken once and in order.
 
 use crate::planted::Planted;
 use crate::version::Update;
 use crate::wire::Wire;
-use rheostat_clock::{Timestamp, TimestampVector};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use std::collections::VecDeque;
 
 /// The bugs that can be planted in the links; see the lines that name them.
-pub const PLANTED: &[&str] = &["heartbeat-overtakes-put", "update-skipped-at-reconnect", "acknowledged-before-durable", "gap-in-stream-accepted"];
+pub const PLANTED: &[&str] = &[
+    "heartbeat-overtakes-put",
+    "update-skipped-at-reconnect",
+    "acknowledged-before-durable",
+    "gap-in-stream-accepted",
+    "passed-on-beyond-what-is-here",
+    "passed-on-without-what-was-forgotten",
+];
 
 /// What travels on a link.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,6 +76,32 @@ pub enum LinkFrame<M> {
     Acknowledge {
         /// Up to where.
         durable: Timestamp,
+        /// Up to where it has the updates of each other data center on disk, but for the sender's and its own.
+        holds: TimestampVector,
+    },
+    /// The receiver has everything of data center `origin` up to `received`, and hears nothing from it: what else is known of it?
+    Wanted {
+        /// The silent data center; the receiver itself, if it has lost what it wrote.
+        origin: DcId,
+        /// Up to where.
+        received: Timestamp,
+        /// Whether parts will do.
+        parts: bool,
+    },
+    /// What the sender has on disk of the updates of `origin`: all after `after` and up to `through`, or a part of them, as in [`LinkFrame::Part`].
+    Passed {
+        /// Whose updates.
+        origin: DcId,
+        /// As in a batch.
+        after: Timestamp,
+        /// As in a batch.
+        through: Timestamp,
+        /// The updates, in timestamp order.
+        updates: Vec<Update<M>>,
+        /// As in a part; nothing if these are all.
+        needs: TimestampVector,
+        /// Up to where the sender has them in all.
+        holds: Timestamp,
     },
 }
 
@@ -82,9 +118,10 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 out.push(1);
                 received.encode(out);
             }
-            LinkFrame::Acknowledge { durable } => {
+            LinkFrame::Acknowledge { durable, holds } => {
                 out.push(2);
                 durable.encode(out);
+                holds.encode(out);
             }
             LinkFrame::Ask { received, question } => {
                 out.push(4);
@@ -101,6 +138,20 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 updates.encode(out);
                 needs.encode(out);
             }
+            LinkFrame::Wanted { origin, received, parts } => {
+                out.push(7);
+                (*origin, *received).encode(out);
+                parts.encode(out);
+            }
+            LinkFrame::Passed { origin, after, through, updates, needs, holds } => {
+                out.push(8);
+                origin.encode(out);
+                after.encode(out);
+                through.encode(out);
+                updates.encode(out);
+                needs.encode(out);
+                holds.encode(out);
+            }
         }
     }
 
@@ -108,7 +159,7 @@ impl<M: Wire> Wire for LinkFrame<M> {
         Ok(match input.byte()? {
             0 => LinkFrame::Batch { after: Wire::decode(input)?, through: Wire::decode(input)?, updates: Wire::decode(input)? },
             1 => LinkFrame::Resume { received: Wire::decode(input)? },
-            2 => LinkFrame::Acknowledge { durable: Wire::decode(input)? },
+            2 => LinkFrame::Acknowledge { durable: Wire::decode(input)?, holds: Wire::decode(input)? },
             3 => LinkFrame::Part {
                 after: Wire::decode(input)?,
                 through: Wire::decode(input)?,
@@ -117,6 +168,15 @@ impl<M: Wire> Wire for LinkFrame<M> {
             },
             4 => LinkFrame::Ask { received: Wire::decode(input)?, question: Wire::decode(input)? },
             5 => LinkFrame::Sent { through: Wire::decode(input)?, question: Wire::decode(input)? },
+            7 => LinkFrame::Wanted { origin: Wire::decode(input)?, received: Wire::decode(input)?, parts: Wire::decode(input)? },
+            8 => LinkFrame::Passed {
+                origin: Wire::decode(input)?,
+                after: Wire::decode(input)?,
+                through: Wire::decode(input)?,
+                updates: Wire::decode(input)?,
+                needs: Wire::decode(input)?,
+                holds: Wire::decode(input)?,
+            },
             _ => return Err(crate::wire::WireError::Invalid("a link frame")),
         })
     }
@@ -133,6 +193,18 @@ pub const SILENCE_US: u64 = 1_000_000;
 
 /// A receiver that has had something sent again and still lacks it asks after so long, in microseconds.
 pub const RESUME_SPACING_US: u64 = 300_000;
+
+/// A data center that is not heard for this long is out of reach: the others are asked what they have of it, in microseconds.
+pub const OUT_OF_REACH_US: u64 = 3_000_000;
+
+/// After this long they may answer with parts, for which reads here are refused until everything they need has come; in microseconds.
+pub const OUT_OF_REACH_FOR_LONG_US: u64 = 20_000_000;
+
+/// Between two questions of that kind, in microseconds: the least, after news, and the greatest, when there is none for long.
+pub const WANTED_SPACING_US: (u64, u64) = (1_000_000, 8_000_000);
+
+/// Bytes of batches of another data center that are remembered at most, to be passed on to those who lack them.
+pub const REMEMBERED_BYTES: usize = 1 << 20;
 
 /// Between two acknowledgements, in microseconds.
 pub const ACKNOWLEDGE_SPACING_US: u64 = 10_000;
@@ -255,6 +327,10 @@ pub struct LinkReceiver {
     /// Everything after this is to be sent again; whether it is lost too, only later questions can tell.
     resumed: Option<(Timestamp, u64)>,
     acknowledge_spacing_us: u64,
+    /// Since when nothing has been heard; `None` while nobody else can be asked.
+    silent_since_us: Option<u64>,
+    /// When others were last asked what they have, and when they are to be asked again.
+    wanted_us: (u64, u64),
 }
 
 impl LinkReceiver {
@@ -272,6 +348,16 @@ impl LinkReceiver {
             question: 0,
             resumed: None,
             acknowledge_spacing_us: ACKNOWLEDGE_SPACING_US,
+            silent_since_us: None,
+            wanted_us: (0, 0),
+        }
+    }
+
+    /// Something has come from the sender itself.
+    fn hear(&mut self, now_us: u64) {
+        (self.heard, self.heard_at_us) = (true, now_us);
+        if let Some(since_us) = &mut self.silent_since_us {
+            *since_us = now_us;
         }
     }
 
@@ -292,7 +378,12 @@ impl LinkReceiver {
 
     /// What to do with a batch after `after` up to `through`.
     pub fn judge(&mut self, now_us: u64, after: Timestamp, through: Timestamp, planted: Planted) -> Verdict {
-        (self.heard, self.heard_at_us) = (true, now_us);
+        self.hear(now_us);
+        self.judge_passed(after, through, planted)
+    }
+
+    /// As [`LinkReceiver::judge`], of what another data center passes on.
+    pub fn judge_passed(&self, after: Timestamp, through: Timestamp, planted: Planted) -> Verdict {
         if through <= self.received {
             return Verdict::Old;
         }
@@ -320,7 +411,7 @@ impl LinkReceiver {
 
     /// The sender has sent everything up to `through`, as question `question` asked; says whether some of that is lost.
     pub fn has_lost(&mut self, now_us: u64, through: Timestamp, question: u64) -> bool {
-        (self.heard, self.heard_at_us) = (true, now_us);
+        self.hear(now_us);
         through > self.received && question <= self.question && self.resumed.is_none_or(|(_, before)| question > before)
     }
 
@@ -361,6 +452,24 @@ impl LinkReceiver {
         }
     }
 
+    /// Whether others are to be asked now what they have of the sender's updates, and whether parts will do.
+    pub fn wanted_due(&mut self, now_us: u64) -> Option<bool> {
+        let silent_us = now_us.saturating_sub(*self.silent_since_us.get_or_insert(now_us));
+        if silent_us < OUT_OF_REACH_US || now_us < self.wanted_us.1 {
+            return None;
+        }
+        let (least, most) = WANTED_SPACING_US;
+        let spacing_us = (2 * self.wanted_us.1.saturating_sub(self.wanted_us.0)).clamp(least, most);
+        self.wanted_us = (now_us, now_us + spacing_us);
+        Some(silent_us >= OUT_OF_REACH_FOR_LONG_US)
+    }
+
+    /// Another data center has passed on what was not here. There may be more, for which it is asked at once: returns whether parts will do.
+    pub fn passed(&mut self, now_us: u64) -> bool {
+        self.wanted_us = (now_us, now_us + WANTED_SPACING_US.0);
+        self.silent_since_us.is_some_and(|since_us| now_us.saturating_sub(since_us) >= OUT_OF_REACH_FOR_LONG_US)
+    }
+
     /// The connection to the sender is new: it is to be asked at once.
     pub fn reconnected(&mut self) {
         self.asked_at_us = None;
@@ -381,6 +490,7 @@ impl LinkReceiver {
     /// When, on the monotonic clock, something may be due without any input.
     pub fn next_us(&self) -> u64 {
         let acknowledge = if self.durable > self.acknowledged { self.acknowledged_at_us + self.acknowledge_spacing_us } else { u64::MAX };
-        self.ask_us().min(acknowledge)
+        let wanted = self.silent_since_us.map_or(u64::MAX, |since_us| (since_us + OUT_OF_REACH_US).max(self.wanted_us.1));
+        self.ask_us().min(acknowledge).min(wanted)
     }
 }

@@ -174,11 +174,13 @@ proptest! {
     #[test]
     fn link_frames_round_trip(updates in prop::collection::vec(update(), 0..3), after in timestamp(), through in timestamp(), needs in vector()) {
         round_trip(&LinkFrame::Batch { after, through, updates: updates.clone() })?;
-        round_trip(&LinkFrame::Part { after, through, updates, needs })?;
+        round_trip(&LinkFrame::Part { after, through, updates: updates.clone(), needs: needs.clone() })?;
+        round_trip(&LinkFrame::Passed { origin: DcId(2), after, through, updates, needs: needs.clone(), holds: through })?;
+        round_trip(&LinkFrame::<DependencyVector>::Wanted { origin: DcId(2), received: after, parts: true })?;
         round_trip(&LinkFrame::<DependencyVector>::Resume { received: after })?;
         round_trip(&LinkFrame::<DependencyVector>::Ask { received: after, question: 300 })?;
         round_trip(&LinkFrame::<DependencyVector>::Sent { through: after, question: 300 })?;
-        round_trip(&LinkFrame::<DependencyVector>::Acknowledge { durable: through })?;
+        round_trip(&LinkFrame::<DependencyVector>::Acknowledge { durable: through, holds: needs })?;
     }
 
     #[test]

@@ -497,6 +497,9 @@ pub const METRICS: &[Metric] = &[
     metric!("link_resumes_total", Counter, REPLICA, "Requests to send again that were sent to other data centers.", |view, samples| {
         replicas(view, samples, |replica| replica.status.counters.resumes as f64);
     }),
+    metric!("passed_on_total", Counter, REPLICA, "Updates of data centers out of reach that were passed on to others.", |view, samples| {
+        replicas(view, samples, |replica| replica.status.counters.passed_on as f64);
+    }),
     metric!(
         "link_paused",
         Gauge,

@@ -175,8 +175,13 @@ impl World<'_> {
         if state.turn != turn || state.current.is_some() || self.healed {
             return;
         }
+        if self.gone.contains(&state.dc) {
+            self.clients[client].end(plan.clients[client].steps.len());
+            return;
+        }
         let Some(Step { action, .. }) = plan.clients[client].steps.get(state.step) else { return };
         match action {
+            Action::Move { dc } if self.gone.contains(dc) => self.advance(client),
             Action::Move { dc } => {
                 let token = self.token_of(client);
                 if let Some(session) = token.and_then(|token| self.session_of(&token)) {

@@ -122,6 +122,11 @@ pub enum FaultKind {
         /// When it dies.
         moment: Moment,
     },
+    /// The data center loses power, and never comes back.
+    Death {
+        /// The data center.
+        dc: DcId,
+    },
     /// The server's flushes take longer.
     SlowDisk {
         /// The server.
@@ -142,7 +147,7 @@ impl FaultKind {
     /// The servers that it names.
     pub fn servers_mut(&mut self) -> Vec<&mut ServerId> {
         match self {
-            FaultKind::Cut { .. } => Vec::new(),
+            FaultKind::Cut { .. } | FaultKind::Death { .. } => Vec::new(),
             FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => vec![a, b],
             FaultKind::SlowServer { server, .. }
             | FaultKind::Pause { server }
@@ -157,6 +162,7 @@ impl FaultKind {
     pub fn data_centers(&self) -> Vec<DcId> {
         match self {
             FaultKind::Cut { from, to, .. } => vec![*from, *to],
+            FaultKind::Death { dc } => vec![*dc],
             _ => Vec::new(),
         }
     }
@@ -191,6 +197,7 @@ impl fmt::Display for FaultKind {
             FaultKind::Pause { server } => write!(f, "pause {server}"),
             FaultKind::Kill { server, moment } => write!(f, "kill {server}{moment}"),
             FaultKind::PowerLoss { server, flushed, moment } => write!(f, "power-loss {server}{}{moment}", flag(*flushed, " flushed")),
+            FaultKind::Death { dc } => write!(f, "death {dc}"),
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
             FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
         }
@@ -211,6 +218,7 @@ impl Fault {
             "pause" => FaultKind::Pause { server: words.server()? },
             "kill" => FaultKind::Kill { server: words.server()?, moment: moment(words)? },
             "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: moment(words)? },
+            "death" => FaultKind::Death { dc: words.dc()? },
             "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
             "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
             other => return Err(format!("there is no fault `{other}`")),
@@ -265,6 +273,13 @@ impl World<'_> {
             FaultKind::PowerLoss { server, flushed, moment } => {
                 self.die(server, moment, if flushed { Halt::PowerLossAfter(Position(0)) } else { Halt::PowerLoss });
             }
+            FaultKind::Death { dc } => {
+                self.gone.push(dc);
+                for server in (0..self.servers.len()).filter(|server| self.servers[*server].id.dc == dc).collect::<Vec<_>>() {
+                    self.halt(server, Halt::PowerLoss);
+                    self.servers[server].restart = None;
+                }
+            }
             FaultKind::SlowDisk { server, extra_us } => {
                 let server = self.index(server);
                 self.servers[server].slow_disk_us += extra_us;
@@ -317,7 +332,7 @@ impl World<'_> {
                 self.servers[server].dying = None;
                 self.restart(server);
             }
-            FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::ClockJump { .. } => {}
+            FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::Death { .. } | FaultKind::ClockJump { .. } => {}
         }
     }
 

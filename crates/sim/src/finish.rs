@@ -5,7 +5,8 @@ use crate::plan::Action;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, ServerIndex, World};
 use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check_all};
-use rheostat_core::ids::ServerId;
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::link::OUT_OF_REACH_FOR_LONG_US;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::replica::{Execution, Outbox};
 use rheostat_core::slots::slot;
@@ -23,6 +24,9 @@ const SETTLE_LIMIT_US: u64 = 20_000_000;
 
 /// How long a step of a write takes at most whose messages and flushes are not slowed down any more, about.
 const STEP_US: u64 = 50_000;
+
+/// How much longer, where a data center has died: it must have been silent for long before the others take parts of what it wrote.
+const LAST_WORDS_US: u64 = 2 * OUT_OF_REACH_FOR_LONG_US;
 
 /// How often it is looked whether everything has arrived.
 const LOOK_US: u64 = 50_000;
@@ -61,6 +65,8 @@ impl World<'_> {
             let patient = self.passed_us(past) <= self.now_us + PATIENCE_US;
             let until_us = if patient { self.passed_us(past).max(self.now_us) } else { self.now_us } + COLLECTION_US;
             // A tombstone may stay for longer; who has none left need not be waited for.
+            // Where a data center has died, nobody knows what it may yet send.
+            let patient = patient && self.gone.is_empty();
             while self.failure.is_none() && self.now_us < until_us && self.holds_more(|server, _| self.servers[server].live_keys).is_some() {
                 self.run_until(self.now_us + LOOK_US, |_| false);
             }
@@ -99,12 +105,17 @@ impl World<'_> {
             let server = self.index(rheostat_core::ids::ServerId::new(at, self.plan.partition(key.index())));
             self.servers[server].lost.iter().any(|(after, upto)| *after < version.written && version.written <= *upto)
         };
+        // What a data center that has died had sent to nobody.
+        let died = |at: DcId, key: KeyId, version: VersionId| {
+            self.gone.contains(&at) && version.written > self.heard_of(at, self.plan.partition(key.index()))
+        };
+        let lost = |at, key, version| lost(at, key, version) || died(at, key, version);
         let is_lost = |event: &rheostat_checkers::Event| match (event.acknowledged(), &event.outcome) {
             (Some(Some(version)), _) => event.items().first().is_some_and(|item| lost(event.dc, item.key, version)),
             (_, Came::Unknown) => !event.items().is_empty(),
             _ => false,
         };
-        if !self.plan.may_lose_acknowledged() {
+        if !self.plan.may_lose_acknowledged() && self.gone.is_empty() {
             return Vec::new();
         }
         history.numbered().filter(|(_, event)| is_lost(event)).map(|(id, _)| id).collect()
@@ -137,7 +148,7 @@ impl World<'_> {
         let mark = self.newest_timestamp();
         // A heartbeat passes the mark only when its server's clock does.
         self.set_clocks(mark);
-        let until_us = self.passed_us(mark).max(self.now_us) + SETTLE_LIMIT_US;
+        let until_us = self.passed_us(mark).max(self.now_us) + SETTLE_LIMIT_US + if self.gone.is_empty() { 0 } else { LAST_WORDS_US };
         while self.failure.is_none() {
             let missing = self.missing(mark);
             let Some(what) = missing else { break };
@@ -152,20 +163,39 @@ impl World<'_> {
         mark
     }
 
-    /// What has not arrived, or is not visible, of everything up to `mark`.
+    /// Up to where any server of `partition` has what data center `dc` wrote.
+    fn heard_of(&self, dc: DcId, partition: PartitionId) -> Timestamp {
+        let servers = self.servers.iter().filter(|server| server.id.partition == partition && server.id.dc != dc);
+        let links = servers.filter_map(|server| Some(server.node.as_ref()?.look().status(server.clock.read(self.now_us)).links)).flatten();
+        links.filter(|link| link.dc == dc).map(|link| link.received).max().unwrap_or_default()
+    }
+
+    /// What has not arrived, or is not visible, of everything up to `mark`. Of a data center that has died, everything is what any other has.
     fn missing(&self, mark: Timestamp) -> Option<String> {
-        self.servers.iter().find_map(|server| {
+        let partitions = || (0..self.plan.partitions).map(PartitionId);
+        let last_words: Vec<(DcId, Vec<Timestamp>)> =
+            self.gone.iter().map(|dc| (*dc, partitions().map(|partition| self.heard_of(*dc, partition).min(mark)).collect())).collect();
+        let all = mark;
+        let of = |dc: DcId| last_words.iter().find(|(gone, _)| *gone == dc).map(|(_, heard)| heard);
+        // One time can stand for all data centers.
+        let least = last_words.iter().flat_map(|(_, heard)| heard).min().copied().unwrap_or(all);
+        self.servers.iter().filter(|server| !self.gone.contains(&server.id.dc)).find_map(|server| {
             let id = server.id;
+            let mark = |dc: DcId| of(dc).map_or(all, |heard| heard[usize::from(id.partition.0)]);
             let Some(node) = &server.node else { return Some(format!("{id} is down")) };
             let status = node.look().status(server.clock.read(self.now_us));
             if let Some(why) = status.failed {
                 return Some(format!("{id} serves nothing, though its disk never failed: {why}"));
             }
-            if let Some(link) = status.links.iter().find(|link| link.received_durable < mark.min(link.received) || link.received < mark) {
+            if let Some(link) =
+                status.links.iter().find(|link| link.received_durable < mark(link.dc).min(link.received) || link.received < mark(link.dc))
+            {
                 let (from, received, durable) = (link.dc, link.received, link.received_durable);
+                let mark = mark(from);
                 return Some(format!("{id} has the updates of data center {from} up to {received}, on disk up to {durable}, not up to {mark}"));
             }
-            if let Some((dc, stable)) = status.stable.iter().enumerate().find(|(_, stable)| **stable < mark) {
+            if let Some((dc, stable)) = status.stable.iter().enumerate().find(|(_, stable)| **stable < least) {
+                let mark = least;
                 return Some(format!("the stable vector of {id} stands at {stable} for data center {dc}, not at {mark}"));
             }
             (status.waiting > 0).then(|| format!("{} operations wait at {id}", status.waiting))
@@ -186,7 +216,8 @@ impl World<'_> {
                 let Some(node) = &mut self.servers[server].node else { continue };
                 let mut session = node.look().new_session();
                 // A group has agreed long ago; its members are looked at one by one.
-                let dial = if self.decides { Dial::at(Level::Eventual) } else { Dial::default() };
+                // What depends on the last words of a data center that has died can stay hidden until an operator gives it up; what is there, is there everywhere.
+                let dial = if self.decides || !self.gone.is_empty() { Dial::at(Level::Eventual) } else { Dial::default() };
                 let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial };
                 let execution = node.server().execute(now, get, &mut session, &mut out);
                 node.server().write_through();
@@ -207,7 +238,7 @@ impl World<'_> {
     /// SCAN and DBSIZE find the keys that have a value, each once, page by page.
     fn check_scans(&mut self) {
         // Beside counters stand keys that are not in the plan.
-        if !self.plan.counters.is_empty() || self.failure.is_some() {
+        if !self.plan.counters.is_empty() || !self.gone.is_empty() || self.failure.is_some() {
             return;
         }
         let mut slots: Vec<u16> = self.plan.keys.iter().map(|key| slot(key.as_bytes())).collect();

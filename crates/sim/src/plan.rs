@@ -359,6 +359,11 @@ impl Plan {
         !crate::node::replicates(&self.protocol) && self.durability != Durability::Always && self.faults.iter().any(|fault| fault.kind.takes_power())
     }
 
+    /// Whether a data center dies in it.
+    pub fn loses_a_data_center(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Death { .. }))
+    }
+
     /// Says what is wrong with the plan, if anything.
     ///
     /// # Errors
@@ -391,6 +396,9 @@ impl Plan {
         for fault in &self.faults {
             if fault.until_us < fault.from_us {
                 return Err("a fault ends before it begins".into());
+            }
+            if matches!(fault.kind, FaultKind::Death { .. }) && (crate::node::replicates(&self.protocol) || !self.counters.is_empty()) {
+                return Err("a data center dies only where each server of it stands alone, and without counters".into());
             }
             if fault.kind.is_crash() && self.durability == Durability::Memory {
                 return Err("a server in memory does not survive a crash".into());

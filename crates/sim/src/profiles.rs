@@ -5,7 +5,7 @@ use crate::generate_counters;
 use crate::node;
 use crate::plan::{Action, Fault, FaultKind, Moment, Plan, Spread, Step};
 use rheostat_core::DcId;
-use rheostat_core::ids::ServerId;
+use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::random::Random;
 use rheostat_core::sla::ServiceLevel;
@@ -79,6 +79,20 @@ pub const ALL: &[Profile] = &[
         option: None,
         dress: narrow,
         bugs: &[],
+    },
+    Profile {
+        name: "dead",
+        about: "a data center dies for good, when some of what it wrote has reached only some of the others",
+        option: None,
+        dress: dead,
+        bugs: &["passed-on-without-what-was-forgotten"],
+    },
+    Profile {
+        name: "parted",
+        about: "two data centers do not hear each other for long, and others pass on between them",
+        option: None,
+        dress: parted,
+        bugs: &["passed-on-beyond-what-is-here"],
     },
     Profile {
         name: "hurried",
@@ -163,17 +177,68 @@ fn away(plan: &mut Plan, horizon_us: u64, _: &mut Random) {
 /// How long clients go on where a data center is alone, in microseconds.
 const LONG_LOAD_US: u64 = 9_000_000;
 
-fn alone(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    // The same load over a longer time.
+/// The same load over a longer time.
+fn at_leisure(plan: &mut Plan, horizon_us: u64) {
     let times = LONG_LOAD_US.div_ceil(horizon_us);
     plan.clients.iter_mut().for_each(|client| client.start_us *= times);
     plan.clients.iter_mut().flat_map(|client| &mut client.steps).for_each(|step| step.think_us *= times);
+}
+
+fn alone(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    at_leisure(plan, horizon_us);
     let alone = DcId(random.below(plan.data_centers.into()) as u8);
     let (from_us, lasts_us, hold) = (random.between(200_000, 2_500_000), random.between(6_000_000, 10_000_000), random.chance(1, 3));
     for other in (0..plan.data_centers).map(DcId).filter(|other| *other != alone) {
         for (from, to) in [(alone, other), (other, alone)] {
             plan.faults.push(Fault { from_us, until_us: from_us + lasts_us, kind: FaultKind::Cut { from, to, hold } });
         }
+    }
+}
+
+/// Any three data centers, if a data center can be out of reach for some of the others.
+fn three_data_centers(plan: &Plan, random: &mut Random) -> Option<[DcId; 3]> {
+    let held_by_all = (0..plan.partitions).map(PartitionId).all(|partition| {
+        let place = Place {
+            server: ServerId::new(DcId(0), partition),
+            data_centers: plan.data_centers,
+            partitions: plan.partitions,
+            replicas: plan.replicas,
+        };
+        node::holders(&plan.protocol, &plan.options, place).is_ok_and(|holders| holders.len() == usize::from(plan.data_centers))
+    });
+    if plan.data_centers < 3 || node::replicates(&plan.protocol) || !plan.counters.is_empty() || !held_by_all {
+        return None;
+    }
+    let first = random.below(plan.data_centers.into()) as u8;
+    let at = |step: u8| DcId((first + step) % plan.data_centers);
+    Some(if random.chance(1, 2) { [at(0), at(1), at(2)] } else { [at(0), at(2), at(1)] })
+}
+
+fn dead(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let Some([dc, cut_off, third]) = three_data_centers(plan, random) else { return };
+    let from_us = random.between(horizon_us / 4, horizon_us);
+    let lasts_us = spread(random, 20_000, horizon_us);
+    if random.chance(3, 4) {
+        let kind = FaultKind::Cut { from: dc, to: cut_off, hold: false };
+        plan.faults.push(Fault { from_us: from_us.saturating_sub(lasts_us), until_us: from_us, kind });
+    }
+    // Who remembers what others lack can lose it too.
+    if plan.durability != Durability::Memory && random.chance(1, 3) {
+        let server = ServerId { dc: if random.chance(1, 3) { cut_off } else { third }, ..any(plan, random) };
+        let at_us = from_us.saturating_sub(lasts_us) + random.below(lasts_us + 500_000);
+        let kind = FaultKind::Kill { server, moment: Moment::AtOnce };
+        plan.faults.push(Fault { from_us: at_us, until_us: at_us + spread(random, 20_000, 500_000), kind });
+    }
+    plan.faults.push(Fault { from_us, until_us: from_us, kind: FaultKind::Death { dc } });
+}
+
+fn parted(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let Some([from, to, _]) = three_data_centers(plan, random) else { return };
+    at_leisure(plan, horizon_us);
+    let (from_us, lasts_us) = (random.between(200_000, 1_500_000), random.between(5_000_000, 9_000_000));
+    plan.faults.push(Fault { from_us, until_us: from_us + lasts_us, kind: FaultKind::Cut { from, to, hold: random.chance(1, 3) } });
+    if random.chance(1, 2) {
+        plan.faults.push(Fault { from_us, until_us: from_us + lasts_us, kind: FaultKind::Cut { from: to, to: from, hold: false } });
     }
 }
 

@@ -408,11 +408,12 @@ impl World<'_> {
         let counters = status.counters;
         self.marks.see_times(marks::VERSION_COLLECTED, counters.versions_collected);
         self.marks.see_times(marks::TOO_FAR_AHEAD, counters.batches_too_far_ahead + counters.sessions_too_far_ahead);
+        self.marks.see_times(marks::PASSED_ON, counters.passed_on);
         for mark in marks::OF_COUNTERS.iter().chain(marks::OF_GROUPS) {
             let seen = status.gauges.iter().find(|(name, _)| *name == mark.gauge).map_or(0.0, |(_, value)| *value);
             self.marks.see_times(mark.mark, seen as u64);
         }
-        if counters.filling > 0 && self.plan.durability != Durability::Memory {
+        if counters.filling > 0 && self.gone.is_empty() && self.plan.durability != Durability::Memory {
             let text = format!("{} refused {} reads, though no disk has lost what it had confirmed\n", self.servers[server].id, counters.filling);
             self.fail("filling", text);
         }

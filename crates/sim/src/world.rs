@@ -216,6 +216,8 @@ pub(crate) struct World<'p> {
     /// Operations of nobody that wait, and what came of them.
     pub(crate) awaited: BTreeMap<(ServerIndex, OpId), Option<Outcome>>,
     pub(crate) healed: bool,
+    /// The data centers that have died.
+    pub(crate) gone: Vec<DcId>,
     /// How far ahead of true time the servers' clocks are since everything has healed.
     pub(crate) lead_ms: u64,
     /// When the last flush that has begun ends.
@@ -269,6 +271,7 @@ impl<'p> World<'p> {
             counted: CounterHistory::new(plan.counters.iter().map(|plan| (plan.name.clone(), plan.counter.clone()))),
             awaited: BTreeMap::new(),
             healed: false,
+            gone: Vec::new(),
             lead_ms: 0,
             last_flush_us: 0,
             failure: None,
@@ -346,10 +349,11 @@ impl<'p> World<'p> {
         partition * usize::from(self.plan.replicas) + usize::from(id.replica)
     }
 
-    /// Where what a client in data center `dc` asks of `partition` is served: there, or in the first data center that holds it.
+    /// Where what a client in data center `dc` asks of `partition` is served: there, or in the first data center that holds it and has not died.
     pub(crate) fn serving(&self, dc: DcId, partition: PartitionId) -> DcId {
-        let holders = &self.holders[usize::from(partition.0)];
-        if holders.contains(&dc) { dc } else { holders[0] }
+        let mut holders = self.holders[usize::from(partition.0)].iter().copied().filter(|holder| !self.gone.contains(holder));
+        let first = holders.clone().next().unwrap_or(dc);
+        if holders.any(|holder| holder == dc) { dc } else { first }
     }
 
     pub(crate) fn route(&mut self, from: DcId, to: DcId) -> &mut Route {

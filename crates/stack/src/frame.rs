@@ -16,7 +16,7 @@ pub(super) fn resumes<P: Protocol>(frame: &[u8]) -> bool {
 
 pub(super) fn has_updates<P: Protocol>(frame: &[u8]) -> bool {
     P::SPAN == Span::Server
-        && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. }) if !updates.is_empty())
+        && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. } | LinkFrame::Passed { updates, .. }) if !updates.is_empty())
 }
 
 pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
@@ -28,7 +28,13 @@ pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
         Ok(LinkFrame::Resume { received }) => format!("resume after {received}"),
         Ok(LinkFrame::Ask { received, question }) => format!("question {question}: what follows {received}?"),
         Ok(LinkFrame::Sent { through, question }) => format!("to question {question}: everything up to {through} was sent"),
-        Ok(LinkFrame::Acknowledge { durable }) => format!("has everything up to {durable} on disk"),
+        Ok(LinkFrame::Wanted { origin, received, .. }) => format!("what did data center {origin} write after {received}?"),
+        Ok(LinkFrame::Passed { origin, after, through, updates, .. }) => {
+            let mut text = format!("passed on, updates of data center {origin} after {after} up to {through}:");
+            updates.iter().for_each(|update| describe_update(update, &mut text));
+            text
+        }
+        Ok(LinkFrame::Acknowledge { durable, .. }) => format!("has everything up to {durable} on disk"),
         Ok(LinkFrame::Batch { after, through, updates }) if updates.is_empty() => format!("nothing after {after} up to {through}"),
         Ok(LinkFrame::Batch { after, through, updates } | LinkFrame::Part { after, through, updates, .. }) => {
             let mut text = format!("updates after {after} up to {through}:");

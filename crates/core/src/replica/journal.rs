@@ -4,8 +4,8 @@ use super::Counters;
 use super::reservation::{Reservation, Reserved};
 use crate::ids::Now;
 use crate::reserved::is_reserved;
-use crate::store::{Cut, Store};
-use crate::version::{Key, Update};
+use crate::store::{Cut, History, Store};
+use crate::version::{Key, Update, Version};
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 
@@ -47,11 +47,35 @@ impl Wire for Saved {
     }
 }
 
+/// The protocol's cut, but tombstones stay until every data center has them: one that is lost can leave its own to some of the others only, who must be able to pass them on.
+pub(super) struct Everywhere<'a, C> {
+    pub(super) cut: &'a C,
+    pub(super) upto: Timestamp,
+}
+
+impl<M, C: Cut<M>> Cut<M> for Everywhere<'_, C> {
+    #[inline]
+    fn settled(&self, version: &Version<M>) -> bool {
+        self.cut.settled(version)
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.upto && self.cut.complete(at)
+    }
+
+    #[inline]
+    fn history(&self) -> History {
+        self.cut.history()
+    }
+}
+
 /// The writing side of a replica.
 pub(crate) struct Journal<C> {
     here: DcId,
-    /// What may go from the chains that are written.
+    /// What may go from the chains that are written, by the protocol's word.
     pub(super) cut: C,
+    /// All data centers are known to have everything of each other up to here.
+    pub(super) everywhere: Timestamp,
     pub(super) saved: Saved,
     pub(super) reserved: Reserved,
     /// The first error of the disk. Nothing is appended after it, and nothing leaves.
@@ -66,6 +90,7 @@ impl<C> Journal<C> {
         Journal {
             here,
             cut,
+            everywhere: Timestamp::MAX,
             reserved: Reserved::new(boot, saved.reservation),
             saved,
             failed: None,
@@ -119,7 +144,7 @@ impl<C> Journal<C> {
         C: Cut<M>,
     {
         if self.failed.is_none() {
-            self.latch(store.append(update, own, &self.cut));
+            self.latch(store.append(update, own, &Everywhere { cut: &self.cut, upto: self.everywhere }));
         }
     }
 

@@ -14,6 +14,7 @@
 
 mod execute;
 mod journal;
+mod passing;
 mod peers;
 mod reservation;
 mod serve;
@@ -155,6 +156,8 @@ pub struct Counters {
     pub filling: u64,
     /// Requests to resume that were sent.
     pub resumes: u64,
+    /// Updates of data centers out of reach that were passed on to others.
+    pub passed_on: u64,
 }
 
 /// One link, for status and metrics.

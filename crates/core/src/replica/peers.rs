@@ -1,5 +1,6 @@
 //! The replica's links to the same partition in the other data centers.
 
+use super::passing::Remembered;
 use super::{LinkStatus, Outbox, Replica};
 use crate::ids::{Now, Place, ServerId};
 use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
@@ -10,12 +11,25 @@ use crate::version::Update;
 use crate::wire::Wire;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 
+/// A piece of a data center's stream: all its updates after `after` and up to `through`, as `from` sends them in the frame `bytes`.
+struct Stream<'a> {
+    origin: DcId,
+    from: DcId,
+    after: Timestamp,
+    through: Timestamp,
+    bytes: &'a [u8],
+}
+
 /// Both ends of the links to every other data center, by data center.
 pub(super) struct Peers {
     links: Vec<Option<(LinkSender, LinkReceiver)>>,
     released: Timestamp,
     /// What has come in parts can be relied on when everything of each data center up to here has come; empty if nothing has come so.
     needs: TimestampVector,
+    /// By data center, what came from it and others may lack.
+    pub(super) remembered: Vec<Remembered>,
+    /// By data center, up to where it has said that it has each other's updates on disk.
+    holds: Vec<TimestampVector>,
 }
 
 impl Peers {
@@ -23,14 +37,20 @@ impl Peers {
     pub(super) fn new(place: &Place, received: &[Timestamp], linked: &[DcId]) -> Peers {
         let linked = |index: usize| index != place.dc().index() && linked.contains(&DcId(index as u8)) && linked.contains(&place.dc());
         let link = |(index, at): (usize, &Timestamp)| linked(index).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
-        Peers { links: received.iter().enumerate().map(link).collect(), released: Timestamp::ZERO, needs: TimestampVector::new() }
+        Peers {
+            links: received.iter().enumerate().map(link).collect(),
+            released: Timestamp::ZERO,
+            needs: TimestampVector::new(),
+            remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
+            holds: vec![TimestampVector::new(); received.len()],
+        }
     }
 
     fn each(&self) -> impl Iterator<Item = (DcId, &LinkSender, &LinkReceiver)> {
         self.links.iter().enumerate().filter_map(|(index, link)| link.as_ref().map(|(sender, receiver)| (DcId(index as u8), sender, receiver)))
     }
 
-    fn get(&mut self, dc: DcId) -> Option<&mut (LinkSender, LinkReceiver)> {
+    pub(super) fn get(&mut self, dc: DcId) -> Option<&mut (LinkSender, LinkReceiver)> {
         self.links.get_mut(dc.index())?.as_mut()
     }
 
@@ -41,6 +61,46 @@ impl Peers {
     /// Whether what is here is no state that a reader may rely on.
     pub(super) fn are_filling(&self) -> bool {
         self.needs != TimestampVector::new()
+    }
+
+    /// The other data centers but `dc`.
+    pub(super) fn others(&self, dc: DcId) -> impl Iterator<Item = DcId> {
+        self.each().map(|(other, ..)| other).filter(move |other| *other != dc)
+    }
+
+    /// Up to where every other data center has the updates of `dc` on disk; the greatest time if there is no other.
+    fn held_by_others(&self, dc: DcId) -> Timestamp {
+        self.others(dc).map(|other| self.holds[other.index()].get(dc)).min().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Up to where every data center has the updates of each other one on disk.
+    pub(super) fn everywhere(&self) -> Timestamp {
+        self.each().map(|(dc, ..)| self.held_by_others(dc)).min().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Data center `dc` has said what it holds of the others.
+    fn tell(&mut self, dc: DcId, holds: TimestampVector) {
+        self.holds[dc.index()] = holds;
+        for index in 0..self.links.len() {
+            let upto = self.held_by_others(DcId(index as u8));
+            self.remembered[index].release(upto);
+        }
+    }
+
+    /// What `to` is told of what is here of the others.
+    fn holds_for(&self, to: DcId) -> TimestampVector {
+        self.each().filter(|(dc, ..)| *dc != to).map(|(dc, _, receiver)| (dc, receiver.durable())).collect()
+    }
+
+    /// What came from `dc` up to `through` in `frame` can be asked for by others, who lack it; without a frame it cannot.
+    fn remember(&mut self, dc: DcId, through: Timestamp, frame: Option<&[u8]>) {
+        if self.held_by_others(dc) >= through {
+            return;
+        }
+        match frame {
+            Some(frame) => self.remembered[dc.index()].push(through, frame),
+            None => self.remembered[dc.index()] = Remembered::new(through),
+        }
     }
 
     /// Of what is needed something has come.
@@ -97,14 +157,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         P::LEVEL != Level::Eventual && self.peers.are_filling()
     }
 
-    fn peer(&self, dc: DcId) -> ServerId {
+    pub(super) fn peer(&self, dc: DcId) -> ServerId {
         ServerId::new(dc, self.config.place.server.partition)
     }
 
     /// Takes in a link frame from data center `from`.
     pub(super) fn on_link_frame(&mut self, now: Now, from: DcId, frame: &[u8], out: &mut Outbox) {
         let planted = self.config.planted;
-        let Ok(frame) = LinkFrame::<P::Meta>::from_bytes(frame) else {
+        let bytes = frame;
+        let Ok(frame) = LinkFrame::<P::Meta>::from_bytes(bytes) else {
             self.journal.counters.frames_refused += 1;
             return;
         };
@@ -134,28 +195,32 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 }
             }
             // Nobody has on disk what was never handed out.
-            LinkFrame::Acknowledge { durable } if durable > self.clock.last() => self.journal.counters.frames_refused += 1,
-            LinkFrame::Acknowledge { durable } => {
+            LinkFrame::Acknowledge { durable, .. } if durable > self.clock.last() => self.journal.counters.frames_refused += 1,
+            LinkFrame::Acknowledge { durable, holds } => {
+                self.peers.tell(from, holds);
+                let Some((sender, _)) = self.peers.get(from) else { return };
                 if sender.on_acknowledge(durable) {
                     self.check_replication(out);
                 }
             }
-            LinkFrame::Batch { after, through, updates } => self.on_batch(now, from, (after, through), updates, TimestampVector::new(), out),
-            LinkFrame::Part { after, through, updates, needs } => self.on_batch(now, from, (after, through), updates, needs, out),
+            LinkFrame::Batch { after, through, updates } => {
+                self.on_batch(now, Stream { origin: from, from, after, through, bytes }, updates, TimestampVector::new(), out);
+            }
+            LinkFrame::Part { after, through, updates, needs } => {
+                self.on_batch(now, Stream { origin: from, from, after, through, bytes }, updates, needs, out)
+            }
+            LinkFrame::Wanted { origin, received, parts } => self.on_wanted(now, from, origin, received, parts, out),
+            LinkFrame::Passed { origin, after, through, updates, needs, .. } => {
+                self.on_batch(now, Stream { origin, from, after, through, bytes }, updates, needs, out);
+            }
         }
     }
 
-    fn on_batch(
-        &mut self,
-        now: Now,
-        from: DcId,
-        (after, through): (Timestamp, Timestamp),
-        updates: Vec<Update<P::Meta>>,
-        needs: TimestampVector,
-        out: &mut Outbox,
-    ) {
+    /// A piece of a data center's stream has come, from itself or from another.
+    fn on_batch(&mut self, now: Now, stream: Stream<'_>, updates: Vec<Update<P::Meta>>, needs: TimestampVector, out: &mut Outbox) {
+        let Stream { origin, from, after, through, bytes } = stream;
         let in_order = updates.windows(2).all(|pair| pair[0].id < pair[1].id)
-            && updates.iter().all(|update| update.id.origin == from && after < update.id.written && update.id.written <= through);
+            && updates.iter().all(|update| update.id.origin == origin && after < update.id.written && update.id.written <= through);
         if !in_order {
             self.journal.counters.frames_refused += 1;
             return;
@@ -165,25 +230,41 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.journal.counters.batches_too_far_ahead += 1;
             return;
         }
-        let planted = self.config.planted;
-        let Some((_, receiver)) = self.peers.get(from) else { return };
-        match receiver.judge(now.monotonic_us, after, through, planted) {
+        let (planted, passed) = (self.config.planted, origin != from);
+        let Some((_, receiver)) = self.peers.get(origin) else {
+            self.journal.counters.frames_refused += 1;
+            return;
+        };
+        let verdict = match passed {
+            true => receiver.judge_passed(after, through, planted),
+            false => receiver.judge(now.monotonic_us, after, through, planted),
+        };
+        match verdict {
             Verdict::Old => {}
-            Verdict::Gap => self.ask(now, from, Missing::Gap, out),
+            Verdict::Gap if passed => {}
+            Verdict::Gap => self.ask(now, origin, Missing::Gap, out),
             Verdict::Apply { after } => {
+                let whole = needs == TimestampVector::new();
+                let is_empty = updates.is_empty();
                 self.peers.needs.join(&needs);
                 for update in updates.into_iter().filter(|update| update.id.written > after) {
                     self.journal.counters.updates_received += 1;
-                    self.step(now, out, |protocol, step| protocol.on_update(step, from, update));
+                    self.step(now, out, |protocol, step| protocol.on_update(step, origin, update));
                 }
-                self.step(now, out, |protocol, step| protocol.on_heartbeat(step, from, through));
+                self.step(now, out, |protocol, step| protocol.on_heartbeat(step, origin, through));
                 if self.journal.failed.is_none()
-                    && let Some((_, receiver)) = self.peers.get(from)
+                    && let Some((_, receiver)) = self.peers.get(origin)
                 {
                     receiver.applied(through, self.store.end().0);
                     receiver.on_durable(self.store.durable().0);
-                    self.journal.saved.received.raise(from, through);
+                    self.journal.saved.received.raise(origin, through);
                     self.peers.come();
+                    if !is_empty || !whole {
+                        self.peers.remember(origin, through, whole.then_some(bytes));
+                    }
+                    if passed {
+                        self.want_more(now, origin, from, out);
+                    }
                 }
             }
         }
@@ -212,11 +293,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let mut encoded: Vec<(Timestamp, Timestamp, Vec<u8>, usize)> = Vec::new();
         for dc in self.config.place.peers() {
             self.ask(now, dc, Missing::Nothing, out);
+            self.want(now, dc, out);
             let (to, planted) = (self.peer(dc), self.config.planted);
             if let Some((_, receiver)) = self.peers.get(dc)
                 && let Some(durable) = receiver.acknowledge_due(now.monotonic_us, planted)
             {
-                out.frames.push((to, LinkFrame::<P::Meta>::Acknowledge { durable }.to_bytes()));
+                out.frames.push((to, LinkFrame::<P::Meta>::Acknowledge { durable, holds: self.peers.holds_for(dc) }.to_bytes()));
             }
             while let Some(after) = self.peers.get(dc).and_then(|(sender, _)| sender.cursor()) {
                 // Links that stand at the same place share one encoding.
@@ -272,11 +354,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// needs all that is here.
     fn next_part(&mut self, after: Timestamp, released: Timestamp) -> std::io::Result<(Timestamp, Vec<u8>, usize)> {
         let here = self.config.place.dc();
-        let (mut updates, _) = self.store.held_updates(here, after, BATCH_BYTES)?;
-        updates.retain(|update| update.id.written <= released);
-        let through = updates.last().map_or(released, |update| update.id.written);
-        let mut needs = self.peers.received();
-        needs.raise(here, self.clock.last());
+        let (updates, through) = self.held_part(here, after, released)?;
+        let needs = self.needed(here, Timestamp::ZERO);
         let frame = LinkFrame::Part { after, through, updates, needs }.to_bytes();
         let bytes = frame.len();
         Ok((through, frame, bytes))

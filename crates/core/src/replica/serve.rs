@@ -1,5 +1,6 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
+use super::journal::Everywhere;
 use super::{Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status};
 use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Failure, Operation, Outcome};
@@ -8,7 +9,7 @@ use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
 use crate::version::{Version, VersionId};
 use crate::wire::{Wire, WireError};
-use rheostat_clock::DcId;
+use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -171,6 +172,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.collected_at_us = now.monotonic_us;
             let received = self.peers.received_durable(self.clock.last());
             self.journal.cut = self.protocol.cut(History::new(now.physical_ms, self.config.history_ms), &received);
+            self.journal.everywhere = match self.config.planted.is("tombstone-collected-early") {
+                true => Timestamp::MAX,
+                false => self.peers.everywhere(),
+            };
             self.to_collect = self.store.candidates() / COLLECT_SHARE + COLLECT_KEYS;
             self.release_log();
             if let Err(error) = self.store.maintain() {
@@ -180,7 +185,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.to_collect > 0 {
             let count = self.to_collect.min(COLLECT_KEYS);
             self.to_collect = if self.store.candidates() == 0 { 0 } else { self.to_collect - count };
-            self.journal.counters.versions_collected += self.store.collect_some(count, &self.journal.cut) as u64;
+            let cut = Everywhere { cut: &self.journal.cut, upto: self.journal.everywhere };
+            self.journal.counters.versions_collected += self.store.collect_some(count, &cut) as u64;
             if let Err(error) = self.store.readable() {
                 self.fail(&error);
             }

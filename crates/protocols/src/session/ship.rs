@@ -195,7 +195,11 @@ impl<W: Scope> Replicated<W> {
             receiver.link.on_durable(applied);
             if let Some(durable) = receiver.link.acknowledge_due(now_us, self.planted) {
                 for to in self.replicas_of(dc) {
-                    step.effects.send_member(to, Message::Link(LinkFrame::Acknowledge { durable }), Departure::AsReply);
+                    step.effects.send_member(
+                        to,
+                        Message::Link(LinkFrame::Acknowledge { durable, holds: TimestampVector::new() }),
+                        Departure::AsReply,
+                    );
                 }
             }
         }
@@ -237,7 +241,7 @@ impl<W: Scope> Replicated<W> {
                     self.ask_shipper(step, from.dc, Missing::Lost);
                 }
             }
-            LinkFrame::Acknowledge { durable } => {
+            LinkFrame::Acknowledge { durable, .. } => {
                 self.acknowledged.raise(from.dc, durable);
                 if let Some((sender, _)) = self.shipper.links.get_mut(from.dc.index()) {
                     sender.on_acknowledge(durable);
@@ -246,6 +250,8 @@ impl<W: Scope> Replicated<W> {
             }
             LinkFrame::Batch { after, through, updates } => self.on_batch(step, from.dc, (after, through), updates, TimestampVector::new()),
             LinkFrame::Part { after, through, updates, needs } => self.on_batch(step, from.dc, (after, through), updates, needs),
+            // Groups have their own ways.
+            LinkFrame::Wanted { .. } | LinkFrame::Passed { .. } => {}
         }
     }
 

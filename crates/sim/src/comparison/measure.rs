@@ -209,6 +209,8 @@ impl<P: Protocol> Cluster<P> {
             Ok(LinkFrame::Resume { .. }) => "resume",
             Ok(LinkFrame::Ask { .. }) => "question",
             Ok(LinkFrame::Sent { .. }) => "answer",
+            Ok(LinkFrame::Wanted { .. }) => "question about another",
+            Ok(LinkFrame::Passed { .. }) => "passed on",
             Err(_) => "?",
         };
         measured.links.entry(kind.to_owned()).or_default().add(frame.len());
