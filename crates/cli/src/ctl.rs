@@ -5,6 +5,7 @@ mod convergence;
 mod counter;
 mod explain;
 mod link;
+pub(crate) mod monitor;
 mod shell;
 mod status;
 mod token_key;
@@ -24,6 +25,7 @@ Examples:
   rheostat ctl pause-link us-east eu            cut a link on purpose
   rheostat ctl resume-link us-east eu
   rheostat ctl cluster up examples/demo.toml    start every node of a cluster file; down, status and logs likewise
+  rheostat ctl monitor add nolap '!(lock_a = 1 && lock_b = 1)' --keyspace eventual
   rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)";
 
@@ -53,6 +55,8 @@ enum Command {
     RotateTokenKey,
     /// Whether everything written so far is in every data center, and how far behind each link is
     Convergence(convergence::Arguments),
+    /// Predicates that must never be violated: watch for them, and see when they were
+    Monitor(monitor::Arguments),
     /// Start, end and look at all nodes of a cluster file, on this machine and over SSH
     Cluster(cluster::Arguments),
     /// Connect to a server, and read and write there with a chosen level, command by command
@@ -64,6 +68,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         Command::Cluster(cluster) => return cluster::run(cluster).await,
         Command::Shell(shell) => return shell::run(shell, &arguments.connection).await,
+        Command::Monitor(monitor) => return monitor::run(monitor, &arguments.connection).await,
         _ => {}
     }
     let (topology, nodes) = arguments.connection.nodes().await?;
@@ -76,7 +81,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::RotateTokenKey => token_key::run(&nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
-        Command::Cluster(_) | Command::Shell(_) => Ok(ExitCode::SUCCESS),
+        Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) => Ok(ExitCode::SUCCESS),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::output::{self, say};
 use crate::regions::round_trips;
 use crate::signal::Stop;
 use crate::table::Table;
-use crate::{Failure, deadline, tickets, tour};
+use crate::{Failure, deadline, lock, tickets, tour};
 use clap::{Args, ValueEnum};
 use rheostat_cluster::InProcess;
 use rheostat_cluster::description::{Description, Link, Network};
@@ -27,6 +27,7 @@ Examples:
   rheostat demo --regions california,oregon,ireland --rtt oregon:ireland=130
   rheostat demo --datacenters 2 --rtt 10 --jitter 2         two data centers, 10 ms apart and back, 2 ms of jitter on average
   rheostat demo --story tickets                             1000 tickets, sold in three data centers at once: who oversells?
+  rheostat demo --story monitor                             two clients take one lock in two data centers: who notices?
   rheostat demo --story deadline                            what a read gets that may take 400 ms, while its data center is cut off
   rheostat demo --data-dir ./data                           keep the data; the next start with the same folder finds it
 
@@ -83,6 +84,8 @@ enum Story {
     Tickets,
     /// Reads that may take so long and no longer, in a keyspace that is linearizable over all data centers: what they get while one data center is cut off, and afterwards
     Deadline,
+    /// Two clients in two data centers of a weak keyspace take one lock; a monitor says so, and with what evidence
+    Monitor,
 }
 
 /// Where the data is.
@@ -154,6 +157,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             }
             Some(Story::Deadline) => tokio::select! {
                 told = deadline::tell(&regions, &ports, &round_trips) => told,
+                signal = stop.heard() => Err(format!("{signal}: the story ends before its end")),
+            },
+            Some(Story::Monitor) => tokio::select! {
+                told = lock::tell(&regions, &ports) => told,
                 signal = stop.heard() => Err(format!("{signal}: the story ends before its end")),
             },
             Some(Story::Tickets) => tokio::select! {

@@ -10,6 +10,7 @@ mod deadline;
 mod demo;
 mod kv;
 mod lab;
+mod lock;
 mod logging;
 mod model;
 mod output;

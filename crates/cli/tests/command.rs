@@ -58,6 +58,8 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["kv", "counter", "transfer", "a", "b", "0"], 2, "0 is not in 1..");
     fails(&["ctl", "counter", "stock", "--yes"], 2, "--reclaim");
     fails(&["bench", "counter", "--clients", "0", "--resp", "a=127.0.0.1:1"], 1, "number of clients is 0");
+    fails(&["ctl", "monitor", "add", "x"], 2, "<EXPRESSION>");
+    fails(&["ctl", "monitor", "add", "x", "y = 1", "--file", "z"], 2, "cannot be used with");
     fails(&["serve"], 2, "--config <FILE>");
     fails(&["serve", "--config", "no-such.toml"], 1, "no-such.toml: cannot be read");
     fails(&["ctl", "status", "-a", "x"], 2, "unexpected argument '-a'");
@@ -327,6 +329,17 @@ fn the_story_of_the_tickets_ends_with_who_oversold() {
     assert!(said.contains("--- eu is cut off ---") && said.contains("--- eu is connected again ---"), "{said}");
     assert!(said.contains("bounded: 1000 of 1000 tickets sold, none twice."), "{said}");
     assert!(said.contains("weak: OVERSOLD."), "{said}");
+}
+
+#[test]
+fn the_story_of_the_lock_ends_with_its_alarm_and_a_hand_over_without_one() {
+    let (_held, _, base) = taken_port();
+    let told = rheostat(&["demo", "--story", "monitor", "--base-port", &base, "--rtt", "150"]);
+    let said = text(&told.stdout);
+    assert!(told.status.success(), "{said}{}", text(&told.stderr));
+    assert!(said.contains("one-holder: VIOLATED in keyspace eventual"), "{said}");
+    assert!(said.contains("lock_a = \"taken\"  in us-east") && said.contains("lock_b = \"taken\"  in eu"), "{said}");
+    assert!(said.contains("No alarm: Alice had given it back"), "{said}");
 }
 
 #[test]

@@ -38,6 +38,10 @@ pub use options::{Options, Tls};
 pub use rheostat_core::counter::{Direction, NewCounter, OutOfRights, Scope};
 pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
 pub use rheostat_proto::v1;
+
+/// What monitors say, as [`AdminClient::watch_monitors`] tells it.
+pub type Events = tonic::Streaming<v1::MonitorEvent>;
+
 pub use session::{Achieved, Before, Condition, Deleted, Put, PutIf, Read, Session, Version};
 pub use transaction::Many;
 

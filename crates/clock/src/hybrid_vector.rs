@@ -162,7 +162,7 @@ impl HybridVector {
     }
 
     /// Appends the compressed form: whose, of how many, ε, the own entry; by how much the default is more than PT − ε (0, if no clock is ahead); a bit for each process, set where its entry is
-    /// more than the default, in bytes; of these, by how much it is more.
+    /// more than the default, in bytes; of these, how far it is from the own entry.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(self.process.into(), out);
         put_varint(self.processes.into(), out);
@@ -176,7 +176,9 @@ impl HybridVector {
         out.resize(bitmap + self.processes.div_ceil(8) as usize, 0);
         for &(process, at) in &self.known {
             out[bitmap + process as usize / 8] |= 1 << (process % 8);
-            put_varint(at.bits() - self.floor.bits(), out);
+            // Its distance from the own entry, either way.
+            let behind = self.at.bits().wrapping_sub(at.bits()) as i64;
+            put_varint((behind << 1 ^ behind >> 63) as u64, out);
         }
     }
 
@@ -194,8 +196,7 @@ impl HybridVector {
         }
         let epsilon = epsilon.checked_sub(1).map_or(Epsilon::Infinite, Epsilon::Millis);
         let at = Timestamp::from_bits(u64::from_le_bytes(take(input, 8)?.try_into().map_err(|_| NoHybridVector("it is cut short"))?));
-        let raised = |from: Timestamp, by| from.bits().checked_add(by).map(Timestamp::from_bits).ok_or(NoHybridVector("an entry out of range"));
-        let floor = raised(epsilon.before(at), varint(input)?)?;
+        let floor = epsilon.before(at).bits().checked_add(varint(input)?).map(Timestamp::from_bits).ok_or(NoHybridVector("an entry out of range"))?;
         let bitmap = take(input, processes.div_ceil(8) as usize)?;
         let mut known = Vec::new();
         for process_of in 0..bitmap.len() as u32 * 8 {
@@ -205,9 +206,11 @@ impl HybridVector {
             if u64::from(process_of) >= processes || u64::from(process_of) == process {
                 return Err(NoHybridVector("an entry of nobody else"));
             }
-            match varint(input)? {
-                0 => return Err(NoHybridVector("an entry out of range")),
-                more => known.push((process_of, raised(floor, more)?)),
+            let behind = varint(input)?;
+            let behind = (behind >> 1) as i64 ^ -((behind & 1) as i64);
+            match Timestamp::from_bits(at.bits().wrapping_sub(behind as u64)) {
+                entry if entry > floor => known.push((process_of, entry)),
+                _ => return Err(NoHybridVector("an entry out of range")),
             }
         }
         Ok(HybridVector { process: process as u32, processes: processes as u32, epsilon, at, floor, known })
@@ -401,7 +404,7 @@ mod tests {
         let mut bytes = Vec::new();
         clock.encode(&mut bytes);
         assert_eq!(bytes[12..14], [0b0100_1000, 0], "what is the default has no bit");
-        assert_eq!(bytes.len(), 3 + 8 + 1 + 2 + 2 * 3);
+        assert_eq!(bytes.len(), 3 + 8 + 1 + 2 + 3 + 1);
     }
 
     #[test]
@@ -424,9 +427,10 @@ mod tests {
         assert_eq!(refused(&with(12, 0b1000)), "an entry of nobody else");
         assert_eq!(refused(&with(12, 0b0010)), "an entry of nobody else");
         assert_eq!(refused(&[0, 0x81, 0x80, 4, 1]), "too many processes");
-        let mut zero = bytes[..13].to_vec();
-        zero.push(0);
-        assert_eq!(refused(&zero), "an entry out of range");
+        // 21 ms behind, where ε is 20 ms.
+        let mut below = bytes[..13].to_vec();
+        put_varint(21 << 17, &mut below);
+        assert_eq!(refused(&below), "an entry out of range");
         assert_eq!(refused(&[0xFF; 20]), "a number over 64 bits");
     }
 

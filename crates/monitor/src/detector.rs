@@ -16,7 +16,7 @@ pub const MOST_STANDING: usize = 50_000;
 pub const MOST_WAITING: usize = 4096;
 
 /// While something stands that a monitor knows of, it is told how far the server has come: so often after something has happened, in microseconds, and when nothing has for a while.
-const TELL_US: (u64, u64) = (5_000, 200_000);
+const TELL_US: (u64, u64) = (5_000, 1_000_000);
 
 /// For so long after something has happened it is told often, in microseconds.
 const LIVELY_US: u64 = 1_000_000;
@@ -94,6 +94,11 @@ pub struct Detector {
     left_out: u64,
 }
 
+/// How many servers a keyspace has of which `place` is one.
+pub fn processes(place: &Place) -> u32 {
+    u32::from(place.data_centers) * u32::from(place.partitions) * u32::from(place.replicas.max(1))
+}
+
 /// The number of the server at `server` among the processes of hybrid vector clocks.
 pub fn process_of(place: &Place, server: ServerId) -> u32 {
     let replicas = u32::from(place.replicas.max(1));
@@ -101,10 +106,10 @@ pub fn process_of(place: &Place, server: ServerId) -> u32 {
 }
 
 impl Detector {
-    /// The detector of the server at `place`, whose clock shows `at`, later than ever before, and which watches for nothing yet.
+    /// The detector of the server at `place`, whose clock shows `at`, later than ever before, and which watches for nothing yet. Panics if the keyspace has more than
+    /// [`rheostat_clock::MOST_PROCESSES`] servers.
     pub fn new(keyspace: KeyspaceId, place: Place, epsilon: Epsilon, at: Timestamp) -> Detector {
-        let processes = u32::from(place.data_centers) * u32::from(place.partitions) * u32::from(place.replicas.max(1));
-        let mut clock = HybridVector::new(process_of(&place, place.server), processes, epsilon);
+        let mut clock = HybridVector::new(process_of(&place, place.server), processes(&place), epsilon);
         clock.tick(at);
         Detector {
             keyspace,

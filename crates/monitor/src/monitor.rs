@@ -84,6 +84,8 @@ struct State {
     name: Name,
     start: HybridVector,
     end: Option<HybridVector>,
+    /// When its end was heard of, on the monotonic clock.
+    ended_us: u64,
     /// Where its end was not told but found out: up to when it stood for certain.
     stood: Option<Timestamp>,
     version: Option<VersionId>,
@@ -102,6 +104,8 @@ impl State {
 struct Active {
     predicate: Arc<Predicate>,
     places: Vec<Vec<State>>,
+    /// It is to be looked at for states that are too old.
+    due: bool,
 }
 
 /// An alarm that may turn out to be a violation, with its states and their places.
@@ -167,8 +171,8 @@ pub struct Monitor {
     predicates: BTreeMap<KeyspaceId, Arc<Predicates>>,
     servers: BTreeMap<ServerKey, Server>,
     active: BTreeMap<(KeyspaceId, Target), Active>,
-    /// States that have ended, and when they are forgotten.
-    ended: VecDeque<(u64, KeyspaceId, Target, usize, Name)>,
+    /// Predicates of which a state has ended, and when that is forgotten; each once.
+    ended: VecDeque<(u64, KeyspaceId, Target)>,
     /// Alarms of which more may come to be known.
     possible: Pending<Possible>,
     /// States that would violate a predicate if those of these servers have not ended: more is to be told of that.
@@ -243,14 +247,28 @@ impl Monitor {
         }
     }
 
+    /// How long a state that has ended is remembered.
+    fn hold_us(&self) -> u64 {
+        if self.planted.is("monitor-forgets-what-has-ended") { 0 } else { HOLD_US }
+    }
+
     /// Forgets what is too old.
     pub fn tick(&mut self, now_us: u64) {
-        while let Some((_, keyspace, target, place, name)) = self.ended.pop_front_if(|(due_us, ..)| *due_us <= now_us) {
+        let hold_us = self.hold_us();
+        while let Some((_, keyspace, target)) = self.ended.pop_front_if(|(due_us, ..)| *due_us <= now_us) {
             let Some(active) = self.active.get_mut(&(keyspace, target.clone())) else { continue };
-            if let Some(at) = active.places[place].iter().position(|state| state.name == name) {
-                count_out(&mut self.numbers, &active.places[place].remove(at));
+            for states in &mut active.places {
+                for old in states.extract_if(.., |state| state.end.is_some() && state.ended_us + hold_us <= now_us) {
+                    count_out(&mut self.numbers, &old);
+                }
             }
-            if active.places.iter().all(Vec::is_empty) {
+            let ended = active.places.iter().flatten().filter(|state| state.end.is_some()).map(|state| state.ended_us).min();
+            active.due = ended.is_some();
+            if let Some(ended_us) = ended {
+                // Others may be due before it: it goes a little later then.
+                let last_us = self.ended.back().map_or(0, |(due_us, ..)| *due_us);
+                self.ended.push_back(((ended_us + hold_us).max(last_us), keyspace, target));
+            } else if active.places.iter().all(Vec::is_empty) {
                 self.forget(keyspace, &target);
             }
         }
@@ -342,12 +360,12 @@ impl Monitor {
             }
             return None;
         };
-        let state = State { name, start: began.start, end: None, stood: None, version: began.version, value: began.value };
+        let state = State { name, start: began.start, end: None, ended_us: 0, stood: None, version: began.version, value: began.value };
         if self.numbers.bytes + state.bytes() > self.most_bytes {
             self.gap(Some(target), "there is no memory for more states".into());
             return None;
         }
-        let empty = || Active { places: vec![Vec::new(); predicate.places.len()], predicate: predicate.clone() };
+        let empty = || Active { places: vec![Vec::new(); predicate.places.len()], predicate: predicate.clone(), due: false };
         let active = self.active.entry((keyspace, target.clone())).or_insert_with(empty);
         let states = &mut active.places[place];
         if states.iter().any(|state| state.name == name) {
@@ -369,14 +387,15 @@ impl Monitor {
         let Some(active) = self.active.get_mut(&(keyspace, target.clone())) else { return };
         let Some(states) = active.places.get_mut(place) else { return };
         let Some(state) = states.iter_mut().find(|state| state.name == name && state.end.is_none()) else { return };
-        (state.end, state.stood) = (Some(end), stood);
-        let due_us = if self.planted.is("monitor-forgets-what-has-ended") { 0 } else { now_us + HOLD_US };
-        self.ended.push_back((due_us, keyspace, target.clone(), place, name));
+        (state.end, state.stood, state.ended_us) = (Some(end), stood, now_us);
         let ended = states.iter().filter(|state| state.end.is_some()).count();
         if ended > MOST_ENDED
             && let Some(oldest) = states.iter().position(|state| state.end.is_some())
         {
             count_out(&mut self.numbers, &states.remove(oldest));
+        }
+        if !std::mem::replace(&mut active.due, true) {
+            self.ended.push_back((now_us + self.hold_us(), keyspace, target.clone()));
         }
         if self.planted.is("monitor-forgets-what-has-ended") {
             self.tick(now_us);

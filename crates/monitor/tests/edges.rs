@@ -229,6 +229,25 @@ fn a_hundred_thousand_known_and_twenty_thousand_active_fit() {
 }
 
 #[test]
+fn a_lock_that_is_taken_over_and_over_takes_no_more_memory() {
+    let predicates = predicates(LOCKS);
+    let (mut here, mut monitor) = (detector(0, 1, &predicates), monitor(&predicates));
+    for millis in 100..20_100 {
+        write(&mut here, 0, millis, "a", if millis % 2 == 0 { "1" } else { "0" }, 0);
+        if let Some(report) = tell(&mut here, millis) {
+            monitor.on_report(millis * 1000, report);
+        }
+        monitor.tick(millis * 1000);
+    }
+    assert_eq!(monitor.numbers().candidates, 10_000);
+    assert!(monitor.numbers().states <= 65, "{:?}", monitor.numbers());
+    monitor.tick(20_100_000 + HOLD_US / 2);
+    assert!(monitor.numbers().states > 0);
+    monitor.tick(20_100_000 + HOLD_US);
+    assert_eq!((monitor.numbers().states, monitor.numbers().active), (0, 0));
+}
+
+#[test]
 fn what_there_is_no_memory_for_is_said() {
     let predicates = predicates("!(a{X} = 1 && b{X} = 1)");
     let mut here = detector(0, 1, &predicates);

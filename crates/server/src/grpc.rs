@@ -5,6 +5,7 @@ mod asked;
 mod convert;
 mod counters;
 mod incoming;
+mod monitors;
 mod store;
 
 use crate::config::Secret;
@@ -18,8 +19,10 @@ use rheostat_proto::v1::counters_server::CountersServer;
 use rheostat_proto::v1::store_server::StoreServer;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Status};
@@ -47,7 +50,8 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
         .max_decoding_message_size(limits.max_request_bytes)
         .max_encoding_message_size(limits.max_request_bytes);
     let counters = CountersServer::new(counters::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
-    let admin = AdminServer::new(admin::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
+    let admin = AdminServer::new(admin::Service { router: router.clone(), subscribers: Arc::new(Semaphore::new(monitors::SUBSCRIBERS)) })
+        .max_decoding_message_size(limits.max_request_bytes);
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEPALIVE))

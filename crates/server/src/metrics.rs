@@ -371,6 +371,45 @@ pub const METRICS: &[Metric] = &[
             }
         }
     ),
+    metric!("monitors", Gauge, &[], "Predicates that are watched for in this cluster, as far as this node knows.", |view, samples| {
+        samples.add(&[], view.status.monitors.predicates as f64);
+    }),
+    metric!(
+        "monitors_active",
+        Gauge,
+        &[],
+        "Predicates of which this node's monitors remember a state; one with a pattern counts for each that it stands for.",
+        |view, samples| {
+            samples.add(&[], view.status.monitors.numbers.active as f64);
+        }
+    ),
+    metric!("monitor_states", Gauge, &[], "States that this node's monitors remember.", |view, samples| {
+        samples.add(&[], view.status.monitors.numbers.states as f64);
+    }),
+    metric!("monitor_bytes", Gauge, &[], "Bytes that these states take, about; limits.monitor_bytes bounds them.", |view, samples| {
+        samples.add(&[], view.status.monitors.numbers.bytes as f64);
+    }),
+    metric!("monitor_candidates_total", Counter, &[], "States that detectors have told this node's monitors of.", |view, samples| {
+        samples.add(&[], view.status.monitors.numbers.candidates as f64);
+    }),
+    metric!("monitor_gaps_total", Counter, &[], "Times that this node's monitors may have missed something.", |view, samples| {
+        samples.add(&[], view.status.monitors.numbers.gaps as f64);
+    }),
+    metric!("monitor_dropped_total", Counter, &[], "Messages of monitors for which there was no room or no connection.", |view, samples| {
+        samples.add(&[], view.status.monitors.dropped as f64);
+    }),
+    metric!(
+        "monitor_alarms_total",
+        Counter,
+        &["monitor", "verdict"],
+        "Alarms of this node's monitors: possible when they were first told; violated then or later, so one alarm can count under both.",
+        |view, samples| {
+            for (name, [possible, violated]) in &view.status.monitors.alarms {
+                samples.add(&[name, "possible"], *possible as f64);
+                samples.add(&[name, "violated"], *violated as f64);
+            }
+        }
+    ),
     metric!("counter_updates_total", Counter, &["scope", "result"], "Updates of counters, by scope and by what came of them.", |view, samples| {
         for scope in Scope::ALL {
             for result in CounterResult::ALL {
@@ -556,6 +595,7 @@ pub const METRICS: &[Metric] = &[
 mod tests {
     use super::*;
     use crate::config::{KeyspaceConfig, NodeConfig};
+    use crate::monitors::MonitorStatus;
     use crate::topology::NodeId;
     use rheostat_core::DcId;
     use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
@@ -605,6 +645,7 @@ mod tests {
             shards: vec![shard],
             replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status }],
             peers: Vec::new(),
+            monitors: MonitorStatus { predicates: 2, alarms: vec![("nolap".into(), [3, 1])], ..MonitorStatus::default() },
             service_levels: vec![ServiceLevelStatus {
                 name: "checkout".into(),
                 entries: vec!["strong 200ms".into(), "eventual".into()],
@@ -641,6 +682,7 @@ mod tests {
             r#"rheostat_protocol_gauge{keyspace="default",partition="0",replica="0",name="parked"} 2"#,
             r#"rheostat_service_level_reads_total{service_level="checkout",entry="1",aim="strong 200ms"} 4"#,
             r#"rheostat_service_level_missed_total{service_level="checkout"} 2"#,
+            r#"rheostat_monitor_alarms_total{monitor="nolap",verdict="violated"} 1"#,
             r#"rheostat_link_paused{data_center="a",other="b"} 1"#,
         ] {
             assert!(text.lines().any(|rendered| rendered == line), "{line}\nis not in\n{text}");

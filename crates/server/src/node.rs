@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::tls::{self, TlsError};
 use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
-use crate::{admin, grpc, peer, socket};
+use crate::{admin, grpc, monitors, peer, socket};
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::protocol::Span;
 use rheostat_core::store::Durability;
@@ -42,6 +42,8 @@ pub enum StartError {
     Folder(FolderError),
     /// A partition's store or protocol, in words for the operator.
     Partition(String),
+    /// The predicates that were kept, in words for the operator.
+    Monitors(String),
     /// The operating system has no more threads.
     Thread(io::Error),
 }
@@ -54,7 +56,7 @@ impl fmt::Display for StartError {
             StartError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
             StartError::TokenKeys(error) => error.fmt(f),
             StartError::Folder(error) => error.fmt(f),
-            StartError::Partition(why) => f.write_str(why),
+            StartError::Partition(why) | StartError::Monitors(why) => f.write_str(why),
             StartError::Thread(error) => write!(f, "a thread cannot be started: {error}"),
         }
     }
@@ -160,6 +162,9 @@ impl Node {
         if most < max_connections {
             tracing::warn!(most, max_connections, "the limit on open files (ulimit -n) allows fewer connections than limits.max_connections");
         }
+        if let Some(dir) = &shared.config.data_dir {
+            shared.monitors.load(dir, &shared.keyspaces).map_err(StartError::Monitors)?;
+        }
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());
         if shared.lives.own().is_some() {
@@ -171,6 +176,11 @@ impl Node {
         let name = shared.topology.this().name.clone();
         let (flusher, flush_thread) = Flusher::start(&name).map_err(StartError::Thread)?;
         let mut node = Node { router: router.clone(), addresses, threads: vec![flush_thread], front: None, stop_front: watch::Sender::new(false) };
+        if let Some(inbox) = shared.monitors.take_inbox() {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new().name(format!("{name}-monitors")).spawn(move || monitors::run(&shared, &inbox));
+            node.threads.push(thread.map_err(StartError::Thread)?);
+        }
         let mut started = Vec::new();
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
             let peers =
@@ -302,6 +312,7 @@ impl Shared {
             for shard in &self.shards {
                 shard.control(Control::Stop);
             }
+            self.monitors.hand_in(monitors::Input::Stop);
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::access::{self, Access, ScanPage, Started};
 use crate::config::Limits;
 use crate::keyspace::KeyspaceInfo;
+use crate::monitors::{MonitorInfo, Told};
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use crate::status::NodeStatus;
@@ -16,10 +17,11 @@ use rheostat_core::session::Session;
 use rheostat_core::slots;
 use rheostat_core::token::TokenError;
 use rheostat_core::version::Key;
+use rheostat_monitor::predicate::Definition;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot};
 
 /// Runs operations for front ends that are not on a shard's thread. Clones share everything.
 #[derive(Clone)]
@@ -180,6 +182,7 @@ impl Router {
                 .zip(shared.clocks.ahead_of())
                 .map(|(peer, ahead_ms)| peer.status(&shared.topology, ahead_ms))
                 .collect(),
+            monitors: shared.monitors.status(),
             service_levels: shared.service_levels.status(),
             paused: shared.paused(),
             quiet: shared.attention.is_quiet(shared.clocks.monotonic_us()),
@@ -213,6 +216,28 @@ impl Router {
         self.shared.learn_token_keys(&keys);
         tracing::warn!(generation = keys.generation(), "the key for session tokens was changed");
         Ok(keys.generation())
+    }
+
+    /// Watches for a new predicate, here and, as soon as they hear of it, on all nodes. Errors: in words for its author.
+    pub async fn add_monitor(&self, definition: Definition) -> Result<(), String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.add_monitor(definition)).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Watches for it no more; says whether there was one called `name`. Errors: the disk's.
+    pub async fn remove_monitor(&self, name: String) -> Result<bool, String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.remove_monitor(&name)).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// The predicates that are watched for.
+    pub fn list_monitors(&self) -> Vec<MonitorInfo> {
+        self.shared.list_monitors()
+    }
+
+    /// What monitors anywhere in the cluster say from now on, as far as this node hears of it; and the last of what they said.
+    pub fn watch_monitors(&self) -> (broadcast::Receiver<Arc<Told>>, Vec<Arc<Told>>) {
+        self.shared.monitors.subscribe()
     }
 
     fn check_link(&self, a: DcId, b: DcId) -> Result<(), String> {

@@ -9,6 +9,7 @@ use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
 use crate::memory::Memory;
+use crate::monitors::Monitors;
 use crate::named::NamedSessions;
 use crate::peer::Peer;
 use crate::placement::Placement;
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     _descriptors: Reserve,
     /// The disk under the data directory, if there is one.
     pub(crate) space: Option<Arc<Space>>,
+    pub(crate) monitors: Monitors,
 }
 
 /// Locks `mutex`. Nothing here panics while it holds a lock, and if something did, the data behind these locks is still whole.
@@ -108,6 +110,7 @@ impl Shared {
         let _descriptors = descriptors::reserve(stores * descriptors::PER_STORE + peers.iter().flatten().count() * descriptors::PER_NODE);
         let space = config.data_dir.as_ref().map(|dir| Arc::new(Space::new(dir, config.limits.disk_reserve_bytes)));
         Shared {
+            monitors: Monitors::new(&topology, keyspaces.len(), config.limits.monitor_epsilon_ms),
             service_levels: ServiceLevels::new(&config),
             named,
             config,

@@ -1,5 +1,6 @@
 //! What a node says about itself: for operators, metrics and tests.
 
+use crate::monitors::MonitorStatus;
 use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::counter::Scope;
@@ -32,6 +33,8 @@ pub struct NodeStatus {
     pub replicas: Vec<ReplicaStatus>,
     /// Its connections to other nodes.
     pub peers: Vec<PeerStatus>,
+    /// Monitors of predicates.
+    pub monitors: MonitorStatus,
     /// Service levels.
     pub service_levels: Vec<ServiceLevelStatus>,
     /// The pairs of data centers whose links are paused here.

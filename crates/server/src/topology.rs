@@ -179,6 +179,12 @@ impl Topology {
         self.nodes.iter().filter(move |node| node.dc == dc)
     }
 
+    /// Whether `one` exchanges anything with `other` wherever the two stand: they share a data center, or own the same partition.
+    pub(crate) fn talk(&self, one: NodeId, other: NodeId) -> bool {
+        let (one, other) = (&self.nodes[one.index()], &self.nodes[other.index()]);
+        one.dc == other.dc || other.partitions.iter().any(|partition| one.partitions.contains(partition))
+    }
+
     /// Whether this node exchanges anything with `other`: they share a data center, or own the same partition, or host servers of one that keep their data together.
     pub fn talks_to(&self, other: &NodeInfo) -> bool {
         let own_the_same = || other.partitions.iter().any(|partition| self.this().partitions.contains(partition));

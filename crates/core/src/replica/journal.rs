@@ -1,7 +1,7 @@
 //! What a step appends to the store, and what is remembered of it: the first error, the saved state, the reserved keys that have arrived.
 
-use super::Counters;
 use super::reservation::{Reservation, Reserved};
+use super::{Applied, Counters};
 use crate::ids::Now;
 use crate::reserved::is_reserved;
 use crate::store::{Cut, History, Store};
@@ -82,6 +82,9 @@ pub(crate) struct Journal<C> {
     pub(super) failed: Option<String>,
     /// Reserved keys that updates of other data centers have written since the last step.
     pub(super) arrived: Vec<Key>,
+    /// Whether what becomes the newest version of its key is told, and what has since the last step.
+    pub(super) tapped: bool,
+    pub(super) applied: Vec<Applied>,
     pub(super) counters: Counters,
 }
 
@@ -95,6 +98,8 @@ impl<C> Journal<C> {
             saved,
             failed: None,
             arrived: Vec::new(),
+            tapped: false,
+            applied: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -145,6 +150,18 @@ impl<C> Journal<C> {
     {
         if self.failed.is_none() {
             self.latch(store.append(update, own, &Everywhere { cut: &self.cut, upto: self.everywhere }));
+            if self.tapped {
+                self.note(store, update);
+            }
+        }
+    }
+
+    #[cold]
+    fn note<M, S: Store<M>>(&mut self, store: &S, update: &Update<M>) {
+        let newest = |key: &Key| !is_reserved(key) && store.peek(key).is_none_or(|version| version.id == update.id);
+        for item in update.items.iter().filter(|item| newest(&item.key)) {
+            let (key, value) = (item.key.clone(), item.value.clone());
+            self.applied.push(Applied { key, version: update.id, value, expires_ms: item.expires_ms });
         }
     }
 

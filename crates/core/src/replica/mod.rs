@@ -26,14 +26,14 @@ use crate::protocol::{EffectOf, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
-use crate::version::{Key, VersionId};
+use crate::version::{Key, Value, VersionId};
 use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
 use execute::Pending;
 pub(crate) use journal::Journal;
 use journal::Saved;
 use peers::Peers;
-use rheostat_clock::{DcId, Hlc, Timestamp};
+use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The bugs that can be planted in the replica itself.
@@ -131,6 +131,21 @@ pub struct Outbox {
     pub done: Vec<Done>,
     /// Reserved keys ([`crate::reserved`]) that updates of other data centers have just written.
     pub arrived: Vec<Key>,
+    /// What was written while the server is tapped ([`PartitionServer::tap`]), own and others', in order.
+    pub applied: Vec<Applied>,
+}
+
+/// The newest version of a key, when it was applied.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The key.
+    pub key: Key,
+    /// The version.
+    pub version: VersionId,
+    /// Its value; `None` if it deletes.
+    pub value: Option<Value>,
+    /// When it expires, in milliseconds since the Unix epoch; 0 is never.
+    pub expires_ms: u64,
 }
 
 /// The replica's own counters, all since its start.
@@ -220,6 +235,19 @@ pub trait PartitionServer: Send {
     /// Operations on `keys` follow: brings what is in memory of them into the processor's cache, waiting for all of it at once where the operations
     /// would wait for one after the other. Changes nothing.
     fn prefetch(&self, _keys: &[&[u8]]) {}
+
+    /// From now on (`true`), or no more: each version that becomes the newest of its key here is told in [`Outbox::applied`], hidden from readers or not. Reserved keys are not.
+    fn tap(&mut self, _on: bool) {}
+
+    /// The newest version of `key` that has arrived, if there is one; may read the disk.
+    fn newest(&mut self, _key: &Key) -> Option<Applied> {
+        None
+    }
+
+    /// The greatest timestamp of this server's clock, and of each other data center's server of this partition, what its updates and heartbeats have reached here.
+    fn reached(&self) -> TimestampVector {
+        TimestampVector::new()
+    }
 
     /// Takes in a frame from the same keyspace's server at `from`.
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);

@@ -1,15 +1,15 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
 use super::journal::Everywhere;
-use super::{Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status};
+use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status};
 use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Span, Step};
 use crate::session::Session;
 use crate::store::{Durability, FlushJob, History, Position, Store};
-use crate::version::{Version, VersionId};
+use crate::version::{Key, Version, VersionId};
 use crate::wire::{Wire, WireError};
-use rheostat_clock::{DcId, Timestamp};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use smallvec::SmallVec;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -54,6 +54,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return;
         }
         out.arrived.append(&mut self.journal.arrived);
+        if self.journal.tapped {
+            out.applied.append(&mut self.journal.applied);
+        }
         if self.effects.is_empty() {
             return;
         }
@@ -222,6 +225,22 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             // The metadata can lie in another cache line than the key; the value lies elsewhere, its counter in front of it.
             black_box((version.meta == nothing, version.value.as_ref().map(|value| (Arc::strong_count(value), value.last().copied()))));
         }
+    }
+
+    fn tap(&mut self, on: bool) {
+        self.journal.tapped = on;
+        self.journal.applied.clear();
+    }
+
+    fn newest(&mut self, key: &Key) -> Option<Applied> {
+        let version = self.store.latest(key, |_| true)?;
+        Some(Applied { key: key.clone(), version: version.id, value: version.value.clone(), expires_ms: version.expires_ms })
+    }
+
+    fn reached(&self) -> TimestampVector {
+        let mut reached = self.peers.received();
+        reached.set(self.config.place.dc(), self.clock.last());
+        reached
     }
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {

@@ -24,13 +24,13 @@ use decided::Deciding;
 use hunt::Parked;
 use led::Led;
 use read::Stage;
-use rheostat_clock::{DcId, Timestamp};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::counter::{CounterCall, UpdateName};
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
+use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
 use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position};
@@ -266,6 +266,7 @@ impl<R: PartitionServer> Counting<R> {
     fn settle(&mut self, now: Now, out: &mut Outbox) {
         loop {
             out.frames.append(&mut self.box_.frames);
+            out.applied.append(&mut self.box_.applied);
             // What waited for something that has arrived finds it.
             let first = self.box_.done.is_empty() || !self.setup.planted.is("counter-answers-before-it-hears");
             if !self.box_.arrived.is_empty() && first {
@@ -432,6 +433,18 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
 
     fn prefetch(&self, keys: &[&[u8]]) {
         self.inner.prefetch(keys);
+    }
+
+    fn tap(&mut self, on: bool) {
+        self.inner.tap(on);
+    }
+
+    fn newest(&mut self, key: &Key) -> Option<Applied> {
+        self.inner.newest(key)
+    }
+
+    fn reached(&self) -> TimestampVector {
+        self.inner.reached()
     }
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {

@@ -283,7 +283,7 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
 }
 
 fn limits(limits: &Limits) -> Result<(), ConfigError> {
-    let ranges: [(&str, u64, u64, u64); 17] = [
+    let ranges: [(&str, u64, u64, u64); 19] = [
         ("max_connections", limits.max_connections as u64, 1, 1 << 20),
         ("max_request_bytes", limits.max_request_bytes as u64, 1024, 1 << 31),
         ("max_arguments", limits.max_arguments as u64, 16, 1 << 24),
@@ -300,6 +300,8 @@ fn limits(limits: &Limits) -> Result<(), ConfigError> {
         ("max_ahead_ms", limits.max_ahead_ms, 1, 1 << 40),
         ("named_sessions", limits.named_sessions as u64, 1, 1 << 24),
         ("named_session_ms", limits.named_session_ms, 1, 1 << 40),
+        ("monitor_epsilon_ms", limits.monitor_epsilon_ms, 0, 60_000),
+        ("monitor_bytes", limits.monitor_bytes, 1 << 16, 1 << 40),
         ("stop_timeout_ms", limits.stop_timeout_ms, 0, 1 << 32),
     ];
     for (name, value, least, most) in ranges {

@@ -312,6 +312,10 @@ pub struct Limits {
     pub named_sessions: usize,
     /// Milliseconds until a named session is forgotten that no connection uses.
     pub named_session_ms: u64,
+    /// Milliseconds that two clocks of the cluster may be apart, for monitors of predicates (docs/monitors.md).
+    pub monitor_epsilon_ms: u64,
+    /// Bytes of states that the monitors of this node remember.
+    pub monitor_bytes: u64,
     /// Milliseconds that a stopping node waits for requests that are under way.
     pub stop_timeout_ms: u64,
 }
@@ -338,6 +342,8 @@ impl Default for Limits {
             max_ahead_ms: 60_000,
             named_sessions: 10_000,
             named_session_ms: 600_000,
+            monitor_epsilon_ms: 20,
+            monitor_bytes: 64 << 20,
             stop_timeout_ms: 1_000,
         }
     }

@@ -145,6 +145,16 @@ pub const KEYS: &[Key] = &[
     key("limits.max_ahead_ms", "integer", "How far a timestamp from elsewhere may be ahead of this node's clock, in milliseconds."),
     key("limits.named_sessions", "integer", "Sessions that connections share by name (`RHEO SESSION NAME`)."),
     key("limits.named_session_ms", "integer", "Until a named session is forgotten that no connection uses, in milliseconds."),
+    key(
+        "limits.monitor_epsilon_ms",
+        "integer",
+        "How far the clocks of two nodes may be apart, for monitors of predicates; 0 to 60000 milliseconds. Where they are further apart, violations can be missed ([monitors.md](monitors.md)).",
+    ),
+    key(
+        "limits.monitor_bytes",
+        "integer",
+        "States that the monitors of this node remember, in bytes; beyond, candidates are dropped, and that is told.",
+    ),
     key("limits.stop_timeout_ms", "integer", "How long a stopping node waits for requests that are under way, in milliseconds."),
     key("emulation.clock_offset_ms", "integer", "This node's physical clock is so many milliseconds ahead; negative: behind. For experiments."),
     key(

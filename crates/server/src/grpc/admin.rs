@@ -1,6 +1,6 @@
 //! The service `Admin`.
 
-use super::convert;
+use super::{convert, monitors};
 use crate::router::Router;
 use crate::status::ReplicaStatus;
 use crate::topology::Topology;
@@ -11,6 +11,8 @@ use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
 use rheostat_proto::v1;
 use rheostat_proto::v1::admin_server::Admin;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 /// Keys that one step of a digest reads.
@@ -19,6 +21,7 @@ const DIGEST_KEYS: u32 = 1000;
 /// See the module.
 pub(super) struct Service {
     pub(super) router: Router,
+    pub(super) subscribers: Arc<Semaphore>,
 }
 
 impl Service {
@@ -148,6 +151,24 @@ impl Admin for Service {
         let (a, b) = self.ends(request.get_ref())?;
         let changed = self.router.resume_link(a, b).map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::LinkResponse { changed }))
+    }
+
+    async fn add_monitor(&self, request: Request<v1::AddMonitorRequest>) -> Result<Response<v1::AddMonitorResponse>, Status> {
+        monitors::add(&self.router, request.into_inner().monitor).await.map(Response::new)
+    }
+
+    async fn remove_monitor(&self, request: Request<v1::RemoveMonitorRequest>) -> Result<Response<v1::RemoveMonitorResponse>, Status> {
+        monitors::remove(&self.router, request.into_inner().name).await.map(Response::new)
+    }
+
+    async fn list_monitors(&self, _: Request<v1::ListMonitorsRequest>) -> Result<Response<v1::ListMonitorsResponse>, Status> {
+        Ok(Response::new(monitors::list(&self.router)))
+    }
+
+    type WatchMonitorsStream = monitors::Events;
+
+    async fn watch_monitors(&self, request: Request<v1::WatchMonitorsRequest>) -> Result<Response<monitors::Events>, Status> {
+        monitors::watch(&self.router, &self.subscribers, request.into_inner()).map(Response::new)
     }
 
     async fn digest(&self, request: Request<v1::DigestRequest>) -> Result<Response<v1::DigestResponse>, Status> {

@@ -250,6 +250,7 @@ fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key
         // No piece is a frame of pieces.
         Frame::Piece { .. } => {}
         Frame::Attend { first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, first),
+        Frame::Monitors(bytes) => shared.on_monitors_frame(bytes),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
         Frame::AskTime { asked_us } => peer.tell_time(shared.clocks.monotonic_us(), asked_us, shared.clocks.shown_us()),
         Frame::Time { asked_us, shown_us } => shared.hear_time(peer, asked_us, shared.clocks.monotonic_us(), shown_us),

@@ -29,6 +29,8 @@ pub(super) enum Frame<'a> {
     TokenKeys(&'a [u8]),
     /// What does the receiver's physical clock show? Asked when the sender's monotonic clock showed `asked_us`.
     AskTime { asked_us: u64 },
+    /// Of the monitors of predicates; see [`crate::monitors::Message`].
+    Monitors(&'a [u8]),
     /// The answer, in microseconds.
     Time { asked_us: u64, shown_us: u64 },
 }
@@ -69,6 +71,7 @@ const PIECE: u8 = 4;
 const TOKEN_KEYS: u8 = 5;
 const ASK_TIME: u8 = 6;
 const TIME: u8 = 7;
+const MONITORS: u8 = 8;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -161,6 +164,10 @@ pub(super) fn token_keys(sealed: &[u8]) -> Vec<u8> {
     framed(TOKEN_KEYS, sealed.len(), |out| out.extend_from_slice(sealed))
 }
 
+pub(super) fn monitors(message: &[u8]) -> Vec<u8> {
+    framed(MONITORS, message.len(), |out| out.extend_from_slice(message))
+}
+
 pub(super) fn ask_time(asked_us: u64) -> Vec<u8> {
     framed(ASK_TIME, 8, |out| asked_us.encode(out))
 }
@@ -199,6 +206,7 @@ impl<'a> Frame<'a> {
             }
             ATTEND => Frame::Attend { first: Wire::decode(&mut input)? },
             TOKEN_KEYS => return Ok(Frame::TokenKeys(input.rest())),
+            MONITORS => return Ok(Frame::Monitors(input.rest())),
             ASK_TIME => Frame::AskTime { asked_us: Wire::decode(&mut input)? },
             TIME => Frame::Time { asked_us: Wire::decode(&mut input)?, shown_us: Wire::decode(&mut input)? },
             _ => return Err(WireError::Invalid("a frame of unknown kind")),
@@ -237,6 +245,7 @@ mod tests {
         stream.extend(token_keys(b"sealed"));
         stream.extend(ask_time(1 << 40));
         stream.extend(time(1 << 40, u64::MAX));
+        stream.extend(monitors(b"report"));
         let expected = [
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
             Frame::Request { request: 300, keyspace, partition, session: b"session", operation },
@@ -245,6 +254,7 @@ mod tests {
             Frame::TokenKeys(b"sealed"),
             Frame::AskTime { asked_us: 1 << 40 },
             Frame::Time { asked_us: 1 << 40, shown_us: u64::MAX },
+            Frame::Monitors(b"report"),
         ];
         let mut rest = stream.as_slice();
         for expected in expected {
@@ -271,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..9) {
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..10) {
             let _ = Frame::decode(&[&[kind], bytes.as_slice()].concat());
             let _ = split(&bytes, 100);
         }

@@ -76,6 +76,9 @@ struct Leaving {
 /// The stream of frames that may pass each other.
 const UNORDERED: StreamId = StreamId::MAX;
 
+/// The stream of what monitors say: below those of large frames, above those of partition servers.
+const OF_MONITORS: StreamId = UNORDERED - (1 << 41);
+
 /// The stream of the frames of partition server `from` for `to`.
 fn stream_of(keyspace: KeyspaceId, from: ServerId, to: ServerId) -> StreamId {
     let (from_replica, to_replica) = (u64::from(from.replica), u64::from(to.replica));
@@ -167,6 +170,11 @@ impl Peer {
             self.frames_dropped.fetch_add(1, Ordering::Relaxed);
         }
         sent
+    }
+
+    /// Queues a message of the monitors; says whether there was a connection and room for it.
+    pub(crate) fn send_monitors(&self, now_us: u64, message: &[u8]) -> bool {
+        self.push(now_us, OF_MONITORS, || frame::monitors(message)).is_ok()
     }
 
     /// Where the node stands.

@@ -177,6 +177,8 @@ pub(crate) enum Control {
     Flushed { replica: ReplicaIndex, flushed: std::io::Result<Position>, took_us: u64 },
     /// The store of a server that had failed was opened again, or why it could not be.
     Opened { replica: ReplicaIndex, server: Result<Box<dyn PartitionServer>, String> },
+    /// A monitor on node `home` asks a server's detector how far it has come; `whole`: and everything that stands.
+    AskDetector { keyspace: KeyspaceId, server: ServerId, home: NodeId, whole: bool },
     /// What another shard has answered in one turn to connections of this one, at most one each.
     Answers(Vec<Answered>),
     /// Say how you are.

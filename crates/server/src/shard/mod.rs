@@ -10,6 +10,7 @@ mod recovery;
 mod start;
 mod timed;
 mod turn;
+mod watch;
 
 pub(crate) use start::{Acceptors, Starting, run};
 
@@ -29,6 +30,7 @@ use rheostat_core::replica::{Execution, Outbox, PartitionServer};
 use rheostat_core::reserved::HEADER;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
+use rheostat_monitor::detector::Detector;
 use rheostat_storage::MAX_KEY_BYTES;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -60,6 +62,8 @@ struct Slot {
     on_disk: bool,
     /// Its servers agree by majority, rather than ship updates over links.
     grouped: bool,
+    /// Where its keyspace has a predicate: what tells its monitors of writes.
+    detector: Option<Box<Detector>>,
 }
 
 /// What came of [`Shard::execute`].
@@ -108,6 +112,10 @@ pub(crate) struct Shard {
     quiet: bool,
     /// What the partition servers know of [`crate::clocks::Clocks::changes`].
     clock_changes: u64,
+    /// Which of [`crate::monitors::Monitors::changes`] the detectors know of.
+    monitor_changes: u64,
+    /// There is a detector.
+    watched: bool,
     /// When replies that wait for other shards are to be looked at again, if nothing else happens.
     look_again_us: u64,
     turn_waker: Option<Waker>,
@@ -212,7 +220,7 @@ impl Shard {
             Execution::Done { outcome, after } => Execution::Done { outcome, after: of_slot(after) },
             waiting => waiting,
         };
-        if !self.outbox.frames.is_empty() || !self.outbox.done.is_empty() {
+        if !self.outbox.frames.is_empty() || !self.outbox.done.is_empty() || !self.outbox.applied.is_empty() {
             self.sort_outbox(replica);
         }
         match execution {
@@ -407,6 +415,9 @@ impl Shard {
 
     /// Sorts what `replica` wants sent and answered by where it goes.
     fn sort_outbox(&mut self, replica: ReplicaIndex) {
+        if !self.outbox.applied.is_empty() {
+            self.detect(replica);
+        }
         let (keyspace, place) = {
             let slot = &self.replicas[replica.0 as usize];
             (slot.keyspace, slot.place)

@@ -196,6 +196,9 @@ impl Shard {
                 }
                 // It knows nothing of what is thought of the clock.
                 self.clock_changes = 0;
+                // Nor of predicates; and what its detector knew may not be what it has recovered.
+                self.replicas[replica.0 as usize].detector = None;
+                self.monitor_changes = 0;
             }
         }
         self.want_turn();

@@ -121,6 +121,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
                 recovery: Recovery::default(),
                 on_disk: info.durability != Durability::Memory,
                 grouped: info.span != Span::Server,
+                detector: None,
             });
         }
     }
@@ -145,6 +146,8 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         turn_wanted: false,
         quiet: false,
         clock_changes: 0,
+        monitor_changes: 0,
+        watched: false,
         look_again_us: u64::MAX,
         turn_waker: None,
         counters: ShardCounters::default(),

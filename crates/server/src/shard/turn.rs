@@ -104,6 +104,7 @@ fn turn(
     this.tick(now);
     this.deliver_local(now);
     this.leave(now);
+    this.tell_monitors(now);
     if now.monotonic_us >= next_sweep_us(*swept_us) {
         *swept_us = now.monotonic_us;
         this.sweep(now);
@@ -160,6 +161,7 @@ impl Shard {
                 slot.next_tick_us = slot.server.next_tick_us();
             }
         }
+        self.watch(now);
         let changes = self.shared.clocks.changes();
         if changes != self.clock_changes {
             self.clock_changes = changes;
@@ -208,6 +210,7 @@ impl Shard {
                 self.sort_outbox(replica);
             }
             Control::Opened { replica, server } => self.opened(now, replica, server),
+            Control::AskDetector { keyspace, server, home, whole } => self.ask_detector(now, keyspace, server, home, whole),
             Control::GiveUp(why) => {
                 for index in 0..self.replicas.len() {
                     let slot = &mut self.replicas[index];
@@ -355,7 +358,8 @@ impl Shard {
     /// When the next turn is due without any input.
     fn due_us(&self) -> u64 {
         let due_us = |slot: &Slot| slot.next_tick_us.min(slot.server.next_flush_us()).min(slot.recovery_due_us());
-        self.replicas.iter().map(due_us).min().unwrap_or(u64::MAX)
+        let own_us = self.replicas.iter().map(due_us).min().unwrap_or(u64::MAX);
+        if self.watched { own_us.min(self.telling_us()) } else { own_us }
     }
 
     /// Looks after what no message brings up.

@@ -10,6 +10,7 @@ mod full_disk;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod monitors;
 mod multi;
 mod pipelines;
 mod pools;

@@ -1,0 +1,333 @@
+//! Monitors of predicates on this node: which predicates there are, where each is watched, and what came of it.
+//!
+//! Every node knows all predicates, and tells the others what it does not know of them to know ([`registry`]). A shard keeps a detector beside each of its partition servers whose keyspace has a predicate
+//! (`shard::watch`). A predicate's monitor runs on one node, which follows from the names of both ([`homes`]), on a thread of its own ([`thread`]). Nothing here makes a write wait: where a queue is full, a detector's
+//! report is dropped and counted, and the monitor, which misses it, asks for everything that stands.
+
+mod homes;
+mod message;
+mod registry;
+mod thread;
+
+pub(crate) use homes::Nodes;
+pub(crate) use message::Message;
+pub use message::{Told, What};
+pub(crate) use thread::{Input, run};
+
+use crate::keyspace::KeyspaceInfo;
+use crate::peer::Peer;
+use crate::shard::mailbox::Control;
+use crate::shared::{Shared, lock};
+use crate::topology::{NodeId, Topology};
+use hashbrown::HashSet;
+use registry::{Entry, Registry};
+use rheostat_clock::{Epsilon, MOST_PROCESSES};
+use rheostat_core::ids::{KeyspaceId, Place, ServerId};
+use rheostat_core::wire::Wire;
+use rheostat_monitor::detector::{process_of, processes};
+use rheostat_monitor::monitor::Numbers;
+use rheostat_monitor::predicate::{Definition, Predicate, Predicates, Target};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::broadcast;
+
+/// Messages that may wait for the monitors of this node.
+const WAITING: usize = 8192;
+
+/// What a subscriber may be behind before it misses something, and is told so.
+const BEHIND: usize = 1024;
+
+/// What was told last, for those who ask later.
+const RECENT: usize = 100;
+
+/// What was told and is not told again.
+const SEEN: usize = 4096;
+
+/// Monitors at a glance.
+#[derive(Clone, Debug, Default)]
+pub struct MonitorStatus {
+    /// Predicates.
+    pub predicates: usize,
+    /// What this node's monitors have.
+    pub numbers: Numbers,
+    /// Reports that this node's monitors, or the way to others, had no room for.
+    pub dropped: u64,
+    /// By predicate: alarms of this node's monitors that were possible when they were first told, and that were or became violations.
+    pub alarms: Vec<(String, [u64; 2])>,
+}
+
+/// A predicate, as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct MonitorInfo {
+    /// As it was given.
+    pub definition: Definition,
+    /// `linear` or `semilinear`.
+    pub kind: &'static str,
+    /// The name of the node that watches for it; empty for a pattern, whose predicates are watched on all.
+    pub node: String,
+}
+
+/// What something told is known by; see [`Told::id`].
+type Id = (String, u64, u8);
+
+#[derive(Default)]
+struct Heard {
+    seen: HashSet<Id>,
+    seen_in_order: VecDeque<Id>,
+    recent: VecDeque<Arc<Told>>,
+    alarms: BTreeMap<String, [u64; 2]>,
+    numbers: Numbers,
+}
+
+/// See the module.
+pub(crate) struct Monitors {
+    pub(crate) epsilon: Epsilon,
+    pub(crate) nodes: Nodes,
+    registry: Mutex<Registry>,
+    by_keyspace: RwLock<Vec<Arc<Predicates>>>,
+    changes: AtomicU64,
+    inbox: SyncSender<Input>,
+    inbox_end: Mutex<Option<Receiver<Input>>>,
+    told: broadcast::Sender<Arc<Told>>,
+    heard: Mutex<Heard>,
+    dropped: AtomicU64,
+    /// Held by whoever writes the file.
+    saving: Mutex<Option<PathBuf>>,
+}
+
+impl Monitors {
+    pub(crate) fn new(topology: &Topology, keyspaces: usize, epsilon_ms: u64) -> Monitors {
+        let (inbox, inbox_end) = sync_channel(WAITING);
+        Monitors {
+            epsilon: Epsilon::Millis(epsilon_ms),
+            nodes: Nodes::new(topology),
+            registry: Mutex::default(),
+            by_keyspace: RwLock::new(vec![Arc::default(); keyspaces]),
+            changes: AtomicU64::new(0),
+            inbox,
+            inbox_end: Mutex::new(Some(inbox_end)),
+            told: broadcast::Sender::new(BEHIND),
+            heard: Mutex::default(),
+            dropped: AtomicU64::new(0),
+            saving: Mutex::new(None),
+        }
+    }
+
+    /// Reads the predicates that were kept in `dir`, and keeps them there from now on. Errors: in words for the operator.
+    pub(crate) fn load(&self, dir: &Path, keyspaces: &[KeyspaceInfo]) -> Result<(), String> {
+        let path = dir.join(registry::FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
+        let entries = registry::read(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+        lock(&self.registry).merge(entries);
+        self.make_ready(keyspaces);
+        *lock(&self.saving) = Some(dir.to_owned());
+        Ok(())
+    }
+
+    /// The end at which this node's monitors listen; once.
+    pub(crate) fn take_inbox(&self) -> Option<Receiver<Input>> {
+        lock(&self.inbox_end).take()
+    }
+
+    /// How often the predicates have changed.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The predicates of `keyspace`.
+    pub(crate) fn of(&self, keyspace: KeyspaceId) -> Arc<Predicates> {
+        let all = self.by_keyspace.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(usize::from(keyspace.0)).cloned().unwrap_or_default()
+    }
+
+    /// Makes the predicates of each keyspace anew.
+    fn make_ready(&self, keyspaces: &[KeyspaceInfo]) {
+        let registry = lock(&self.registry);
+        let of = |info: &KeyspaceInfo| Arc::new(Predicates::new(registry.live().filter(|predicate| predicate.definition.keyspace == info.name)));
+        let all = keyspaces.iter().map(of).collect();
+        *self.by_keyspace.write().unwrap_or_else(PoisonError::into_inner) = all;
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Hands `input` to this node's monitors, if there is room.
+    pub(crate) fn hand_in(&self, input: Input) {
+        if self.inbox.try_send(input).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What is told from now on, and the last of what was.
+    pub(crate) fn subscribe(&self) -> (broadcast::Receiver<Arc<Told>>, Vec<Arc<Told>>) {
+        let heard = lock(&self.heard);
+        (self.told.subscribe(), heard.recent.iter().cloned().collect())
+    }
+
+    /// Tells this node's subscribers and its log; says whether it is news.
+    fn publish(&self, told: &Arc<Told>) -> bool {
+        let mut heard = lock(&self.heard);
+        let id = told.id();
+        if !heard.seen.insert(id.clone()) {
+            return false;
+        }
+        heard.seen_in_order.push_back(id);
+        heard.recent.push_back(told.clone());
+        if heard.seen_in_order.len() > SEEN
+            && let Some(oldest) = heard.seen_in_order.pop_front()
+        {
+            heard.seen.remove(&oldest);
+        }
+        if heard.recent.len() > RECENT {
+            heard.recent.pop_front();
+        }
+        // Nobody may be subscribed.
+        let _ = self.told.send(told.clone());
+        true
+    }
+
+    /// For [`crate::status::NodeStatus`].
+    pub(crate) fn status(&self) -> MonitorStatus {
+        let predicates = lock(&self.registry).live().count();
+        let heard = lock(&self.heard);
+        let alarms = heard.alarms.iter().map(|(name, counts)| (name.clone(), *counts)).collect();
+        MonitorStatus { predicates, numbers: heard.numbers, dropped: self.dropped.load(Ordering::Relaxed), alarms }
+    }
+}
+
+impl Shared {
+    /// Watches for a new predicate, here and, as soon as they hear of it, on all nodes. Errors: in words for its author.
+    pub(crate) fn add_monitor(&self, definition: Definition) -> Result<(), String> {
+        let named = self.keyspaces.iter().find(|info| info.name == definition.keyspace || info.id.0.to_string() == definition.keyspace);
+        let keyspace = named.ok_or_else(|| {
+            let all: Vec<&str> = self.keyspaces.iter().map(|info| info.name.as_str()).collect();
+            format!("there is no keyspace `{}`; there are: {}", definition.keyspace, all.join(", "))
+        })?;
+        if !self.can_watch(keyspace.id) {
+            return Err(format!("keyspace {} has more than {MOST_PROCESSES} partition servers; so many are not watched", keyspace.name));
+        }
+        let predicate = Predicate::new(Definition { keyspace: keyspace.name.clone(), ..definition })?;
+        let entry = lock(&self.monitors.registry).add(predicate, self.clocks.physical_ms())?;
+        self.learn_monitors(vec![entry])
+    }
+
+    /// Watches for it no more; says whether there was one called `name`. Errors: the disk's.
+    pub(crate) fn remove_monitor(&self, name: &str) -> Result<bool, String> {
+        let Some(entry) = lock(&self.monitors.registry).remove(name, self.clocks.physical_ms()) else { return Ok(false) };
+        self.learn_monitors(vec![entry])?;
+        Ok(true)
+    }
+
+    /// The predicates.
+    pub(crate) fn list_monitors(&self) -> Vec<MonitorInfo> {
+        let registry = lock(&self.monitors.registry);
+        let info = |predicate: Arc<Predicate>| {
+            let home = self.monitors.nodes.home_of(&Target { name: predicate.name.clone(), bindings: Vec::new() });
+            let node = if predicate.definition.infer { String::new() } else { self.topology.nodes[home.index()].name.clone() };
+            MonitorInfo { definition: predicate.definition.clone(), kind: predicate.kind(), node }
+        };
+        registry.live().map(info).collect()
+    }
+
+    /// Takes in `entries`, which another node or an operator has told; what is news is kept, and told to the other nodes. May wait for the disk. Errors: the disk's; all else is done then.
+    fn learn_monitors(&self, entries: Vec<Entry>) -> Result<(), String> {
+        let news = lock(&self.monitors.registry).merge(entries);
+        if news.is_empty() {
+            return Ok(());
+        }
+        self.monitors.make_ready(&self.keyspaces);
+        self.monitors.hand_in(Input::Predicates);
+        self.shards.iter().for_each(|shard| shard.control(Control::Wake));
+        for peer in self.peers.iter().flatten() {
+            self.send_monitors_message(peer.node(), &Message::Registry(news.clone()));
+        }
+        let saving = lock(&self.monitors.saving);
+        let Some(dir) = &*saving else { return Ok(()) };
+        let text = lock(&self.monitors.registry).text();
+        let written = crate::folder::write_whole(dir, &dir.join(registry::FILE), text.as_bytes());
+        written.map_err(|error| format!("it is watched, and will not be after a restart: {}: {error}", dir.join(registry::FILE).display()))
+    }
+
+    /// A connection to `peer` was made: it is told all predicates.
+    pub(crate) fn greet_monitors(&self, peer: &Peer) {
+        let entries = lock(&self.monitors.registry).entries();
+        if !entries.is_empty() {
+            self.send_monitors_message(peer.node(), &Message::Registry(entries));
+        }
+    }
+
+    /// Sends `message` to node `to`, which may be this one; where there is no connection, by way of one that has one. It may be lost.
+    pub(crate) fn send_monitors_message(&self, to: NodeId, message: &Message) {
+        if to == self.topology.node {
+            return self.take_monitors_message(message.clone());
+        }
+        let bytes = (self.topology.nodes[to.index()].name.clone(), message.clone()).to_bytes();
+        let between = || self.peers.iter().flatten().filter(|peer| self.topology.talk(peer.node(), to)).find(|peer| peer.is_connected());
+        let sent = self.peer(to).or_else(between).is_some_and(|peer| peer.send_monitors(self.clocks.monotonic_us(), &bytes));
+        if !sent {
+            self.monitors.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A message for the monitors of some node has come.
+    pub(crate) fn on_monitors_frame(&self, bytes: &[u8]) {
+        let Ok((to, message)) = <(String, Message)>::from_bytes(bytes) else {
+            self.monitors.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if to == self.topology.this().name {
+            return self.take_monitors_message(message);
+        }
+        // It is passed on once: to a node that this one talks to.
+        let peer = self.topology.nodes.iter().find(|node| node.name == to).and_then(|node| self.peer(node.id));
+        if !peer.is_some_and(|peer| peer.send_monitors(self.clocks.monotonic_us(), bytes)) {
+            self.monitors.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn take_monitors_message(&self, message: Message) {
+        match message {
+            Message::Report(report) => {
+                let (server, process) = (report.server, report.upto.process());
+                let known = self.is_server(report.keyspace, server) && process == self.process_of(report.keyspace, server);
+                if known { self.monitors.hand_in(Input::Report(report)) } else { self.monitors.hand_in(Input::Refused) }
+            }
+            Message::Ask { from, keyspace, server, whole } => {
+                let home = self.topology.nodes.iter().find(|node| node.name == from).map(|node| node.id);
+                if let (Some(home), Some(shard)) = (home, self.shard_of(keyspace, server).filter(|_| self.is_server(keyspace, server))) {
+                    shard.control(Control::AskDetector { keyspace, server, home, whole });
+                }
+            }
+            Message::Told(told) => self.monitors.hand_in(Input::Told(told)),
+            Message::Registry(entries) => self.monitors.hand_in(Input::Registry(entries)),
+        }
+    }
+
+    fn is_server(&self, keyspace: KeyspaceId, server: ServerId) -> bool {
+        let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+        server.dc.index() < self.topology.data_centers.len() && server.partition.0 < self.topology.partitions && server.replica < replicas
+    }
+
+    fn process_of(&self, keyspace: KeyspaceId, server: ServerId) -> u32 {
+        process_of(&self.place_of(keyspace, server), server)
+    }
+
+    /// Whether `keyspace` is small enough for hybrid vector clocks.
+    pub(crate) fn can_watch(&self, keyspace: KeyspaceId) -> bool {
+        processes(&self.place_of(keyspace, ServerId::default())) <= MOST_PROCESSES
+    }
+
+    /// Where `server` of `keyspace` stands.
+    pub(crate) fn place_of(&self, keyspace: KeyspaceId, server: ServerId) -> Place {
+        let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(1);
+        let topology = &self.topology;
+        Place { server, data_centers: topology.data_centers.len() as u8, partitions: topology.partitions, replicas }
+    }
+}

@@ -1,0 +1,104 @@
+//! The detectors beside the shard's partition servers ([`crate::monitors`]). A server whose keyspace has no predicate has none, and is not tapped.
+
+use super::{ReplicaIndex, Shard, Slot};
+use crate::monitors::Message;
+use crate::topology::NodeId;
+use rheostat_core::Timestamp;
+use rheostat_core::ids::{KeyspaceId, Now, ServerId};
+use rheostat_core::replica::Applied;
+use rheostat_core::version::Key;
+use rheostat_monitor::detector::{Detector, Standing};
+use std::sync::Arc;
+
+/// The time of the server in `slot`: its own clock's, or the physical clock's, which that follows.
+fn time(slot: &Slot, now: Now) -> Timestamp {
+    slot.server.reached().get(slot.place.dc).max(Timestamp::new(now.physical_ms, 0))
+}
+
+fn standing(applied: Option<Applied>) -> Standing {
+    applied.map_or(Standing::NOTHING, |Applied { version, value, expires_ms, .. }| Standing { version: Some(version), value, expires_ms })
+}
+
+impl Shard {
+    /// Watches for the predicates that there are now.
+    pub(super) fn watch(&mut self, now: Now) {
+        let changes = self.shared.monitors.changes();
+        if changes == self.monitor_changes {
+            return;
+        }
+        self.monitor_changes = changes;
+        self.watched = false;
+        let shared = self.shared.clone();
+        for slot in &mut self.replicas {
+            let watched = shared.can_watch(slot.keyspace);
+            let predicates = if watched { shared.monitors.of(slot.keyspace) } else { Arc::default() };
+            slot.server.tap(!predicates.is_empty());
+            if predicates.is_empty() && slot.detector.is_none() {
+                continue;
+            }
+            self.watched = true;
+            let at = time(slot, now);
+            let place = shared.place_of(slot.keyspace, slot.place);
+            let detector = slot.detector.get_or_insert_with(|| Box::new(Detector::new(slot.keyspace, place, shared.monitors.epsilon, at)));
+            let server = &mut slot.server;
+            let partition = slot.place.partition;
+            // What the disk holds is read here, once for each variable that is new.
+            let newest = |key: &Key| (shared.topology.partition_of(key) == partition).then(|| standing(server.newest(key)));
+            detector.watch(now.monotonic_us, at, predicates, &shared.monitors.nodes, newest);
+            slot.touched = true;
+        }
+    }
+
+    /// Hands what `replica` has applied to its detector.
+    pub(super) fn detect(&mut self, replica: ReplicaIndex) {
+        let now = self.now();
+        let slot = &mut self.replicas[replica.0 as usize];
+        let at = time(slot, now);
+        let Some(detector) = &mut slot.detector else { return self.outbox.applied.clear() };
+        for (dc, reached) in slot.server.reached().entries().filter(|(dc, _)| *dc != slot.place.dc) {
+            detector.heard(ServerId { dc, ..slot.place }, reached);
+        }
+        for applied in self.outbox.applied.drain(..) {
+            // A write of this server's own says when it was made; others' count from when they are here.
+            let own = applied.version.origin == slot.place.dc && !slot.grouped;
+            let at = if own { applied.version.written } else { at };
+            let key = applied.key.clone();
+            detector.applied(now.monotonic_us, at, &key, &standing(Some(applied)), &self.shared.monitors.nodes);
+        }
+    }
+
+    /// Tells monitors what there is to tell.
+    pub(super) fn tell_monitors(&mut self, now: Now) {
+        if !self.watched {
+            return;
+        }
+        for slot in &mut self.replicas {
+            let Some(detector) = &mut slot.detector else { continue };
+            let expires = detector.next_expiry_ms().is_some_and(|expires_ms| expires_ms <= now.physical_ms);
+            if !expires && detector.next_us() > now.monotonic_us {
+                continue;
+            }
+            let at = slot.server.reached().get(slot.place.dc).max(Timestamp::new(now.physical_ms, 0));
+            detector.expire(now.monotonic_us, at, &self.shared.monitors.nodes);
+            for (home, report) in detector.reports(now.monotonic_us, at) {
+                self.shared.send_monitors_message(NodeId(home), &Message::Report(report));
+            }
+        }
+    }
+
+    /// When the next word to a monitor is due.
+    pub(super) fn telling_us(&self) -> u64 {
+        let detectors = self.replicas.iter().filter_map(|slot| slot.detector.as_ref());
+        detectors.map(|detector| detector.next_us()).min().unwrap_or(u64::MAX)
+    }
+
+    /// A monitor asks a detector of this shard.
+    pub(super) fn ask_detector(&mut self, now: Now, keyspace: KeyspaceId, server: ServerId, home: NodeId, whole: bool) {
+        let Some(replica) = self.find_member(keyspace, server) else { return };
+        let Some(detector) = &mut self.replicas[replica.0 as usize].detector else { return };
+        detector.ask(now.monotonic_us, home.0);
+        if whole {
+            detector.tell_whole(home.0);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Monitors of predicates on real nodes: who hears of them, what is told when one is violated, and what is left after a restart.
+
+use crate::client::{Reply, eventually};
+use crate::cluster::{Cluster, Plan, single};
+use rheostat_core::DcId;
+use rheostat_monitor::alarm::{Alarm, Verdict};
+use rheostat_monitor::predicate::Definition;
+use rheostat_server::{Node, StartError, Told, What};
+use std::sync::Arc;
+use tokio::sync::broadcast::Receiver;
+
+fn definition(name: &str, expression: &str) -> Definition {
+    let infer = expression.contains("{A}");
+    Definition { name: name.into(), keyspace: "plain".into(), expression: expression.into(), infer, everywhere: false }
+}
+
+async fn known(cluster: &Cluster, count: usize) {
+    for node in cluster.nodes.iter().flatten() {
+        eventually("all nodes know the predicates", async || node.router().list_monitors().len() == count).await;
+    }
+}
+
+/// The next alarm of `monitor` with the verdict `violated`.
+async fn violated(told: &mut Receiver<Arc<Told>>, monitor: &str) -> Alarm {
+    let waiting = async {
+        loop {
+            if let What::Alarm(alarm) = &told.recv().await.unwrap().what
+                && alarm.verdict == Verdict::Violated
+                && alarm.target.to_string() == monitor
+            {
+                return alarm.clone();
+            }
+        }
+    };
+    tokio::time::timeout(crate::client::PATIENCE, waiting).await.unwrap_or_else(|_| panic!("no alarm of {monitor}"))
+}
+
+async fn write(cluster: &Cluster, node: usize, commands: &[&str]) {
+    let mut client = cluster.client(node).await;
+    assert_eq!(client.ask("SELECT 1").await, Reply::ok());
+    for command in commands {
+        client.ask_until(command, Reply::ok()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_taken_twice_is_told_everywhere_with_the_evidence() {
+    // Two nodes in each data center, so that some of them do not talk to each other.
+    let cluster = Plan { owners: vec![vec![0], vec![1]], one_way_ms: 3.0, ..Plan::three(2) }.start(None).await;
+    // As many as it takes for each node to watch for one, near certainly.
+    let names: Vec<String> = (0..30).map(|number| format!("nolap{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let definition = definition(name, &format!("!(lock_a{number} = 1 && lock_b{number} = 1)"));
+        cluster.node(number % 6).router().add_monitor(definition).await.unwrap();
+    }
+    known(&cluster, names.len()).await;
+    let mut subscribed: Vec<_> = (0..6).map(|node| cluster.node(node).router().watch_monitors().0).collect();
+    for (number, name) in names.iter().enumerate() {
+        write(&cluster, 0, &[&format!("SET lock_a{number} 1")]).await;
+        write(&cluster, 3, &[&format!("SET lock_b{number} 1")]).await;
+        for told in &mut subscribed {
+            let alarm = violated(told, name).await;
+            let evidence: Vec<(String, DcId)> =
+                alarm.evidence.iter().map(|evidence| (String::from_utf8_lossy(&evidence.variable).into_owned(), evidence.server.dc)).collect();
+            assert_eq!(evidence, [(format!("lock_a{number}"), DcId(0)), (format!("lock_b{number}"), DcId(1))]);
+            assert!(alarm.evidence.iter().all(|evidence| evidence.value.as_deref() == Some(b"1") && evidence.from > alarm.since));
+        }
+    }
+    let watching = cluster.nodes.iter().flatten().map(|node| node.router().status());
+    let mut alarms = 0;
+    for status in watching {
+        alarms += status.await.monitors.alarms.iter().map(|(_, [_, violated])| violated).sum::<u64>();
+    }
+    assert_eq!(alarms, names.len() as u64, "each is counted once, where it is watched for");
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn predicates_outlive_their_nodes_and_removals_reach_who_was_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan::three(1).start(Some(folder.path())).await;
+    write(&cluster, 0, &["SET lock_a 1"]).await;
+    cluster.node(0).router().add_monitor(definition("nolap", "!(lock_a = 1 && lock_b = 1)")).await.unwrap();
+    cluster.node(0).router().add_monitor(definition("gone", "x = 1")).await.unwrap();
+    known(&cluster, 2).await;
+    cluster.stop(0).await;
+    assert!(cluster.node(1).router().remove_monitor("gone".into()).await.unwrap());
+    assert!(!cluster.node(1).router().remove_monitor("gone".into()).await.unwrap());
+    cluster.start(0).await;
+    cluster.connected().await;
+    known(&cluster, 1).await;
+    // What stood before the predicate was known, and before the restart, counts.
+    let mut told = cluster.node(2).router().watch_monitors().0;
+    write(&cluster, 1, &["SET lock_b 1"]).await;
+    violated(&mut told, "nolap").await;
+    assert!(cluster.node(2).router().watch_monitors().1.iter().any(|told| matches!(told.what, What::Alarm(_))), "what was told last is kept");
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_monitor_that_starts_again_asks_for_what_stands() {
+    let mut cluster = Plan::three(1).start(None).await;
+    cluster.node(0).router().add_monitor(definition("nolap", "!(lock_a = 1 && lock_b = 1)")).await.unwrap();
+    known(&cluster, 1).await;
+    let home = cluster.node(0).router().list_monitors()[0].node.clone();
+    let home = cluster.configs.iter().position(|config| config.node == home).unwrap();
+    let (one, other) = ((home + 1) % 3, (home + 2) % 3);
+    write(&cluster, one, &["SET lock_a 1"]).await;
+    cluster.stop(home).await;
+    cluster.start(home).await;
+    cluster.connected().await;
+    known(&cluster, 1).await;
+    let mut told = cluster.node(one).router().watch_monitors().0;
+    write(&cluster, other, &["SET lock_b 1"]).await;
+    violated(&mut told, "nolap").await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn locks_of_a_pattern_are_watched_as_they_appear_and_a_transaction_is_one_moment() {
+    let cluster = Plan::three(2).start(None).await;
+    let expression = r#"!(flag{A}_{B}_{A} = true && flag{A}_{B}_{B} = true)"#;
+    cluster.node(2).router().add_monitor(definition("edges", expression)).await.unwrap();
+    known(&cluster, 1).await;
+    let mut told = cluster.node(0).router().watch_monitors().0;
+    write(&cluster, 0, &["SET flag3_9_3 true", "SET flag4_9_4 true", "SET flag4_9_4 false"]).await;
+    write(&cluster, 1, &["SET flag4_9_9 true", "SET flag3_9_9 true"]).await;
+    violated(&mut told, "edges[3,9]").await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn what_is_no_predicate_is_refused_and_a_damaged_file_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = single(1);
+    config.data_dir = Some(folder.path().join("a"));
+    let node = Node::start(config.clone()).await.unwrap();
+    let add = async |definition: Definition| node.router().add_monitor(definition).await;
+    add(definition("fits", "x = 1")).await.unwrap();
+    assert!(add(definition("fits", "x = 2")).await.unwrap_err().contains("already"));
+    assert!(add(definition("bad", "x =")).await.unwrap_err().contains("ends"));
+    assert!(add(definition("bad", &"(".repeat(20_000))).await.unwrap_err().contains("bytes"));
+    assert!(add(Definition { keyspace: "nope".into(), ..definition("bad", "x = 1") }).await.unwrap_err().contains("there are: default, plain"));
+    node.shutdown().await;
+    let file = folder.path().join("a/.monitors");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &text[..text.len() / 2]).unwrap();
+    assert!(matches!(Node::start(config.clone()).await, Err(StartError::Monitors(why)) if why.contains(".monitors")));
+    std::fs::write(&file, text).unwrap();
+    let node = Node::start(config).await.unwrap();
+    assert_eq!(node.router().list_monitors().len(), 1);
+    node.shutdown().await;
+}
