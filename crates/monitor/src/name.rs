@@ -72,8 +72,19 @@ impl Name {
         })
     }
 
+    /// Whether `key` may be of this name, by how it begins.
+    pub fn may_match(&self, key: &[u8]) -> bool {
+        match self.0.first() {
+            Some(Segment::Text(text)) => key.starts_with(text),
+            _ => true,
+        }
+    }
+
     /// What must stand in the `holes` holes for `key` to be of this name; `None` if it is not.
     pub fn matches(&self, key: &[u8], holes: usize) -> Option<Bindings> {
+        if !self.may_match(key) {
+            return None;
+        }
         let mut bound: Vec<Option<&[u8]>> = vec![None; holes];
         let mut rest = key;
         for segment in &self.0 {

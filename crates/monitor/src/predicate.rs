@@ -4,6 +4,7 @@ use crate::condition::{Test, Together};
 use crate::expression::{self, Atom, Parsed};
 use crate::name::{Bindings, Name};
 use crate::xml;
+use rheostat_core::replica::Wanted;
 use rheostat_core::version::Key;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_struct;
@@ -222,9 +223,46 @@ impl Predicate {
     }
 }
 
+/// A set of keys that says quickly of most others that they are not in it (a Bloom filter with one hash).
+#[derive(Debug)]
+struct Sieve {
+    bits: Vec<u64>,
+}
+
+impl Default for Sieve {
+    fn default() -> Sieve {
+        Sieve::new(0)
+    }
+}
+
+impl Sieve {
+    /// For so many keys: one in 64 of the others gets through.
+    fn new(keys: usize) -> Sieve {
+        Sieve { bits: vec![0; keys.next_power_of_two()] }
+    }
+
+    fn place(&self, key: &[u8]) -> (usize, u64) {
+        let hash = key.iter().fold(0xCBF2_9CE4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3));
+        // The upper bits are the better mixed ones.
+        let hash = hash >> 20;
+        ((hash >> 6) as usize & (self.bits.len() - 1), 1 << (hash & 63))
+    }
+
+    fn insert(&mut self, key: &[u8]) {
+        let (word, bit) = self.place(key);
+        self.bits[word] |= bit;
+    }
+
+    fn lets_through(&self, key: &[u8]) -> bool {
+        let (word, bit) = self.place(key);
+        self.bits[word] & bit != 0
+    }
+}
+
 /// The predicates of one keyspace, found by the names of what they are about.
 #[derive(Default, Debug)]
 pub struct Predicates {
+    sieve: Sieve,
     named: BTreeMap<Arc<str>, Arc<Predicate>>,
     by_key: BTreeMap<Key, Vec<(Arc<Predicate>, usize)>>,
     patterns: Vec<(Arc<Predicate>, usize)>,
@@ -244,6 +282,8 @@ impl Predicates {
             }
             predicates.named.insert(predicate.name.clone(), predicate);
         }
+        predicates.sieve = Sieve::new(predicates.by_key.len());
+        predicates.by_key.keys().for_each(|key| predicates.sieve.insert(key));
         predicates
     }
 
@@ -262,6 +302,11 @@ impl Predicates {
         self.named.values()
     }
 
+    /// Whether a predicate is about `key`; quick where none is.
+    fn is_named(&self, key: &[u8]) -> bool {
+        self.sieve.lets_through(key) && self.by_key.contains_key(key)
+    }
+
     /// The places that `key` can fulfil, with what stands in the holes then.
     pub fn places_of(&self, key: &[u8], mut found: impl FnMut(&Arc<Predicate>, usize, Bindings)) {
         for (predicate, place) in self.by_key.get(key).into_iter().flatten() {
@@ -272,6 +317,12 @@ impl Predicates {
                 found(predicate, *place, bindings);
             }
         }
+    }
+}
+
+impl Wanted for Predicates {
+    fn wants(&self, key: &[u8]) -> bool {
+        self.is_named(key) || self.patterns.iter().any(|(predicate, place)| predicate.places[*place].variable.may_match(key))
     }
 }
 
@@ -315,6 +366,19 @@ mod tests {
         assert_eq!(found("flag3_9_9"), [(2, "peterson[3,9]".to_owned())]);
         assert_eq!(found("turn3_9"), [(1, "peterson[3,9]".to_owned()), (3, "peterson[3,9]".to_owned())]);
         assert!(found("flag3_9_4").is_empty());
+    }
+
+    #[test]
+    fn what_is_named_is_wanted_and_most_else_is_not() {
+        let named = (0..1000).map(|number| Arc::new(Predicate::new(definition(&format!("p{number}"), &format!("stock:{number} >= 0"))).unwrap()));
+        let pattern = Arc::new(Predicate::new(definition("pattern", "!(lock{A} = 1 && flag{A} = 1)")).unwrap());
+        let predicates = Predicates::new(named.chain([pattern]));
+        assert!((0..1000).all(|number| predicates.wants(format!("stock:{number}").as_bytes())));
+        assert!(predicates.wants(b"lock7") && predicates.wants(b"flagship") && !predicates.wants(b"loc") && !predicates.wants(b""));
+        assert!((1000..9000).all(|number| !predicates.wants(format!("stock:{number}").as_bytes())));
+        let through = (0..64_000).filter(|number| predicates.sieve.lets_through(format!("other:{number}").as_bytes())).count();
+        assert!(through < 4000, "{through} of 64000");
+        assert!(!Predicates::default().wants(b"x"));
     }
 
     #[test]

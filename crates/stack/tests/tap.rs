@@ -4,10 +4,11 @@ use rheostat_core::DcId;
 use rheostat_core::counter::{CounterCall, NewCounter};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Dial, Operation, Outcome};
-use rheostat_core::replica::{Execution, Outbox, ReplicaConfig};
+use rheostat_core::replica::{Execution, Outbox, ReplicaConfig, Wanted};
 use rheostat_core::version::{Item, Key};
 use rheostat_counters::Options;
 use rheostat_stack::{Backing, Plan, Stack};
+use std::sync::Arc;
 
 fn server(dc: u8) -> Box<dyn Stack> {
     let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
@@ -48,9 +49,15 @@ fn it_tells_of_what_becomes_the_newest_version_and_of_nothing_else() {
     there.server().start(now(1000), &mut away);
     put(&mut here, 1001, &[("a", Some("0"))], &mut out);
     assert!(told(&mut out).is_empty(), "it is not tapped");
-    here.server().tap(true);
+    struct NotB2;
+    impl Wanted for NotB2 {
+        fn wants(&self, key: &[u8]) -> bool {
+            key != b"b2"
+        }
+    }
+    here.server().tap(Some(Arc::new(NotB2)));
     put(&mut here, 2000, &[("a", Some("1")), ("b", Some("2"))], &mut out);
-    put(&mut here, 2001, &[("b", None)], &mut out);
+    put(&mut here, 2001, &[("b", None), ("b2", Some("4"))], &mut out);
     let expected = [("a", Some("1"), 0), ("b", Some("2"), 0), ("b", None, 0)].map(|(key, value, dc)| (key.to_owned(), value.map(str::to_owned), dc));
     assert_eq!(told(&mut out), expected);
     // A counter is kept in reserved keys beside the user's.
@@ -78,7 +85,7 @@ fn it_tells_of_what_becomes_the_newest_version_and_of_nothing_else() {
     assert!(reached.get(DcId(1)).millis() >= 1501 && reached.get(DcId(0)).millis() >= 2002, "{reached:?}");
     assert_eq!(here.server().newest(&key("b")).map(|newest| newest.value), Some(None));
     assert!(here.server().newest(&key("nothing")).is_none());
-    here.server().tap(false);
+    here.server().tap(None);
     put(&mut here, 3000, &[("a", Some("9"))], &mut out);
     assert!(told(&mut out).is_empty());
 }

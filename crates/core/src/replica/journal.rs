@@ -1,13 +1,14 @@
 //! What a step appends to the store, and what is remembered of it: the first error, the saved state, the reserved keys that have arrived.
 
 use super::reservation::{Reservation, Reserved};
-use super::{Applied, Counters};
+use super::{Applied, Counters, Wanted};
 use crate::ids::Now;
 use crate::reserved::is_reserved;
 use crate::store::{Cut, History, Store};
 use crate::version::{Key, Update, Version};
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use std::sync::Arc;
 
 /// What the replica keeps over a restart, beside the updates.
 #[derive(Default)]
@@ -82,8 +83,8 @@ pub(crate) struct Journal<C> {
     pub(super) failed: Option<String>,
     /// Reserved keys that updates of other data centers have written since the last step.
     pub(super) arrived: Vec<Key>,
-    /// Whether what becomes the newest version of its key is told, and what has since the last step.
-    pub(super) tapped: bool,
+    /// Of which keys what becomes the newest version is told, and what has since the last step.
+    pub(super) tapped: Option<Arc<dyn Wanted>>,
     pub(super) applied: Vec<Applied>,
     pub(super) counters: Counters,
 }
@@ -98,7 +99,7 @@ impl<C> Journal<C> {
             saved,
             failed: None,
             arrived: Vec::new(),
-            tapped: false,
+            tapped: None,
             applied: Vec::new(),
             counters: Counters::default(),
         }
@@ -150,18 +151,9 @@ impl<C> Journal<C> {
     {
         if self.failed.is_none() {
             self.latch(store.append(update, own, &Everywhere { cut: &self.cut, upto: self.everywhere }));
-            if self.tapped {
-                self.note(store, update);
+            if let Some(wanted) = &self.tapped {
+                note(&**wanted, store, update, &mut self.applied);
             }
-        }
-    }
-
-    #[cold]
-    fn note<M, S: Store<M>>(&mut self, store: &S, update: &Update<M>) {
-        let newest = |key: &Key| !is_reserved(key) && store.peek(key).is_none_or(|version| version.id == update.id);
-        for item in update.items.iter().filter(|item| newest(&item.key)) {
-            let (key, value) = (item.key.clone(), item.value.clone());
-            self.applied.push(Applied { key, version: update.id, value, expires_ms: item.expires_ms });
         }
     }
 
@@ -187,5 +179,14 @@ impl<C> Journal<C> {
             self.reserved.on_durable(store.durable());
         }
         renewed
+    }
+}
+
+/// Adds to `applied` what `update`, which was just stored, made the newest version of its key.
+fn note<M, S: Store<M>>(wanted: &dyn Wanted, store: &S, update: &Update<M>, applied: &mut Vec<Applied>) {
+    for item in update.items.iter().filter(|item| wanted.wants(&item.key) && !is_reserved(&item.key)) {
+        if store.peek(&item.key).is_none_or(|version| version.id == update.id) {
+            applied.push(Applied { key: item.key.clone(), version: update.id, value: item.value.clone(), expires_ms: item.expires_ms });
+        }
     }
 }

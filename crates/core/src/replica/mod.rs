@@ -35,6 +35,7 @@ use journal::Saved;
 use peers::Peers;
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// The bugs that can be planted in the replica itself.
 pub const PLANTED: &[&str] =
@@ -133,6 +134,12 @@ pub struct Outbox {
     pub arrived: Vec<Key>,
     /// What was written while the server is tapped ([`PartitionServer::tap`]), own and others', in order.
     pub applied: Vec<Applied>,
+}
+
+/// Which keys a tap is for.
+pub trait Wanted: Send + Sync {
+    /// Whether versions of `key` are to be told. Asked at each write: quick where the answer is no.
+    fn wants(&self, key: &[u8]) -> bool;
 }
 
 /// The newest version of a key, when it was applied.
@@ -236,8 +243,8 @@ pub trait PartitionServer: Send {
     /// would wait for one after the other. Changes nothing.
     fn prefetch(&self, _keys: &[&[u8]]) {}
 
-    /// From now on (`true`), or no more: each version that becomes the newest of its key here is told in [`Outbox::applied`], hidden from readers or not. Reserved keys are not.
-    fn tap(&mut self, _on: bool) {}
+    /// From now on, each version that becomes the newest of its key here is told in [`Outbox::applied`], hidden from readers or not, if the key is wanted; with `None` no more. Reserved keys are not.
+    fn tap(&mut self, _wanted: Option<Arc<dyn Wanted>>) {}
 
     /// The newest version of `key` that has arrived, if there is one; may read the disk.
     fn newest(&mut self, _key: &Key) -> Option<Applied> {

@@ -1,7 +1,7 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
 use super::journal::Everywhere;
-use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status};
+use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status, Wanted};
 use crate::ids::{Now, OpId, ServerId};
 use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Span, Step};
@@ -54,7 +54,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return;
         }
         out.arrived.append(&mut self.journal.arrived);
-        if self.journal.tapped {
+        if self.journal.tapped.is_some() {
             out.applied.append(&mut self.journal.applied);
         }
         if self.effects.is_empty() {
@@ -227,8 +227,8 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         }
     }
 
-    fn tap(&mut self, on: bool) {
-        self.journal.tapped = on;
+    fn tap(&mut self, wanted: Option<Arc<dyn Wanted>>) {
+        self.journal.tapped = wanted;
         self.journal.applied.clear();
     }
 

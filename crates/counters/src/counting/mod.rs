@@ -30,13 +30,14 @@ use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status};
+use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::WireError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use update::{Batch, Stopped};
 
 /// The bugs that can be planted in counters.
@@ -435,8 +436,8 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.inner.prefetch(keys);
     }
 
-    fn tap(&mut self, on: bool) {
-        self.inner.tap(on);
+    fn tap(&mut self, wanted: Option<Arc<dyn Wanted>>) {
+        self.inner.tap(wanted);
     }
 
     fn newest(&mut self, key: &Key) -> Option<Applied> {

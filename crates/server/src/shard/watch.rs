@@ -5,7 +5,7 @@ use crate::monitors::Message;
 use crate::topology::NodeId;
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{KeyspaceId, Now, ServerId};
-use rheostat_core::replica::Applied;
+use rheostat_core::replica::{Applied, Wanted};
 use rheostat_core::version::Key;
 use rheostat_monitor::detector::{Detector, Standing};
 use std::sync::Arc;
@@ -32,7 +32,8 @@ impl Shard {
         for slot in &mut self.replicas {
             let watched = shared.can_watch(slot.keyspace);
             let predicates = if watched { shared.monitors.of(slot.keyspace) } else { Arc::default() };
-            slot.server.tap(!predicates.is_empty());
+            let tapped = (!predicates.is_empty()).then(|| predicates.clone() as Arc<dyn Wanted>);
+            slot.server.tap(tapped);
             if predicates.is_empty() && slot.detector.is_none() {
                 continue;
             }
