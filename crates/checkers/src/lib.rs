@@ -13,6 +13,7 @@
 //! | [`durability`] | no acknowledged write is lost, no deleted data comes back | |
 //! | [`linearizable`] | operations of level local or strong are linearizable | Herlihy and Wing, 1990 |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
+//! | [`siblings`] | values stand side by side until somebody has seen them, and quorums meet; over a record of its own | document 000, section 2 |
 //! | [`counters`] | counters stay within their bounds, and every update counts once; over a record of its own | document 002, sections II-C and III |
 //!
 //! Values are unique within a history, so what each read read is known, and every check but [`linearizable`] takes polynomial time; that one
@@ -35,6 +36,7 @@ pub mod linearizable;
 mod past;
 mod reads;
 pub mod sessions;
+pub mod siblings;
 pub mod snapshot;
 pub mod tallies;
 mod text;

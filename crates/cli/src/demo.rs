@@ -19,7 +19,8 @@ use std::time::Instant;
 const NAME: &str = "demo";
 
 /// The keyspaces: name and protocol.
-const KEYSPACES: &[(&str, &str)] = &[("default", "causal"), ("eventual", "eventual"), ("strong", "strong"), ("session", "session")];
+const KEYSPACES: &[(&str, &str)] =
+    &[("default", "causal"), ("eventual", "eventual"), ("strong", "strong"), ("session", "session"), ("quorum", "quorum")];
 
 const EXAMPLES: &str = "\
 Examples:

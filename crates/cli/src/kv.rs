@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::output::say;
 use crate::table::printable;
 use clap::{Args, Subcommand};
-use rheostat_client::{Condition, Dial, Error, Level, Put, PutIf, Read, Session, Version};
+use rheostat_client::{Condition, Dial, Error, Level, Put, PutIf, Quorum, Read, Session, Version};
 use rheostat_core::sla::parse_bound;
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,6 +22,7 @@ Examples:
   rheostat kv -v --sla 'causal 100ms 20ms; eventual' get greeting   what can be had in 20 ms
   rheostat kv -k strong put lock me --if-absent         only if it has no value; in a keyspace that decides such writes
   rheostat kv counter add stock -1                      take one, if the counter's bounds allow it; kv counter --help
+  rheostat kv -k cart --quorum 0,2,2 get basket         of which two replicas answer; in a keyspace of protocol quorum
   rheostat kv --show-session put a 1                    prints the session's token to standard error;
   rheostat kv -a 127.0.0.1:7411 --session TOKEN get a   with it, a read elsewhere never misses that write
 
@@ -48,6 +49,9 @@ pub struct Arguments {
     /// How long operations may wait at their partition server, as in 20ms [default: as long as the server lets them]
     #[arg(long, value_name = "TIME", value_parser = parse_bound)]
     within: Option<u32>,
+    /// How many replicas are asked, must answer a read, and must have a write, in a keyspace of protocol quorum, as in 3,2,2; 0 is what the keyspace says
+    #[arg(long, value_name = "N,R,W", value_parser = quorum)]
+    quorum: Option<Quorum>,
     /// The token of the session to go on with
     #[arg(short, long, default_value = "", value_name = "TOKEN")]
     session: String,
@@ -79,6 +83,18 @@ enum Operation {
         expires_after_ms: Option<u64>,
         #[command(flatten)]
         condition: Conditions,
+    },
+    /// Print all values of a key that stand side by side, in a keyspace of protocol quorum
+    Siblings {
+        /// The key
+        key: String,
+    },
+    /// Write a key in the place of the values that the session has seen by `siblings` or `replace`, and of no others
+    Replace {
+        /// The key
+        key: String,
+        /// The value
+        value: String,
     },
     /// Delete keys
     Del {
@@ -142,6 +158,15 @@ fn version(text: &str) -> Result<Expected, String> {
     version.map(|version| Expected(Some(version))).ok_or_else(|| "a version is millis.counter@data-center, or `none`".to_string())
 }
 
+/// Three numbers.
+fn quorum(text: &str) -> Result<Quorum, String> {
+    let numbers: Result<Vec<u8>, _> = text.split(',').map(str::parse).collect();
+    match numbers.as_deref() {
+        Ok([asked, reads, writes]) => Ok(Quorum { asked: *asked, reads: *reads, writes: *writes }),
+        _ => Err("a quorum is three numbers, as in 3,2,2: how many replicas are asked, must answer a read, must have a write".into()),
+    }
+}
+
 fn level(name: &str) -> Result<Level, String> {
     Level::from_name(name).ok_or_else(|| format!("the levels are: {}", Level::names()))
 }
@@ -153,7 +178,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     session.set_level(arguments.level);
     session.set_service_level(arguments.sla.clone());
     let within_us = arguments.within.map(|ms| ms.saturating_mul(1000));
-    session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, ..session.dial() });
+    let quorum = arguments.quorum.unwrap_or_default();
+    session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, quorum, ..session.dial() });
     let all_there = operate(&arguments, &mut session).await.map_err(|error| error.to_string())?;
     if arguments.show_session {
         eprintln!("{}", session.token());
@@ -191,6 +217,18 @@ async fn operate(arguments: &Arguments, session: &mut Session) -> Result<bool, E
                 ),
             }
             Ok(version.is_some())
+        }
+        Operation::Siblings { key } => {
+            let reads = session.siblings(key.clone()).await?;
+            for read in &reads {
+                describe(arguments, key, read);
+                say!("{}", read.value.as_deref().map_or("(absent)".to_string(), printable));
+            }
+            Ok(!reads.is_empty())
+        }
+        Operation::Replace { key, value } => {
+            say!("{}", session.replace(Put::new(key.clone(), value.clone())).await?);
+            Ok(true)
         }
         Operation::Del { keys } => {
             let mut all = true;

@@ -29,6 +29,7 @@ mod error;
 mod options;
 mod route;
 mod session;
+mod siblings;
 mod transaction;
 mod way;
 
@@ -36,7 +37,7 @@ pub use counter::{Added, Counter, CounterView, Rights, Standing};
 pub use error::Error;
 pub use options::{Options, Tls};
 pub use rheostat_core::counter::{Direction, NewCounter, OutOfRights, Scope};
-pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
+pub use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Quorum, Strategy};
 pub use rheostat_proto::v1;
 
 /// What monitors say, as [`AdminClient::watch_monitors`] tells it.

@@ -100,7 +100,7 @@ impl Put {
         Put { key: key.into(), value: Some(value.into()), expires_after: None }
     }
 
-    fn into_item(self) -> v1::Item {
+    pub(crate) fn into_item(self) -> v1::Item {
         let expiry = self.expires_after.map(|after| v1::item::Expiry::ExpiresAfterMs(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)));
         v1::Item { key: self.key, value: self.value, expiry }
     }
@@ -367,7 +367,7 @@ impl Session {
 
     /// Makes one call for `key`, with what is to be said of the session: at its partition's owner, at a later try at another node. A node to which no
     /// connection can be made is passed over, since it has been sent nothing.
-    async fn send<R, F: Future<Output = Result<Response<R>, Status>>>(
+    pub(crate) async fn send<R, F: Future<Output = Result<Response<R>, Status>>>(
         &self,
         key: &[u8],
         tries: &Tries,
@@ -486,6 +486,6 @@ pub(crate) fn quality(quality: Option<v1::Quality>) -> Result<Achievement, Error
     }
 }
 
-fn written(version: Option<v1::Version>) -> Result<Version, Error> {
+pub(crate) fn written(version: Option<v1::Version>) -> Result<Version, Error> {
     version.map(Version::from).ok_or_else(|| Error::Server("the answer does not say which version was written".into()))
 }

@@ -109,6 +109,14 @@ impl Store for Failing {
         Err(Status::unimplemented(""))
     }
 
+    async fn siblings(&self, _: Request<v1::GetRequest>) -> Answer<v1::SiblingsResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn replace(&self, _: Request<v1::ReplaceRequest>) -> Answer<v1::PutResponse> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn merge_sessions(&self, _: Request<v1::MergeSessionsRequest>) -> Answer<v1::MergeSessionsResponse> {
         Err(Status::unimplemented(""))
     }

@@ -103,6 +103,11 @@ pub enum LinkFrame<M> {
         /// Up to where the sender has them in all.
         holds: Timestamp,
     },
+    /// Beside the stream: a message of the protocol, from this partition's server to that of the other data center. Lost with the connection.
+    Message(
+        /// The message, encoded.
+        Vec<u8>,
+    ),
 }
 
 impl<M: Wire> Wire for LinkFrame<M> {
@@ -130,6 +135,10 @@ impl<M: Wire> Wire for LinkFrame<M> {
             LinkFrame::Sent { through, question } => {
                 out.push(5);
                 (*through, *question).encode(out);
+            }
+            LinkFrame::Message(message) => {
+                out.push(6);
+                out.extend_from_slice(message);
             }
             LinkFrame::Part { after, through, updates, needs } => {
                 out.push(3);
@@ -167,6 +176,7 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 needs: Wire::decode(input)?,
             },
             4 => LinkFrame::Ask { received: Wire::decode(input)?, question: Wire::decode(input)? },
+            6 => LinkFrame::Message(input.take(input.rest().len())?.to_vec()),
             5 => LinkFrame::Sent { through: Wire::decode(input)?, question: Wire::decode(input)? },
             7 => LinkFrame::Wanted { origin: Wire::decode(input)?, received: Wire::decode(input)?, parts: Wire::decode(input)? },
             8 => LinkFrame::Passed {

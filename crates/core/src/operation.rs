@@ -5,7 +5,7 @@ use crate::ids::PartitionId;
 use crate::version::{Item, Key, Value, VersionId};
 use crate::wire::{Reader, Wire, WireError};
 use crate::{wire_enum, wire_struct};
-use rheostat_clock::Timestamp;
+use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -149,6 +149,25 @@ impl Strategy {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Groups(pub u64);
 
+/// How many replicas an operation asks, and how many must answer, where the protocol leaves that to the request (protocol `quorum`; Nguyen et al., section 2.2). 0 leaves the
+/// number to the keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Quorum {
+    /// How many replicas are asked in the first round. Paper: N.
+    pub asked: u8,
+    /// How many must answer a read. Paper: R.
+    pub reads: u8,
+    /// How many must have a write. Paper: W.
+    pub writes: u8,
+}
+
+impl Quorum {
+    /// Whatever the keyspace says.
+    pub const KEYSPACE: Quorum = Quorum { asked: 0, reads: 0, writes: 0 };
+    /// The replica that is asked, alone.
+    pub const ALONE: Quorum = Quorum { asked: 1, reads: 1, writes: 1 };
+}
+
 /// What a request asks for beside its keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dial {
@@ -162,6 +181,8 @@ pub struct Dial {
     pub fresh_ms: Option<u32>,
     /// How long the operation may wait at its partition server, in microseconds; never longer than the server lets any wait.
     pub within_us: Option<u32>,
+    /// For protocols with quorums.
+    pub quorum: Quorum,
 }
 
 impl Dial {
@@ -413,6 +434,20 @@ pub enum Operation {
         /// How many other data centers.
         data_centers: u8,
     },
+    /// All values of a key that stand side by side, where the protocol lets them. The session remembers what was seen, for a [`Operation::Replace`].
+    Siblings {
+        /// The key.
+        key: Key,
+        /// What is asked for beside.
+        dial: Dial,
+    },
+    /// Writes an item in the place of what the session has seen of its key ([`Operation::Siblings`]) and of nothing else; of nothing if it has not looked at the key last.
+    Replace {
+        /// What to write.
+        item: Item,
+        /// What is asked for beside.
+        dial: Dial,
+    },
     /// The version chain of a key, and why each version is visible or not.
     Explain {
         /// The key.
@@ -441,10 +476,11 @@ impl Operation {
     /// Whether it may write.
     pub fn writes(&self) -> bool {
         match self {
-            Operation::Put { .. } | Operation::PutIf { .. } | Operation::Change { .. } => true,
+            Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } | Operation::Change { .. } => true,
             Operation::Counter { call, .. } => !matches!(call, CounterCall::Look { .. }),
             Operation::Transact { actions, .. } => actions.iter().any(|action| !matches!(action, Action::Get(_))),
             Operation::Get { .. }
+            | Operation::Siblings { .. }
             | Operation::ReadTransaction { .. }
             | Operation::Scan { .. }
             | Operation::Count { .. }
@@ -453,10 +489,27 @@ impl Operation {
         }
     }
 
+    /// What is asked for beside, where something can be.
+    pub fn dial_mut(&mut self) -> Option<&mut Dial> {
+        match self {
+            Operation::Get { dial, .. }
+            | Operation::Put { dial, .. }
+            | Operation::PutIf { dial, .. }
+            | Operation::Change { dial, .. }
+            | Operation::ReadTransaction { dial, .. }
+            | Operation::Siblings { dial, .. }
+            | Operation::Replace { dial, .. }
+            | Operation::Counter { dial, .. }
+            | Operation::Transact { dial, .. } => Some(dial),
+            Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } | Operation::Explain { .. } => None,
+        }
+    }
+
     /// The key that decides which partition serves this operation; `None` where the caller names it.
     pub fn key(&self) -> Option<&Key> {
         match self {
-            Operation::Get { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } => Some(key),
+            Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } => Some(key),
+            Operation::Replace { item, .. } => Some(&item.key),
             Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.first().map(|item| &item.key),
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Counter { call, .. } => call.key(),
@@ -517,8 +570,31 @@ pub enum Failure {
     Unreachable(PartitionId),
     /// The store failed; the server stops serving this partition.
     Storage(String),
+    /// Too few replicas answered a quorum's question in time. A write has happened where it was made, and goes on to the others.
+    Insufficient(Box<Insufficient>),
     /// A counter would leave its bounds, for all that is known here. Nothing was changed.
     OutOfRights(Box<OutOfRights>),
+}
+
+/// How far a quorum came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Insufficient {
+    /// Whether it was a write.
+    pub write: bool,
+    /// How many replicas had to answer.
+    pub needed: u8,
+    /// The data centers whose replicas did.
+    pub answered: Vec<DcId>,
+}
+
+impl fmt::Display for Insufficient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Insufficient { write, needed, answered } = self;
+        let named: Vec<String> = answered.iter().map(|dc| dc.0.to_string()).collect();
+        let (count, named, sort) = (answered.len(), named.join(", "), if *write { "write" } else { "read" });
+        write!(f, "InsufficientReplies: {count} of the {needed} replicas that this {sort} needs have answered in time: data center {named}")?;
+        if *write { f.write_str("; the write stays where it is, and goes on to the others") } else { Ok(()) }
+    }
 }
 
 impl fmt::Display for Failure {
@@ -530,6 +606,7 @@ impl fmt::Display for Failure {
             Failure::Unreachable(partition) => write!(f, "partition {partition} cannot be reached"),
             Failure::Storage(why) => write!(f, "storage failed: {why}"),
             Failure::OutOfRights(what) => what.fmt(f),
+            Failure::Insufficient(what) => what.fmt(f),
         }
     }
 }
@@ -566,6 +643,8 @@ pub enum Outcome {
     Counter(Box<CounterView>),
     /// Of Transact, in the order of the commands; the version that was written, if one was, and how good what was read is.
     Transacted(Vec<Acted>, Option<VersionId>, Quality),
+    /// Of Siblings: the values that stand side by side, newest first; a deletion that stands beside values is not among them. None: the key is absent.
+    Siblings(Vec<Read>, Quality),
     /// It failed.
     Failed(Failure),
 }
@@ -610,7 +689,9 @@ impl Wire for Groups {
 
 wire_enum!(Level, "a level", { 0 => Eventual, 1 => Session(guarantees), 2 => Causal, 3 => Local, 4 => Strong });
 wire_enum!(Strategy, "a strategy", { 0 => Auto, 1 => Coordinated, 2 => Predicted });
-wire_struct!(Dial { level, strategy, groups, fresh_ms, within_us });
+wire_struct!(Quorum { asked, reads, writes });
+wire_struct!(Insufficient { write, needed, answered });
+wire_struct!(Dial { level, strategy, groups, fresh_ms, within_us, quorum });
 wire_enum!(SetCondition, "a condition", { 0 => Always, 1 => IfAbsent, 2 => IfPresent, 3 => IfValue(value), 4 => IfVersion(version) });
 wire_enum!(Expiry, "an expiry", { 0 => Never, 1 => At(at), 2 => Keep });
 wire_enum!(ExpiryCondition, "an expiry condition", { 0 => Always, 1 => IfNone, 2 => IfSome, 3 => IfLater, 4 => IfEarlier });
@@ -627,12 +708,14 @@ wire_enum!(Operation, "an operation", {
     8 => Counter { call, dial },
     9 => PutIf { items, guards, dial },
     10 => Transact { actions, guards, dial },
+    11 => Siblings { key, dial },
+    12 => Replace { item, dial },
 });
 wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount) });
 wire_enum!(Acted, "an outcome of a command", { 0 => Read(read), 1 => Written, 2 => Changed { before, wrote }, 3 => Counted(value) });
 wire_enum!(Failure, "a failure", {
     0 => Timeout(what), 1 => Busy(what), 2 => Refused(why), 3 => Unreachable(partition), 4 => Storage(why),
-    5 => OutOfRights(what), 6 => Session(why),
+    5 => OutOfRights(what), 6 => Session(why), 7 => Insufficient(what),
 });
 wire_enum!(Outcome, "an outcome", {
     0 => Read(read, quality),
@@ -648,4 +731,5 @@ wire_enum!(Outcome, "an outcome", {
     10 => Counter(view),
     11 => Unmet(reads),
     12 => Transacted(acted, version, quality),
+    13 => Siblings(reads, quality),
 });

@@ -15,7 +15,7 @@
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
 use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
-use crate::operation::{Change, Groups, Guard, Level, Outcome, Strategy};
+use crate::operation::{Change, Groups, Guard, Level, Outcome, Quorum, Strategy};
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::replica::Journal;
@@ -108,6 +108,22 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
     /// The request for a write of `items` if all `guards` hold, if the protocol decides that in one place for all who see `level`; it is answered with
     /// [`Outcome::Written`] or [`Outcome::Unmet`]. `None`: such writes are refused.
     fn put_if(&self, _items: &SmallVec<[Item; 1]>, _guards: &[Guard], _level: Level) -> Option<Self::Request> {
+        None
+    }
+
+    /// The request for all values of `key` that stand side by side, if the protocol lets them; it is answered with [`Outcome::Siblings`]. `None`: a key has one value.
+    fn siblings(&self, _key: Key) -> Option<Self::Request> {
+        None
+    }
+
+    /// The request for a write of `item` in the place of what this client has seen of its key by [`Client::siblings`] or [`Client::replace`], if that was the last key so seen, and of nothing
+    /// else; it is answered with [`Outcome::Written`]. `None` where [`Client::siblings`] is.
+    fn replace(&self, _item: Item) -> Option<Self::Request> {
+        None
+    }
+
+    /// `request`, for the quorum that is asked for, if the protocol has quorums. `None`: it has not.
+    fn for_quorum(_request: Self::Request, _quorum: Quorum) -> Option<Self::Request> {
         None
     }
 
@@ -258,6 +274,11 @@ pub trait Protocol: Sized + Send + 'static {
         (0..place.data_centers).map(DcId).collect()
     }
 
+    /// How many replicas answer an operation that names no number, where requests choose that.
+    fn quorum(_place: &Place, _options: &Self::Options) -> Quorum {
+        Quorum::KEYSPACE
+    }
+
     /// The state of a server that has never run. Errors: options out of range, in words for the user.
     fn new(place: Place, options: &Self::Options, planted: Planted) -> Result<Self, String>;
 
@@ -270,7 +291,8 @@ pub trait Protocol: Sized + Send + 'static {
     /// A message from a server of this data center.
     fn on_message<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Self::Message);
 
-    /// A message from another server, where [`Protocol::SPAN`] is not [`Span::Server`]: any of this data center, or one of this partition in another.
+    /// A message from another server: one of this partition in another data center or, where [`Protocol::SPAN`] is not [`Span::Server`], any of this data center too. Beside links such
+    /// messages keep their order among themselves and with what the link has sent, or are lost.
     fn on_member_message<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _from: ServerId, _message: Self::Message) {}
 
     /// An update of data center `from` (Paper: REPLICATE d). The handler stores it with [`Step::write`].
@@ -295,6 +317,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// matters once something is written. 0: not at all.
     fn put_off_us(&self, _timer: u8) -> u64 {
         0
+    }
+
+    /// The deadline of `op` has come: what its client gets, if it is more than that its time is up. [`Protocol::on_abandon`] follows.
+    fn on_deadline(&mut self, _op: OpId) -> Option<Outcome> {
+        None
     }
 
     /// Nobody waits for `op` any more: its deadline has passed or its client is gone.
@@ -344,6 +371,8 @@ pub struct Step<'a, P: Protocol, S: Store<P::Meta>> {
     pub random: &'a mut Random,
     /// What leaves.
     pub effects: &'a mut Effects<P>,
+    /// Whether this server has lost what it had and gets it again in parts: until it has all, what has arrived is no state ([`crate::link`]).
+    pub filling: bool,
     pub(crate) journal: &'a mut Journal<P::Cut>,
 }
 

@@ -76,6 +76,14 @@ pub struct StoreStats {
 
 /// Which versions nobody can ask for any more, by the protocol's word.
 pub trait Cut<M> {
+    /// Whether versions of a key may stand side by side: then only what [`Cut::replaces`] says is replaced by another. Elsewhere the greater version replaces every smaller one.
+    const SIBLINGS: bool = false;
+
+    /// Whether `newer`, whose name is greater, stands in the place of `older`. A partial order. Asked only where [`Cut::SIBLINGS`] says so.
+    fn replaces(&self, _newer: &Version<M>, _older: &Version<M>) -> bool {
+        true
+    }
+
     /// Whether `version`, or a newer one of its key, is what every present and future reader here gets: then nothing
     /// older is asked for.
     fn settled(&self, version: &Version<M>) -> bool;
@@ -171,8 +179,8 @@ pub trait Store<M>: Send {
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>>;
 
     /// Applies the stable-cut rule to the chain of `key`: everything older than its greatest settled version goes, and that version too
-    /// if it is a tombstone (or expired before `cut.history().expired_before_ms`) that is complete and nothing newer stands before it.
-    /// Returns the number of versions collected.
+    /// if it is a tombstone (or expired before `cut.history().expired_before_ms`) that is complete and nothing newer stands before it. Where versions stand side by side
+    /// ([`Cut::SIBLINGS`]), what a settled version replaces goes, and every such tombstone before which nothing stands. Returns the number of versions collected.
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize;
 
     /// Applies [`Store::collect`] to at most `limit` keys that may have something to collect (chains of two or more versions,

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{
-    Acted, Action, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Read, SetCondition,
+    Acted, Action, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Quorum, Read,
+    SetCondition,
 };
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::{Wire, WireError};
@@ -44,12 +45,14 @@ fn level() -> impl Strategy<Value = Level> {
 fn dial() -> impl Strategy<Value = Dial> {
     let strategy = prop::sample::select(rheostat_core::operation::Strategy::ALL.to_vec());
     let bounds = (prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
-    (prop::option::of(level()), strategy, any::<u64>(), bounds).prop_map(|(level, strategy, groups, (fresh_ms, within_us))| Dial {
+    let quorum = any::<(u8, u8, u8)>().prop_map(|(asked, reads, writes)| Quorum { asked, reads, writes });
+    (prop::option::of(level()), strategy, any::<u64>(), bounds, quorum).prop_map(|(level, strategy, groups, (fresh_ms, within_us), quorum)| Dial {
         level,
         strategy,
         groups: Groups(groups),
         fresh_ms,
         within_us,
+        quorum,
     })
 }
 
@@ -111,6 +114,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         (any::<u16>(), any::<u16>()).prop_map(|(first, last)| Operation::Count { first, last }),
         (timestamp(), any::<u8>()).prop_map(|(upto, data_centers)| Operation::AwaitReplication { upto, data_centers }),
         key().prop_map(|key| Operation::Explain { key }),
+        (key(), dial()).prop_map(|(key, dial)| Operation::Siblings { key, dial }),
+        (item(), dial()).prop_map(|(item, dial)| Operation::Replace { item, dial }),
     ]
 }
 
@@ -134,6 +139,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         (prop::collection::vec(read(), 0..4), quality()).prop_map(|(reads, quality)| Outcome::Many(reads, quality)),
         (prop::collection::vec(key(), 0..4), prop::option::of(any::<u32>())).prop_map(|(keys, next)| Outcome::Page(keys, next)),
         any::<u64>().prop_map(Outcome::Count),
+        (prop::collection::vec(read(), 0..4), quality()).prop_map(|(reads, quality)| Outcome::Siblings(reads, quality)),
         prop::collection::vec(timestamp(), 0..4).prop_map(Outcome::Replicated),
         (version_id(), ".*").prop_map(|(id, dependencies)| Outcome::Explained(vec![Explained {
             id,

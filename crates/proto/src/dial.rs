@@ -1,7 +1,7 @@
 //! The dial of a request, between its two forms.
 
 use crate::v1;
-use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Strategy};
+use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Quorum, Strategy};
 
 const GUARANTEES: [(v1::Guarantee, Guarantees); 4] = [
     (v1::Guarantee::MonotonicReads, Guarantees::MONOTONIC_READS),
@@ -61,6 +61,11 @@ pub fn dial_out(dial: Dial) -> v1::Dial {
         fresh_ms: dial.fresh_ms,
         within_us: dial.within_us,
         service_level: String::new(),
+        quorum: (dial.quorum != Quorum::KEYSPACE).then(|| v1::Quorum {
+            asked: dial.quorum.asked.into(),
+            reads: dial.quorum.reads.into(),
+            writes: dial.quorum.writes.into(),
+        }),
     }
 }
 
@@ -77,7 +82,10 @@ pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
         }
     }
     let level = level_in(dial.level, &dial.guarantees)?;
-    Ok(Dial { level, strategy, groups: Groups(dial.groups), fresh_ms: dial.fresh_ms, within_us: dial.within_us })
+    let number = |name: &str, number: u32| u8::try_from(number).map_err(|_| format!("quorum.{name} = {number}: there are not so many replicas"));
+    let quorum = dial.quorum.unwrap_or_default();
+    let quorum = Quorum { asked: number("asked", quorum.asked)?, reads: number("reads", quorum.reads)?, writes: number("writes", quorum.writes)? };
+    Ok(Dial { level, strategy, groups: Groups(dial.groups), fresh_ms: dial.fresh_ms, within_us: dial.within_us, quorum })
 }
 
 #[cfg(test)]
@@ -89,7 +97,8 @@ mod tests {
         let some = Level::Session(Guarantees::MONOTONIC_READS.with(Guarantees::WRITES_FOLLOW_READS));
         for level in Level::WORDS.into_iter().chain([some]).map(Some).chain([None]) {
             for strategy in Strategy::ALL {
-                let dial = Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None };
+                let dial =
+                    Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None, quorum: Quorum { asked: 0, reads: 2, writes: 3 } };
                 assert_eq!(dial_in(&dial_out(dial)), Ok(dial));
             }
         }

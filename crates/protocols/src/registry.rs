@@ -3,6 +3,7 @@
 use rheostat_core::operation::Level;
 use rheostat_core::protocol::{Card, Client, Protocol, Span};
 use rheostat_core::session::Session;
+use rheostat_core::store::Cut;
 use rheostat_core::wire::WireError;
 
 /// What is done with a protocol chosen by name.
@@ -27,6 +28,8 @@ pub struct ProtocolInfo {
     pub serves: fn(Level) -> Option<Level>,
     /// Which servers keep the same data together.
     pub span: Span,
+    /// Whether values of a key may stand side by side, and requests choose their quorum.
+    pub siblings: bool,
     /// What it says of itself.
     pub card: Card,
     /// How long its code is.
@@ -82,6 +85,7 @@ macro_rules! protocols {
                 level: <$protocol>::LEVEL,
                 serves: <$protocol as Protocol>::serves,
                 span: <$protocol>::SPAN,
+                siblings: <<$protocol as Protocol>::Cut as Cut<_>>::SIBLINGS,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),
                 planted: <$protocol>::PLANTED,
@@ -99,6 +103,7 @@ protocols![
     crate::hybrid::Hybrid,
     crate::session::Session,
     crate::session::Strong,
+    crate::quorum::Quorum,
 ];
 
 /// The names of every protocol.

@@ -28,6 +28,8 @@ pub struct KeyspaceInfo {
     pub level: Level,
     /// Which of its servers keep the same data together.
     pub span: Span,
+    /// Whether values of a key may stand side by side, and requests choose their quorum.
+    pub siblings: bool,
     /// How many servers each of its partitions has in each data center.
     pub replicas: u8,
     /// How durable its writes are before they are spoken of.
@@ -58,6 +60,7 @@ impl KeyspaceInfo {
             protocol,
             level,
             span: span(config),
+            siblings: registry::info(&config.protocol).is_some_and(|protocol| protocol.siblings),
             replicas: config.replicas,
             durability,
             history_ms: config.history_ms,

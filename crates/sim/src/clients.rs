@@ -2,6 +2,7 @@
 
 mod checks;
 mod courses;
+pub(crate) mod siblings;
 
 use crate::marks;
 use crate::plan::{Action, Expected, Step};
@@ -19,6 +20,7 @@ use rheostat_core::sla::{Ask, Course};
 use rheostat_core::token::{self, Token, TokenKeys};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
+use siblings::Beside;
 use std::collections::BTreeMap;
 
 /// A client that finds nobody at its server's address tries again after so many microseconds, up to twice as many.
@@ -53,6 +55,8 @@ struct Current {
     awaited: Timestamp,
     /// Of a transaction that the client takes to the partitions itself: what has come, and its session.
     scatter: Option<(Scatter, Session)>,
+    /// Of what stands side by side: when it began, and the writes' places in the record.
+    beside: Beside,
 }
 
 /// A client.
@@ -72,6 +76,8 @@ pub(crate) struct Client {
     trying_since_us: Option<u64>,
     current: Option<Current>,
     attempts: u64,
+    /// What its session has seen of the key whose values it looked at or replaced last.
+    beside: Option<(usize, Vec<UniqueValue>)>,
     /// What it has last read of each key.
     seen: BTreeMap<usize, Observation>,
     /// Of an operation on counters: its place in the record, its number, and how often it was sent.
@@ -99,6 +105,7 @@ impl Client {
             trying_since_us: None,
             current: None,
             attempts: 0,
+            beside: None,
             seen: BTreeMap::new(),
             counting: None,
             random,
@@ -200,6 +207,7 @@ impl World<'_> {
                 let (name, session) = self.new_session();
                 self.tell(client, || format!("begins a new session, {name}"));
                 (self.clients[client].name, self.clients[client].session) = (name, session);
+                self.clients[client].beside = None;
                 self.advance(client);
             }
             action => self.ask(client, action),
@@ -229,6 +237,9 @@ impl World<'_> {
         let front = self.front.look();
         if !front.merge_sessions(&mut self.clients[client].session, &session) {
             self.fail("tokens", "two sessions of one keyspace do not merge\n".into());
+        }
+        if let Some(beside) = self.clients[other].beside.clone() {
+            self.clients[client].beside = Some(beside);
         }
         let (name, dc) = (self.clients[client].name, self.clients[client].dc);
         let adopted = self.history.adopt(name, dc, self.now_us, &[event]);
@@ -333,6 +344,12 @@ impl World<'_> {
                 };
                 Operation::Change { key: self.key(*key), change: Change::Set { value, expiry: Expiry::Never, condition }, dial: self.write_dial() }
             }
+            Action::Siblings { key } => Operation::Siblings { key: self.key(*key), dial: Dial::default() },
+            Action::Replace { key } => {
+                let value = Some(fresh());
+                let item = Item { key: self.key(*key), value, expires_ms: 0 };
+                Operation::Replace { item, dial: Dial::default() }
+            }
             Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete, dial: self.write_dial() },
             Action::Await { data_centers, .. } => {
                 Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
@@ -365,8 +382,9 @@ impl World<'_> {
             None => vec![(server, operation)],
         };
         let scatter = scatter.map(|scatter| (scatter, session.clone()));
+        let beside = self.begin_beside(client, action, &values);
         let (number, action) = (attempt.number, action.clone());
-        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter });
+        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter, beside });
         self.request(attempt, requests, &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
@@ -378,7 +396,8 @@ impl World<'_> {
         let attempt = Attempt { client, number: state.attempts };
         let session = state.session.clone();
         let (number, action) = (attempt.number, action.clone());
-        self.clients[client].current = Some(Current { number, server, action, event: None, awaited: Timestamp::ZERO, scatter: None });
+        self.clients[client].current =
+            Some(Current { number, server, action, event: None, awaited: Timestamp::ZERO, scatter: None, beside: Beside::default() });
         self.request(attempt, vec![(server, operation)], &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
@@ -545,6 +564,7 @@ impl World<'_> {
             return;
         }
         self.follow(client, &current, &reply.outcome);
+        self.end_beside(client, &current, &reply.outcome);
         match (reply.outcome, current.event) {
             (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why)), _) => self.fails(client, &current, &why),
             (Outcome::Failed(failure), _) => self.leaves_open(client, &current, &failure.to_string()),
@@ -560,6 +580,18 @@ impl World<'_> {
                 self.check_staleness(reply.server, &current.action, &[observed], quality, reply.arrived_ms);
                 self.counter_past_found(client, &current.action, &[observed]);
                 self.ends(client, event, checkers::Outcome::Read(vec![observed]), || format!("-> {}", describe(&read)));
+            }
+            (Outcome::Siblings(reads, quality), Some(event)) => {
+                let found: Vec<Observation> = reads.iter().map(|read| self.observe(read)).collect();
+                let newest = found.first().copied().unwrap_or_default();
+                self.note_read(client, &current.action, &[newest]);
+                let keys = current.action.keys();
+                // A deletion that stands beside them is not among them.
+                if !keys.iter().any(|key| self.may_be_gone(*key)) {
+                    self.check_staleness(reply.server, &current.action, &[newest], quality, reply.arrived_ms);
+                }
+                let words = || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(" beside "));
+                self.ends(client, event, checkers::Outcome::Read(vec![newest]), words);
             }
             (Outcome::Many(reads, quality), Some(event)) => {
                 self.check_level(&current.action, quality);
@@ -662,6 +694,11 @@ fn describe(read: &Read) -> String {
 fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl Fn(Level) -> Level) -> Option<checkers::Action> {
     match action {
         Action::Get { key, level, .. } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(*level) }),
+        Action::Siblings { key } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(Level::Eventual) }),
+        Action::Replace { key } => {
+            let items = vec![WriteItem { key: KeyId(*key as u32), value: values.first().copied() }];
+            Some(checkers::Action::Put { items, level: own })
+        }
         Action::Put { items } => {
             let mut values = values.iter().copied();
             let item = |item: &crate::plan::PutItem| WriteItem { key: KeyId(item.key as u32), value: if item.delete { None } else { values.next() } };

@@ -402,7 +402,7 @@ impl World<'_> {
         self.come_to_rest();
         self.settle();
         // Where servers agree, what has arrived is whole; and to ask their leader may take longer than a server waits.
-        let dial = if self.decides { Dial::at(Level::Eventual) } else { Dial::default() };
+        let dial = self.dial_of_last_reads();
         for counter in 0..plan.counters.len() {
             for dc in self.holders[usize::from(plan.place(&Action::Value { counter }).0)].clone() {
                 let server = self.owner(counter, dc);

@@ -1,6 +1,8 @@
 //! The end of a run: everything heals, everything arrives, the final state is read twice, and the history goes through the checkers.
 
+use crate::clients::siblings::alone;
 use crate::marks;
+use crate::node;
 use crate::plan::Action;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, ServerIndex, World};
@@ -57,6 +59,7 @@ impl World<'_> {
         self.fall_silent();
         let mark = self.settle();
         self.read_finals();
+        self.read_siblings();
         self.read_counters();
         if plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
             // A timestamp is history only when the clocks have passed it by so much.
@@ -145,7 +148,10 @@ impl World<'_> {
 
     /// Lets time pass until everything has arrived and is visible everywhere; returns the greatest timestamp before that.
     pub(crate) fn settle(&mut self) -> Timestamp {
-        let mark = self.newest_timestamp();
+        // Of a data center that has died, whose clock may have been ahead, what others have heard.
+        let partitions = || (0..self.plan.partitions).map(PartitionId);
+        let last_words = self.gone.iter().flat_map(|dc| partitions().map(|partition| self.heard_of(*dc, partition)));
+        let mark = last_words.fold(self.newest_timestamp(), Timestamp::max);
         // A heartbeat passes the mark only when its server's clock does.
         self.set_clocks(mark);
         let until_us = self.passed_us(mark).max(self.now_us) + SETTLE_LIMIT_US + if self.gone.is_empty() { 0 } else { LAST_WORDS_US };
@@ -202,9 +208,20 @@ impl World<'_> {
         })
     }
 
+    /// A group has agreed long ago, and so have replicas that answer together: they are looked at one by one. What depends on the last words of a data center that has died can stay
+    /// hidden until an operator gives it up; what is there, is there everywhere.
+    pub(crate) fn dial_of_last_reads(&self) -> Dial {
+        match (self.decides || !self.gone.is_empty(), node::has_siblings(&self.plan.protocol)) {
+            (_, true) => alone(),
+            (true, false) => Dial::at(Level::Eventual),
+            (false, false) => Dial::default(),
+        }
+    }
+
     /// Reads every key in every data center, each by a session that has seen nothing; from where it is held if not there.
     fn read_finals(&mut self) {
         self.servers.iter_mut().for_each(|server| server.live_keys = 0);
+        let dial = self.dial_of_last_reads();
         for id in self.plan.servers() {
             let server = self.index(ServerId { dc: self.serving(id.dc, id.partition), ..id });
             for key in 0..self.plan.keys.len() {
@@ -215,9 +232,6 @@ impl World<'_> {
                 let mut out = std::mem::take(&mut self.outbox);
                 let Some(node) = &mut self.servers[server].node else { continue };
                 let mut session = node.look().new_session();
-                // A group has agreed long ago; its members are looked at one by one.
-                // What depends on the last words of a data center that has died can stay hidden until an operator gives it up; what is there, is there everywhere.
-                let dial = if self.decides || !self.gone.is_empty() { Dial::at(Level::Eventual) } else { Dial::default() };
                 let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial };
                 let execution = node.server().execute(now, get, &mut session, &mut out);
                 node.server().write_through();
@@ -232,6 +246,30 @@ impl World<'_> {
                     other => self.fail("progress", format!("the last read of {} at {id} came to {other:?}\n", self.plan.keys[key])),
                 }
             }
+        }
+    }
+
+    /// Reads all that stands side by side, in every data center, and sends the record through its checker.
+    fn read_siblings(&mut self) {
+        if !node::has_siblings(&self.plan.protocol) {
+            return;
+        }
+        for id in self.plan.servers().filter(|id| !self.gone.contains(&id.dc)).collect::<Vec<_>>() {
+            for key in 0..self.plan.keys.len() {
+                if self.failure.is_none() && self.plan.partition(key) == id.partition {
+                    self.final_siblings(self.index(id), key);
+                }
+            }
+        }
+        let number = |name: &str| self.plan.options.get(name).and_then(toml::Value::as_integer).unwrap_or(1);
+        self.beside.quorums_meet = number("reads") + number("writes") > i64::from(self.plan.data_centers);
+        // What only one that is gone for ever has is lost with it.
+        self.beside.may_lose = self.plan.may_lose_acknowledged() || !self.gone.is_empty();
+        self.marks.see_times(marks::QUORUMS_MEET, u64::from(self.beside.quorums_meet && self.plan.data_centers > 1));
+        if self.failure.is_none()
+            && let Err(why) = self.beside.check()
+        {
+            self.fail("siblings", why);
         }
     }
 
@@ -274,7 +312,7 @@ impl World<'_> {
     }
 
     /// What `server` answers to an operation that looks at what is there.
-    fn look_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
+    pub(crate) fn look_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
         let now = self.servers[server].clock.read(self.now_us);
         let node = self.servers[server].node.as_mut()?;
         let mut session = node.look().new_session();
@@ -291,8 +329,10 @@ impl World<'_> {
         servers.filter_map(|(index, server)| Some((index, server, server.node.as_ref()?))).find_map(|(index, server, node)| {
             let stats = node.look().status(server.clock.read(self.now_us)).store;
             let (id, StoreStats { versions, keys, .. }) = (server.id, &stats);
+            let here = self.beside.finals.iter().filter(|(dc, key, _)| *dc == id.dc && self.plan.partition(key.index()) == id.partition);
+            let beside: usize = here.map(|(.., found)| found.len()).sum();
             let what = format!("{id} still holds {versions} versions of {keys} keys when nothing has been written for a while\n");
-            (*versions > most(index, &stats)).then_some(what)
+            (*versions > most(index, &stats) + beside as u64).then_some(what)
         })
     }
 

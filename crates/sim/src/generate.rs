@@ -47,6 +47,9 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
         spread_over_replicas(&mut plan, seed);
     }
     checking(&mut plan, &mut random.fork());
+    if crate::node::has_siblings(protocol) {
+        side_by_side(&mut plan, options, seed);
+    }
     (plan, horizon_us)
 }
 
@@ -102,6 +105,39 @@ fn spread_over_replicas(plan: &mut Plan, seed: u64) {
             }
             _ => {}
         }
+    }
+}
+
+/// Quorums of all sizes, and keys whose values stand side by side: of those, clients read all values, and write in the place of what they have seen.
+fn side_by_side(plan: &mut Plan, fixed: &toml::Table, seed: u64) {
+    let mut random = Random::new(seed ^ 0x51B1_1265_5EED_0001);
+    let replicas = u64::from(plan.data_centers);
+    let majority = replicas / 2 + 1;
+    let numbers = [(1, 1), (majority, majority), (random.between(1, replicas), random.between(1, replicas))];
+    let (reads, writes) = numbers[random.below(3) as usize];
+    let round_ms = spread(&mut random, 20, 400);
+    for (name, value) in [("reads", reads), ("writes", writes), ("asked", random.below(2) * reads.max(writes)), ("round_ms", round_ms)] {
+        if !fixed.contains_key(name) {
+            plan.options.insert(name.into(), toml::Value::Integer(value as i64));
+        }
+    }
+    if random.chance(1, 4) {
+        return;
+    }
+    let beside = |key: KeyIndex| key.is_multiple_of(2);
+    let mixed = random.chance(1, 3);
+    for step in plan.clients.iter_mut().flat_map(|client| &mut client.steps) {
+        step.action = match &step.action {
+            _ if mixed && random.chance(1, 4) => continue,
+            Action::Get { key, .. } if beside(*key) => Action::Siblings { key: *key },
+            Action::Swap { key } | Action::Take { key } if beside(*key) => Action::Replace { key: *key },
+            Action::Put { items } => match items.iter().find(|item| beside(item.key)) {
+                Some(PutItem { key, .. }) if random.chance(1, 3) => Action::Siblings { key: *key },
+                Some(PutItem { key, .. }) => Action::Replace { key: *key },
+                None => continue,
+            },
+            _ => continue,
+        };
     }
 }
 

@@ -232,7 +232,7 @@ fn tallies(plan: &mut Plan, partition: PartitionId, horizon_us: u64, random: &mu
         }
         plan.clients.push(client);
     }
-    if plan.protocol == "eventual" || plan.may_lose_acknowledged() || !random.chance(1, 2) {
+    if crate::node::level(&plan.protocol) == rheostat_core::operation::Level::Eventual || plan.may_lose_acknowledged() || !random.chance(1, 2) {
         return;
     }
     let counter = plan.counters.len();

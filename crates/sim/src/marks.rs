@@ -73,6 +73,14 @@ pub(crate) const ENTRY_PASSED_OVER: Mark = Mark { name: "an entry of a service l
 /// No answer satisfied any.
 pub(crate) const ENTRY_MISSED: Mark = Mark { name: "no entry of a service level was held", causal: false };
 
+/// A read found values side by side.
+pub(crate) const SIBLINGS_READ: Mark = Mark { name: "values were read side by side", causal: false };
+/// The replicas that answer a read and those that have a write are together more than there are.
+pub(crate) const QUORUMS_MEET: Mark = Mark { name: "quorums of reads and writes met", causal: false };
+
+/// Marks of runs whose protocol lets values stand side by side.
+pub const OF_SIBLINGS: &[Mark] = &[SIBLINGS_READ, QUORUMS_MEET];
+
 marks! {
     /// A client read what was written in another data center.
     REMOTE_READ = "a remote version was read", false;

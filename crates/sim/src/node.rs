@@ -36,6 +36,11 @@ pub(crate) fn holders(protocol: &str, options: &toml::Table, place: Place) -> Re
     registry::visit(protocol, Holders(options, place)).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
 }
 
+/// Whether values of a key may stand side by side in `protocol`.
+pub(crate) fn has_siblings(protocol: &str) -> bool {
+    registry::list().into_iter().any(|info| info.name == protocol && info.siblings)
+}
+
 /// The level that the reads of `protocol` have; eventual if there is no such protocol.
 pub(crate) fn level(protocol: &str) -> Level {
     registry::list().into_iter().find(|info| info.name == protocol).map_or(Level::Eventual, |info| info.level)

@@ -229,6 +229,16 @@ pub enum Action {
         /// What is expected.
         expected: Expected,
     },
+    /// Reads all values of a key that stand side by side.
+    Siblings {
+        /// The key.
+        key: KeyIndex,
+    },
+    /// Writes a key in the place of what the client has seen of it so, and of nothing else.
+    Replace {
+        /// The key.
+        key: KeyIndex,
+    },
     /// Waits until so many other data centers have the session's writes of this key's partition on disk (WAIT).
     Await {
         /// The key.
@@ -450,7 +460,7 @@ impl Action {
     pub fn keys(&self) -> Vec<KeyIndex> {
         match self {
             Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } => vec![*key],
-            Action::Guarded { key, .. } | Action::Await { key, .. } => vec![*key],
+            Action::Guarded { key, .. } | Action::Await { key, .. } | Action::Siblings { key } | Action::Replace { key } => vec![*key],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } => keys.clone(),
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
@@ -477,6 +487,6 @@ impl Action {
 
     /// Whether it writes, or may.
     pub fn writes(&self) -> bool {
-        matches!(self, Action::Put { .. }) || self.changes()
+        matches!(self, Action::Put { .. } | Action::Replace { .. }) || self.changes()
     }
 }

@@ -127,6 +127,8 @@ impl fmt::Display for ActionText<'_> {
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
             Action::Claim { key } => write!(f, "claim {}", name(key)),
+            Action::Siblings { key } => write!(f, "siblings {}", name(key)),
+            Action::Replace { key } => write!(f, "replace {}", name(key)),
             Action::Guarded { key, expected } => {
                 let word = EXPECTED.iter().find(|(known, _)| known == expected).map_or("?", |(_, word)| word);
                 write!(f, "guarded {word} {}", name(key))
@@ -505,6 +507,8 @@ impl Plan {
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
             "claim" => Action::Claim { key: key(words.next("a key")?)? },
+            "siblings" => Action::Siblings { key: key(words.next("a key")?)? },
+            "replace" => Action::Replace { key: key(words.next("a key")?)? },
             "guarded" => {
                 let word = words.next("what is expected")?;
                 let known =

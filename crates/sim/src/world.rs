@@ -11,6 +11,7 @@ use crate::plan::{Moment, Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::counters::CounterHistory;
+use rheostat_checkers::siblings::SiblingHistory;
 use rheostat_core::agenda::Agenda;
 use rheostat_core::ids::{KeyspaceId, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Level, Operation, Outcome};
@@ -178,6 +179,8 @@ impl Failure {
 pub(crate) struct World<'p> {
     pub(crate) plan: &'p Plan,
     pub(crate) planted: Planted,
+    /// What clients wrote and found side by side.
+    pub(crate) beside: SiblingHistory,
     /// The level that the protocol's reads have.
     pub(crate) level: Level,
     pub(crate) serves: fn(Level) -> Option<Level>,
@@ -243,6 +246,7 @@ impl<'p> World<'p> {
         let mut world = World {
             plan,
             planted,
+            beside: SiblingHistory::default(),
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),
             decides: node::replicates(&plan.protocol),

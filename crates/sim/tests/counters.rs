@@ -40,8 +40,8 @@ fn counters_keep_their_promises_over_gentlerain() {
 }
 
 #[test]
-fn counters_keep_their_promises_over_cops_and_adaptive() {
-    for protocol in ["cops", "adaptive"] {
+fn counters_keep_their_promises_over_cops_adaptive_and_quorum() {
+    for protocol in ["cops", "adaptive", "quorum"] {
         for seed in 1..=40 {
             let failure = run_plan(&counter_plan(protocol, &toml::Table::new(), None, seed), TraceLevel::Off).unwrap().failure;
             assert_eq!(failure, None, "{protocol} {seed}");

@@ -122,6 +122,17 @@ fn eventual_keeps_its_promises_and_is_put_to_the_test() {
     every_seed_passes("eventual", 200, false);
 }
 
+#[test]
+fn quorum_keeps_its_promises_and_is_put_to_the_test() {
+    every_seed_passes("quorum", 300, false);
+    let mut seen = vec![0; marks::OF_SIBLINGS.len()];
+    for seed in 1..=40 {
+        let marks = run("quorum", None, seed, TraceLevel::Off).marks;
+        marks::OF_SIBLINGS.iter().zip(&mut seen).for_each(|(mark, seen)| *seen += marks.count(*mark));
+    }
+    assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
+}
+
 /// `protocol bug seed`: this seed catches the bug, or one of the next [`REACH`], since whatever changes the number or the times of messages makes other runs of the seeds.
 const CATCHING: &str = include_str!("../plans/planted.seeds");
 

@@ -25,6 +25,7 @@ pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
     }
     match LinkFrame::<P::Meta>::from_bytes(frame) {
         Err(error) => error.to_string(),
+        Ok(LinkFrame::Message(message)) => P::Message::from_bytes(&message).map_or_else(|error| error.to_string(), |message| format!("{message:?}")),
         Ok(LinkFrame::Resume { received }) => format!("resume after {received}"),
         Ok(LinkFrame::Ask { received, question }) => format!("question {question}: what follows {received}?"),
         Ok(LinkFrame::Sent { through, question }) => format!("to question {question}: everything up to {through} was sent"),

@@ -49,40 +49,79 @@ pub(crate) fn is_candidate<M>(versions: &[Version<M>]) -> bool {
     versions.len() > 1 || versions.last().is_some_and(|newest| newest.value.is_none() || newest.expires_ms != 0)
 }
 
+/// Which versions of a chain go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Trim {
+    /// This one and everything below it.
+    Upto(VersionId),
+    /// These, in order: others stand beside them.
+    These(Box<[VersionId]>),
+}
+
 /// How much of a chain the stable-cut rule lets go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Collected {
     /// Number of versions that go.
     pub(crate) versions: usize,
-    /// The greatest of them: it and everything below go.
-    pub(crate) upto: VersionId,
-    /// Nothing is left: a tombstone or an expired version went as well.
-    pub(crate) whole: bool,
+    /// Which.
+    pub(crate) trim: Trim,
+    /// Nothing is left, of versions up to here: a tombstone or an expired version went as well.
+    pub(crate) whole: Option<VersionId>,
 }
 
 /// Applies the stable-cut rule to `versions` (least first) without changing them.
-pub(crate) fn collectable<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<Collected> {
+pub(crate) fn collectable<M, C: Cut<M>>(versions: &[Version<M>], cut: &C) -> Option<Collected> {
     if !is_candidate(versions) {
         return None;
     }
+    if C::SIBLINGS {
+        return collectable_beside(versions, cut);
+    }
     let settled = versions.iter().rposition(|version| cut.settled(version))?;
     let floor = cut.history().floor_ms;
-    let top = &versions[settled];
-    let gone = top.value.is_none() || (top.expires_ms != 0 && top.expires_ms < cut.history().expired_before_ms);
-    let whole = settled + 1 == versions.len() && gone && top.id.written.millis() < floor && cut.complete(top.id.written);
+    let whole = settled + 1 == versions.len() && is_gone(&versions[settled], cut);
     let count = if whole { versions.len() } else { versions[..settled].partition_point(|version| version.id.written.millis() < floor) };
     let upto = versions[..count].last()?.id;
-    Some(Collected { versions: count, upto, whole })
+    Some(Collected { versions: count, trim: Trim::Upto(upto), whole: whole.then_some(upto) })
+}
+
+/// Whether `version` is a tombstone, or as good as one, that nothing older can follow.
+fn is_gone<M>(version: &Version<M>, cut: &impl Cut<M>) -> bool {
+    let history = cut.history();
+    let gone = version.value.is_none() || (version.expires_ms != 0 && version.expires_ms < history.expired_before_ms);
+    gone && version.id.written.millis() < history.floor_ms && cut.complete(version.id.written)
+}
+
+/// As [`collectable`], where versions stand side by side.
+fn collectable_beside<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<Collected> {
+    let floor = cut.history().floor_ms;
+    let replaced = |place: usize| versions[place + 1..].iter().any(|newer| cut.settled(newer) && cut.replaces(newer, &versions[place]));
+    // A tombstone goes when nothing older stands that it hides.
+    let mut hides = false;
+    let mut go = |place: &usize| {
+        let version = &versions[*place];
+        let goes = version.id.written.millis() < floor && replaced(*place) || !hides && cut.settled(version) && is_gone(version, cut);
+        hides |= !goes;
+        goes
+    };
+    let gone: Box<[VersionId]> = (0..versions.len()).filter(|place| go(place)).map(|place| versions[place].id).collect();
+    if gone.len() == versions.len() {
+        let upto = versions.last()?.id;
+        return Some(Collected { versions: versions.len(), trim: Trim::Upto(upto), whole: Some(upto) });
+    }
+    (!gone.is_empty()).then_some(Collected { versions: gone.len(), trim: Trim::These(gone), whole: None })
 }
 
 /// What came of [`Chains::insert`].
 pub(crate) enum Inserted {
     /// The version was there.
     Known,
-    /// It was not; versions up to `trimmed` went.
+    /// What replaces it was there: it is not kept.
+    Replaced,
+    /// It was not; others went.
     New {
-        /// The greatest version that went.
-        trimmed: Option<VersionId>,
+        /// Which.
+        trimmed: Option<Trim>,
     },
 }
 
@@ -139,7 +178,7 @@ impl<M: Clone> Chains<M> {
     }
 
     /// Adds `version` to the chain of `key`, and lets go from its old end what `cut` says nobody asks for.
-    pub(crate) fn insert(&mut self, key: &Key, version: Version<M>, cut: &impl Cut<M>) -> Inserted {
+    pub(crate) fn insert<C: Cut<M>>(&mut self, key: &Key, version: Version<M>, cut: &C) -> Inserted {
         let entry = match self.map.get_mut(key) {
             Some(entry) => entry,
             None => {
@@ -155,17 +194,35 @@ impl<M: Clone> Chains<M> {
             },
             _ => versions.len(),
         };
+        let floor_ms = cut.history().floor_ms;
+        if C::SIBLINGS
+            && version.id.written.millis() < floor_ms
+            && versions[at..].iter().any(|newer| cut.settled(newer) && cut.replaces(newer, &version))
+        {
+            return Inserted::Replaced;
+        }
         self.bytes += Self::version_bytes(&version);
         self.versions += 1;
         // What goes, goes first: a chain that is left with one version then stays where it is, without memory of its own.
-        let floor_ms = cut.history().floor_ms;
-        let next = |place: usize| if place + 1 == at { &version } else { &versions[place + 1] };
-        let gone = (0..at).take_while(|place| versions[*place].id.written.millis() < floor_ms && cut.settled(next(*place))).count();
-        let trimmed = versions[..gone].last().map(|version| version.id);
-        if gone > 0 {
-            self.versions -= gone as u64;
-            self.bytes -= versions.drain(..gone).map(|version| Self::version_bytes(&version)).sum::<u64>();
-        }
+        let (gone, trimmed) = if C::SIBLINGS {
+            let go = |older: &Version<M>| older.id.written.millis() < floor_ms && cut.settled(&version) && cut.replaces(&version, older);
+            let gone: Box<[VersionId]> = versions[..at].iter().filter(|older| go(older)).map(|older| older.id).collect();
+            versions.retain(|held| {
+                let goes = gone.binary_search(&held.id).is_ok();
+                self.bytes -= if goes { Self::version_bytes(held) } else { 0 };
+                !goes
+            });
+            (gone.len(), (!gone.is_empty()).then_some(Trim::These(gone)))
+        } else {
+            let next = |place: usize| if place + 1 == at { &version } else { &versions[place + 1] };
+            let gone = (0..at).take_while(|place| versions[*place].id.written.millis() < floor_ms && cut.settled(next(*place))).count();
+            let trimmed = versions[..gone].last().map(|version| Trim::Upto(version.id));
+            if gone > 0 {
+                self.bytes -= versions.drain(..gone).map(|version| Self::version_bytes(&version)).sum::<u64>();
+            }
+            (gone, trimmed)
+        };
+        self.versions -= gone as u64;
         versions.insert(at - gone, version);
         if versions.len() == 1 && trimmed.is_none() {
             self.index.insert(key.clone());
@@ -184,7 +241,7 @@ impl<M: Clone> Chains<M> {
     }
 
     /// Adds the versions of `update`; returns how many were new. `trimmed` is told up to where a chain was let go.
-    pub(crate) fn apply(&mut self, update: &Update<M>, cut: &impl Cut<M>, mut trimmed: impl FnMut(&Key, VersionId)) -> usize {
+    pub(crate) fn apply(&mut self, update: &Update<M>, cut: &impl Cut<M>, mut trimmed: impl FnMut(&Key, Trim)) -> usize {
         let mut new = 0;
         for (key, version) in update.versions() {
             if let Inserted::New { trimmed: upto } = self.insert(key, version, cut) {
@@ -222,14 +279,23 @@ impl<M: Clone> Chains<M> {
         self.map.get(key).map_or(&[], |entry| &entry.versions)
     }
 
-    /// Removes the versions of `key` up to `upto`; returns how many. A chain that is left and may have more to collect is a candidate.
-    pub(crate) fn trim(&mut self, key: &[u8], upto: VersionId) -> usize {
+    /// Removes versions of `key`; returns how many. A chain that is left and may have more to collect is a candidate.
+    pub(crate) fn trim(&mut self, key: &[u8], trim: &Trim) -> usize {
         let Some(entry) = self.map.get_mut(key) else { return 0 };
-        let count = entry.versions.partition_point(|version| version.id <= upto);
+        let before = entry.versions.len();
+        let goes = |id: &VersionId| match trim {
+            Trim::Upto(upto) => id <= upto,
+            Trim::These(these) => these.binary_search(id).is_ok(),
+        };
+        entry.versions.retain(|held| {
+            let goes = goes(&held.id);
+            self.bytes -= if goes { Self::version_bytes(held) } else { 0 };
+            !goes
+        });
+        let count = before - entry.versions.len();
         if count == 0 {
             return 0;
         }
-        self.bytes -= entry.versions.drain(..count).map(|version| Self::version_bytes(&version)).sum::<u64>();
         self.versions -= count as u64;
         entry.versions.shrink_to_fit();
         if entry.ticket == 0 && entry.is_candidate() {

@@ -1,6 +1,6 @@
 //! The store in memory, and the disk that the simulator gives it.
 
-use crate::chains::{Chains, Collected, Held};
+use crate::chains::{Chains, Collected, Held, Trim};
 use crate::entries::Entries;
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
@@ -54,7 +54,7 @@ struct SimulatedDisk<M> {
     records: VecDeque<(Position, Record<M>)>,
     /// Old versions collected since the checkpoint. A real log does not say so either: they come back at a restart, harmlessly,
     /// and the next checkpoint is without them.
-    trims: VecDeque<(Position, Key, VersionId)>,
+    trims: VecDeque<(Position, Key, Trim)>,
     written: Position,
     durable: Position,
     flushing: bool,
@@ -147,11 +147,11 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
     }
 
     fn take_collected(&mut self, key: &Key, collected: Collected) -> usize {
-        self.chains.trim(key, collected.upto);
-        if collected.whole {
-            self.log(|| Record::Forget { key: key.clone(), upto: collected.upto });
+        self.chains.trim(key, &collected.trim);
+        if let Some(upto) = collected.whole {
+            self.log(|| Record::Forget { key: key.clone(), upto });
         } else if let Some(disk) = &mut self.disk {
-            disk.trims.push_back((self.end, key.clone(), collected.upto));
+            disk.trims.push_back((self.end, key.clone(), collected.trim));
         }
         collected.versions
     }
@@ -179,7 +179,7 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
                 }
                 Record::State(state) => recovered.state = Some(state.clone()),
                 Record::Forget { key, upto } => {
-                    store.chains.trim(key, *upto);
+                    store.chains.trim(key, &Trim::Upto(*upto));
                 }
                 Record::Entry(index, entry) => entries.append(*index, entry.clone()),
                 Record::Compact(through) => entries.compact(*through),
@@ -213,7 +213,7 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
                 }
                 Record::State(state) => self.base.state = Some(state),
                 Record::Forget { key, upto } => {
-                    self.base.chains.trim(&key, upto);
+                    self.base.chains.trim(&key, &Trim::Upto(upto));
                 }
                 Record::Entry(index, entry) => self.base.entries.append(index, entry),
                 Record::Compact(through) => self.base.entries.compact(through),
@@ -225,8 +225,8 @@ impl<M: Wire + Clone + Send + 'static> SimulatedDisk<M> {
 
     /// Collects from the checkpoint what had been collected when the log ended where the checkpoint stands.
     fn apply_trims(&mut self) {
-        while let Some((_, key, upto)) = self.trims.pop_front_if(|(at, _, _)| *at <= self.base.position) {
-            self.base.chains.trim(&key, upto);
+        while let Some((_, key, trim)) = self.trims.pop_front_if(|(at, _, _)| *at <= self.base.position) {
+            self.base.chains.trim(&key, &trim);
         }
     }
 }
@@ -238,13 +238,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
             return crate::repeated_own(update, |key| self.chains.versions_of(key)).map(|()| self.end);
         }
         let mut trims = Vec::new();
-        let new = self.chains.apply(update, cut, |key, upto| trims.push((key.clone(), upto)));
+        let new = self.chains.apply(update, cut, |key, trim| trims.push((key.clone(), trim)));
         if new == 0 && !own {
             return Ok(self.end);
         }
         let end = self.log(|| Record::Update { update: update.clone(), own });
         if let Some(disk) = &mut self.disk {
-            disk.trims.extend(trims.into_iter().map(|(key, upto)| (end, key, upto)));
+            disk.trims.extend(trims.into_iter().map(|(key, trim)| (end, key, trim)));
         }
         if own {
             self.scratch.clear();

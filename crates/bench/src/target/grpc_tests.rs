@@ -94,6 +94,14 @@ impl Store for Server {
         Err(Status::unimplemented("not asked for by a load"))
     }
 
+    async fn siblings(&self, _: Wanted<v1::GetRequest>) -> Result<Response<v1::SiblingsResponse>, Status> {
+        Err(Status::unimplemented("not asked for by a load"))
+    }
+
+    async fn replace(&self, _: Wanted<v1::ReplaceRequest>) -> Result<Response<v1::PutResponse>, Status> {
+        Err(Status::unimplemented("not asked for by a load"))
+    }
+
     async fn merge_sessions(&self, _: Wanted<v1::MergeSessionsRequest>) -> Result<Response<v1::MergeSessionsResponse>, Status> {
         Err(Status::unimplemented("not asked for by a load"))
     }

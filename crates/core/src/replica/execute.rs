@@ -2,12 +2,12 @@
 
 use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId, Place};
-use crate::operation::{Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome};
+use crate::operation::{Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome, Quorum};
 use crate::protocol::{Call, Client, Protocol, Span};
 use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::slots;
-use crate::store::{Durability, Position, Store};
+use crate::store::{Cut, Durability, Position, Store};
 use rheostat_clock::Timestamp;
 
 /// Why a protocol refuses conditional writes; follows its name.
@@ -38,6 +38,7 @@ enum Stage {
 #[derive(Clone)]
 struct Fresh {
     call: Call,
+    quorum: Quorum,
     most_ms: u32,
 }
 
@@ -115,6 +116,20 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 }
                 (Call::Change { key, change, level, groups: dial.groups }, dial)
             }
+            Operation::Siblings { key, dial } => {
+                let asked = served::<P>(dial).and_then(|_| asked_for::<P>(client.siblings(key).ok_or_else(one_value::<P>)?, dial.quorum));
+                return match asked {
+                    Ok(request) => self.advance(now, request, (Stage::Call, dial), session, out),
+                    Err(refused) => failed(refused),
+                };
+            }
+            Operation::Replace { item, dial } => {
+                let asked = served::<P>(dial).and_then(|_| asked_for::<P>(client.replace(item).ok_or_else(one_value::<P>)?, dial.quorum));
+                return match asked {
+                    Ok(request) => self.advance(now, request, (Stage::Call, dial), session, out),
+                    Err(refused) => failed(refused),
+                };
+            }
             Operation::Scan { slot, from, limit } => {
                 let page = self.store.scan(slot, from, limit as usize);
                 let keys = page.keys.into_iter().filter(|key| !is_reserved(key) && self.is_live(now, session, key)).collect();
@@ -142,17 +157,22 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         };
         let stage = match (dial.fresh_ms, &call) {
             _ if self.config.planted.is("stale-read-taken-as-fresh") => Stage::Call,
-            (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => Stage::Fresh(Box::new(Fresh { call: call.clone(), most_ms })),
+            (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => {
+                Stage::Fresh(Box::new(Fresh { call: call.clone(), quorum: dial.quorum, most_ms }))
+            }
             _ => Stage::Call,
         };
-        let request = client.request(call);
+        let request = match asked_for::<P>(client.request(call), dial.quorum) {
+            Ok(request) => request,
+            Err(refused) => return failed(refused),
+        };
         self.advance(now, request, (stage, dial), session, out)
     }
 
     /// Puts `request` to the protocol.
     fn advance(&mut self, now: Now, request: P::Request, (stage, dial): (Stage, Dial), session: &mut Session, out: &mut Outbox) -> Execution {
-        // Where servers agree, what one of them has been asked for is on its way to the others and cannot be taken back: busy is said before, or not at all.
-        if P::SPAN != Span::Server && self.pending.len() >= self.config.max_waiting {
+        // Where servers agree, or others are asked after a write, what has been asked for cannot be taken back: busy is said before, or not at all.
+        if (P::SPAN != Span::Server || P::Cut::SIBLINGS) && self.pending.len() >= self.config.max_waiting {
             return self.busy();
         }
         let op = self.new_op();
@@ -220,7 +240,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let Some(Pending { session, stage, .. }) = self.pending.get_mut(&op) else { continue };
             let Stage::Stale(fresh) = stage else { continue };
             let client = session.client::<P::Client>().expect("the session's protocol was looked at before it waited");
-            let request = client.request(fresh.call.clone());
+            let Ok(request) = asked_for::<P>(client.request(fresh.call.clone()), fresh.quorum) else { continue };
             *stage = Stage::Fresh(fresh.clone());
             if let Some(reply) = self.request(now, op, request, out) {
                 self.resume(op, reply, out);
@@ -280,10 +300,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let due: Vec<OpId> = self.pending.iter().filter(|(_, pending)| pending.deadline_us <= now.monotonic_us).map(|(op, _)| *op).collect();
         for op in due {
             let Some(pending) = self.pending.remove(&op) else { continue };
+            let said = self.protocol.on_deadline(op);
             self.protocol.on_abandon(op);
-            let outcome = match pending.stage {
-                Stage::Replication { .. } => Outcome::Replicated(self.replication_progress()),
-                _ => {
+            let outcome = match (pending.stage, said) {
+                (Stage::Replication { .. }, _) => Outcome::Replicated(self.replication_progress()),
+                (_, Some(outcome)) => outcome,
+                (_, None) => {
                     self.journal.counters.timeouts += 1;
                     Outcome::Failed(Failure::Timeout(pending.waits_for))
                 }
@@ -377,6 +399,19 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
     let Some(asked) = dial.level else { return Ok(P::LEVEL) };
     P::serves(asked).ok_or_else(|| Failure::Refused(format!("protocol {} gives level {}, not {asked}", P::NAME, P::LEVEL)))
+}
+
+/// `request`, for the quorum that its operation asks for.
+fn asked_for<P: Protocol>(request: P::Request, quorum: Quorum) -> Result<P::Request, Failure> {
+    if quorum == Quorum::KEYSPACE {
+        return Ok(request);
+    }
+    P::Client::for_quorum(request, quorum)
+        .ok_or_else(|| Failure::Refused(format!("protocol {} has no quorums to choose; protocol `quorum` has", P::NAME)))
+}
+
+fn one_value<P: Protocol>() -> Failure {
+    Failure::Refused(format!("in protocol {} a key has one value; protocol `quorum` keeps values side by side", P::NAME))
 }
 
 /// Whether `operation` asks for a state, not for what happens to be here.

@@ -55,6 +55,12 @@ pub(super) struct Everywhere<'a, C> {
 }
 
 impl<M, C: Cut<M>> Cut<M> for Everywhere<'_, C> {
+    const SIBLINGS: bool = C::SIBLINGS;
+
+    fn replaces(&self, newer: &Version<M>, older: &Version<M>) -> bool {
+        self.cut.replaces(newer, older)
+    }
+
     #[inline]
     fn settled(&self, version: &Version<M>) -> bool {
         self.cut.settled(version)

@@ -169,6 +169,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.journal.counters.frames_refused += 1;
             return;
         };
+        if let LinkFrame::Message(message) = frame {
+            return self.on_protocol_message(now, self.peer(from), &message, out);
+        }
         let to = self.peer(from);
         let Some((sender, receiver)) = self.peers.get(from) else {
             self.journal.counters.frames_refused += 1;
@@ -203,6 +206,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     self.check_replication(out);
                 }
             }
+            LinkFrame::Message(_) => unreachable!("it was taken in above"),
             LinkFrame::Batch { after, through, updates } => {
                 self.on_batch(now, Stream { origin: from, from, after, through, bytes }, updates, TimestampVector::new(), out);
             }

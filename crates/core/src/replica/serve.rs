@@ -3,6 +3,7 @@
 use super::journal::Everywhere;
 use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status, Wanted};
 use crate::ids::{Now, OpId, ServerId};
+use crate::link::LinkFrame;
 use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Span, Step};
 use crate::session::Session;
@@ -83,8 +84,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return false;
         }
         self.effects.answering(op);
+        let filling = self.peers.are_filling();
         let (clock, store, random, effects, journal) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects, &mut self.journal);
-        handler(&mut self.protocol, &mut Step { now, clock, store, random, effects, journal });
+        handler(&mut self.protocol, &mut Step { now, clock, store, random, effects, filling, journal });
         // The handler may have seen less than was stored.
         self.journal.latch(self.store.readable());
         // Before anything leaves: it carries timestamps that a restart must not hand out again.
@@ -113,7 +115,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.loopback.push_back(message);
             return;
         }
-        let frame = message.to_bytes();
+        let frame = match message.to_bytes() {
+            message if P::SPAN == Span::Server && to.dc != self.config.place.dc() => LinkFrame::<P::Meta>::Message(message).to_bytes(),
+            message => message,
+        };
         if after <= self.store.durable() {
             out.frames.push((to, frame));
         } else {
@@ -148,10 +153,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    fn on_protocol_message(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
+    pub(super) fn on_protocol_message(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
         let here = self.config.place.server;
         match P::Message::from_bytes(frame) {
-            Ok(message) if P::SPAN != Span::Server && from != here => {
+            Ok(message) if from != here && (P::SPAN != Span::Server || from.dc != here.dc) => {
                 self.step(now, out, |protocol, step| protocol.on_member_message(step, from, message));
                 self.check_replication(out);
             }

@@ -25,7 +25,12 @@ impl<R: PartitionServer> Counting<R> {
         let mut session = self.inner.new_session();
         let mut read = None;
         for _ in 0..2 {
-            match self.inner.execute(now, Operation::Get { key: key.clone(), dial: Dial::default() }, &mut session, &mut self.box_) {
+            match self.inner.execute(
+                now,
+                Operation::Get { key: key.clone(), dial: Dial { quorum: self.alone(), ..Dial::default() } },
+                &mut session,
+                &mut self.box_,
+            ) {
                 Execution::Done { outcome: Outcome::Read(found, _), .. } => read = Some(found),
                 Execution::Done { .. } => return None,
                 Execution::Waiting(op) => {

@@ -27,7 +27,7 @@ use read::Stage;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::counter::{CounterCall, UpdateName};
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quorum};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
@@ -69,6 +69,8 @@ pub struct Setup {
     pub holders: Vec<DcId>,
     /// Which servers of the keyspace keep data together.
     pub span: Span,
+    /// How many replicas answer what names no number, where operations choose that. Counters are done where they are asked for, alone.
+    pub quorum: Quorum,
     /// How durable the keyspace is.
     pub durability: Durability,
     /// At which level the keyspace's protocol serves what is asked for; `None` if it cannot.
@@ -88,7 +90,8 @@ impl Setup {
     pub fn of<P: Protocol>(config: &ReplicaConfig, protocol: &P::Options, options: Options) -> Setup {
         let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, .. } = *config;
         let holders = P::holders(&place, protocol);
-        Setup { place, holders, span: P::SPAN, durability, serves: P::serves, seed, operation_timeout_us, options, planted }
+        let quorum = P::quorum(&place, protocol);
+        Setup { place, holders, span: P::SPAN, quorum, durability, serves: P::serves, seed, operation_timeout_us, options, planted }
     }
 }
 
@@ -226,7 +229,10 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// Runs `operation` for `session`; what waits is given up.
-    fn run_for(&mut self, now: Now, operation: Operation, session: &mut Session) -> Result<(Outcome, Position), Stopped> {
+    fn run_for(&mut self, now: Now, mut operation: Operation, session: &mut Session) -> Result<(Outcome, Position), Stopped> {
+        if let Some(dial) = operation.dial_mut() {
+            dial.quorum = self.alone();
+        }
         match self.inner.execute(now, operation, session, &mut self.box_) {
             Execution::Done { outcome: Outcome::Failed(failure), .. } => Err(failure.into()),
             Execution::Done { outcome, after } => Ok((outcome, after)),
@@ -235,6 +241,11 @@ impl<R: PartitionServer> Counting<R> {
                 Err(Stopped::Hidden)
             }
         }
+    }
+
+    /// The quorum of what is done here alone.
+    fn alone(&self) -> Quorum {
+        if self.setup.quorum == Quorum::KEYSPACE { Quorum::KEYSPACE } else { Quorum::ALONE }
     }
 
     /// Hands out an answer when the store is durable up to `after`.

@@ -29,6 +29,8 @@ const MOST_ROUNDS: u32 = 16;
 pub(super) enum Stage {
     /// A GET.
     Get { key: Key, dial: Dial },
+    /// A look at values that stand side by side.
+    Siblings,
     /// A transaction, read as often as this: `keys` were asked for, and of these counters the states too, behind them.
     Many { keys: Vec<Key>, counters: Vec<usize>, single: bool, dial: Dial, times: u32 },
     /// A write of keys at which counters were ready.
@@ -96,6 +98,11 @@ impl<R: PartitionServer> Counting<R> {
             {
                 return failed(is_definition());
             }
+            Operation::Siblings { key, .. } if is_reserved(key) => return failed(reserved()),
+            Operation::Siblings { .. } => Stage::Siblings,
+            Operation::Replace { item, .. } if is_reserved(&item.key) => return failed(reserved()),
+            Operation::Replace { item, .. } if item.value.as_ref().is_some_and(|value| Definition::is(value)) => return failed(is_definition()),
+            Operation::Replace { item, .. } => Stage::Put { keys: vec![item.key.clone()] },
             Operation::Change { change: Change::Set { value, .. }, .. } if Definition::is(value) => return failed(is_definition()),
             Operation::ReadTransaction { keys, .. } if keys.iter().any(|key| is_reserved(key)) => return failed(reserved()),
             Operation::Put { items, .. } if self.cells.len() > 0 && items.iter().any(|item| self.cells.get(&item.key).is_some()) => {
@@ -191,6 +198,9 @@ impl<R: PartitionServer> Counting<R> {
                     }
                 }
                 done(Outcome::Changed { before, version })
+            }
+            (Stage::Siblings, Outcome::Siblings(reads, _)) if reads.iter().any(is_counter) => {
+                done(Outcome::Failed(Failure::Refused("this key holds a counter, of which each data center keeps its own part; GET reads it".into())))
             }
             (Stage::Put { keys }, outcome @ Outcome::Written(_)) => {
                 keys.iter().for_each(|key| self.replaced(now, key));
@@ -299,6 +309,7 @@ impl<R: PartitionServer> Counting<R> {
             Err(failure) => return Some(failed(failure)),
         };
         let definition = names_itself(&read)?.moved(read.version?);
+        let dial = Dial { quorum: self.alone(), ..dial };
         let item = Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: read.expires_ms };
         let items = smallvec![item];
         let operation = match self.is_grouped() {

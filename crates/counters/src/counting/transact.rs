@@ -128,6 +128,12 @@ impl<R: PartitionServer> Counting<R> {
         if actions.len().max(guards.len()) > MOST_ACTIONS {
             return refuse(&format!("a transaction has at most {MOST_ACTIONS} commands"));
         }
+        // What the request leaves open the keyspace says.
+        let usual = self.setup.quorum;
+        let more = |asked: u8, usual: u8| if asked == 0 { usual > 1 } else { asked > 1 };
+        if more(dial.quorum.reads, usual.reads) || more(dial.quorum.writes, usual.writes) {
+            return refuse("a transaction is made by one replica alone, and more are asked for (RHEO QUORUM 1 1 1 asks for one)");
+        }
         if let Some(asked) = dial.level
             && (self.setup.serves)(asked).is_none()
         {
@@ -215,7 +221,7 @@ impl<R: PartitionServer> Counting<R> {
         if self.flight.is_some() && transaction.actions.iter().any(|action| matches!(action, Action::Add(..))) {
             return failed(Failure::Busy("counters of this partition are being written; try again".into()));
         }
-        let dial = Dial { level: None, ..transaction.dial };
+        let dial = Dial { level: None, quorum: self.alone(), ..transaction.dial };
         let (mut after, mut quality) = (transaction.after, NOTHING_READ);
         let mut known: Vec<Read> = vec![Read::default(); transaction.keys.len()];
         let added = transaction.actions.iter().filter(|action| matches!(action, Action::Add(..))).map(Action::key);

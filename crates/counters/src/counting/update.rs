@@ -489,7 +489,7 @@ impl<R: PartitionServer> Counting<R> {
             items = all.map(|item| (item.key.clone(), item)).collect::<BTreeMap<Key, Item>>().into_values().collect();
         }
         self.numbers.rows_written += batch.cells.len() as u64;
-        let dial = batch.dial.unwrap_or(Dial::at(Level::Eventual));
+        let dial = Dial { quorum: self.alone(), ..batch.dial.unwrap_or(Dial::at(Level::Eventual)) };
         let operation = match self.is_grouped() {
             false => Operation::Put { items, dial },
             true => match self.guards_of(batch) {

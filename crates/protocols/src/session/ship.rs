@@ -214,6 +214,8 @@ impl<W: Scope> Replicated<W> {
 
     pub(super) fn on_link<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, frame: LinkFrame<u64>) {
         match frame {
+            // Members' messages are no frames of links.
+            LinkFrame::Message(_) => {}
             LinkFrame::Resume { received } => {
                 if let Some((sender, leader)) = self.shipper.links.get_mut(from.dc.index())
                     && self.shipper.active

@@ -6,7 +6,7 @@ use rheostat_core::version::{Item, Key};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Those whose data centers send each other updates.
-const REPLICATING: &[&str] = &["eventual", "gentlerain", "cops", "causal", "hybrid", "adaptive", "session"];
+const REPLICATING: &[&str] = &["eventual", "gentlerain", "cops", "causal", "hybrid", "adaptive", "session", "quorum"];
 
 /// The desk, with ways between data centers that carry so many bytes in a millisecond, in order; within one, messages arrive at once.
 struct SlowWays {

@@ -12,8 +12,14 @@ use rheostat_core::wire::Wire;
 use rheostat_protocols::causal::CausalClient;
 
 const SLOW: u64 = 60;
-const PREDICTED: Dial =
-    Dial { level: None, strategy: Strategy::Predicted, groups: rheostat_core::operation::Groups(0), fresh_ms: None, within_us: None };
+const PREDICTED: Dial = Dial {
+    level: None,
+    strategy: Strategy::Predicted,
+    groups: rheostat_core::operation::Groups(0),
+    fresh_ms: None,
+    within_us: None,
+    quorum: rheostat_core::operation::Quorum::KEYSPACE,
+};
 
 fn everything(_: ServerId, _: ServerId) -> bool {
     true

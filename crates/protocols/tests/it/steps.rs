@@ -4,7 +4,7 @@
 use crate::common::{START_MS, key, server};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
-use rheostat_core::operation::{Change, Expiry, Groups, Level, SetCondition, Strategy};
+use rheostat_core::operation::{Change, Expiry, Groups, Level, Quorum, SetCondition, Strategy};
 use rheostat_core::protocol::{Call, Client, Effect, EffectOf, Protocol, Span, Start, Step};
 use rheostat_core::replica::{Replica, ReplicaConfig};
 use rheostat_core::store::{Durability, Recovered, Store};
@@ -88,13 +88,35 @@ impl<P: Protocol> Course<P> {
 
     /// A client's request; what it gets, if it gets something in this event, goes into `client`.
     fn request(&mut self, at: ServerId, what: &str, client: &mut P::Client, call: Call) {
+        let request = client.request(call);
+        self.make(at, what, client, request);
+    }
+
+    fn make(&mut self, at: ServerId, what: &str, client: &mut P::Client, request: P::Request) {
         self.ops += 1;
-        let (op, request) = (OpId(self.ops), client.request(call));
+        let op = OpId(self.ops);
         self.upon(at, what, |protocol, step| protocol.on_request(step, op, request));
         if let Some(reply) = self.replies.remove(&op) {
             let outcome = client.accept(reply);
             writeln!(self.text, "  = {outcome:?}").unwrap();
         }
+    }
+
+    /// Of protocols that let values of a key stand side by side, and requests choose their quorum: both of two replicas answer, of which one is away.
+    fn side_by_side(&mut self, at: ServerId, client: &mut P::Client, other: &mut P::Client, key: &Key) {
+        let quorum = Quorum { asked: 2, reads: 2, writes: 2 };
+        let item = |value: &str| Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+        let (Some(look), Some(blind)) = (client.siblings(key.clone()), other.replace(item("beside"))) else { return };
+        self.make(at, "PUT x beside what is there", other, blind);
+        self.make(at, "SIBLINGS x", client, look);
+        let replace = client.replace(item("in the place of both")).unwrap();
+        self.make(at, "PUT x in the place of both", client, replace);
+        let both = [client.siblings(key.clone()), client.replace(item("of two"))].into_iter().flatten();
+        for (request, what) in both.zip(["SIBLINGS x of both replicas", "PUT x for both replicas"]) {
+            let request = P::Client::for_quorum(request, quorum).unwrap();
+            self.make(at, what, client, request);
+        }
+        self.timers(at);
     }
 
     fn timers(&mut self, at: ServerId) {
@@ -149,6 +171,7 @@ impl Visitor for Tell {
         course.request(here, "GET x, which was written far away", &mut client, get(&x, level));
         course.request(here, "GET x of the session from far away", &mut far, get(&x, level));
         course.timers(here);
+        course.side_by_side(here, &mut client, &mut far, &x);
         course.text
     }
 }

@@ -164,6 +164,7 @@ pub(super) fn failure_text(failure: &Failure) -> String {
         Failure::Unreachable(_) => format!("CLUSTERDOWN {failure}"),
         Failure::Storage(_) => format!("STORAGE {failure}"),
         Failure::OutOfRights(_) => format!("NORIGHTS {failure}"),
+        Failure::Insufficient(_) => format!("NOREPLICAS {failure}"),
     }
 }
 

@@ -141,6 +141,33 @@ pub(super) fn counter_view(context: Context, access: ShardAccess, session: Sessi
     })
 }
 
+/// A look at values that stand side by side, or a write in their place: the session's token, in the reply, says what has been seen.
+pub(super) fn with_context(context: Context, access: ShardAccess, session: Session, partition: PartitionId, operation: Operation) -> Slow {
+    Box::pin(async move {
+        let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
+        let token = access.shared.session_token(context.keyspace, &session);
+        let last = match &outcome {
+            Outcome::Siblings(reads, quality) => {
+                Some(LastAnswer { quality: Some(*quality), version: reads.first().and_then(|read| read.version), achieved: None })
+            }
+            Outcome::Written(version) => Some(LastAnswer { version: Some(*version), ..LastAnswer::default() }),
+            _ => None,
+        };
+        let done = context.done(Some(session), access.waits(), |writer| match &outcome {
+            Outcome::Siblings(reads, _) => {
+                writer.array(2);
+                writer.bulk(token.as_bytes());
+                writer.array(reads.len());
+                reads.iter().for_each(|read| writer.bulk_or_null(read.value.as_deref()));
+            }
+            Outcome::Written(_) => writer.bulk(token.as_bytes()),
+            Outcome::Failed(failure) => writer.error(&failure_text(failure)),
+            _ => writer.error(STRANGE),
+        });
+        SlowDone { last, ..done }
+    })
+}
+
 /// Requests in a row whose operations go to one other shard of this node. They travel together, and so do their outcomes.
 pub(super) fn send_away(context: Context, shard: &mut Shard, away: Away, session: Session) -> Slow {
     let Away { shard: to, keyspace, operations, renders, .. } = away;

@@ -262,12 +262,27 @@ impl State {
                 Err(_) if self.away.is_some() => return Flow::Later,
                 Err(message) => return self.error(shard, out, message),
             },
-            Command::Rheo(RheoCommand::Counter(_)) if self.away.is_some() => return Flow::Later,
+            Command::Rheo(RheoCommand::Counter(_) | RheoCommand::Siblings(_) | RheoCommand::Put(_)) if self.away.is_some() => return Flow::Later,
             Command::Rheo(RheoCommand::Counter(command)) => match self.counter(handle, now, command) {
                 Ok(Ok(single)) => single,
                 Ok(Err(slow)) => return Flow::Slow(slow),
                 Err(message) => return self.error(shard, out, &message),
             },
+            Command::Rheo(RheoCommand::Siblings(key)) => {
+                let (partition, key) = (self.shared.topology.partition_of(key), key.into());
+                return self.with_context(handle, now, partition, Operation::Siblings { key, dial: self.dial });
+            }
+            Command::Rheo(RheoCommand::Put(put)) => {
+                if let Some(context) = put.context {
+                    match self.shared.resume_session(self.keyspace, context) {
+                        Ok(seen) => self.shared.keyspaces[usize::from(self.keyspace.0)]
+                            .merge_sessions(session_of(&mut self.sessions, &self.shared, self.keyspace), &seen),
+                        Err(why) => return self.error(shard, out, &format!("SESSION {why}")),
+                    };
+                }
+                let item = Item { key: put.key.into(), value: Some(put.value.into()), expires_ms: 0 };
+                return self.with_context(handle, now, self.shared.topology.partition_of(put.key), Operation::Replace { item, dial: self.dial });
+            }
             Command::Rheo(RheoCommand::Explain(key)) => {
                 let partition = self.shared.topology.partition_of(key);
                 Single { partition, operation: Operation::Explain { key: key.into() }, render: Render::Explain }
@@ -337,6 +352,12 @@ impl State {
                 Ok(Err(slow::counter_view(self.context(now), access, session, partition, operation)))
             }
         }
+    }
+
+    /// An operation whose reply carries the session's token, as the context of a later one.
+    fn with_context(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, partition: PartitionId, operation: Operation) -> Flow {
+        let session = self.take_session(self.keyspace);
+        Flow::Slow(slow::with_context(self.context(now), ShardAccess::new(handle, &self.shared), session, partition, operation))
     }
 
     #[inline]

@@ -27,7 +27,7 @@ pub(super) fn status(failure: Failure) -> Status {
             let (code, details) = (Code::FailedPrecondition, details_out(Code::FailedPrecondition, &text, &why));
             Status::with_details(code, text, details)
         }
-        Failure::Timeout(_) => Status::deadline_exceeded(text),
+        Failure::Timeout(_) | Failure::Insufficient(_) => Status::deadline_exceeded(text),
         Failure::Busy(_) => Status::resource_exhausted(text),
         Failure::Refused(_) => Status::failed_precondition(text),
         Failure::Session(_) => session_refused(text),

@@ -164,6 +164,38 @@ impl Store for Service {
         }
     }
 
+    async fn siblings(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::SiblingsResponse>, Status> {
+        let request = request.into_inner();
+        let asked = self.asked(request.context)?;
+        let dial = convert::dial(asked.keyspace, request.dial)?;
+        let key = convert::shared(&request.key);
+        match asked.run(self.router.partition_of(&key), Operation::Siblings { key, dial }).await? {
+            (Outcome::Siblings(reads, quality), session) => Ok(Response::new(v1::SiblingsResponse {
+                reads: reads.into_iter().map(|read| convert::read(self.router.topology(), read)).collect(),
+                quality: Some(convert::achieved(quality, None)),
+                session,
+            })),
+            (other, _) => Err(strange(&other)),
+        }
+    }
+
+    async fn replace(&self, request: Request<v1::ReplaceRequest>) -> Result<Response<v1::PutResponse>, Status> {
+        let request = request.into_inner();
+        let asked = self.asked(request.context)?;
+        let dial = convert::dial(asked.keyspace, request.dial)?;
+        let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
+        let item = convert::item(item, physical_ms())?;
+        match asked.run(self.router.partition_of(&item.key), Operation::Replace { item, dial }).await? {
+            (Outcome::Written(version), session) => Ok(Response::new(v1::PutResponse {
+                version: Some(convert::version(self.router.topology(), version)),
+                session,
+                applied: true,
+                before: None,
+            })),
+            (other, _) => Err(strange(&other)),
+        }
+    }
+
     async fn merge_sessions(&self, request: Request<v1::MergeSessionsRequest>) -> Result<Response<v1::MergeSessionsResponse>, Status> {
         let request = request.into_inner();
         let keyspace = convert::keyspace(&self.router, &request.keyspace)?;

@@ -254,6 +254,12 @@ impl Shard {
                 }
                 items.iter().any(|item| item.value.is_some())
             }
+            Operation::Replace { item, .. } => {
+                if let Some(refused) = too_long(item.key.len()) {
+                    return Some(refused);
+                }
+                true
+            }
             Operation::Change { key, change: Change::Set { .. }, .. } => {
                 if let Some(refused) = too_long(key.len()) {
                     return Some(refused);
@@ -508,7 +514,7 @@ impl Shard {
 /// `outcome`, or that it is more than one reply may have. One key asked for a thousand times is in memory once, but its reply is not.
 #[inline]
 pub(crate) fn bounded(outcome: Outcome, most: usize) -> Outcome {
-    let Outcome::Many(reads, _) = &outcome else { return outcome };
+    let (Outcome::Many(reads, _) | Outcome::Siblings(reads, _)) = &outcome else { return outcome };
     let bytes: usize = reads.iter().map(|read| read.value.as_ref().map_or(0, |value| value.len())).sum();
     if bytes <= most {
         return outcome;
@@ -520,8 +526,8 @@ pub(crate) fn bounded(outcome: Outcome, most: usize) -> Outcome {
 #[inline]
 fn kind_index(operation: &Operation) -> usize {
     match operation {
-        Operation::Get { .. } => 0,
-        Operation::Put { .. } | Operation::PutIf { .. } => 1,
+        Operation::Get { .. } | Operation::Siblings { .. } => 0,
+        Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } => 1,
         Operation::Change { .. } => 2,
         Operation::ReadTransaction { .. } => 3,
         Operation::Scan { .. } => 4,
@@ -535,7 +541,7 @@ fn kind_index(operation: &Operation) -> usize {
 
 fn failure_index(failure: &Failure) -> usize {
     let kind = match failure {
-        Failure::Timeout(_) => FailureKind::Timeout,
+        Failure::Timeout(_) | Failure::Insufficient(_) => FailureKind::Timeout,
         Failure::Busy(_) => FailureKind::Busy,
         Failure::Refused(_) | Failure::Session(_) => FailureKind::Refused,
         Failure::Unreachable(_) => FailureKind::Unreachable,

@@ -1,7 +1,7 @@
 //! gRPC through the client library, and past it where the library would not send such a request.
 
-use crate::{alone, client, grpc_address, options, pair, secured, siblings};
-use rheostat_client::{Client, Error, Level, Options, Put, v1};
+use crate::{alone, client, grid, grpc_address, options, pair, secured, siblings};
+use rheostat_client::{Client, Dial, Error, Level, Options, Put, Quorum, v1};
 use rheostat_server::node::Node;
 use std::time::Duration;
 use tonic::Code;
@@ -478,4 +478,33 @@ async fn a_read_can_have_a_service_level() {
     session.set_service_level("none");
     assert_eq!(session.get("k").await.unwrap().achieved, None);
     node.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_rust_client_sees_all_values_and_resolves_them_itself() {
+    let nodes = grid("siblings", &["a", "b", "c"], |config| {
+        config.keyspaces.push(crate::keyspace("carts", "quorum"));
+    })
+    .await;
+    let client = client(&nodes[0]).await;
+    let (mut one, mut other) = (client.session("carts"), client.session("carts"));
+    for session in [&mut one, &mut other] {
+        session.set_dial(Dial { quorum: Quorum { asked: 3, reads: 2, writes: 2 }, ..Dial::default() });
+        assert_eq!(session.siblings("list").await.unwrap(), []);
+    }
+    one.replace(Put::new("list", "bread")).await.unwrap();
+    other.replace(Put::new("list", "milk")).await.unwrap();
+    assert_eq!(one.siblings("list").await.unwrap().len(), 2);
+    let joined = |values: &[bytes::Bytes]| {
+        let mut values: Vec<&str> = values.iter().map(|value| std::str::from_utf8(value).unwrap()).collect();
+        values.sort_unstable();
+        values.join("+").into()
+    };
+    assert_eq!(other.resolve("list", joined).await.unwrap().as_deref(), Some(&b"bread+milk"[..]));
+    assert_eq!(one.resolve("list", |_| panic!("there is one value")).await.unwrap().as_deref(), Some(&b"bread+milk"[..]));
+    let mut causal = client.session("0");
+    assert!(causal.siblings("list").await.unwrap_err().to_string().contains("one value"));
+    for node in nodes {
+        node.shutdown().await;
+    }
 }

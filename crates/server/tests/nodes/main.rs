@@ -14,6 +14,7 @@ mod monitors;
 mod multi;
 mod pipelines;
 mod pools;
+mod quorums;
 mod replicas;
 mod replication;
 mod routing;

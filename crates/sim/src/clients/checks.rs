@@ -40,12 +40,7 @@ impl World<'_> {
             let written = &self.written[key];
             let old = |id: &&VersionId| id.origin != here.dc && id.written.millis().saturating_add(staleness_ms) < arrived_ms;
             let Some(required) = written.versions.iter().filter(old).max().copied() else { continue };
-            // What was deleted, or may have been, can be gone with its tombstone.
-            let may_be_gone = || {
-                written.deleted
-                    || self.history.events().iter().any(|event| event.items().iter().any(|item| item.key.index() == key && item.value.is_none()))
-            };
-            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && may_be_gone() {
+            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && self.may_be_gone(key) {
                 continue;
             }
             let (name, found) = (&self.plan.keys[key], observed.version);
@@ -56,6 +51,12 @@ impl World<'_> {
             self.fail("staleness", text);
             return;
         }
+    }
+
+    /// Whether `key` was deleted, or may have been: then it can be gone with its tombstone.
+    pub(super) fn may_be_gone(&self, key: usize) -> bool {
+        let deletes = |event: &rheostat_checkers::Event| event.items().iter().any(|item| item.key.index() == key && item.value.is_none());
+        self.written[key].deleted || self.history.events().iter().any(deletes)
     }
 
     /// Whom a reply to WAIT names has the session's writes on disk: each newest one of the keys of this partition that was acknowledged up to where it is said to be.
@@ -74,7 +75,7 @@ impl World<'_> {
                 let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto;
                 let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
                 let found = node.on_disk(self.plan.keys[key].as_bytes());
-                if found.is_some_and(|found| found >= required) || found.is_none() && written.deleted {
+                if found.is_some_and(|found| found >= required) || found.is_none() && self.may_be_gone(key) {
                     continue;
                 }
                 let (name, server) = (&self.plan.keys[key], self.servers[peer].id);

@@ -204,6 +204,11 @@ impl<P: Protocol> Cluster<P> {
                 updates.iter().for_each(|update| measured.metadata.add(update.meta.to_bytes().len()));
                 if updates.len() > 1 { "several updates" } else { "update" }
             }
+            Ok(LinkFrame::Message(message)) => {
+                let kind = P::Message::from_bytes(&message).map_or_else(|_| "?".to_owned(), |message| variant(&format!("{message:?}")));
+                measured.links.entry(kind).or_default().add(frame.len());
+                return;
+            }
             Ok(LinkFrame::Part { .. }) => "part",
             Ok(LinkFrame::Acknowledge { .. }) => "acknowledgement",
             Ok(LinkFrame::Resume { .. }) => "resume",

@@ -339,6 +339,40 @@ pub(super) fn long_keys<S: Store<Meta>>(mut store: S) {
     append(&mut store, &put(id(3, 0), &["k"]), false);
 }
 
+/// Versions stand side by side where one does not replace the other ([`SideBySide`]).
+pub(super) fn side_by_side<D: Driver>(mut driver: D) {
+    let mut store = driver.create();
+    let write = |store: &mut D::Store, at: u64, line: u64, value: bool| {
+        let update = Update { meta: line, ..if value { put(id(at, 0), &["k"]) } else { delete(id(at, 0), "k") } };
+        store.append(&update, false, &SideBySide(0)).expect("appends");
+        store.chain(b"k").iter().map(|version| version.id.written.millis()).collect::<Vec<_>>()
+    };
+    assert_eq!(write(&mut store, 10, 1, true), [10]);
+    assert_eq!(write(&mut store, 20, 2, true), [20, 10], "neither replaces the other");
+    assert_eq!(write(&mut store, 30, 1, true), [30, 20], "what is replaced goes, and what stands between stays");
+    assert_eq!(write(&mut store, 25, 1, true), [30, 20], "what comes late and is replaced already is not kept");
+    assert_eq!(write(&mut store, 26, 3, true), [30, 26, 20]);
+    assert_eq!((store.stats().keys, store.stats().versions), (1, 3));
+    assert_eq!(write(&mut store, 40, 3, false), [40, 30, 20]);
+    assert_eq!(store.collect(b"k", &SideBySide(50)), 0, "a tombstone stays while it stands before something older");
+    assert_eq!(write(&mut store, 50, 2, false), [50, 40, 30]);
+    assert_eq!(write(&mut store, 60, 1, true), [60, 50, 40]);
+    assert_eq!(store.collect(b"k", &SideBySide(45)), 1, "the one that is complete");
+    flush(&mut store);
+    let ids = |store: &mut D::Store| chain_ids(store, "k");
+    assert_eq!(ids(&mut store), [id(60, 0), id(50, 0)]);
+    let Some((mut store, _)) = driver.restart(store) else { return };
+    let collected = store.collect(b"k", &SideBySide(45));
+    assert_eq!(ids(&mut store), [id(60, 0), id(50, 0)], "what came back by the restart is let go again: {collected}");
+    assert_eq!(write(&mut store, 70, 1, false), [70, 50]);
+    assert_eq!(store.collect(b"k", &SideBySide(60)), 1);
+    assert_eq!(store.collect(b"k", &SideBySide(80)), 1, "nothing is left");
+    assert_eq!((ids(&mut store).len(), store.stats().keys, store.stats().versions), (0, 0, 0));
+    flush(&mut store);
+    let Some((mut store, _)) = driver.restart(store) else { return };
+    assert!(ids(&mut store).is_empty() && store.stats().keys == 0, "deleted data does not come back");
+}
+
 pub(super) fn flushes<S: Store<Meta>>(mut store: S) {
     flush(&mut store);
     let mut last = store.end();

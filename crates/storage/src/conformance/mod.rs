@@ -44,6 +44,7 @@ pub fn run<D: Driver>(make: impl Fn() -> D) {
     checks::collect_expired(make().create());
     checks::collect_history(make().create());
     checks::collect_some(make().create());
+    checks::side_by_side(make());
     checks::long_keys(make().create());
     checks::flushes(make().create());
     checks::restart(make());
@@ -83,6 +84,30 @@ impl Cut<Meta> for TestCut {
 
     fn history(&self) -> History {
         History { floor_ms: self.floor_ms, expired_before_ms: self.floor_ms }
+    }
+}
+
+/// A cut where versions with the same metadata replace each other, and others stand beside them; everything up to a time, in milliseconds, is complete.
+#[derive(Clone, Copy, Debug)]
+pub struct SideBySide(pub u64);
+
+impl Cut<Meta> for SideBySide {
+    const SIBLINGS: bool = true;
+
+    fn replaces(&self, newer: &Version<Meta>, older: &Version<Meta>) -> bool {
+        newer.meta == older.meta
+    }
+
+    fn settled(&self, _: &Version<Meta>) -> bool {
+        true
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at.millis() <= self.0
+    }
+
+    fn history(&self) -> History {
+        History { floor_ms: u64::MAX, expired_before_ms: u64::MAX }
     }
 }
 

@@ -20,7 +20,7 @@ mod recovery;
 
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
 
-use crate::chains::{Chains, Collected, Held, collectable};
+use crate::chains::{Chains, Collected, Held, Trim, collectable};
 use crate::entries::Entries;
 use crate::index::{PageBuilder, Place};
 use crate::own::OwnUpdates;
@@ -200,7 +200,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                         let stored = engine.get(&key).map_err(|error| error.to_string())?;
                         chains.load(&key, stored.unwrap_or_default());
                     }
-                    chains.trim(&key, upto);
+                    chains.trim(&key, &Trim::Upto(upto));
                     Ok(None)
                 }
                 Kind::Entry => {
@@ -308,14 +308,14 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// Collects what the rule lets go of a chain in memory.
     fn take_collected(&mut self, key: &Key, collected: Collected) -> usize {
-        if collected.whole {
-            let forget = Forget { key: key.clone(), upto: collected.upto };
+        if let Some(upto) = collected.whole {
+            let forget = Forget { key: key.clone(), upto };
             // Without the record a replay could bring deleted data back; a store that cannot write collects no more.
             if self.log.append(Kind::Forget, |out| forget.encode(out)).is_err() {
                 return 0;
             }
         }
-        self.chains.trim(key, collected.upto)
+        self.chains.trim(key, &collected.trim)
     }
 
     /// Looks for something to collect among chains that are on disk only.

@@ -11,6 +11,7 @@ use crate::resp::table;
 use crate::resp::{Command, ReplyWriter};
 use crate::shard::Shard;
 use rheostat_core::ids::Now;
+use rheostat_core::operation::Quorum;
 use rheostat_core::protocol::Verdict;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
@@ -269,6 +270,28 @@ impl State {
                 self.dial.strategy = strategy;
                 out.writer(self.version).ok();
             }
+            RheoCommand::Quorum(None) => {
+                let Quorum { asked, reads, writes } = self.dial.quorum;
+                let mut writer = out.writer(self.version);
+                writer.array(3);
+                [asked, reads, writes].into_iter().for_each(|number| writer.integer(number.into()));
+            }
+            RheoCommand::Quorum(Some(quorum)) => {
+                let info = &self.shared.keyspaces[usize::from(keyspace.0)];
+                let most = self.shared.topology.data_centers.len();
+                if quorum != Quorum::KEYSPACE && !info.siblings {
+                    return self.error(
+                        shard,
+                        out,
+                        &format!("ERR keyspace `{}` runs protocol {}, which has no quorums to choose", info.name, info.protocol),
+                    );
+                }
+                if let Some(number) = [quorum.asked, quorum.reads, quorum.writes].into_iter().find(|number| usize::from(*number) > most) {
+                    return self.error(shard, out, &format!("ERR {number} replicas: there are {most}, one in each data center"));
+                }
+                self.dial.quorum = quorum;
+                out.writer(self.version).ok();
+            }
             RheoCommand::Groups(None) => {
                 let numbers = (0..64).filter(|number| self.dial.groups.0 & 1 << number != 0).map(|number| number.to_string());
                 let named = numbers.collect::<Vec<_>>().join(" ");
@@ -314,7 +337,9 @@ impl State {
             RheoCommand::Status => return Flow::Slow(info::status(self.context(now), self.shared.clone())),
             RheoCommand::Quality => self.quality(&mut out.writer(self.version)),
             // One operation each; taken care of before.
-            RheoCommand::Explain(_) | RheoCommand::Counter(_) => return self.error(shard, out, "ERR this command was not recognized"),
+            RheoCommand::Explain(_) | RheoCommand::Counter(_) | RheoCommand::Siblings(_) | RheoCommand::Put(_) => {
+                return self.error(shard, out, "ERR this command was not recognized");
+            }
         }
         Flow::Done
     }

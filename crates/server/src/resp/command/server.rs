@@ -7,7 +7,7 @@ use crate::resp::number::{parse_i64, parse_u64};
 use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
 use rheostat_core::counter::Scope;
-use rheostat_core::operation::{Groups, Level, Strategy};
+use rheostat_core::operation::{Groups, Level, Quorum, Strategy};
 use rheostat_core::sla;
 use rheostat_core::slots::SLOTS;
 
@@ -60,6 +60,12 @@ pub enum RheoCommand<'a> {
     Fresh(Option<Option<u32>>),
     /// How long this connection's operations may wait from now on, in milliseconds, `Some(None)` as long as the server lets them; `None` asks for it.
     Within(Option<Option<u32>>),
+    /// How many replicas answer this connection's operations from now on, in keyspaces of protocol `quorum`; `None` asks for it.
+    Quorum(Option<Quorum>),
+    /// All values of a key that stand side by side, and what a write in their place needs.
+    Siblings(&'a [u8]),
+    /// Writes a value in the place of those that were seen.
+    Put(Put<'a>),
     /// Of counters.
     Counter(CounterCommand<'a>),
     /// The version chain of a key, and why each version is visible or not.
@@ -68,6 +74,17 @@ pub enum RheoCommand<'a> {
     Status,
     /// The level, staleness bound and version of the last reply on this connection.
     Quality,
+}
+
+/// RHEO PUT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Put<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// What has been seen of the key, as RHEO SIBLINGS and RHEO PUT answer it; `None`: what this connection has.
+    pub context: Option<&'a [u8]>,
 }
 
 /// RHEO SLA.
@@ -342,6 +359,41 @@ pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Argum
         })
     };
     Ok(Command::Rheo(RheoCommand::Strategy(arguments.get(2).map(named).transpose()?)))
+}
+
+pub(in crate::resp) fn rheo_quorum<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let number = |place: usize| {
+        let number = parse_u64(arguments.at(place)).and_then(|number| u8::try_from(number).ok());
+        number.ok_or_else(|| {
+            let given = printable(arguments.at(place), REPEATED);
+            CommandError::Other(
+                format!(
+                    "ERR '{given}' is no number of replicas: how many are asked, must answer a read, must have a write; 0 is what the keyspace says"
+                )
+                .into(),
+            )
+        })
+    };
+    let quorum = match arguments.len() {
+        2 => None,
+        3 if arguments.at(2).eq_ignore_ascii_case(b"default") => Some(Quorum::KEYSPACE),
+        5 => Some(Quorum { asked: number(2)?, reads: number(3)?, writes: number(4)? }),
+        _ => return Err(CommandError::WrongArity(entry.name)),
+    };
+    Ok(Command::Rheo(RheoCommand::Quorum(quorum)))
+}
+
+pub(in crate::resp) fn rheo_siblings<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Rheo(RheoCommand::Siblings(arguments.at(2))))
+}
+
+pub(in crate::resp) fn rheo_put<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let context = match (arguments.get(4), arguments.get(5), arguments.len()) {
+        (None, ..) => None,
+        (Some(word), Some(context), 6) if word.eq_ignore_ascii_case(b"context") => Some(context),
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(Command::Rheo(RheoCommand::Put(Put { key: arguments.at(2), value: arguments.at(3), context })))
 }
 
 pub(in crate::resp) fn rheo_view<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

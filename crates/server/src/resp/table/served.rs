@@ -491,9 +491,28 @@ pub static COMMANDS: &[Entry] = &[
         Entry::own("rheo|level", -2, FAST, parse::rheo_level)
             .does("Sets, or returns, the level of this connection's operations; DEFAULT is the keyspace's own")
             .takes(&[Argument::new("level", Kind::String).optional()]),
+        Entry {
+            keys: Some(Keys { first: 2, last: 2, step: 1, access: &["RW", "insert"] }),
+            ..Entry::own("rheo|put", -4, Flags::WRITE, parse::rheo_put)
+        }
+        .does("Writes a value in the place of those that were seen of the key, and of no others, and returns the new context: what RHEO SIBLINGS or RHEO PUT answered, or what this connection has seen of the key last; of nothing if it has not. In keyspaces of protocol quorum")
+        .takes(&[KEY, VALUE, Argument::new("context", Kind::String).after("CONTEXT").optional()]),
         Entry::own("rheo|quality", 2, FAST, parse::rheo_quality)
             .does("Returns the level, the staleness bound in milliseconds and the version of the last reply on this connection; under a service level also which of its entries the reply satisfies, and the microseconds that it took")
             .hints(VARYING),
+        Entry::own("rheo|quorum", -2, FAST, parse::rheo_quorum)
+            .does("Sets, or returns, how many replicas are asked by this connection's operations, how many must answer a read, and how many must have a write, in keyspaces of protocol quorum; 0 and DEFAULT leave it to the keyspace")
+            .takes(&[Argument::one_of(
+                "numbers",
+                &[
+                    Argument::token("default", "DEFAULT"),
+                    Argument::block(
+                        "quorum",
+                        &[Argument::new("asked", Kind::Integer), Argument::new("reads", Kind::Integer), Argument::new("writes", Kind::Integer)],
+                    ),
+                ],
+            )
+            .optional()]),
         Entry::own("rheo|scope", -2, FAST, parse::rheo_scope)
             .does("Sets, or returns, where updates of counters on this connection get the rights that they need: LOCAL, only here; GLOBAL, from other data centers too")
             .takes(&[SCOPE.optional()]),
@@ -510,6 +529,13 @@ pub static COMMANDS: &[Entry] = &[
                     Argument::new("name", Kind::String).after("NAME"),
                 ],
             )]),
+        Entry {
+            keys: Some(Keys { first: 2, last: 2, step: 1, access: READS }),
+            ..Entry::own("rheo|siblings", 3, Flags::READONLY, parse::rheo_siblings)
+        }
+        .does("Returns a context, and all values of the key that stand side by side, newest first; RHEO PUT with the context writes in their place. In keyspaces of protocol quorum")
+        .costs("O(N) where N is the number of values")
+        .takes(&[KEY]),
         Entry::own("rheo|sla", -2, FAST, parse::rheo_sla)
             .does("Sets, or returns, the service level of this connection's reads: its name, or entries from best to least, as in strong 200ms; causal 1s 20ms; eventual. NONE is none, DEFAULT the keyspace's own")
             .takes(&[Argument::new("word", Kind::String).multiple().optional()]),

@@ -1,0 +1,324 @@
+//! Quorums and values that stand side by side, claim by claim.
+
+use crate::common::{Desk, Frame, key, server, text};
+use rheostat_clock::DcId;
+use rheostat_core::ids::ServerId;
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome, Quorum};
+use rheostat_core::session::Session;
+use rheostat_core::version::{Item, Key};
+use rheostat_protocols::registry::Sessions;
+
+fn everything(_: ServerId, _: ServerId) -> bool {
+    true
+}
+
+fn nothing(_: ServerId, _: ServerId) -> bool {
+    false
+}
+
+fn dial(reads: u8, writes: u8) -> Dial {
+    Dial { quorum: Quorum { asked: 0, reads, writes }, ..Dial::default() }
+}
+
+/// A session that has seen nothing.
+fn nobody() -> Session {
+    (Sessions::named("quorum").unwrap().new)()
+}
+
+fn look(desk: &mut Desk, dc: u8, session: &mut Session, key: &Key) -> Vec<String> {
+    match desk.run(dc, session, Operation::Siblings { key: key.clone(), dial: dial(1, 1) }) {
+        Outcome::Siblings(reads, _) => reads.into_iter().map(|read| text(read).unwrap()).collect(),
+        other => panic!("siblings: {other:?}"),
+    }
+}
+
+fn replace(desk: &mut Desk, dc: u8, session: &mut Session, key: &Key, value: &str) -> Outcome {
+    let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+    desk.run(dc, session, Operation::Replace { item, dial: dial(1, 1) })
+}
+
+/// Two clients that each see their own last write only: 99 writes in turn leave two values, at every replica, in memory too.
+#[test]
+fn ninety_nine_interleaved_stale_writes_leave_two_siblings() {
+    for places in [[0, 0], [0, 1]] {
+        let mut desk = Desk::new("quorum", "", 2, 1);
+        let x = key("x", 0, 1);
+        let mut clients = [desk.session(), desk.session()];
+        desk.pass(300, everything);
+        for round in 0..99 {
+            let one = round % 2;
+            let written = replace(&mut desk, places[one], &mut clients[one], &x, &round.to_string());
+            assert!(matches!(written, Outcome::Written(_)), "{written:?}");
+            desk.pass(20, everything);
+        }
+        desk.pass(2_000, everything);
+        for dc in 0..2 {
+            let mut found = look(&mut desk, dc, &mut nobody(), &x);
+            found.sort();
+            assert_eq!(found, ["97", "98"], "{places:?}");
+            let status = desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0)));
+            assert_eq!(status.store.versions, 2, "{places:?}");
+        }
+        // Who has seen both replaces both, and nothing else.
+        let mut third = desk.session();
+        look(&mut desk, 1, &mut third, &x);
+        replace(&mut desk, places[0], &mut clients[0], &x, "unseen");
+        desk.pass(100, everything);
+        replace(&mut desk, 1, &mut third, &x, "both");
+        desk.pass(300, everything);
+        let mut found = look(&mut desk, 0, &mut nobody(), &x);
+        found.sort();
+        assert_eq!(found, ["both", "unseen"]);
+    }
+}
+
+/// The published rule compares vectors whose entries are the servers': of two writes that have not seen each other the later one hides the earlier one.
+#[test]
+fn a_plain_version_vector_loses_what_nobody_has_seen() {
+    for (published, left) in [(false, &["one", "other"][..]), (true, &["other"][..])] {
+        let mut desk = Desk::new("quorum", &format!("published = {published}"), 2, 1);
+        let x = key("x", 0, 1);
+        desk.pass(300, everything);
+        let (mut one, mut other) = (desk.session(), desk.session());
+        look(&mut desk, 0, &mut one, &x);
+        look(&mut desk, 0, &mut other, &x);
+        replace(&mut desk, 0, &mut one, &x, "one");
+        replace(&mut desk, 0, &mut other, &x, "other");
+        desk.pass(1_000, everything);
+        let mut found = look(&mut desk, 1, &mut nobody(), &x);
+        found.sort();
+        assert_eq!(found, left, "published: {published}");
+    }
+}
+
+/// A read that R replicas answer finds a write that W have, whichever they are, if R + W is more than the replicas.
+#[test]
+fn quorums_that_meet_find_what_was_written() {
+    let x = key("x", 0, 1);
+    for (reads, writes) in [(1, 3), (2, 2), (3, 1)] {
+        let mut desk = Desk::new("quorum", "", 3, 1);
+        desk.pass(300, everything);
+        let put = |value: &str| {
+            let item = Item { key: x.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+            Operation::Put { items: [item].into_iter().collect(), dial: dial(reads, writes) }
+        };
+        // Data centers 1 and 2 are cut off from each other: what one of them has of the other it has not.
+        let open = |from: ServerId, to: ServerId| from.dc == DcId(0) || to.dc == DcId(0);
+        for (round, dc) in (0..6).zip([1u8, 0, 2].into_iter().cycle()) {
+            let mut session = desk.session();
+            let limit = if writes == 3 || reads == 3 { 50 } else { 2_000 };
+            let written = desk.ask(server(dc, 0), &mut session, put(&round.to_string()), limit, open);
+            if !matches!(written, Some(Outcome::Written(_))) {
+                continue;
+            }
+            for reader in 0..3 {
+                let get = Operation::Get { key: x.clone(), dial: dial(reads, writes) };
+                if let Some(Outcome::Read(read, _)) = desk.ask(server(reader, 0), &mut desk.session(), get, 50, open) {
+                    let found: u32 = text(read).unwrap().parse().unwrap();
+                    assert!(found >= round, "R = {reads}, W = {writes}: data center {reader} found {found} after {round}");
+                }
+            }
+        }
+    }
+}
+
+/// R + W > N is not linearizable: while a write is under way, a read that meets one of its replicas finds it, and a later read of two others does not.
+#[test]
+fn a_read_can_go_back_after_one_that_found_a_write_under_way() {
+    let mut desk = Desk::new("quorum", "consistency = 'sequential'", 3, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    let put = |value: &str, dial: Dial| {
+        let item = Item { key: x.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+        Operation::Put { items: [item].into_iter().collect(), dial }
+    };
+    let mut writer = desk.session();
+    assert!(matches!(desk.ask(server(0, 0), &mut writer, put("old", Dial::default()), 100, everything), Some(Outcome::Written(_))));
+    desk.pass(300, everything);
+    // It is written in data center 0, and waits for a second one.
+    desk.wait(0, &mut writer, put("new", dial(1, 2)));
+    let read = |desk: &mut Desk, dc: u8, other: u8| {
+        let get = Operation::Get { key: x.clone(), dial: Dial::default() };
+        let mut session = desk.session();
+        let (at, op) = desk.wait(dc, &mut session, get);
+        for _ in 0..10 {
+            desk.pass(1, nothing);
+            // Updates are on a slow way; questions and answers are not.
+            let wanted = |(from, to, frame): &Frame| frame[0] == 6 && [from.dc.0, to.dc.0].iter().all(|at| [dc, other].contains(at));
+            while let Some(place) = desk.under_way.iter().position(wanted) {
+                let (from, to, frame) = desk.under_way.remove(place);
+                desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+            }
+            desk.under_way.clear();
+            if let Some((Outcome::Read(read, _), _)) = desk.done.remove(&(at, op)) {
+                return text(read).unwrap();
+            }
+        }
+        panic!("no quorum");
+    };
+    let (first, second) = (read(&mut desk, 0, 1), read(&mut desk, 1, 2));
+    assert_eq!((first.as_str(), second.as_str()), ("new", "old"));
+}
+
+/// When too few answer, the error says who did; a write stays where it was made, and goes on.
+#[test]
+fn an_error_names_the_replicas_that_have_answered() {
+    let mut desk = Desk::new("quorum", "", 3, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    let not_two = |from: ServerId, to: ServerId| from.dc != DcId(2) && to.dc != DcId(2);
+    let get = Operation::Get { key: x.clone(), dial: dial(3, 1) };
+    let Some(Outcome::Failed(Failure::Insufficient(why))) = desk.ask(server(0, 0), &mut desk.session(), get, 10_000, not_two) else {
+        panic!("no such failure")
+    };
+    assert_eq!((why.write, why.needed, why.answered), (false, 3, vec![DcId(0), DcId(1)]));
+    let item = Item { key: x.clone(), value: Some((*b"kept").into()), expires_ms: 0 };
+    let put = Operation::Put { items: [item].into_iter().collect(), dial: dial(1, 2) };
+    let Some(Outcome::Failed(failure)) = desk.ask(server(0, 0), &mut desk.session(), put, 10_000, nothing) else { panic!("it had a quorum") };
+    assert!(failure.to_string().contains("1 of the 2 replicas that this write needs have answered in time: data center 0"), "{failure}");
+    assert_eq!(desk.gauge(server(0, 0), "quorum_rounds"), 0.0, "a round whose operation is over is forgotten");
+    desk.pass(3_000, everything);
+    assert_eq!(desk.get(2, &mut desk.session(), &x).as_deref(), Some("kept"));
+}
+
+/// Who does not answer in the first round is asked again, one after the other, and so are those that were not asked at first.
+#[test]
+fn a_second_round_asks_the_others() {
+    let mut desk = Desk::new("quorum", "round_ms = 50", 3, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    desk.put(2, &mut desk.session(), &x, "there");
+    desk.pass(5, everything);
+    // Of the two that are asked at first, data center 1 is away.
+    let dial = Dial { quorum: Quorum { asked: 2, reads: 2, writes: 1 }, ..Dial::default() };
+    let not_one = |from: ServerId, to: ServerId| from.dc != DcId(1) && to.dc != DcId(1);
+    let outcome = desk.ask(server(0, 0), &mut desk.session(), Operation::Get { key: x.clone(), dial }, 1_000, not_one);
+    let Some(Outcome::Read(read, _)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(text(read).as_deref(), Some("there"));
+}
+
+#[test]
+fn numbers_that_cannot_be_had_are_refused() {
+    let mut desk = Desk::new("quorum", "", 2, 1);
+    let get = Operation::Get { key: key("x", 0, 1), dial: dial(3, 1) };
+    let Outcome::Failed(Failure::Refused(why)) = desk.run(0, &mut desk.session(), get.clone()) else { panic!("not refused") };
+    assert!(why.contains("reads = 3") && why.contains("2 replicas"), "{why}");
+    let mut other = Desk::new("causal", "", 2, 1);
+    let Outcome::Failed(Failure::Refused(why)) = other.run(0, &mut other.session(), get) else { panic!("not refused") };
+    assert!(why.contains("no quorums to choose"), "{why}");
+    let siblings = Operation::Siblings { key: key("x", 0, 1), dial: Dial::default() };
+    let Outcome::Failed(Failure::Refused(why)) = other.run(0, &mut other.session(), siblings) else { panic!("not refused") };
+    assert!(why.contains("one value"), "{why}");
+}
+
+/// Plain writes replace each other by time, seen or not, as in other protocols; and what was written beside others on purpose stays.
+#[test]
+fn plain_writes_replace_each_other_and_not_what_they_have_not_seen_of_others() {
+    let mut desk = Desk::new("quorum", "", 2, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    desk.put(0, &mut desk.session(), &x, "first");
+    desk.now_us += 5_000;
+    desk.put(1, &mut desk.session(), &x, "second");
+    desk.pass(1_000, everything);
+    for dc in 0..2 {
+        assert_eq!(look(&mut desk, dc, &mut nobody(), &x), ["second"]);
+    }
+    replace(&mut desk, 0, &mut nobody(), &x, "beside");
+    desk.now_us += 5_000;
+    desk.put(1, &mut desk.session(), &x, "third");
+    desk.pass(1_000, everything);
+    for dc in 0..2 {
+        assert_eq!(look(&mut desk, dc, &mut nobody(), &x), ["third", "beside"]);
+        assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("third"));
+    }
+}
+
+/// A key with a tombstone is absent for whoever asks a replica that knows of it, and the tombstone stays until all do.
+#[test]
+fn what_was_deleted_does_not_come_back_by_a_read_of_several() {
+    let mut desk = Desk::new("quorum", "", 3, 1);
+    let x = key("x", 0, 1);
+    desk.put(1, &mut desk.session(), &x, "old");
+    desk.pass(300, everything);
+    desk.delete(0, &mut desk.session(), &x);
+    // Data center 2 hears nothing of data center 0, and all else arrives.
+    let no_news = |from: ServerId, to: ServerId| !(from.dc == DcId(0) && to.dc == DcId(2));
+    desk.pass(1_000, no_news);
+    let versions = |desk: &Desk, dc| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions;
+    assert_eq!((versions(&desk, 1), versions(&desk, 2)), (1, 1), "of the value itself nothing is left where the tombstone is");
+    assert_eq!(desk.get(2, &mut desk.session(), &x).as_deref(), Some("old"), "one replica alone knows no better");
+    let get = Operation::Get { key: x.clone(), dial: dial(2, 1) };
+    let outcome = desk.ask(server(1, 0), &mut desk.session(), get, 1_000, no_news);
+    let Some(Outcome::Read(read, _)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(text(read), None);
+    desk.pass(5_000, everything);
+    assert_eq!((versions(&desk, 0), versions(&desk, 1), versions(&desk, 2)), (0, 0, 0));
+    assert_eq!(desk.get(2, &mut desk.session(), &x), None);
+}
+
+#[test]
+fn a_context_is_of_its_key_and_travels() {
+    let mut desk = Desk::new("quorum", "", 2, 1);
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    replace(&mut desk, 0, &mut nobody(), &x, "x");
+    replace(&mut desk, 0, &mut nobody(), &y, "y");
+    desk.pass(300, everything);
+    let mut session = desk.session();
+    assert_eq!(look(&mut desk, 0, &mut session, &x), ["x"]);
+    replace(&mut desk, 0, &mut session.clone(), &y, "other");
+    desk.pass(300, everything);
+    assert_eq!(look(&mut desk, 1, &mut nobody(), &y), ["other", "y"], "what was seen of x says nothing of y");
+    let token = session.to_bytes();
+    let mut there = desk.replicas[&server(1, 0)].decode_session(&token).unwrap();
+    replace(&mut desk, 1, &mut there, &x, "newer");
+    desk.pass(300, everything);
+    assert_eq!(look(&mut desk, 0, &mut nobody(), &x), ["newer"]);
+}
+
+/// A context is part of a token, whose length is bounded.
+#[test]
+fn what_a_context_names_is_no_longer_than_a_token_can_be() {
+    let mut desk = Desk::new("quorum", "", 1, 1);
+    let long: Key = vec![b'k'; 8193].into();
+    let Outcome::Failed(Failure::Refused(why)) = replace(&mut desk, 0, &mut nobody(), &long, "x") else { panic!("not refused") };
+    assert!(why.contains("8193 bytes") && why.contains("8192"), "{why}");
+    assert!(matches!(replace(&mut desk, 0, &mut nobody(), &long[..8192].into(), "x"), Outcome::Written(_)));
+}
+
+#[test]
+fn values_that_are_sets_of_lines_are_united() {
+    let mut desk = Desk::new("quorum", "resolver = 'union'", 2, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    desk.put(0, &mut desk.session(), &x, "bread\nmilk");
+    desk.put(1, &mut desk.session(), &x, "milk\nsalt");
+    desk.pass(300, everything);
+    for dc in 0..2 {
+        assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("bread\nmilk\nsalt"));
+        assert_eq!(look(&mut desk, dc, &mut nobody(), &x).len(), 2);
+    }
+    desk.put(0, &mut desk.session(), &x, "eggs");
+    desk.pass(1_000, everything);
+    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("eggs"), "who has seen both replaces both");
+}
+
+#[test]
+fn values_side_by_side_are_bounded() {
+    let mut desk = Desk::new("quorum", "", 1, 1);
+    let x = key("x", 0, 1);
+    let mut refused = None;
+    for round in 0..=100 {
+        desk.now_us += 1_000;
+        if let Outcome::Failed(Failure::Refused(why)) = replace(&mut desk, 0, &mut nobody(), &x, &round.to_string()) {
+            refused = Some((round, why));
+            break;
+        }
+    }
+    let (round, why) = refused.expect("there is a bound");
+    assert!(round == 100 && why.contains("100 values"), "{round}: {why}");
+    let mut session = desk.session();
+    assert_eq!(look(&mut desk, 0, &mut session, &x).len(), 100);
+    assert!(matches!(replace(&mut desk, 0, &mut session, &x, "one"), Outcome::Written(_)));
+    assert_eq!(look(&mut desk, 0, &mut nobody(), &x), ["one"]);
+}
