@@ -94,10 +94,7 @@ impl Peers {
 
     /// What came from `dc` up to `through` in `frame` can be asked for by others, who lack it; without a frame it cannot.
     fn remember(&mut self, dc: DcId, through: Timestamp, frame: Option<&[u8]>) {
-        if self.held_by_others(dc) >= through {
-            return;
-        }
-        match frame {
+        match frame.filter(|_| self.held_by_others(dc) < through) {
             Some(frame) => self.remembered[dc.index()].push(through, frame),
             None => self.remembered[dc.index()] = Remembered::new(through),
         }
