@@ -402,6 +402,7 @@ fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
 }
 
 /// `request`, for the quorum that its operation asks for.
+#[inline]
 fn asked_for<P: Protocol>(request: P::Request, quorum: Quorum) -> Result<P::Request, Failure> {
     if quorum == Quorum::KEYSPACE {
         return Ok(request);

@@ -26,6 +26,8 @@ pub(super) struct Peers {
     released: Timestamp,
     /// What has come in parts can be relied on when everything of each data center up to here has come; empty if nothing has come so.
     needs: TimestampVector,
+    /// Whether that is more than nothing: every step asks.
+    filling: bool,
     /// By data center, what came from it and others may lack.
     pub(super) remembered: Vec<Remembered>,
     /// By data center, up to where it has said that it has each other's updates on disk.
@@ -41,6 +43,7 @@ impl Peers {
             links: received.iter().enumerate().map(link).collect(),
             released: Timestamp::ZERO,
             needs: TimestampVector::new(),
+            filling: false,
             remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
             holds: vec![TimestampVector::new(); received.len()],
         }
@@ -60,7 +63,7 @@ impl Peers {
 
     /// Whether what is here is no state that a reader may rely on.
     pub(super) fn are_filling(&self) -> bool {
-        self.needs != TimestampVector::new()
+        self.filling
     }
 
     /// The other data centers but `dc`.
@@ -104,6 +107,7 @@ impl Peers {
     fn come(&mut self) {
         if self.each().all(|(dc, _, receiver)| self.needs.get(dc) <= receiver.received()) {
             self.needs = TimestampVector::new();
+            self.filling = false;
         }
     }
 
@@ -248,6 +252,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 let whole = needs == TimestampVector::new();
                 let is_empty = updates.is_empty();
                 self.peers.needs.join(&needs);
+                self.peers.filling |= !whole;
                 for update in updates.into_iter().filter(|update| update.id.written > after) {
                     self.journal.counters.updates_received += 1;
                     self.step(now, out, |protocol, step| protocol.on_update(step, origin, update));
