@@ -2,7 +2,6 @@
 
 use crate::clients::siblings::alone;
 use crate::marks;
-use crate::node;
 use crate::plan::Action;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, ServerIndex, World};
@@ -211,7 +210,7 @@ impl World<'_> {
     /// A group has agreed long ago, and so have replicas that answer together: they are looked at one by one. What depends on the last words of a data center that has died can stay
     /// hidden until an operator gives it up; what is there, is there everywhere.
     pub(crate) fn dial_of_last_reads(&self) -> Dial {
-        match (self.decides || !self.gone.is_empty(), node::has_siblings(&self.plan.protocol)) {
+        match (self.decides || !self.gone.is_empty(), self.side_by_side) {
             (_, true) => alone(),
             (true, false) => Dial::at(Level::Eventual),
             (false, false) => Dial::default(),
@@ -251,7 +250,7 @@ impl World<'_> {
 
     /// Reads all that stands side by side, in every data center, and sends the record through its checker.
     fn read_siblings(&mut self) {
-        if !node::has_siblings(&self.plan.protocol) {
+        if !self.side_by_side {
             return;
         }
         for id in self.plan.servers().filter(|id| !self.gone.contains(&id.dc)).collect::<Vec<_>>() {

@@ -179,7 +179,9 @@ impl Failure {
 pub(crate) struct World<'p> {
     pub(crate) plan: &'p Plan,
     pub(crate) planted: Planted,
-    /// What clients wrote and found side by side.
+    /// Whether values of a key may stand side by side.
+    pub(crate) side_by_side: bool,
+    /// What clients wrote and found so.
     pub(crate) beside: SiblingHistory,
     /// The level that the protocol's reads have.
     pub(crate) level: Level,
@@ -246,6 +248,7 @@ impl<'p> World<'p> {
         let mut world = World {
             plan,
             planted,
+            side_by_side: node::has_siblings(&plan.protocol),
             beside: SiblingHistory::default(),
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),

@@ -97,10 +97,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 if most > MOST_GUARDS {
                     return failed(Failure::Refused(format!("{most} items or guards in one write; at most {MOST_GUARDS} are decided together")));
                 }
-                return match client.put_if(&items, &guards, level) {
-                    Some(request) => self.advance(now, request, (Stage::Call, dial), session, out),
-                    None => failed(Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME))),
-                };
+                let request = client.put_if(&items, &guards, level);
+                let request = request.ok_or_else(|| Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME)));
+                return self.put_to(now, request, dial, session, out);
             }
             Operation::ReadTransaction { keys, dial } => match served::<P>(dial) {
                 Ok(level) => (Call::ReadTransaction { keys, level, strategy: dial.strategy, groups: dial.groups }, dial),
@@ -117,18 +116,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 (Call::Change { key, change, level, groups: dial.groups }, dial)
             }
             Operation::Siblings { key, dial } => {
-                let asked = served::<P>(dial).and_then(|_| asked_for::<P>(client.siblings(key).ok_or_else(one_value::<P>)?, dial.quorum));
-                return match asked {
-                    Ok(request) => self.advance(now, request, (Stage::Call, dial), session, out),
-                    Err(refused) => failed(refused),
-                };
+                let request = served::<P>(dial).and_then(|_| client.siblings(key).ok_or_else(one_value::<P>));
+                return self.put_to(now, request, dial, session, out);
             }
             Operation::Replace { item, dial } => {
-                let asked = served::<P>(dial).and_then(|_| asked_for::<P>(client.replace(item).ok_or_else(one_value::<P>)?, dial.quorum));
-                return match asked {
-                    Ok(request) => self.advance(now, request, (Stage::Call, dial), session, out),
-                    Err(refused) => failed(refused),
-                };
+                let request = served::<P>(dial).and_then(|_| client.replace(item).ok_or_else(one_value::<P>));
+                return self.put_to(now, request, dial, session, out);
             }
             Operation::Scan { slot, from, limit } => {
                 let page = self.store.scan(slot, from, limit as usize);
@@ -167,6 +160,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             Err(refused) => return failed(refused),
         };
         self.advance(now, request, (stage, dial), session, out)
+    }
+
+    /// Puts `request`, if it could be made, to the protocol, for the quorum that `dial` asks for.
+    fn put_to(&mut self, now: Now, request: Result<P::Request, Failure>, dial: Dial, session: &mut Session, out: &mut Outbox) -> Execution {
+        match request.and_then(|request| asked_for::<P>(request, dial.quorum)) {
+            Ok(request) => self.advance(now, request, (Stage::Call, dial), session, out),
+            Err(refused) => failed(refused),
+        }
     }
 
     /// Puts `request` to the protocol.

@@ -1,6 +1,7 @@
 //! Rounds of questions to the other replicas, and what is done when enough have answered.
 
 use super::context::Context;
+use super::message::Reply;
 use super::standing::Answer;
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp};
@@ -9,8 +10,6 @@ use rheostat_core::operation::{Change, Failure, Insufficient, Quorum};
 use rheostat_core::version::{Item, Key};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
-
-use super::message::Reply;
 
 /// A round for another partition's transaction is given up after so long, in microseconds: its coordinator has by then.
 const GIVE_UP_US: u64 = 30_000_000;

@@ -357,6 +357,7 @@ impl Quorum {
                     // It has seen all that is here, whatever that is.
                     let seen = RefCell::new(Context::upto(self.coverage(step).upto));
                     for item in &items {
+                        // None is accepted, so all are looked at, where they are.
                         let look = |version: &Version<Context>| {
                             seen.borrow_mut().replace(version);
                             false

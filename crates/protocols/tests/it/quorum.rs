@@ -206,6 +206,11 @@ fn numbers_that_cannot_be_had_are_refused() {
     let mut other = Desk::new("causal", "", 2, 1);
     let Outcome::Failed(Failure::Refused(why)) = other.run(0, &mut other.session(), get) else { panic!("not refused") };
     assert!(why.contains("no quorums to choose"), "{why}");
+    let mut strong = Desk::new("strong", "", 2, 1);
+    let item = Item { key: key("x", 0, 1), value: None, expires_ms: 0 };
+    let put_if = Operation::PutIf { items: [item].into_iter().collect(), guards: Vec::new(), dial: dial(2, 1) };
+    let Outcome::Failed(Failure::Refused(why)) = strong.run(0, &mut strong.session(), put_if) else { panic!("not refused") };
+    assert!(why.contains("no quorums to choose"), "{why}");
     let siblings = Operation::Siblings { key: key("x", 0, 1), dial: Dial::default() };
     let Outcome::Failed(Failure::Refused(why)) = other.run(0, &mut other.session(), siblings) else { panic!("not refused") };
     assert!(why.contains("one value"), "{why}");

@@ -2,7 +2,6 @@
 
 use super::{Current, number};
 use crate::marks;
-use crate::node;
 use crate::plan::Action;
 use crate::world::{ServerIndex, World};
 use rheostat_checkers::siblings::{Look, Wrote};
@@ -29,7 +28,7 @@ fn values(reads: &[Read]) -> Vec<UniqueValue> {
 
 impl World<'_> {
     pub(super) fn begin_beside(&mut self, client: usize, action: &Action, values: &[UniqueValue]) -> Beside {
-        if !node::has_siblings(&self.plan.protocol) {
+        if !self.side_by_side {
             return Beside::default();
         }
         let first = self.beside.wrote.len();
@@ -52,7 +51,7 @@ impl World<'_> {
     }
 
     pub(super) fn end_beside(&mut self, client: usize, current: &Current, outcome: &Outcome) {
-        if !node::has_siblings(&self.plan.protocol) {
+        if !self.side_by_side {
             return;
         }
         let (now_us, begun_us) = (self.now_us, current.beside.begun_us);
