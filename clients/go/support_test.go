@@ -1,0 +1,271 @@
+package rheostat
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	password = "open sesame"
+	keyspace = "default"
+	patience = time.Minute
+)
+
+var (
+	suite       = os.Getenv("RHEOSTAT_SUITE")
+	dataCenters = []string{"us-east", "us-west", "eu"}
+	eastAlone   = [][2]string{{"us-east", "us-west"}, {"us-east", "eu"}}
+)
+
+func TestMain(m *testing.M) {
+	if suite == "" {
+		fmt.Println("these tests need the cluster that clients/test.sh starts: clients/test.sh go")
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func port(dataCenter string) int {
+	base, _ := strconv.Atoi(os.Getenv("RHEOSTAT_PORT"))
+	for i, name := range dataCenters {
+		if name == dataCenter {
+			return base + 10*i
+		}
+	}
+	panic(dataCenter)
+}
+
+func key(name string) string {
+	var bytes [6]byte
+	_, _ = rand.Read(bytes[:])
+	return "go:" + name + ":" + hex.EncodeToString(bytes[:])
+}
+
+func at(dataCenter string) *redis.Options { return atPort(port(dataCenter)) }
+
+func atPort(port int) *redis.Options {
+	return &redis.Options{
+		Addr: fmt.Sprintf("127.0.0.1:%d", port), Password: password,
+		DialTimeout: 20 * time.Second, ReadTimeout: 20 * time.Second, WriteTimeout: 20 * time.Second, PoolTimeout: 40 * time.Second,
+	}
+}
+
+func connect(t *testing.T, options Options, regions ...*redis.Options) *Client {
+	t.Helper()
+	var clients []*redis.Client
+	for _, region := range regions {
+		rdb := redis.NewClient(region)
+		t.Cleanup(func() { _ = rdb.Close() })
+		clients = append(clients, rdb)
+	}
+	client := must(New(options, clients...))
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func connectTo(t *testing.T, dataCenter string) *Client { return connect(t, Options{}, at(dataCenter)) }
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func is(t *testing.T, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("%v, and not: %v", err, kind)
+	}
+}
+
+func holds(t *testing.T, condition bool, what ...any) {
+	t.Helper()
+	if !condition {
+		t.Fatal(what...)
+	}
+}
+
+func eventually(t *testing.T, what string, attempt func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !attempt(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("never came: ", what)
+		}
+	}
+}
+
+func ctl(words ...string) {
+	output, err := exec.Command(os.Getenv("RHEOSTAT"), append([]string{"ctl"}, words...)...).CombinedOutput()
+	if err != nil {
+		panic(fmt.Sprint(words, ": ", err, ": ", string(output)))
+	}
+}
+
+// cut cuts links, until the test's end or until what is returned is called.
+func cut(t *testing.T, links ...[2]string) (heal func()) {
+	address := fmt.Sprintf("127.0.0.1:%d", port("us-east")+1)
+	for _, link := range links {
+		ctl("--address", address, "pause-link", link[0], link[1])
+	}
+	heal = sync.OnceFunc(func() {
+		for _, link := range links {
+			ctl("--address", address, "resume-link", link[0], link[1])
+		}
+	})
+	t.Cleanup(heal)
+	return heal
+}
+
+func kill(dataCenter string) {
+	text := must(os.ReadFile(filepath.Join(suite, "nodes", dataCenter+"-1", "pid")))
+	process := must(os.FindProcess(must(strconv.Atoi(strings.Fields(string(text))[0]))))
+	if err := process.Kill(); err != nil {
+		panic(err)
+	}
+}
+
+func startAgain() { ctl("cluster", "up", filepath.Join(suite, "cluster.toml")) }
+
+// proxy passes bytes on. What has marker in it is passed on, and its answer is not: the connection is lost instead, the first `times` times.
+type proxy struct {
+	port int
+	seen atomic.Int64
+}
+
+func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { _ = listener.Close() })
+	p := &proxy{port: listener.Addr().(*net.TCPAddr).Port}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server := must(net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", target)))
+			var lose atomic.Bool
+			go func() {
+				defer func() { _ = server.Close() }()
+				buffer := make([]byte, 65536)
+				for {
+					n, err := client.Read(buffer)
+					if err != nil {
+						return
+					}
+					if bytes.Contains(buffer[:n], []byte(marker)) && p.seen.Add(1) <= times {
+						lose.Store(true)
+					}
+					_, _ = server.Write(buffer[:n])
+				}
+			}()
+			go func() {
+				defer func() { _ = client.Close() }()
+				buffer := make([]byte, 65536)
+				for {
+					n, err := server.Read(buffer)
+					if err != nil || lose.Load() {
+						return
+					}
+					_, _ = client.Write(buffer[:n])
+				}
+			}()
+		}
+	}()
+	return p
+}
+
+// plainRedis speaks enough of Redis to be asked for RHEO, and says that it does not know it.
+type plainRedis struct {
+	port     int
+	mutex    sync.Mutex
+	commands map[string]bool
+}
+
+func newPlainRedis(t *testing.T) *plainRedis {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { _ = listener.Close() })
+	p := &plainRedis{port: listener.Addr().(*net.TCPAddr).Port, commands: map[string]bool{}}
+	known := words("SELECT SET GET CLIENT AUTH PING")
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = client.Close() }()
+				reader := bufio.NewReader(client)
+				for {
+					args, err := readCommand(reader)
+					if err != nil {
+						return
+					}
+					name := strings.ToUpper(args[0])
+					p.mutex.Lock()
+					p.commands[name] = true
+					p.mutex.Unlock()
+					answer := "+OK\r\n"
+					if !known[name] {
+						answer = fmt.Sprintf("-ERR unknown command '%s', with args beginning with: \r\n", args[0])
+					}
+					_, _ = io.WriteString(client, answer)
+				}
+			}()
+		}
+	}()
+	return p
+}
+
+func readCommand(reader *bufio.Reader) ([]string, error) {
+	number := func() (int, error) {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			return 0, err
+		}
+		return strconv.Atoi(strings.TrimSpace(line[1:]))
+	}
+	count, err := number()
+	if err != nil {
+		return nil, err
+	}
+	args := make([]string, count)
+	for i := range args {
+		length, err := number()
+		if err != nil {
+			return nil, err
+		}
+		word := make([]byte, length+2)
+		if _, err := io.ReadFull(reader, word); err != nil {
+			return nil, err
+		}
+		args[i] = string(word[:length])
+	}
+	return args, nil
+}
+
+func unusedPort() int {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+var ctx = context.Background()

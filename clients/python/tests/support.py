@@ -1,0 +1,235 @@
+"""The cluster, what harms it, and one way to call the sync and the async client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+import rheostat
+
+PASSWORD = "open sesame"
+PATIENCE = 60
+SUITE = Path(os.environ["RHEOSTAT_SUITE"])
+PORTS = {name: int(os.environ["RHEOSTAT_PORT"]) + 10 * i for i, name in enumerate(("us-east", "us-west", "eu"))}
+
+
+def key(name: str) -> str:
+    return f"python:{name}:{secrets.token_hex(6)}"
+
+
+def eventually(what: str, attempt: Callable[[], Any]) -> Any:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            result = attempt()
+            if result:
+                return result
+            error: BaseException | None = None
+        except rheostat.RheostatError as failed:
+            error = failed
+        if time.monotonic() > until:
+            raise AssertionError(f"never came: {what}") from error
+        time.sleep(0.02)
+
+
+def ctl(*words: str) -> None:
+    subprocess.run([os.environ["RHEOSTAT"], "ctl", *words], check=True, capture_output=True, timeout=120)
+
+
+@contextmanager
+def cut(*links: tuple[str, str]) -> Iterator[Callable[[], None]]:
+    """The links are cut, until the end or until what is returned is called."""
+    address = f"127.0.0.1:{PORTS['us-east'] + 1}"
+    whole = False
+
+    def heal() -> None:
+        nonlocal whole
+        for one, other in links:
+            if not whole:
+                ctl("--address", address, "resume-link", one, other)
+        whole = True
+
+    for one, other in links:
+        ctl("--address", address, "pause-link", one, other)
+    try:
+        yield heal
+    finally:
+        heal()
+
+
+EAST_ALONE = (("us-east", "us-west"), ("us-east", "eu"))
+
+
+def kill(data_center: str) -> None:
+    os.kill(int((SUITE / "nodes" / f"{data_center}-1" / "pid").read_text().split()[0]), signal.SIGKILL)
+
+
+def start_again() -> None:
+    ctl("cluster", "up", str(SUITE / "cluster.toml"))
+
+
+class Proxy:
+    """Passes bytes on to ``port``. What has ``marker`` in it is passed on, and its answer is not: the connection is lost instead, the first ``times`` times."""
+
+    def __init__(self, port: int, marker: bytes, times: int) -> None:
+        self.seen = 0
+        self._target, self._marker, self._times = port, marker, times
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._target))
+            lose = threading.Event()
+            threading.Thread(target=self._up, args=(client, server, lose), daemon=True).start()
+            threading.Thread(target=self._down, args=(client, server, lose), daemon=True).start()
+
+    def _up(self, client: socket.socket, server: socket.socket, lose: threading.Event) -> None:
+        with server:
+            while data := _receive(client):
+                if self._marker in data:
+                    self.seen += 1
+                    if self.seen <= self._times:
+                        lose.set()
+                server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+
+    def _down(self, client: socket.socket, server: socket.socket, lose: threading.Event) -> None:
+        with client:
+            while data := _receive(server):
+                if lose.is_set():
+                    client.shutdown(socket.SHUT_RDWR)
+                    return
+                client.sendall(data)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _receive(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65536)
+    except OSError:
+        return b""
+
+
+class PlainRedis:
+    """Speaks enough of Redis to be asked for RHEO, and says that it does not know it."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client.makefile("rwb"),), daemon=True).start()
+
+    def _serve(self, stream: Any) -> None:
+        while line := stream.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                length = int(stream.readline()[1:])
+                words.append(stream.read(length + 2)[:-2].decode())
+            self.commands.append(words[0].upper())
+            known = words[0].upper() in ("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING")
+            stream.write(b"+OK\r\n" if known else f"-ERR unknown command '{words[0]}', with args beginning with: \r\n".encode())
+            stream.flush()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Sync:
+    """The sync client."""
+
+    name = "sync"
+    client = rheostat.Client
+    redis_class: Any = redis.Redis
+    retry: Any = Retry
+
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        return function(*args, **options)
+
+    def redis(self, where: str | int, **options: Any) -> Any:
+        port = PORTS[where] if isinstance(where, str) else where
+        known = {"password": PASSWORD, "retry": self.retry(NoBackoff(), 0), "socket_timeout": 20, "socket_connect_timeout": 20}
+        return self.redis_class(host="127.0.0.1", port=port, **{**known, **options})
+
+    def connect(self, *where: str | int, options: rheostat.Options = rheostat.Options(), **of_redis: Any) -> Any:
+        return self.wrap(self.client([self.redis(one, **of_redis) for one in where], options))
+
+    def wrap(self, thing: Any) -> Any:
+        return thing
+
+
+class Async(Sync):
+    """The async client, called from threads as the sync one is."""
+
+    name = "async"
+    client: Any = rheostat.AsyncClient
+    redis_class = redis.asyncio.Redis
+
+    def __init__(self) -> None:
+        from redis.asyncio.retry import Retry as AsyncRetry
+
+        self.retry = AsyncRetry
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        async def calling() -> Any:
+            result = function(*args, **options)
+            return await result if asyncio.iscoroutine(result) or asyncio.isfuture(result) else result
+
+        return asyncio.run_coroutine_threadsafe(calling(), self.loop).result(PATIENCE * 2)
+
+    def wrap(self, thing: Any) -> Any:
+        kinds = (rheostat.AsyncClient, rheostat.AsyncSession, rheostat.AsyncCounter, redis.asyncio.Redis)
+        return Wrapped(self, thing) if isinstance(thing, kinds) else thing
+
+
+class Wrapped:
+    def __init__(self, api: Async, thing: Any) -> None:
+        self._api, self._thing = api, thing
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._thing, name)
+        if not callable(found) or name == "as_current":
+            return self._api.wrap(found)
+
+        def call(*args: Any, **options: Any) -> Any:
+            args = tuple(arg._thing if isinstance(arg, Wrapped) else arg for arg in args)
+            return self._api.wrap(self._api.call(found, *args, **options))
+
+        return call

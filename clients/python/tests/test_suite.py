@@ -1,0 +1,496 @@
+"""The cases of ../../suite/suite.toml, each for the sync and the async client."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+from support import EAST_ALONE, PORTS, Async, PlainRedis, Proxy, Sync, cut, eventually, key, kill, start_again, unused_port
+
+import rheostat
+from rheostat import Absent, Dial, NewCounter, Options, SessionAsgi, SessionWsgi, Value
+
+KEYSPACE = "default"
+
+
+def test_session_waits_in_another_region(api: Sync) -> None:
+    k, east, eu = key("waits"), api.connect("us-east"), api.connect("eu")
+    session = east.session(KEYSPACE)
+    with cut(*EAST_ALONE) as heal:
+        session.put(k, "here")
+        elsewhere = eu.resume(KEYSPACE, session.token)
+        with pytest.raises(rheostat.Timeout):
+            elsewhere.with_dial(within_ms=200).get(k)
+        assert eu.session(KEYSPACE).get(k).value is None
+        heal()
+        assert eventually("the write", lambda: elsewhere.get(k)).value == b"here"
+
+
+def test_token_resumes_in_another_client(api: Sync) -> None:
+    session = api.connect("us-east").session(KEYSPACE)
+    others = [api.connect(place) for place in PORTS]
+    for turn in range(10):
+        k = key("token")
+        session.put(k, str(turn))
+        for other in others:
+            assert other.resume(KEYSPACE, session.token).get(k).value == str(turn).encode()
+
+
+def test_session_is_carried_over_connections(api: Sync) -> None:
+    k, one = key("pool"), api.redis("us-east")
+    session = api.wrap(api.client(one)).session(KEYSPACE)
+    session.put(k, "first")
+    first, before = session.redis.client_id(), session.token
+    busy = api.call(one.connection_pool.get_connection)
+    session.put(k + "2", "second")
+    assert session.redis.client_id() != first
+    assert session.token != before
+    assert session.get(k).value == b"first" and session.get(k + "2").value == b"second"
+    api.call(one.connection_pool.release, busy)
+
+
+def test_no_effect_before_its_cause(api: Sync) -> None:
+    photo, comment = key("photo"), key("comment")
+    east, west, eu = (api.connect(place) for place in PORTS)
+    with cut(("us-east", "eu")) as heal:
+        session = east.session(KEYSPACE)
+        session.put(photo, "sunset")
+        moved = session.at(west)
+        assert moved.get(photo).value == b"sunset"
+        moved.put(comment, "wow")
+        looks = 0
+
+        def both() -> bool:
+            nonlocal looks
+            seen = eu.session(KEYSPACE).read_transaction([comment, photo]).values
+            assert seen[0] is None or seen[1] is not None, "an effect without its cause"
+            looks += 1
+            if looks == 20:
+                heal()
+            return seen == [b"wow", b"sunset"]
+
+        eventually("photo and comment", both)
+
+
+def test_merge_joins_two_sessions(api: Sync) -> None:
+    k, east, eu = key("merge"), api.connect("us-east"), api.connect("eu")
+    writer, reader = east.session(KEYSPACE), eu.session(KEYSPACE)
+    reader.put(key("own"), "mine")
+    with cut(*EAST_ALONE) as heal:
+        writer.put(k, "yours")
+        assert reader.get(k).value is None
+        reader.merge(writer.token)
+        with pytest.raises(rheostat.Timeout):
+            reader.with_dial(within_ms=200).get(k)
+        heal()
+        assert eventually("the write", lambda: reader.get(k)).value == b"yours"
+
+
+def test_concurrent_use_of_one_session(api: Sync) -> None:
+    east, eu = api.connect("us-east"), api.connect("eu")
+    session = east.session(KEYSPACE)
+    keys = [key("together") for _ in range(20)]
+
+    def work(k: str) -> None:
+        for turn in range(5):
+            session.put(k, str(turn))
+            assert session.get(k).value == str(turn).encode()
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(work, keys))
+    assert eu.resume(KEYSPACE, session.token).read_transaction(keys).values == [b"4"] * 20
+
+
+def test_pool_of_fifty_connections(api: Sync) -> None:
+    one = api.redis("us-east", max_connections=50)
+    client = api.wrap(api.client(one))
+
+    def work(_: int) -> None:
+        session, k = client.session(KEYSPACE), key("fifty")
+        for turn in range(10):
+            session.put(k, str(turn))
+            assert session.get(k).value == str(turn).encode()
+
+    with ThreadPoolExecutor(50) as threads:
+        list(threads.map(work, range(50)))
+    assert len(one.connection_pool._available_connections) <= 50
+
+
+def test_nothing_of_a_session_stays_on_a_connection(api: Sync) -> None:
+    one = api.redis("us-east", max_connections=1)
+    session = api.wrap(api.client(one)).session("eventual").with_dial(Dial("eventual", "coordinated", 60000, 5000, "eventual 2s"))
+    k = key("stays")
+    session.put(k, "x")
+    assert session.get(k).value == b"x"
+
+    def ask(*words: str) -> Any:
+        return api.call(one.execute_command, *words)
+
+    assert ask("RHEO", "LEVEL") == b"causal"
+    assert ask("RHEO", "SLA") is None
+    assert ask("RHEO", "FRESH") is None and ask("RHEO", "WITHIN") is None
+    assert ask("RHEO", "STRATEGY") == b"auto"
+    assert ask("GET", k) is None, "the connection is in its own keyspace again"
+
+
+def test_redis_client_keeps_its_commands(api: Sync) -> None:
+    client, k = api.connect("us-east", decode_responses=True), key("usual")
+    session = client.session(KEYSPACE)
+    mine = session.redis
+    before = session.token
+    assert mine.set(k, "text") is True
+    assert session.token != before
+    assert mine.get(k) == "text" and mine.mget(k, k + "no") == ["text", None]
+    assert mine.incrby(k + "n", 3) == 3 and mine.delete(k) == 1
+    for refused in (("SELECT", "1"), ("RHEO", "LEVEL", "strong")):
+        with pytest.raises(rheostat.Refused):
+            mine.execute_command(*refused)
+    with session.as_current():
+        before = session.token
+        assert client.redis.set(k, "again") is True
+        assert session.token != before
+    assert client.redis.get(k) == "again"
+
+
+def test_pipeline_is_part_of_the_session(api: Sync) -> None:
+    session = api.connect("us-east").session(KEYSPACE)
+    k, word = key("{pipe}a"), key("{pipe}b")
+    before = session.token
+
+    def run(transaction: bool, raise_on_error: bool) -> Any:
+        pipe = getattr(session, "_thing", session).redis.pipeline(transaction=transaction)
+        pipe.set(k, "1").set(word, "a word").incr(word).get(k)
+        return api.call(pipe.execute, raise_on_error)
+
+    replies = run(False, False)
+    assert replies[:2] == [True, True] and isinstance(replies[2], rheostat.Refused) and replies[3] == b"1"
+    assert session.token != before
+    with pytest.raises(rheostat.Refused):
+        run(True, True)
+
+    def together() -> Any:
+        pipe = getattr(session, "_thing", session).redis.pipeline()
+        pipe.set(k, "2").get(k)
+        return api.call(pipe.execute)
+
+    assert together() == [True, b"2"]
+
+
+def test_foreign_token_is_refused(api: Sync) -> None:
+    client, k = api.connect("us-east", max_connections=1), key("foreign")
+    other = client.session("eventual")
+    other.put(k, "there")
+    own = client.session(KEYSPACE)
+    own.put(k, "before")
+    damaged = own.token[:-4] + ("0000" if own.token[-4:] != "0000" else "1111")
+    for token in (other.token, damaged, "a word"):
+        session = client.resume(KEYSPACE, token)
+        for operation in (lambda: session.put(k, "after"), lambda: session.get(k), session.check, lambda: own.merge(token)):
+            with pytest.raises(rheostat.TokenError):
+                operation()
+        assert session.token == token
+    assert own.get(k).value == b"before"
+
+
+def _web(api: Sync, place: str) -> Any:
+    """A web application in a data center: PUT and GET of a key, with the middleware. Returns what asks it: status, headers, body."""
+    thing = api.connect(place)
+    client = getattr(thing, "_thing", thing)
+    if isinstance(api, Async):
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            body = scope["query_string"]
+            if scope["method"] == "PUT":
+                await client.redis.set(scope["path"], body)
+                assert rheostat.current_async_session() is scope["rheostat.session"]
+            else:
+                body = await client.redis.get(scope["path"]) or b""
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": body})
+
+        wrapped = SessionAsgi(app, client, KEYSPACE)
+
+        def ask(method: str, path: str, body: bytes, headers: dict[str, str]) -> Any:
+            sent: list[Any] = []
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            scope = {"type": "http", "method": method, "path": path, "query_string": body, "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()]}
+            api.call(wrapped, scope, None, send)
+            return sent[0]["status"], {k.decode(): v.decode() for k, v in sent[0]["headers"]}, sent[1]["body"]
+
+    else:
+
+        def wsgi(environ: Any, start_response: Any) -> Any:
+            body = environ["QUERY_STRING"].encode()
+            if environ["REQUEST_METHOD"] == "PUT":
+                client.redis.set(environ["PATH_INFO"], body)
+                assert rheostat.current_session() is environ["rheostat.session"]
+                start_response("200 OK", [])
+                return [body]
+
+            def later() -> Any:
+                found = client.redis.get(environ["PATH_INFO"]) or b""
+                start_response("200 OK", [])
+                yield found
+
+            return later()
+
+        of_wsgi = SessionWsgi(wsgi, client, KEYSPACE)
+
+        def ask(method: str, path: str, body: bytes, headers: dict[str, str]) -> Any:
+            told: list[Any] = []
+            environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": body.decode()}
+            environ.update({"HTTP_" + k.upper().replace("-", "_"): v for k, v in headers.items()})
+            content = b"".join(of_wsgi(environ, lambda *args: told.append(args)))  # type: ignore[arg-type,func-returns-value]
+            return int(told[0][0][:3]), {k.lower(): v for k, v in told[0][1]}, content
+
+    return ask
+
+
+def test_middleware_carries_the_session(api: Sync) -> None:
+    east, eu = _web(api, "us-east"), _web(api, "eu")
+    headers: dict[str, str] = {}
+    for turn in range(10):
+        path, body = key("/web"), str(turn).encode()
+        status, said, _ = east("PUT", path, body, headers)
+        assert status == 200
+        headers = {rheostat.SESSION_HEADER: said[rheostat.SESSION_HEADER.lower()]}
+        assert eu("GET", path, b"", headers)[::2] == (200, body)
+
+
+def test_middleware_refuses_a_foreign_token(api: Sync) -> None:
+    east, path = _web(api, "us-east"), key("/web")
+    for token in ("a word", "x" * 20000):
+        status, _, body = east("PUT", path, b"x", {rheostat.SESSION_HEADER: token})
+        assert status == 400 and rheostat.SESSION_HEADER.encode() in body
+    status, headers, body = east("GET", path, b"", {})
+    assert (status, body) == (200, b"") and headers[rheostat.SESSION_HEADER.lower()]
+
+
+def test_level_per_call(api: Sync) -> None:
+    session, k = api.connect("us-east").session(KEYSPACE), key("level")
+    session.put(k, "x")
+    assert session.get(k).level == "causal"
+    eventual = session.with_dial(level="eventual")
+    assert eventual.get(k).level == "eventual"
+    token = session.token
+    eventual.put(k, "y")
+    assert eventual.token == session.token != token
+    assert session.get(k).level == "causal"
+    session.set_level("eventual")
+    assert [session.get(k).level for _ in range(2)] == ["eventual"] * 2
+    session.set_level(None)
+    assert session.get(k).level == "causal"
+
+
+def test_level_that_is_not_served_is_refused(api: Sync) -> None:
+    session, k = api.connect("us-east").session(KEYSPACE), key("strong")
+    with pytest.raises(rheostat.Refused, match="strong"):
+        session.with_dial(level="strong").put(k, "x")
+    with pytest.raises(rheostat.Refused):
+        api.connect("us-east").session("nowhere").put(k, "x")
+    assert session.get(k).value is None
+
+
+def test_service_level_says_what_was_reached(api: Sync) -> None:
+    session, k = api.connect("us-east").session(KEYSPACE), key("sla")
+    session.put(k, "x")
+    session.set_service_level("strong 1s; causal 1s; eventual")
+    read = session.get(k)
+    assert read.value == b"x" and read.level == "causal" and read.achieved and read.achieved.entry == 2 and read.achieved.used_us >= 0
+    session.set_service_level(None)
+    assert session.get(k).achieved is None
+    with pytest.raises(rheostat.Refused):
+        session.with_dial(service_level="strong soon").get(k)
+
+
+def test_bounds_of_one_call(api: Sync) -> None:
+    session, k = api.connect("eu").session(KEYSPACE), key("bounds")
+    session.put(k, "x")
+    with cut(*EAST_ALONE):
+        with pytest.raises(rheostat.Timeout):
+            session.with_dial(fresh_ms=1, within_ms=100).get(k)
+        assert session.get(k).value == b"x"
+
+
+def test_quality_of_a_read(api: Sync) -> None:
+    session, k = api.connect("us-east").session(KEYSPACE), key("quality")
+    version = session.put(k, "x")
+    read = eventually("a bound", lambda: (seen := session.get(k)).staleness_ms is not None and seen)
+    assert read.version == version and version.origin == "us-east" and read.level == "causal" and read.staleness_ms >= 0
+    assert rheostat.Version.parse(str(version)) == version and session.quality.version == version
+
+
+def test_receipt_of_a_write(api: Sync) -> None:
+    session = api.connect("us-east").session(KEYSPACE)
+    session.put(key("receipt"), "x")
+    assert session.wait(2, timeout=15) == 2
+
+
+def test_read_transaction_reads_one_snapshot(api: Sync) -> None:
+    client = api.connect("us-east")
+    pair = [key("{1}first"), key("{5}second")]
+    writer, done = client.session(KEYSPACE), threading.Event()
+
+    def write() -> None:
+        for turn in range(100):
+            for k in pair:
+                writer.put(k, str(turn))
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while not done.is_set():
+        first, second = (int(value or b"-1") for value in client.session(KEYSPACE).read_transaction(pair).values)
+        assert second <= first <= second + 1
+    thread.join()
+
+
+def test_conditional_write(api: Sync) -> None:
+    client, k = api.connect("us-east"), key("if")
+    session = client.session("strong")
+    assert eventually("a leader", lambda: session.put_if(k, "a", Absent()))
+    assert session.put_if(k, "b", Absent()) is None
+    assert session.put_if(k, "b", Value("x")) is None
+    assert session.get(k).value == b"a"
+    version = session.put_if(k, "b", Value("a"))
+    assert version and session.get(k).version == version
+    with pytest.raises(rheostat.Refused):
+        client.session(KEYSPACE).put_if(k, "a", Absent())
+
+
+def test_counter_keeps_its_bounds(api: Sync) -> None:
+    session, k = api.connect("us-east").session(KEYSPACE), key("{c}stock")
+    stock = session.counter(k)
+    stock.create(NewCounter(lower=0, initial=10))
+    with pytest.raises(rheostat.Refused):
+        stock.create(NewCounter())
+    assert stock.add(-1) == 9
+    with pytest.raises(rheostat.NoRights) as refused:
+        stock.add(-100)
+    why = refused.value
+    assert (why.key, why.value, why.direction, why.needed) == (k, 9, "down", 100) and why.here + why.elsewhere <= 9
+    assert eventually("all rights", lambda: stock.global_().add(-9) == 0)
+    with pytest.raises(rheostat.NoRights):
+        stock.global_().add(-1)
+    other = session.counter(key("{c}other"))
+    other.create(NewCounter(lower=0, upper=100, placement=(1, 0, 0), initial=5))
+    assert other.transfer(k, 2) == (3, 2)
+    with pytest.raises(rheostat.NoRights):
+        other.transfer(k, 4)
+    view = other.look()
+    assert (view.value, view.lower, view.upper) == (3, 0, 100) and {right.data_center for right in view.rights} == set(PORTS)
+
+
+def test_counter_rights_move(api: Sync) -> None:
+    east, eu, k = api.connect("us-east"), api.connect("eu"), key("moved")
+    session = east.session(KEYSPACE)
+    session.counter(k).create(NewCounter(lower=0, initial=10, placement=(1, 0, 0)))
+    session.counter(k).move_rights("eu", "down", 4)
+    there = session.at(eu)
+    assert eventually("the rights", lambda: there.counter(k).add(-4) == 6)
+
+
+def test_counter_update_is_made_once(api: Sync) -> None:
+    k, proxy = key("once"), Proxy(PORTS["us-east"], b"COUNTER\r\n$3\r\nADD", 1)
+    session = api.connect(proxy.port).session(KEYSPACE)
+    session.counter(k).create(NewCounter(lower=0, initial=10))
+    assert session.counter(k).add(-1) == 9
+    assert proxy.seen == 2
+    assert session.counter(k).add(-1) == 8 and session.counter(k).look().value == 8
+    proxy.close()
+
+
+def test_write_is_not_sent_twice(api: Sync) -> None:
+    k, proxy = key("twice"), Proxy(PORTS["us-east"], b"$3\r\nSET\r\n", 1)
+    session = api.connect(proxy.port, "eu").session(KEYSPACE)
+    session.get(k)
+    with pytest.raises(rheostat.Unreachable) as lost:
+        session.put(k, "x")
+    assert not lost.value.nothing_sent and proxy.seen == 1
+    assert session.get(k).value in (None, b"x")
+    proxy.close()
+
+
+def test_failover_to_another_region(api: Sync) -> None:
+    client, k = api.connect("us-west", "eu", options=Options(return_after=0.05)), key("failover")
+    session = client.session(KEYSPACE)
+    assert session.put(k, "from the west").origin == "us-west"
+    assert session.wait(2, timeout=15) == 2
+    kill("us-west")
+    try:
+        assert session.get(k).value == b"from the west"
+        assert session.put(k, "from eu").origin == "eu"
+        assert session.get(k).value == b"from eu"
+    finally:
+        start_again()
+    eventually("the way back", lambda: session.put(k, "home").origin == "us-west")
+    assert session.get(k).value == b"home"
+
+
+def test_dead_node_is_a_clear_error(api: Sync) -> None:
+    port = unused_port()
+    session = api.connect(port, options=Options(read_retries=1)).session(KEYSPACE)
+    for operation in (lambda: session.put("k", "x"), lambda: session.get("k"), lambda: session.counter("k").add(1)):
+        with pytest.raises(rheostat.Unreachable, match=str(port)) as dead:
+            operation()
+        assert dead.value.nothing_sent and isinstance(dead.value, redis.ConnectionError)
+
+
+def test_siblings_are_resolved(api: Sync) -> None:
+    client, k = api.connect("us-east"), key("side")
+    one, other = client.session("quorum"), client.session("quorum")
+    context = one.siblings(k).context
+    one.replace(k, "milk", context)
+    other.replace(k, "bread", context)
+    assert sorted(one.siblings(k).values) == [b"bread", b"milk"]
+    assert one.resolve(k, lambda values: b"+".join(sorted(values))) == b"bread+milk"
+    assert other.siblings(k).values == [b"bread+milk"]
+    assert one.resolve(k, lambda values: b"never") == b"bread+milk"
+
+
+def test_wrong_password_is_a_clear_error(api: Sync) -> None:
+    with pytest.raises(rheostat.Unauthenticated):
+        api.connect("us-east", password="guess").session(KEYSPACE).get("k")
+    # A right one ends the count of wrong ones.
+    api.connect("us-east").session(KEYSPACE).get("k")
+
+
+def test_server_without_rheo_is_a_clear_error(api: Sync) -> None:
+    plain = PlainRedis()
+    session = api.connect(plain.port, protocol=2).session(KEYSPACE)
+    for operation in (lambda: session.put("k", "x"), lambda: session.get("k")):
+        with pytest.raises(rheostat.NotRheostat, match="no Rheostat"):
+            operation()
+    assert "SET" not in plain.commands
+    plain.close()
+
+
+def test_cancelled_operation_leaves_the_pool_clean(api: Sync) -> None:
+    k, east, one = key("cancel"), api.connect("us-east").session(KEYSPACE), api.redis("eu", max_connections=1, socket_timeout=20 if isinstance(api, Async) else 0.3)
+    eu = api.wrap(api.client(one, Options(read_retries=0)))
+    with cut(*EAST_ALONE):
+        east.put(k, "x")
+        waiting, other = eu.resume(KEYSPACE, east.token), eu.session(KEYSPACE)
+        other.put(k + "2", "mine")
+        if isinstance(api, Async):
+
+            async def give_up() -> None:
+                task = asyncio.ensure_future(waiting._thing.get(k))
+                await asyncio.sleep(0.1)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+            api.call(give_up)
+        else:
+            with pytest.raises(rheostat.Timeout):
+                waiting.get(k)
+        assert other.get(k + "2").value == b"mine"
+        assert waiting.token == east.token
