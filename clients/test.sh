@@ -13,7 +13,7 @@ done
 [ -x "$rheostat" ] || { echo "clients: there is no rheostat program (RHEOSTAT=${rheostat:-}); build it: cargo build"; exit 1; }
 export RHEOSTAT=$(realpath "$rheostat")
 export RHEOSTAT_PASSWORD='open sesame'
-[ $# -gt 0 ] || set -- python go
+[ $# -gt 0 ] || set -- python go typescript java
 
 ./check.sh
 
@@ -51,7 +51,7 @@ for language in "$@"; do
   case $language in
     python) p=$(count '[0-9]+ passed') f=$(count '[0-9]+ (failed|error)') s=$(count '[0-9]+ skipped') ;;
     go) p=$(grep -c '^--- PASS' "$RHEOSTAT_SUITE/log" || true) f=$(grep -c '^--- FAIL' "$RHEOSTAT_SUITE/log" || true) s=$(grep -c '^--- SKIP' "$RHEOSTAT_SUITE/log" || true) ;;
-    typescript) p=$(count '^# pass [0-9]+') f=$(count '^# fail [0-9]+') s=$(count '^# skipped [0-9]+') ;;
+    typescript) p=$(count '^(#|ℹ) pass [0-9]+') f=$(count '^(#|ℹ) fail [0-9]+') s=$(count '^(#|ℹ) skipped [0-9]+') ;;
     java) p=$(count 'suite: [0-9]+ passed') f=$(count ', [0-9]+ failed') s=$(count ', [0-9]+ skipped') ;;
   esac
   [ "$p" -gt 0 ] || status=1

@@ -1,0 +1,11 @@
+package rheostat.client;
+
+import java.time.Duration;
+
+/**
+ * What an answer satisfies of its service level.
+ *
+ * @param entry the first entry that it satisfies, counted from 1
+ * @param used the time that it took at the node that was asked. The way there and back is not in it
+ */
+public record Achieved(int entry, Duration used) {}

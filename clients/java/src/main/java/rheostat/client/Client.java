@@ -1,0 +1,168 @@
+package rheostat.client;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.NoSuchElementException;
+import java.util.Set;
+import redis.clients.jedis.CommandObject;
+import redis.clients.jedis.Connection;
+import redis.clients.jedis.JedisPooled;
+import redis.clients.jedis.UnifiedJedis;
+import redis.clients.jedis.exceptions.JedisDataException;
+import redis.clients.jedis.exceptions.JedisException;
+import redis.clients.jedis.util.Pool;
+
+/** Your Jedis pools, one for each region, the nearest first. Threads may share it. */
+public final class Client {
+  private static final ThreadLocal<Session> CURRENT = new ThreadLocal<>();
+
+  final Options options;
+  final List<Region> regions;
+  private final UnifiedJedis redis;
+
+  /** Any node of a region serves every key, so one of its pools is enough. They keep their size, timeouts, TLS and passwords. */
+  public Client(JedisPooled... regions) {
+    this(Options.DEFAULT, regions);
+  }
+
+  /** As the other one, with options. */
+  public Client(Options options, JedisPooled... regions) {
+    this(options, Arrays.stream(regions).map(JedisPooled::getPool).toList());
+  }
+
+  /** As the others, of pools that are made otherwise. */
+  public Client(Options options, List<Pool<Connection>> regions) {
+    if (regions.isEmpty()) {
+      throw new RheostatException.Refused("no region to connect to");
+    }
+    this.options = options;
+    this.regions = new ArrayList<>();
+    regions.forEach(pool -> this.regions.add(new Region(pool)));
+    this.redis = new SessionJedis(this, Client::currentSession);
+  }
+
+  /** A new session in the keyspace that the pools' connections are in. */
+  public Session session() {
+    return resume(null, "");
+  }
+
+  /** A new session in {@code keyspace} (name or number). */
+  public Session session(String keyspace) {
+    return resume(keyspace, "");
+  }
+
+  /** The session in {@code keyspace} (null is that of the pools) that {@code token} stands for. A token that does not belong here is refused by the first operation. */
+  public Session resume(String keyspace, String token) {
+    return new Session(this, keyspace, new Session.State(token), Dial.NONE);
+  }
+
+  /** Jedis' commands, in the current session; without one they go to the first region as they are. */
+  public UnifiedJedis redis() {
+    return redis;
+  }
+
+  /** The session that this thread's commands belong to, where {@link Session#asCurrent} or the filter has set one; else null. */
+  public static Session currentSession() {
+    return CURRENT.get();
+  }
+
+  /** Makes {@code session} the current one of this thread; the one before. */
+  static Session setCurrent(Session session) {
+    Session before = CURRENT.get();
+    if (session == null) {
+      CURRENT.remove();
+    } else {
+      CURRENT.set(session);
+    }
+    return before;
+  }
+
+  /** The first region that is not passed over, else the first of those that are and have not been tried now; null if there is none. */
+  Region choose(Set<Region> passed) {
+    long now = System.nanoTime();
+    Region left = null;
+    for (Region region : regions) {
+      if (passed.contains(region)) {
+        continue;
+      }
+      if (region.avoidedUntil == null || region.avoidedUntil - now <= 0) {
+        return region;
+      }
+      left = left == null ? region : left;
+    }
+    return left;
+  }
+
+  void avoid(Region region) {
+    region.avoidedUntil = System.nanoTime() + options.returnAfter().toNanos();
+  }
+
+  /** A command without a session. */
+  <T> T plain(CommandObject<T> command) {
+    try (Connection connection = regions.get(0).pool.getResource()) {
+      return connection.executeCommand(command);
+    }
+  }
+
+  /** One region's pool. */
+  static final class Region {
+    final Pool<Connection> pool;
+    volatile Long avoidedUntil;
+    private volatile Integer database;
+
+    Region(Pool<Connection> pool) {
+      this.pool = pool;
+    }
+
+    /** No connection can be made: nothing was sent. */
+    static final class NoConnection extends Exception {
+      NoConnection(Throwable cause) {
+        super(cause.getMessage(), cause);
+      }
+    }
+
+    Connection take() throws NoConnection {
+      try {
+        return pool.getResource();
+      } catch (JedisDataException error) {
+        throw RheostatException.ofReply(error);
+      } catch (JedisException error) {
+        if (error.getCause() instanceof JedisDataException reply) {
+          throw RheostatException.ofReply(reply);
+        }
+        if (error.getCause() instanceof NoSuchElementException none) {
+          throw new RheostatException.Busy("the pool has no connection left: " + none.getMessage(), error);
+        }
+        throw new NoConnection(error);
+      }
+    }
+
+    void give(Connection connection, boolean clean) {
+      if (clean && !connection.isBroken()) {
+        pool.returnResource(connection);
+      } else {
+        pool.returnBrokenResource(connection);
+      }
+    }
+
+    /** The keyspace that the pool's connections are in: asked once. Refuses a pool whose connections share one session by their name. */
+    int database(Connection connection) {
+      Integer known = database;
+      if (known == null) {
+        int found = 0;
+        for (String field : Replies.text(connection.executeCommand(Command.of("CLIENT", "INFO").arguments())).split(" ")) {
+          if (field.startsWith("db=")) {
+            found = Integer.parseInt(field.substring(3).trim());
+          } else if (field.startsWith("name=rheo:") && field.contains("session=")) {
+            throw new RheostatException.Refused(
+                "the client's " + field + " makes all connections of the pool one session; leave it out, and each user has one of their own");
+          }
+        }
+        known = found;
+        database = known;
+      }
+      return known;
+    }
+  }
+}

@@ -1,0 +1,267 @@
+package rheostat.client;
+
+import java.io.BufferedReader;
+import java.io.Closeable;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
+import redis.clients.jedis.Connection;
+import redis.clients.jedis.ConnectionPoolConfig;
+import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.HostAndPort;
+import redis.clients.jedis.JedisPooled;
+import redis.clients.jedis.RedisProtocol;
+
+/** The cluster that clients/test.sh starts, and what harms it. */
+final class Cluster {
+  static final String KEYSPACE = "default";
+  static final String PASSWORD = "open sesame";
+  static final List<String> PLACES = List.of("us-east", "us-west", "eu");
+  static final String[][] EAST_ALONE = {{"us-east", "us-west"}, {"us-east", "eu"}};
+  private static final long PATIENCE_NS = TimeUnit.MINUTES.toNanos(1);
+  private static final String SUITE = System.getenv("RHEOSTAT_SUITE");
+
+  private Cluster() {}
+
+  static void need() {
+    if (SUITE == null) {
+      throw new IllegalStateException("these tests need the cluster that clients/test.sh starts: clients/test.sh java");
+    }
+  }
+
+  static int port(String place) {
+    return Integer.parseInt(System.getenv("RHEOSTAT_PORT")) + 10 * PLACES.indexOf(place);
+  }
+
+  static String key(String name) {
+    return "java:" + name + ":" + HexFormat.of().toHexDigits(ThreadLocalRandom.current().nextLong());
+  }
+
+  /** A pool of Jedis' as an application has one. */
+  static JedisPooled pool(int port, int most, String password, int timeoutMs, RedisProtocol protocol) {
+    ConnectionPoolConfig config = new ConnectionPoolConfig();
+    config.setMaxTotal(most);
+    config.setMaxIdle(most);
+    config.setJmxEnabled(false);
+    DefaultJedisClientConfig client =
+        DefaultJedisClientConfig.builder().password(password).socketTimeoutMillis(timeoutMs).connectionTimeoutMillis(20_000).protocol(protocol).build();
+    return new JedisPooled(config, new HostAndPort("127.0.0.1", port), client);
+  }
+
+  static JedisPooled pool(String place) {
+    return pool(port(place), 50, PASSWORD, 20_000, null);
+  }
+
+  static Client connect(String place) {
+    return new Client(pool(place));
+  }
+
+  /** Waits until this is neither null nor false; errors of ours are tried again. */
+  static <T> T eventually(String what, Supplier<T> attempt) throws InterruptedException {
+    RheostatException last = null;
+    for (long until = System.nanoTime() + PATIENCE_NS; System.nanoTime() < until; Thread.sleep(20)) {
+      try {
+        T result = attempt.get();
+        if (result != null && !Boolean.FALSE.equals(result)) {
+          return result;
+        }
+      } catch (RheostatException failed) {
+        last = failed;
+      }
+    }
+    throw new AssertionError("never came: " + what, last);
+  }
+
+  private static void ctl(String... words) {
+    List<String> command = new ArrayList<>(List.of(System.getenv("RHEOSTAT"), "ctl"));
+    command.addAll(Arrays.asList(words));
+    try {
+      Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+      String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+      if (process.waitFor() != 0) {
+        throw new AssertionError(command + ": " + output);
+      }
+    } catch (IOException | InterruptedException error) {
+      throw new AssertionError(error);
+    }
+  }
+
+  /** Links that are cut, until this is closed. */
+  static final class Cut implements Closeable {
+    private final String[][] links;
+    private boolean whole;
+
+    Cut(String[]... links) {
+      this.links = links;
+      for (String[] link : links) {
+        ctl("--address", "127.0.0.1:" + (port("us-east") + 1), "pause-link", link[0], link[1]);
+      }
+    }
+
+    @Override
+    public void close() {
+      for (String[] link : links) {
+        if (!whole) {
+          ctl("--address", "127.0.0.1:" + (port("us-east") + 1), "resume-link", link[0], link[1]);
+        }
+      }
+      whole = true;
+    }
+  }
+
+  static void kill(String place) throws IOException {
+    String[] pid = Files.readString(Path.of(SUITE, "nodes", place + "-1", "pid")).split(" ");
+    ProcessHandle.of(Long.parseLong(pid[0])).orElseThrow().destroyForcibly();
+  }
+
+  static void startAgain() {
+    ctl("cluster", "up", SUITE + "/cluster.toml");
+  }
+
+  private static void accept(ServerSocket listener, Serving serve) {
+    Thread thread = new Thread(() -> {
+      while (!listener.isClosed()) {
+        try {
+          Socket socket = listener.accept();
+          start(() -> serve.serve(socket));
+        } catch (IOException closed) {
+          return;
+        }
+      }
+    });
+    thread.setDaemon(true);
+    thread.start();
+  }
+
+  private interface Serving {
+    void serve(Socket socket) throws IOException;
+  }
+
+  private interface Work {
+    void run() throws IOException;
+  }
+
+  private static void start(Work work) {
+    Thread thread = new Thread(() -> {
+      try {
+        work.run();
+      } catch (IOException lost) {
+        // As it should be.
+      }
+    });
+    thread.setDaemon(true);
+    thread.start();
+  }
+
+  private static ServerSocket listen() throws IOException {
+    return new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+  }
+
+  static int unusedPort() throws IOException {
+    try (ServerSocket listener = listen()) {
+      return listener.getLocalPort();
+    }
+  }
+
+  /** Passes bytes on. What has the marker in it is passed on, and its answer is not: the connection is lost instead, the first so many times. */
+  static final class Proxy implements Closeable {
+    final AtomicInteger seen = new AtomicInteger();
+    private final ServerSocket listener = listen();
+
+    Proxy(int target, String marker, int times) throws IOException {
+      accept(listener, client -> {
+        Socket server = new Socket(InetAddress.getLoopbackAddress(), target);
+        AtomicBoolean lose = new AtomicBoolean();
+        start(() -> {
+          try (server; client) {
+            InputStream from = server.getInputStream();
+            byte[] buffer = new byte[65536];
+            for (int n = from.read(buffer); n >= 0 && !lose.get(); n = from.read(buffer)) {
+              client.getOutputStream().write(buffer, 0, n);
+            }
+          }
+        });
+        try (server; client) {
+          InputStream from = client.getInputStream();
+          byte[] buffer = new byte[65536];
+          for (int n = from.read(buffer); n >= 0; n = from.read(buffer)) {
+            if (new String(buffer, 0, n, StandardCharsets.ISO_8859_1).contains(marker) && seen.incrementAndGet() <= times) {
+              lose.set(true);
+            }
+            server.getOutputStream().write(buffer, 0, n);
+          }
+        }
+      });
+    }
+
+    int port() {
+      return listener.getLocalPort();
+    }
+
+    @Override
+    public void close() throws IOException {
+      listener.close();
+    }
+  }
+
+  /** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. */
+  static final class PlainRedis implements Closeable {
+    private static final Set<String> KNOWN = Set.of("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING");
+    final Set<String> commands = ConcurrentHashMap.newKeySet();
+    private final ServerSocket listener = listen();
+
+    PlainRedis() throws IOException {
+      accept(listener, client -> {
+        BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream(), StandardCharsets.ISO_8859_1));
+        OutputStream out = client.getOutputStream();
+        for (String count = reader.readLine(); count != null; count = reader.readLine()) {
+          List<String> words = new ArrayList<>();
+          for (int i = Integer.parseInt(count.substring(1)); i > 0; i--) {
+            reader.readLine();
+            words.add(reader.readLine());
+          }
+          String name = words.get(0).toUpperCase(java.util.Locale.ROOT);
+          commands.add(name);
+          boolean info = words.size() > 1 && words.get(1).equals("INFO");
+          String known = info ? "$4\r\ndb=0\r\n" : "+OK\r\n";
+          String answer = KNOWN.contains(name) ? known : "-ERR unknown command '" + words.get(0) + "', with args beginning with: \r\n";
+          out.write(answer.getBytes(StandardCharsets.ISO_8859_1));
+        }
+      });
+    }
+
+    int port() {
+      return listener.getLocalPort();
+    }
+
+    @Override
+    public void close() throws IOException {
+      listener.close();
+    }
+  }
+
+  static Connection taken(Client client) {
+    return client.regions.get(0).pool.getResource();
+  }
+
+  static final Dial WITHIN = Dial.NONE.withWithin(Duration.ofMillis(200));
+}

@@ -1,0 +1,618 @@
+package rheostat.client;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static rheostat.client.Cluster.EAST_ALONE;
+import static rheostat.client.Cluster.KEYSPACE;
+import static rheostat.client.Cluster.PASSWORD;
+import static rheostat.client.Cluster.PLACES;
+import static rheostat.client.Cluster.WITHIN;
+import static rheostat.client.Cluster.connect;
+import static rheostat.client.Cluster.eventually;
+import static rheostat.client.Cluster.key;
+import static rheostat.client.Cluster.pool;
+import static rheostat.client.Cluster.port;
+
+import com.sun.net.httpserver.HttpServer;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+import redis.clients.jedis.AbstractPipeline;
+import redis.clients.jedis.AbstractTransaction;
+import redis.clients.jedis.CommandArguments;
+import redis.clients.jedis.Connection;
+import redis.clients.jedis.JedisPooled;
+import redis.clients.jedis.Protocol;
+import redis.clients.jedis.RedisProtocol;
+import redis.clients.jedis.Response;
+import redis.clients.jedis.UnifiedJedis;
+import redis.clients.jedis.exceptions.JedisDataException;
+
+/** The cases of ../../suite/suite.toml. */
+class SuiteTest {
+  @BeforeAll
+  static void need() {
+    Cluster.need();
+  }
+
+  private static Object ask(Connection connection, Object... words) {
+    return connection.executeCommand(Command.of(words).arguments());
+  }
+
+  private static long idOf(Session session) {
+    return (Long) session.redis().executeCommand(new CommandArguments(Protocol.Command.CLIENT).add("ID"));
+  }
+
+  @Test
+  void session_waits_in_another_region() throws Exception {
+    String k = key("waits");
+    Client eu = connect("eu");
+    Session session = connect("us-east").session(KEYSPACE);
+    try (Cluster.Cut cut = new Cluster.Cut(EAST_ALONE)) {
+      session.put(k, "here");
+      Session elsewhere = eu.resume(KEYSPACE, session.token());
+      assertThrows(RheostatException.Timeout.class, () -> elsewhere.withDial(WITHIN).get(k));
+      assertNull(eu.session(KEYSPACE).get(k).value());
+      cut.close();
+      assertEquals("here", eventually("the write", () -> elsewhere.get(k).text()));
+    }
+  }
+
+  @Test
+  void token_resumes_in_another_client() {
+    Session session = connect("us-east").session(KEYSPACE);
+    List<Client> others = PLACES.stream().map(Cluster::connect).toList();
+    for (int turn = 0; turn < 10; turn++) {
+      String k = key("token");
+      session.put(k, "" + turn);
+      for (Client other : others) {
+        assertEquals("" + turn, other.resume(KEYSPACE, session.token()).get(k).text());
+      }
+    }
+  }
+
+  @Test
+  void session_is_carried_over_connections() {
+    String k = key("pool");
+    Client client = connect("us-east");
+    Session session = client.session(KEYSPACE);
+    session.put(k, "first");
+    long first = idOf(session);
+    String before = session.token();
+    try (Connection busy = Cluster.taken(client)) {
+      assertEquals(first, ask(busy, "CLIENT", "ID"));
+      session.put(k + "2", "second");
+      assertNotEquals(first, idOf(session));
+      assertNotEquals(before, session.token());
+      assertEquals("first", session.get(k).text());
+      assertEquals("second", session.get(k + "2").text());
+    }
+  }
+
+  @Test
+  void no_effect_before_its_cause() throws Exception {
+    String photo = key("photo");
+    String comment = key("comment");
+    Client eu = connect("eu");
+    try (Cluster.Cut cut = new Cluster.Cut(new String[] {"us-east", "eu"})) {
+      Session session = connect("us-east").session(KEYSPACE);
+      session.put(photo, "sunset");
+      Session moved = session.at(connect("us-west"));
+      assertEquals("sunset", moved.get(photo).text());
+      moved.put(comment, "wow");
+      AtomicInteger looks = new AtomicInteger();
+      eventually("photo and comment", () -> {
+        List<String> seen = eu.session(KEYSPACE).readTransaction(List.of(comment, photo)).texts();
+        assertTrue(seen.get(0) == null || seen.get(1) != null, "an effect without its cause");
+        if (looks.incrementAndGet() == 20) {
+          cut.close();
+        }
+        return Arrays.asList("wow", "sunset").equals(seen);
+      });
+    }
+  }
+
+  @Test
+  void merge_joins_two_sessions() throws Exception {
+    String k = key("merge");
+    Session writer = connect("us-east").session(KEYSPACE);
+    Session reader = connect("eu").session(KEYSPACE);
+    reader.put(key("own"), "mine");
+    try (Cluster.Cut cut = new Cluster.Cut(EAST_ALONE)) {
+      writer.put(k, "yours");
+      assertNull(reader.get(k).value());
+      reader.merge(writer.token());
+      assertThrows(RheostatException.Timeout.class, () -> reader.withDial(WITHIN).get(k));
+      cut.close();
+      assertEquals("yours", eventually("the write", () -> reader.get(k).text()));
+    }
+  }
+
+  private static void together(int threads, Callable<Void> work) throws Exception {
+    ExecutorService executor = Executors.newFixedThreadPool(threads);
+    try {
+      for (Future<Void> done : executor.invokeAll(Collections.nCopies(threads, work))) {
+        done.get();
+      }
+    } finally {
+      executor.shutdownNow();
+    }
+  }
+
+  @Test
+  void concurrent_use_of_one_session() throws Exception {
+    Session session = connect("us-east").session(KEYSPACE);
+    List<String> keys = Collections.synchronizedList(new ArrayList<>());
+    together(20, () -> {
+      String k = key("together");
+      keys.add(k);
+      for (int turn = 0; turn < 5; turn++) {
+        session.put(k, "" + turn);
+        assertEquals("" + turn, session.get(k).text());
+      }
+      return null;
+    });
+    assertEquals(Collections.nCopies(20, "4"), connect("eu").resume(KEYSPACE, session.token()).readTransaction(keys).texts());
+  }
+
+  @Test
+  void pool_of_fifty_connections() throws Exception {
+    JedisPooled fifty = pool("us-east");
+    Client client = new Client(fifty);
+    together(50, () -> {
+      Session session = client.session(KEYSPACE);
+      String k = key("fifty");
+      for (int turn = 0; turn < 10; turn++) {
+        session.put(k, "" + turn);
+        assertEquals("" + turn, session.get(k).text());
+      }
+      return null;
+    });
+    assertTrue(fifty.getPool().getCreatedCount() <= 50);
+  }
+
+  @Test
+  void nothing_of_a_session_stays_on_a_connection() {
+    Client client = new Client(pool(port("us-east"), 1, PASSWORD, 20_000, null));
+    String k = key("stays");
+    Dial dial = new Dial("eventual", "coordinated", Duration.ofMinutes(1), Duration.ofSeconds(5), "eventual 2s", null, null);
+    Session session = client.session("eventual").withDial(dial);
+    session.put(k, "x");
+    assertEquals("x", session.get(k).text());
+    try (Connection connection = Cluster.taken(client)) {
+      assertEquals("causal", Replies.text(ask(connection, "RHEO", "LEVEL")));
+      assertEquals("auto", Replies.text(ask(connection, "RHEO", "STRATEGY")));
+      for (String name : List.of("SLA", "FRESH", "WITHIN")) {
+        assertNull(ask(connection, "RHEO", name));
+      }
+      assertNull(ask(connection, "GET", k), "the connection is in its own keyspace again");
+    }
+  }
+
+  @Test
+  void redis_client_keeps_its_commands() {
+    Client client = connect("us-east");
+    String k = key("usual");
+    Session session = client.session(KEYSPACE);
+    UnifiedJedis mine = session.redis();
+    assertEquals("OK", mine.set(k, "text"));
+    String before = session.token();
+    assertFalse(before.isEmpty());
+    assertEquals("text", mine.get(k));
+    assertEquals(Arrays.asList("text", null), mine.mget(k, k + "no"));
+    assertEquals(3, mine.incrBy(k + "n", 3));
+    assertEquals(1, mine.del(k));
+    assertNotEquals(before, session.token());
+    for (CommandArguments refused : List.of(new CommandArguments(Protocol.Command.SELECT).add("1"), Command.of("RHEO", "LEVEL", "strong").arguments())) {
+      assertThrows(RheostatException.Refused.class, () -> mine.executeCommand(refused));
+    }
+    before = session.token();
+    try (Session.Scope scope = session.asCurrent()) {
+      assertEquals("OK", client.redis().set(k, "again"));
+      assertSame(session, Client.currentSession());
+    }
+    assertNotEquals(before, session.token());
+    before = session.token();
+    assertEquals("again", client.redis().get(k), "without a session");
+    assertEquals(before, session.token());
+    assertNull(Client.currentSession());
+  }
+
+  @Test
+  void pipeline_is_part_of_the_session() {
+    Session session = connect("us-east").session(KEYSPACE);
+    String k = key("{pipe}a");
+    String word = key("{pipe}b");
+    Response<String> set;
+    Response<Long> wrong;
+    Response<String> got;
+    try (AbstractPipeline pipe = session.redis().pipelined()) {
+      set = pipe.set(k, "1");
+      pipe.set(word, "a word");
+      wrong = pipe.incr(word);
+      got = pipe.get(k);
+    }
+    assertEquals("OK", set.get());
+    assertThrows(JedisDataException.class, wrong::get);
+    assertEquals("1", got.get());
+    String before = session.token();
+    assertFalse(before.isEmpty());
+    try (AbstractTransaction refused = session.redis().multi()) {
+      refused.set(word, "a word");
+      refused.incr(word);
+      assertThrows(RheostatException.Refused.class, refused::exec);
+    }
+    try (AbstractTransaction step = session.redis().multi()) {
+      step.set(k, "2");
+      step.get(k);
+      assertEquals(List.of("OK", "2"), step.exec());
+    }
+    assertNotEquals(before, session.token());
+  }
+
+  @Test
+  void foreign_token_is_refused() {
+    Client client = new Client(pool(port("us-east"), 1, PASSWORD, 20_000, null));
+    String k = key("foreign");
+    Session other = client.session("eventual");
+    Session own = client.session(KEYSPACE);
+    other.put(k, "there");
+    own.put(k, "before");
+    String good = own.token();
+    String damaged = good.substring(0, good.length() - 4) + (good.endsWith("0000") ? "1111" : "0000");
+    for (String token : List.of(other.token(), damaged, "a word")) {
+      Session session = client.resume(KEYSPACE, token);
+      List<Executable> operations = List.of(() -> session.put(k, "after"), () -> session.get(k), session::check, () -> own.merge(token));
+      operations.forEach(operation -> assertThrows(RheostatException.Token.class, operation));
+      assertEquals(token, session.token());
+    }
+    assertEquals("before", own.get(k).text());
+  }
+
+  private interface Web {
+    HttpResponse<String> ask(String method, String path, Map<String, String> headers) throws Exception;
+  }
+
+  /** A web application in a data center: PUT and GET of a key. */
+  private static Web web(String place) throws Exception {
+    Client client = connect(place);
+    HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+    server.createContext("/", exchange -> {
+      byte[] body = {};
+      String path = exchange.getRequestURI().getPath();
+      if (exchange.getRequestMethod().equals("PUT")) {
+        client.redis().set(path, exchange.getRequestURI().getQuery());
+      } else {
+        String found = client.redis().get(path);
+        body = found == null ? body : found.getBytes(StandardCharsets.UTF_8);
+      }
+      exchange.sendResponseHeaders(200, body.length == 0 ? -1 : body.length);
+      exchange.getResponseBody().write(body);
+      exchange.close();
+    }).getFilters().add(new SessionFilter(client, KEYSPACE));
+    server.start();
+    HttpClient http = HttpClient.newHttpClient();
+    String base = "http://127.0.0.1:" + server.getAddress().getPort();
+    return (method, path, headers) -> {
+      HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(base + path)).method(method, HttpRequest.BodyPublishers.noBody());
+      headers.forEach(request::header);
+      return http.send(request.build(), HttpResponse.BodyHandlers.ofString());
+    };
+  }
+
+  @Test
+  void middleware_carries_the_session() throws Exception {
+    Web east = web("us-east");
+    Web eu = web("eu");
+    Map<String, String> headers = Map.of();
+    for (int turn = 0; turn < 10; turn++) {
+      String path = "/" + key("web");
+      HttpResponse<String> wrote = east.ask("PUT", path + "?" + turn, headers);
+      assertEquals(200, wrote.statusCode());
+      headers = Map.of(Session.HEADER, wrote.headers().firstValue(Session.HEADER).orElseThrow());
+      assertEquals("" + turn, eu.ask("GET", path, headers).body());
+    }
+  }
+
+  @Test
+  void middleware_refuses_a_foreign_token() throws Exception {
+    Web east = web("us-east");
+    String path = "/" + key("web");
+    for (String token : List.of("a-word", "x".repeat(20_000))) {
+      HttpResponse<String> refused = east.ask("PUT", path + "?x", Map.of(Session.HEADER, token));
+      assertEquals(400, refused.statusCode());
+      assertTrue(refused.body().contains(Session.HEADER));
+    }
+    HttpResponse<String> begun = east.ask("GET", path, Map.of());
+    assertEquals(200, begun.statusCode());
+    assertEquals("", begun.body());
+    assertTrue(begun.headers().firstValue(Session.HEADER).isPresent());
+  }
+
+  @Test
+  void level_per_call() {
+    Session session = connect("us-east").session(KEYSPACE);
+    String k = key("level");
+    session.put(k, "x");
+    assertEquals("causal", session.get(k).level());
+    Session eventual = session.withDial(Dial.NONE.withLevel("eventual"));
+    assertEquals("eventual", eventual.get(k).level());
+    String before = session.token();
+    eventual.put(k, "y");
+    assertEquals(session.token(), eventual.token());
+    assertNotEquals(before, session.token());
+    assertEquals("causal", session.get(k).level());
+    session.setLevel("eventual");
+    assertEquals("eventual", session.get(k).level());
+    assertEquals("eventual", session.get(k).level());
+    session.setLevel(null);
+    assertEquals("causal", session.get(k).level());
+  }
+
+  @Test
+  void level_that_is_not_served_is_refused() {
+    Client client = connect("us-east");
+    Session session = client.session(KEYSPACE);
+    String k = key("strong");
+    Session strong = session.withDial(Dial.NONE.withLevel("strong"));
+    assertTrue(assertThrows(RheostatException.Refused.class, () -> strong.put(k, "x")).getMessage().contains("strong"));
+    assertThrows(RheostatException.Refused.class, () -> client.session("nowhere").put(k, "x"));
+    assertNull(session.get(k).value());
+  }
+
+  @Test
+  void service_level_says_what_was_reached() {
+    Session session = connect("us-east").session(KEYSPACE);
+    String k = key("sla");
+    session.put(k, "x");
+    session.setServiceLevel("strong 1s; causal 1s; eventual");
+    Read read = session.get(k);
+    assertEquals("x", read.text());
+    assertEquals("causal", read.level());
+    assertEquals(2, read.achieved().entry());
+    assertFalse(read.achieved().used().isNegative());
+    session.setServiceLevel(null);
+    assertNull(session.get(k).achieved());
+    assertThrows(RheostatException.Refused.class, () -> session.withDial(Dial.NONE.withServiceLevel("strong soon")).get(k));
+  }
+
+  @Test
+  void bounds_of_one_call() {
+    Session session = connect("eu").session(KEYSPACE);
+    String k = key("bounds");
+    session.put(k, "x");
+    Session bounded = session.withDial(Dial.NONE.withFresh(Duration.ofMillis(1)).withWithin(Duration.ofMillis(100)));
+    try (Cluster.Cut cut = new Cluster.Cut(EAST_ALONE)) {
+      assertThrows(RheostatException.Timeout.class, () -> bounded.get(k));
+      assertEquals("x", session.get(k).text());
+    }
+  }
+
+  @Test
+  void quality_of_a_read() throws Exception {
+    Session session = connect("us-east").session(KEYSPACE);
+    String k = key("quality");
+    Version version = session.put(k, "x");
+    Read read = eventually("a bound", () -> {
+      Read seen = session.get(k);
+      return seen.staleness() == null ? null : seen;
+    });
+    assertEquals(version, read.version());
+    assertEquals("us-east", version.origin());
+    assertEquals("causal", read.level());
+    assertFalse(read.staleness().isNegative());
+    assertEquals(version, Version.parse(version.toString()));
+    assertEquals(version, session.quality().version());
+  }
+
+  @Test
+  void receipt_of_a_write() {
+    Session session = connect("us-east").session(KEYSPACE);
+    session.put(key("receipt"), "x");
+    assertEquals(2, session.waitFor(2, Duration.ofSeconds(15)));
+  }
+
+  @Test
+  void read_transaction_reads_one_snapshot() throws Exception {
+    Client client = connect("us-east");
+    List<String> pair = List.of(key("{1}first"), key("{5}second"));
+    ExecutorService executor = Executors.newSingleThreadExecutor();
+    Future<?> writing = executor.submit(() -> {
+      Session writer = client.session(KEYSPACE);
+      for (int turn = 0; turn < 100; turn++) {
+        for (String k : pair) {
+          writer.put(k, "" + turn);
+        }
+      }
+    });
+    while (!writing.isDone()) {
+      List<Integer> seen = client.session(KEYSPACE).readTransaction(pair).texts().stream().map(text -> text == null ? -1 : Integer.parseInt(text)).toList();
+      assertTrue(seen.get(1) <= seen.get(0) && seen.get(0) <= seen.get(1) + 1, seen.toString());
+    }
+    writing.get();
+    executor.shutdownNow();
+  }
+
+  @Test
+  void conditional_write() throws Exception {
+    Client client = connect("us-east");
+    Session session = client.session("strong");
+    String k = key("if");
+    eventually("a leader", () -> session.putIf(k, "a", Condition.absent()));
+    assertNull(session.putIf(k, "b", Condition.absent()));
+    assertNull(session.putIf(k, "b", Condition.value("x")));
+    assertEquals("a", session.get(k).text());
+    Version version = session.putIf(k, "b", Condition.value("a"));
+    assertNotNull(version);
+    assertEquals(version, session.get(k).version());
+    assertThrows(RheostatException.Refused.class, () -> client.session(KEYSPACE).putIf(k, "a", Condition.absent()));
+  }
+
+  @Test
+  void counter_keeps_its_bounds() throws Exception {
+    Session session = connect("us-east").session(KEYSPACE);
+    String k = key("{c}stock");
+    Counter stock = session.counter(k);
+    stock.create(NewCounter.atLeast(0, 10));
+    assertThrows(RheostatException.Refused.class, () -> stock.create(NewCounter.UNBOUNDED));
+    assertEquals(9, stock.add(-1));
+    RheostatException.NoRights why = assertThrows(RheostatException.NoRights.class, () -> stock.add(-100));
+    assertEquals(List.of(k, 9L, "down", 100L), List.of(why.key(), why.value().getAsLong(), why.direction(), why.needed().getAsLong()));
+    assertTrue(why.here().getAsLong() + why.elsewhere().getAsLong() <= 9);
+    eventually("all rights", () -> stock.global().add(-9) == 0);
+    assertThrows(RheostatException.NoRights.class, () -> stock.global().add(-1));
+    Counter other = session.counter(key("{c}other"));
+    other.create(NewCounter.atLeast(0, 5).atMost(100).placed(1, 0, 0));
+    assertEquals(List.of(3L, 2L), other.transfer(k, 2));
+    assertThrows(RheostatException.NoRights.class, () -> other.transfer(k, 4));
+    CounterView view = other.look();
+    assertEquals(List.of(3L, 0L, 100L), List.of(view.value(), view.lower(), view.upper()));
+    Set<String> names = new TreeSet<>();
+    view.rights().forEach(right -> names.add(right.dataCenter()));
+    assertEquals(new TreeSet<>(PLACES), names);
+  }
+
+  @Test
+  void counter_rights_move() throws Exception {
+    Session session = connect("us-east").session(KEYSPACE);
+    String k = key("moved");
+    session.counter(k).create(NewCounter.atLeast(0, 10).placed(1, 0, 0));
+    session.counter(k).moveRights("eu", Counter.Direction.DOWN, 4);
+    Session there = session.at(connect("eu"));
+    eventually("the rights", () -> there.counter(k).add(-4) == 6);
+  }
+
+  @Test
+  void counter_update_is_made_once() throws Exception {
+    String k = key("once");
+    try (Cluster.Proxy proxy = new Cluster.Proxy(port("us-east"), "COUNTER\r\n$3\r\nADD", 1)) {
+      Session session = new Client(pool(proxy.port(), 8, PASSWORD, 20_000, null)).session(KEYSPACE);
+      session.counter(k).create(NewCounter.atLeast(0, 10));
+      assertEquals(9, session.counter(k).add(-1));
+      assertEquals(2, proxy.seen.get());
+      assertEquals(8, session.counter(k).add(-1));
+      assertEquals(8, session.counter(k).look().value());
+    }
+  }
+
+  @Test
+  void write_is_not_sent_twice() throws Exception {
+    String k = key("twice");
+    try (Cluster.Proxy proxy = new Cluster.Proxy(port("us-east"), "$3\r\nSET\r\n", 1)) {
+      Session session = new Client(pool(proxy.port(), 8, PASSWORD, 20_000, null), pool("eu")).session(KEYSPACE);
+      session.get(k);
+      assertFalse(assertThrows(RheostatException.Unreachable.class, () -> session.put(k, "x")).nothingSent());
+      assertEquals(1, proxy.seen.get());
+      session.get(k);
+    }
+  }
+
+  @Test
+  void failover_to_another_region() throws Exception {
+    Client client = new Client(Options.DEFAULT.withReturnAfter(Duration.ofMillis(50)), pool("us-west"), pool("eu"));
+    Session session = client.session(KEYSPACE);
+    String k = key("failover");
+    assertEquals("us-west", session.put(k, "from the west").origin());
+    assertEquals(2, session.waitFor(2, Duration.ofSeconds(15)));
+    Cluster.kill("us-west");
+    try {
+      assertEquals("from the west", session.get(k).text());
+      assertEquals("eu", session.put(k, "from eu").origin());
+      assertEquals("from eu", session.get(k).text());
+    } finally {
+      Cluster.startAgain();
+    }
+    eventually("the way back", () -> session.put(k, "home").origin().equals("us-west"));
+    assertEquals("home", session.get(k).text());
+  }
+
+  @Test
+  void dead_node_is_a_clear_error() throws Exception {
+    int port = Cluster.unusedPort();
+    Session session = new Client(Options.DEFAULT.withReadRetries(1), pool(port, 8, PASSWORD, 20_000, null)).session(KEYSPACE);
+    List<Executable> operations = List.of(() -> session.put("k", "x"), () -> session.get("k"), () -> session.counter("k").add(1));
+    for (Executable operation : operations) {
+      RheostatException.Unreachable dead = assertThrows(RheostatException.Unreachable.class, operation);
+      assertTrue(dead.nothingSent() && dead.getMessage().contains("" + port), dead.getMessage());
+    }
+  }
+
+  @Test
+  void siblings_are_resolved() {
+    Client client = connect("us-east");
+    String k = key("side");
+    Session one = client.session("quorum");
+    Session other = client.session("quorum");
+    String context = one.siblings(k).context();
+    one.replace(k, "milk".getBytes(StandardCharsets.UTF_8), context);
+    other.replace(k, "bread".getBytes(StandardCharsets.UTF_8), context);
+    assertEquals(2, one.siblings(k).values().size());
+    byte[] both = "bread+milk".getBytes(StandardCharsets.UTF_8);
+    assertArrayEquals(both, one.resolve(k, values -> values.size() == 2 ? both : null));
+    assertEquals(1, other.siblings(k).values().size());
+    assertArrayEquals(both, other.siblings(k).values().get(0));
+    assertArrayEquals(both, one.resolve(k, values -> null));
+  }
+
+  @Test
+  void wrong_password_is_a_clear_error() {
+    Session session = new Client(pool(port("us-east"), 8, "guess", 20_000, null)).session(KEYSPACE);
+    assertThrows(RheostatException.Unauthenticated.class, () -> session.get("k"));
+    // A right one ends the count of wrong ones.
+    connect("us-east").session(KEYSPACE).get("k");
+  }
+
+  @Test
+  void server_without_rheo_is_a_clear_error() throws Exception {
+    try (Cluster.PlainRedis plain = new Cluster.PlainRedis()) {
+      Session session = new Client(pool(plain.port(), 8, PASSWORD, 20_000, null)).session(KEYSPACE);
+      assertThrows(RheostatException.NotRheostat.class, () -> session.put("k", "x"));
+      assertInstanceOf(RheostatException.Refused.class, assertThrows(RheostatException.NotRheostat.class, () -> session.get("k")));
+      assertFalse(plain.commands.contains("SET"));
+    }
+  }
+
+  @Test
+  void cancelled_operation_leaves_the_pool_clean() {
+    String k = key("cancel");
+    Session east = connect("us-east").session(KEYSPACE);
+    Client eu = new Client(Options.DEFAULT.withReadRetries(0), pool(port("eu"), 1, PASSWORD, 300, RedisProtocol.RESP3));
+    try (Cluster.Cut cut = new Cluster.Cut(EAST_ALONE)) {
+      east.put(k, "x");
+      Session waiting = eu.resume(KEYSPACE, east.token());
+      Session other = eu.session(KEYSPACE);
+      other.put(k + "2", "mine");
+      assertThrows(RheostatException.Timeout.class, () -> waiting.get(k));
+      assertEquals("mine", other.get(k + "2").text());
+      assertEquals(east.token(), waiting.token());
+    }
+  }
+}

@@ -1,0 +1,174 @@
+/** Connections to one region, each for one operation at a time. */
+
+import { ErrorReply, type RedisClientOptions } from "@redis/client";
+import * as errors from "./errors.js";
+
+/** One word of a command. */
+export type Word = string | Buffer;
+
+/** What is used of a node-redis client. */
+export interface NodeRedis {
+  readonly options?: any;
+  readonly isReady: boolean;
+  duplicate(overrides?: any): NodeRedis;
+  connect(): Promise<unknown>;
+  destroy(): void;
+  sendCommand(args: any, options?: any): Promise<any>;
+  on(event: any, listener: (...args: any[]) => void): unknown;
+}
+
+/** A command, and node-redis' options of it. */
+export interface Command {
+  readonly args: readonly Word[];
+  readonly options?: unknown;
+}
+
+/** No connection can be made: nothing was sent. */
+export class NoConnection extends Error {}
+
+/** The connection was lost, or nothing came in time. */
+export class Lost extends Error {
+  constructor(
+    message: string,
+    readonly timedOut: boolean,
+  ) {
+    super(message);
+  }
+}
+
+export class Pool {
+  /** Where it leads. */
+  readonly name: string;
+  /** The keyspace that its connections are in. */
+  readonly database: number;
+
+  readonly #given: NodeRedis;
+  readonly #most: number;
+  readonly #replyTimeoutMs: number;
+  readonly #idle: NodeRedis[] = [];
+  readonly #waiting: (() => void)[] = [];
+  #count = 0;
+  #closed = false;
+
+  constructor(given: NodeRedis, most: number, replyTimeoutMs: number) {
+    const options: RedisClientOptions = given.options ?? {};
+    const socket = (options.socket ?? {}) as { host?: string; port?: number; path?: string };
+    this.name = options.url?.replace(/\/\/.*@/, "//") ?? socket.path ?? `${socket.host ?? "localhost"}:${socket.port ?? 6379}`;
+    this.database = options.database ?? 0;
+    this.#given = given;
+    this.#most = most;
+    this.#replyTimeoutMs = replyTimeoutMs;
+    if (options.name?.startsWith("rheo:") && options.name.includes("session=")) {
+      throw new errors.Refused(`name ${options.name} makes all connections of the pool one session; leave it out, and each user has one of their own`);
+    }
+  }
+
+  /** How many connections there are. */
+  get size(): number {
+    return this.#count;
+  }
+
+  async take(deadline: number, signal: AbortSignal | undefined): Promise<NodeRedis> {
+    for (;;) {
+      signal?.throwIfAborted();
+      if (this.#closed) throw new errors.Refused("the client is closed");
+      const idle = this.#idle.pop();
+      if (idle) {
+        if (idle.isReady) return idle;
+        this.drop(idle);
+        continue;
+      }
+      if (this.#count < this.#most) return this.#make();
+      await this.#turn(deadline, signal);
+    }
+  }
+
+  async #make(): Promise<NodeRedis> {
+    this.#count += 1;
+    const socket = { ...this.#given.options?.socket, reconnectStrategy: false };
+    // What waits must never be sent on another connection than the session's.
+    const made = this.#given.duplicate({ socket, disableOfflineQueue: true });
+    made.on("error", () => undefined);
+    try {
+      await made.connect();
+      return made;
+    } catch (error) {
+      this.drop(made);
+      if (error instanceof ErrorReply) throw errors.ofReply(error);
+      throw new NoConnection(String(error));
+    }
+  }
+
+  /** Waits until a connection may be free. */
+  #turn(deadline: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const end = (then: () => void) => () => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", abort);
+        const place = this.#waiting.indexOf(free);
+        if (place >= 0) this.#waiting.splice(place, 1);
+        then();
+      };
+      const free = end(resolve);
+      const abort = end(() => reject(signal?.reason as Error));
+      const timer = setTimeout(
+        end(() => reject(new errors.Busy(`the pool has no connection left: ${this.#most} are in use`))),
+        Math.max(1, deadline - performance.now()),
+      );
+      signal?.addEventListener("abort", abort);
+      this.#waiting.push(free);
+    });
+  }
+
+  give(connection: NodeRedis): void {
+    if (connection.isReady && !this.#closed) {
+      this.#idle.push(connection);
+      this.#waiting[0]?.();
+    } else {
+      this.drop(connection);
+    }
+  }
+
+  drop(connection: NodeRedis): void {
+    this.#count -= 1;
+    try {
+      connection.destroy();
+    } catch {
+      // It was closed before.
+    }
+    this.#waiting[0]?.();
+  }
+
+  /** Sends commands together; error replies are values. */
+  async talk(connection: NodeRedis, commands: readonly Command[], signal: AbortSignal | undefined): Promise<unknown[]> {
+    let timer: NodeJS.Timeout | undefined;
+    let abort: (() => void) | undefined;
+    const over = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Lost(`no reply within ${this.#replyTimeoutMs} ms`, true)), this.#replyTimeoutMs);
+      if (signal) {
+        abort = () => reject(signal.reason as Error);
+        if (signal.aborted) abort();
+        else signal.addEventListener("abort", abort);
+      }
+    });
+    const one = async (command: Command): Promise<unknown> => {
+      try {
+        return await connection.sendCommand(command.args, command.options);
+      } catch (error) {
+        if (error instanceof ErrorReply) return error;
+        throw new Lost(String(error), false);
+      }
+    };
+    try {
+      return await Promise.race([Promise.all(commands.map(one)), over]);
+    } finally {
+      clearTimeout(timer);
+      if (abort) signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const connection of this.#idle.splice(0)) this.drop(connection);
+  }
+}
