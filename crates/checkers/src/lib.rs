@@ -13,6 +13,7 @@
 //! | [`durability`] | no acknowledged write is lost, no deleted data comes back | |
 //! | [`linearizable`] | operations of level local or strong are linearizable | Herlihy and Wing, 1990 |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
+//! | [`as_of`] | a read as of a time returns what had been written by then, everywhere; over a record of its own | document 000, section 6.1 |
 //! | [`siblings`] | values stand side by side until somebody has seen them, and quorums meet; over a record of its own | document 000, section 2 |
 //! | [`counters`] | counters stay within their bounds, and every update counts once; over a record of its own | document 002, sections II-C and III |
 //!
@@ -24,6 +25,7 @@
 //! side by side (record them as two sessions that adopt each other's past), and reads of level `Eventual`, of which only
 //! [`written`] asks anything.
 
+pub mod as_of;
 pub mod builder;
 pub mod causal;
 pub mod changes;

@@ -8,10 +8,11 @@ use crate::output::say;
 use crate::table::printable;
 use clap::{Args, Subcommand};
 use rheostat_client::{Condition, Dial, Error, Level, Put, PutIf, Quorum, Read, Session, Version};
+use rheostat_core::moment::Moment;
 use rheostat_core::sla::parse_bound;
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +21,7 @@ Examples:
   rheostat kv -a 127.0.0.1:7411 get greeting            the same key in the demo's second data center
   rheostat kv --level eventual mget greeting farewell   whatever has arrived
   rheostat kv -v --sla 'causal 100ms 20ms; eventual' get greeting   what can be had in 20 ms
+  rheostat kv --at -5s mget greeting farewell           as they were five seconds ago, in a keyspace with history_ms
   rheostat kv -k strong put lock me --if-absent         only if it has no value; in a keyspace that decides such writes
   rheostat kv counter add stock -1                      take one, if the counter's bounds allow it; kv counter --help
   rheostat kv -k cart --quorum 0,2,2 get basket         of which two replicas answer; in a keyspace of protocol quorum
@@ -49,6 +51,9 @@ pub struct Arguments {
     /// How long operations may wait at their partition server, as in 20ms [default: as long as the server lets them]
     #[arg(long, value_name = "TIME", value_parser = parse_bound)]
     within: Option<u32>,
+    /// Reads are of the past: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true, conflicts_with_all = ["sla", "fresh"])]
+    at: Option<Moment>,
     /// How many replicas are asked, must answer a read, and must have a write, in a keyspace of protocol quorum, as in 3,2,2; 0 is what the keyspace says
     #[arg(long, value_name = "N,R,W", value_parser = quorum)]
     quorum: Option<Quorum>,
@@ -179,7 +184,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     session.set_service_level(arguments.sla.clone());
     let within_us = arguments.within.map(|ms| ms.saturating_mul(1000));
     let quorum = arguments.quorum.unwrap_or_default();
-    session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, quorum, ..session.dial() });
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let as_of = arguments.at.map(|at| at.resolve(now_ms));
+    session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, quorum, as_of, ..session.dial() });
     let all_there = operate(&arguments, &mut session).await.map_err(|error| error.to_string())?;
     if arguments.show_session {
         eprintln!("{}", session.token());

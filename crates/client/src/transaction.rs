@@ -101,7 +101,12 @@ impl Session {
     /// Begins a transaction that this client takes to the partitions; `None` if one node is to see to it. A token that this client cannot read is for the server to judge.
     fn take(&self, keys: &[Bytes]) -> Option<Taken> {
         let since_told = self.told_at?.elapsed();
-        if self.dial.strategy != Strategy::Predicted || self.has_service_level() || since_told > COUNTED_ON || !self.client.is_spread(keys) {
+        if self.dial.strategy != Strategy::Predicted
+            || self.dial.as_of.is_some()
+            || self.has_service_level()
+            || since_told > COUNTED_ON
+            || !self.client.is_spread(keys)
+        {
             return None;
         }
         let topology = self.client.topology();

@@ -12,12 +12,14 @@
 //! - [`sla`]: service levels: what a read is to give within which time, from best to least.
 //! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`] and the signed [`token`] that carries one.
 //! - [`reserved`]: keys that no user can name.
+//! - [`moment`]: times in the past, as users write them.
 //! - [`agenda`]: what happens next in virtual time.
 
 pub mod agenda;
 pub mod counter;
 pub mod ids;
 pub mod link;
+pub mod moment;
 pub mod operation;
 pub mod planted;
 pub mod protocol;

@@ -53,12 +53,16 @@ impl Scatter {
     ///
     /// Keys of one partition leave `session` as it is: if it carries a snapshot, they are the part of a transaction that began elsewhere.
     pub fn begin(here: DcId, partitions: u16, now_ms: u64, session: &mut Session, keys: &[Key], dial: Dial) -> Option<Scatter> {
-        if dial.strategy == Strategy::Coordinated || dial.level == Some(Level::Eventual) || dial.fresh_ms.is_some() || partitions == 1 {
+        let lead = slots::partition_of(keys.first()?, partitions);
+        if keys.iter().all(|key| slots::partition_of(key, partitions) == lead) {
             return None;
         }
-        let lead = slots::partition_of(keys.first()?, partitions);
-        if keys.iter().all(|key| slots::partition_of(key, partitions) == lead) || !session.predict(here, lead, dial.strategy, now_ms) {
-            return None;
+        // The past is a snapshot that every partition can make for itself.
+        if dial.as_of.is_none() {
+            let asked = dial.strategy == Strategy::Coordinated || dial.level == Some(Level::Eventual) || dial.fresh_ms.is_some();
+            if asked || !session.predict(here, lead, dial.strategy, now_ms) {
+                return None;
+            }
         }
         let mut parts: Vec<Part> = Vec::with_capacity(keys.len().min(partitions.into()));
         for (place, key) in keys.iter().enumerate() {

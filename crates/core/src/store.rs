@@ -117,15 +117,15 @@ impl<M> Cut<M> for KeepAll {
 /// What is kept for its age, the same for every protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// Versions written at or after this are kept as history, settled or not; in milliseconds since the Unix epoch. Without history the greatest
-    /// number: nothing is kept for its age.
+    /// Versions are kept as history that were written, or replaced, at or after this; in milliseconds since the Unix epoch. So each key can be read as of any time from here on.
+    /// Without history the greatest number: nothing is kept for its age.
     pub floor_ms: u64,
     /// Versions that expired before this count as tombstones; in milliseconds since the Unix epoch.
     pub expired_before_ms: u64,
 }
 
 impl History {
-    /// At physical time `now_ms`, keeping versions of the last `history_ms` milliseconds.
+    /// At physical time `now_ms`, keeping what was the newest version at some time of the last `history_ms` milliseconds.
     pub fn new(now_ms: u64, history_ms: u64) -> History {
         let expired_before_ms = now_ms.saturating_sub(history_ms);
         History { floor_ms: if history_ms == 0 { u64::MAX } else { expired_before_ms }, expired_before_ms }

@@ -46,13 +46,11 @@ fn dial() -> impl Strategy<Value = Dial> {
     let strategy = prop::sample::select(rheostat_core::operation::Strategy::ALL.to_vec());
     let bounds = (prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
     let quorum = any::<(u8, u8, u8)>().prop_map(|(asked, reads, writes)| Quorum { asked, reads, writes });
-    (prop::option::of(level()), strategy, any::<u64>(), bounds, quorum).prop_map(|(level, strategy, groups, (fresh_ms, within_us), quorum)| Dial {
-        level,
-        strategy,
-        groups: Groups(groups),
-        fresh_ms,
-        within_us,
-        quorum,
+    let as_of = prop::option::of(any::<u64>().prop_map(Timestamp::from_bits));
+    let all = (prop::option::of(level()), strategy, any::<u64>(), bounds, quorum, as_of);
+    all.prop_map(|(level, strategy, groups, (fresh_ms, within_us), quorum, as_of)| {
+        let groups = Groups(groups);
+        Dial { level, strategy, groups, fresh_ms, within_us, quorum, as_of }
     })
 }
 

@@ -1,6 +1,7 @@
 //! The dial of a request, between its two forms.
 
 use crate::v1;
+use rheostat_core::Timestamp;
 use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Quorum, Strategy};
 
 const GUARANTEES: [(v1::Guarantee, Guarantees); 4] = [
@@ -66,6 +67,7 @@ pub fn dial_out(dial: Dial) -> v1::Dial {
             reads: dial.quorum.reads.into(),
             writes: dial.quorum.writes.into(),
         }),
+        as_of: dial.as_of.map(|at| v1::Timestamp { millis: at.millis(), counter: at.counter().into() }),
     }
 }
 
@@ -85,7 +87,12 @@ pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
     let number = |name: &str, number: u32| u8::try_from(number).map_err(|_| format!("quorum.{name} = {number}: there are not so many replicas"));
     let quorum = dial.quorum.unwrap_or_default();
     let quorum = Quorum { asked: number("asked", quorum.asked)?, reads: number("reads", quorum.reads)?, writes: number("writes", quorum.writes)? };
-    Ok(Dial { level, strategy, groups: Groups(dial.groups), fresh_ms: dial.fresh_ms, within_us: dial.within_us, quorum })
+    let as_of = dial.as_of.map(|at| match u16::try_from(at.counter) {
+        Ok(counter) if at.millis < 1 << 48 && (at.millis, counter) > (0, 0) => Ok(Timestamp::new(at.millis, counter)),
+        _ => Err(format!("as_of = {}.{}: not a time that a clock can show", at.millis, at.counter)),
+    });
+    let (groups, as_of) = (Groups(dial.groups), as_of.transpose()?);
+    Ok(Dial { level, strategy, groups, fresh_ms: dial.fresh_ms, within_us: dial.within_us, quorum, as_of })
 }
 
 #[cfg(test)]
@@ -97,8 +104,9 @@ mod tests {
         let some = Level::Session(Guarantees::MONOTONIC_READS.with(Guarantees::WRITES_FOLLOW_READS));
         for level in Level::WORDS.into_iter().chain([some]).map(Some).chain([None]) {
             for strategy in Strategy::ALL {
-                let dial =
-                    Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None, quorum: Quorum { asked: 0, reads: 2, writes: 3 } };
+                let quorum = Quorum { asked: 0, reads: 2, writes: 3 };
+                let as_of = Some(Timestamp::new(1_795_350_898_000, 3));
+                let dial = Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None, quorum, as_of };
                 assert_eq!(dial_in(&dial_out(dial)), Ok(dial));
             }
         }
@@ -112,6 +120,10 @@ mod tests {
         assert_eq!(level_in(v1::Level::Session.into(), &[]), Ok(Some(Level::SESSION)));
         assert!(dial_in(&v1::Dial { fresh_ms: Some(0), ..Default::default() }).unwrap_err().contains("fresh_ms = 0"));
         assert!(dial_in(&v1::Dial { within_us: Some(0), ..Default::default() }).unwrap_err().contains("within_us = 0"));
+        for (millis, counter) in [(0, 0), (1 << 48, 0), (1, 65_536)] {
+            let as_of = Some(v1::Timestamp { millis, counter });
+            assert!(dial_in(&v1::Dial { as_of, ..Default::default() }).unwrap_err().contains(&format!("as_of = {millis}.{counter}")));
+        }
         assert!(dial_in(&v1::Dial { strategy: 7, ..Default::default() }).unwrap_err().contains("strategy 7"));
     }
 }

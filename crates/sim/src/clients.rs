@@ -10,6 +10,7 @@ use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use courses::{NothingHeld, at_level, bounded, nobody_answers};
+use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Read, SetCondition, Strategy};
@@ -51,7 +52,7 @@ struct Current {
     action: Action,
     /// What it is in the history.
     event: Option<EventId>,
-    /// Of a wait for replication: up to where.
+    /// Of a wait for replication: up to where. Of a read of the past: as of when.
     awaited: Timestamp,
     /// Of a transaction that the client takes to the partitions itself: what has come, and its session.
     scatter: Option<(Scatter, Session)>,
@@ -314,6 +315,7 @@ impl World<'_> {
             let size = padding.least_us + if padding.jitter_us > 0 { self.clients[client].random.below(padding.jitter_us + 1) } else { 0 };
             written(value, size as usize)
         };
+        let mut past = Timestamp::ZERO;
         let operation = match action {
             Action::Get { key, level, groups } => Operation::Get { key: self.key(*key), dial: bounded(self.dial(*level, *groups), asked) },
             Action::Put { items } => {
@@ -343,6 +345,12 @@ impl World<'_> {
                     (Expected::Value | Expected::Version, _) => SetCondition::IfVersion(seen.version),
                 };
                 Operation::Change { key: self.key(*key), change: Change::Set { value, expiry: Expiry::Never, condition }, dial: self.write_dial() }
+            }
+            Action::Past { keys, ago_ms } => {
+                let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
+                past = Timestamp::new(now_ms.saturating_sub(*ago_ms).max(1), 0);
+                let dial = Dial { as_of: Some(past), ..Dial::default() };
+                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial }
             }
             Action::Siblings { key } => Operation::Siblings { key: self.key(*key), dial: Dial::default() },
             Action::Replace { key } => {
@@ -375,7 +383,7 @@ impl World<'_> {
         let state = &mut self.clients[client];
         state.attempts += 1;
         let attempt = Attempt { client, number: state.attempts };
-        let (mut session, awaited) = (state.session.clone(), state.session.last_write(dc));
+        let (mut session, awaited) = (state.session.clone(), if past > Timestamp::ZERO { past } else { state.session.last_write(dc) });
         let scatter = self.scatter(dc, &mut session, &operation);
         let requests = match &scatter {
             Some(scatter) => self.at_servers(dc, scatter.requests()),
@@ -441,7 +449,7 @@ impl World<'_> {
         let Operation::ReadTransaction { keys, dial } = operation else { return None };
         let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
         let scatter = Scatter::begin(dc, self.plan.partitions, now_ms, session, keys, *dial)?;
-        self.marks.see(marks::SNAPSHOT_PREDICTED);
+        self.marks.see(if dial.as_of.is_some() { marks::PAST_OF_SEVERAL } else { marks::SNAPSHOT_PREDICTED });
         Some(scatter)
     }
 
@@ -592,6 +600,15 @@ impl World<'_> {
                 }
                 let words = || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(" beside "));
                 self.ends(client, event, checkers::Outcome::Read(vec![newest]), words);
+            }
+            (Outcome::Many(reads, _), None) => {
+                let keys = current.action.keys();
+                let observed = keys.iter().zip(&reads).map(|(key, read)| (KeyId(*key as u32), self.observe(read))).collect();
+                let (dc, at) = (self.servers[reply.server].id.dc, current.awaited);
+                self.pasts.push(PastRead { at, dc, completed_us: self.now_us, observed });
+                self.marks.see(marks::PAST_READ);
+                self.tell(client, || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(", ")));
+                self.advance(client);
             }
             (Outcome::Many(reads, quality), Some(event)) => {
                 self.check_level(&current.action, quality);

@@ -5,6 +5,7 @@ use crate::marks;
 use crate::plan::Action;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, ServerIndex, World};
+use rheostat_checkers::as_of;
 use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check_all};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::link::OUT_OF_REACH_FOR_LONG_US;
@@ -341,6 +342,12 @@ impl World<'_> {
         // Elsewhere what another session has written here can still be hidden from the one that changes the key.
         let promises = Promises { change: self.decides, ..Promises::of(self.promised()) };
         self.note_history(history);
+        // What was lost had been written.
+        if !self.plan.may_lose_acknowledged()
+            && let Err(why) = as_of::check(history, &self.pasts)
+        {
+            self.fail("as-of", why);
+        }
         if let Err(violation) = check_all(history, &promises) {
             self.failure.get_or_insert_with(|| Failure {
                 promise: violation.promise.name().to_owned(),

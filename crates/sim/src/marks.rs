@@ -62,7 +62,7 @@ pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed at a moment that matters", causal: false };
 
 /// Marks of runs whose profile brings them about.
-pub const OF_PROFILES: &[Mark] = &[KILLED_AT_A_MOMENT, PASSED_ON, LOWER_ENTRY_HELD, ENTRY_PASSED_OVER, ENTRY_MISSED];
+pub const OF_PROFILES: &[Mark] = &[KILLED_AT_A_MOMENT, PASSED_ON, LOWER_ENTRY_HELD, ENTRY_PASSED_OVER, ENTRY_MISSED, PAST_READ, PAST_OF_SEVERAL];
 
 /// A data center was out of reach, and others had what it wrote.
 pub(crate) const PASSED_ON: Mark = Mark { name: "updates were passed on for another data center", causal: false };
@@ -70,6 +70,10 @@ pub(crate) const PASSED_ON: Mark = Mark { name: "updates were passed on for anot
 pub(crate) const LOWER_ENTRY_HELD: Mark = Mark { name: "a lower entry of a service level was held", causal: false };
 /// The first entry was not even tried.
 pub(crate) const ENTRY_PASSED_OVER: Mark = Mark { name: "an entry of a service level was passed over", causal: false };
+/// A time in the past was read.
+pub(crate) const PAST_READ: Mark = Mark { name: "keys were read as of a time in the past", causal: false };
+/// Of several partitions.
+pub(crate) const PAST_OF_SEVERAL: Mark = Mark { name: "keys of several partitions were read as of one time", causal: false };
 /// No answer satisfied any.
 pub(crate) const ENTRY_MISSED: Mark = Mark { name: "no entry of a service level was held", causal: false };
 

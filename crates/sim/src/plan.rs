@@ -239,6 +239,13 @@ pub enum Action {
         /// The key.
         key: KeyIndex,
     },
+    /// Reads keys as of a time in the past.
+    Past {
+        /// The keys.
+        keys: Vec<KeyIndex>,
+        /// How long ago, in milliseconds of true time.
+        ago_ms: u64,
+    },
     /// Waits until so many other data centers have the session's writes of this key's partition on disk (WAIT).
     Await {
         /// The key.
@@ -447,7 +454,7 @@ impl Plan {
             Action::Put { .. } if keys.iter().any(|key| self.partition(*key) != self.partition(keys[0])) => {
                 Err("the keys of a put are of one partition".into())
             }
-            Action::ReadTransaction { keys, .. } if keys.is_empty() => Err("a transaction reads at least one key".into()),
+            Action::ReadTransaction { keys, .. } | Action::Past { keys, .. } if keys.is_empty() => Err("a transaction reads at least one key".into()),
             Action::Move { dc } if dc.0 >= self.data_centers => Err(format!("there is no data center {dc}")),
             Action::Adopt { client } if *client >= self.clients.len() => Err(format!("there is no client {client}")),
             _ => Ok(()),
@@ -462,7 +469,7 @@ impl Action {
             Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } => vec![*key],
             Action::Guarded { key, .. } | Action::Await { key, .. } | Action::Siblings { key } | Action::Replace { key } => vec![*key],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
-            Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } => keys.clone(),
+            Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } | Action::Past { keys, .. } => keys.clone(),
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
             Action::Add { .. } | Action::Value { .. } | Action::Look { .. } | Action::Make { .. } => Vec::new(),
             Action::Give { .. } | Action::Reclaim { .. } => Vec::new(),

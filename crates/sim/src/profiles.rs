@@ -101,6 +101,13 @@ pub const ALL: &[Profile] = &[
         dress: hurried,
         bugs: &["stale-read-taken-as-fresh"],
     },
+    Profile {
+        name: "past",
+        about: "keys are read as of times in the past, as far back as history is kept",
+        option: None,
+        dress: past,
+        bugs: &["past-read-before-it-is-here", "history-half-as-long"],
+    },
 ];
 
 /// The profile called `name`.
@@ -307,6 +314,27 @@ fn bursts(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             };
             plan.faults.push(Fault { from_us: at_us, until_us: at_us + lasts_us, kind });
             at_us += spread(random, 2_000, 200_000);
+        }
+    }
+}
+
+fn past(plan: &mut Plan, _: u64, random: &mut Random) {
+    if node::replicates(&plan.protocol) {
+        return;
+    }
+    plan.history_ms = random.between(100, 2_000);
+    for client in 0..plan.clients.len() {
+        let steps = std::mem::take(&mut plan.clients[client].steps);
+        for step in steps {
+            let keys = step.action.keys();
+            plan.clients[client].steps.push(step);
+            if let Some(first) = keys.first()
+                && random.chance(1, 2)
+            {
+                let keys = transaction_keys(plan, *first, random);
+                let ago_ms = if random.chance(1, 4) { random.below(30) } else { spread(random, 1, plan.history_ms) };
+                plan.clients[client].steps.push(Step { think_us: random.below(20_000), action: Action::Past { keys, ago_ms } });
+            }
         }
     }
 }

@@ -124,6 +124,10 @@ impl fmt::Display for ActionText<'_> {
                 write!(f, "rotx {}", Asked(*level, *groups))?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
+            Action::Past { keys, ago_ms } => {
+                write!(f, "past {ago_ms}ms")?;
+                keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
+            }
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
             Action::Claim { key } => write!(f, "claim {}", name(key)),
@@ -504,6 +508,7 @@ impl Plan {
                 let (level, groups) = words.asked()?;
                 Action::ReadTransaction { keys: words.0.by_ref().map(key).collect::<Parsed<_>>()?, level, groups }
             }
+            "past" => Action::Past { ago_ms: words.unit("ms", "a time")?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? },
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
             "claim" => Action::Claim { key: key(words.next("a key")?)? },

@@ -10,6 +10,7 @@ use crate::node;
 use crate::plan::{Moment, Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
+use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::counters::CounterHistory;
 use rheostat_checkers::siblings::SiblingHistory;
 use rheostat_core::agenda::Agenda;
@@ -183,6 +184,8 @@ pub(crate) struct World<'p> {
     pub(crate) side_by_side: bool,
     /// What clients wrote and found so.
     pub(crate) beside: SiblingHistory,
+    /// What was read of the past.
+    pub(crate) pasts: Vec<PastRead>,
     /// The level that the protocol's reads have.
     pub(crate) level: Level,
     pub(crate) serves: fn(Level) -> Option<Level>,
@@ -250,6 +253,7 @@ impl<'p> World<'p> {
             planted,
             side_by_side: node::has_siblings(&plan.protocol),
             beside: SiblingHistory::default(),
+            pasts: Vec::new(),
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),
             decides: node::replicates(&plan.protocol),

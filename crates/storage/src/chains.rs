@@ -80,7 +80,8 @@ pub(crate) fn collectable<M, C: Cut<M>>(versions: &[Version<M>], cut: &C) -> Opt
     let settled = versions.iter().rposition(|version| cut.settled(version))?;
     let floor = cut.history().floor_ms;
     let whole = settled + 1 == versions.len() && is_gone(&versions[settled], cut);
-    let count = if whole { versions.len() } else { versions[..settled].partition_point(|version| version.id.written.millis() < floor) };
+    // Until its successor came, a version was what readers found.
+    let count = if whole { versions.len() } else { versions[1..=settled].partition_point(|newer| newer.id.written.millis() < floor) };
     let upto = versions[..count].last()?.id;
     Some(Collected { versions: count, trim: Trim::Upto(upto), whole: whole.then_some(upto) })
 }
@@ -95,12 +96,14 @@ fn is_gone<M>(version: &Version<M>, cut: &impl Cut<M>) -> bool {
 /// As [`collectable`], where versions stand side by side.
 fn collectable_beside<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<Collected> {
     let floor = cut.history().floor_ms;
-    let replaced = |place: usize| versions[place + 1..].iter().any(|newer| cut.settled(newer) && cut.replaces(newer, &versions[place]));
+    let before_floor = |version: &Version<M>| version.id.written.millis() < floor;
+    let replaced =
+        |place: usize| versions[place + 1..].iter().any(|newer| before_floor(newer) && cut.settled(newer) && cut.replaces(newer, &versions[place]));
     // A tombstone goes when nothing older stands that it hides.
     let mut hides = false;
     let mut go = |place: &usize| {
         let version = &versions[*place];
-        let goes = version.id.written.millis() < floor && replaced(*place) || !hides && cut.settled(version) && is_gone(version, cut);
+        let goes = replaced(*place) || !hides && cut.settled(version) && is_gone(version, cut);
         hides |= !goes;
         goes
     };
@@ -195,17 +198,15 @@ impl<M: Clone> Chains<M> {
             _ => versions.len(),
         };
         let floor_ms = cut.history().floor_ms;
-        if C::SIBLINGS
-            && version.id.written.millis() < floor_ms
-            && versions[at..].iter().any(|newer| cut.settled(newer) && cut.replaces(newer, &version))
-        {
+        let before_floor = |version: &Version<M>| version.id.written.millis() < floor_ms;
+        if C::SIBLINGS && versions[at..].iter().any(|newer| before_floor(newer) && cut.settled(newer) && cut.replaces(newer, &version)) {
             return Inserted::Replaced;
         }
         self.bytes += Self::version_bytes(&version);
         self.versions += 1;
         // What goes, goes first: a chain that is left with one version then stays where it is, without memory of its own.
         let (gone, trimmed) = if C::SIBLINGS {
-            let go = |older: &Version<M>| older.id.written.millis() < floor_ms && cut.settled(&version) && cut.replaces(&version, older);
+            let go = |older: &Version<M>| before_floor(&version) && cut.settled(&version) && cut.replaces(&version, older);
             let gone: Box<[VersionId]> = versions[..at].iter().filter(|older| go(older)).map(|older| older.id).collect();
             versions.retain(|held| {
                 let goes = gone.binary_search(&held.id).is_ok();
@@ -215,7 +216,7 @@ impl<M: Clone> Chains<M> {
             (gone.len(), (!gone.is_empty()).then_some(Trim::These(gone)))
         } else {
             let next = |place: usize| if place + 1 == at { &version } else { &versions[place + 1] };
-            let gone = (0..at).take_while(|place| versions[*place].id.written.millis() < floor_ms && cut.settled(next(*place))).count();
+            let gone = (0..at).take_while(|place| before_floor(next(*place)) && cut.settled(next(*place))).count();
             let trimmed = versions[..gone].last().map(|version| Trim::Upto(version.id));
             if gone > 0 {
                 self.bytes -= versions.drain(..gone).map(|version| Self::version_bytes(&version)).sum::<u64>();

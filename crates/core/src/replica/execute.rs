@@ -1,5 +1,6 @@
 //! Operations: each becomes a call of the protocol, or is answered here.
 
+use super::past::{Asked, Past};
 use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId, Place};
 use crate::operation::{Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome, Quorum};
@@ -23,20 +24,22 @@ pub(super) struct Pending {
 
 /// What is done with the protocol's answer.
 #[derive(Clone)]
-enum Stage {
+pub(super) enum Stage {
     /// It is the outcome.
     Call,
     /// It is the outcome if it is fresh enough; else the call is made again.
     Fresh(Box<Fresh>),
     /// It was not fresh enough: the call is made again when more has arrived.
     Stale(Box<Fresh>),
-    /// No answer comes: the links' progress decides.
+    /// No answer comes: what has arrived decides.
+    Past(Box<Past>),
+    /// Likewise: the links' progress does.
     Replication { upto: Timestamp, data_centers: u8 },
 }
 
 /// A read whose answer reflects every write of another data center that is older than so many milliseconds.
 #[derive(Clone)]
-struct Fresh {
+pub(super) struct Fresh {
     call: Call,
     quorum: Quorum,
     most_ms: u32,
@@ -80,6 +83,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return failed(filling());
         }
         let (call, dial) = match operation {
+            Operation::Get { key, dial: dial @ Dial { as_of: Some(at), .. } } => return self.read_past(now, Asked::One(key), at, dial, session, out),
+            Operation::ReadTransaction { keys, dial: dial @ Dial { as_of: Some(at), .. } } => {
+                return self.read_past(now, Asked::Several(keys), at, dial, session, out);
+            }
             Operation::Get { key, dial } => match served::<P>(dial) {
                 Ok(level) => (Call::Get { key, level, groups: dial.groups }, dial),
                 Err(refused) => return failed(refused),
@@ -201,7 +208,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.wait(op, session, Stage::Stale(fresh), deadline_us)
     }
 
-    fn busy(&mut self) -> Execution {
+    pub(super) fn busy(&mut self) -> Execution {
         self.journal.counters.busy += 1;
         failed(Failure::Busy(format!("{} operations are waiting already", self.pending.len())))
     }
@@ -239,6 +246,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let Some(op) = self.stale.pop_front() else { return };
             // Its deadline may have come.
             let Some(Pending { session, stage, .. }) = self.pending.get_mut(&op) else { continue };
+            if let Stage::Past(past) = stage {
+                let past = past.clone();
+                in_vain = if self.look_at_past(now, op, &past, out) { 0 } else { in_vain + 1 };
+                if in_vain >= LOOK_AGAIN_AT {
+                    return;
+                }
+                continue;
+            }
             let Stage::Stale(fresh) = stage else { continue };
             let client = session.client::<P::Client>().expect("the session's protocol was looked at before it waited");
             let Ok(request) = asked_for::<P>(client.request(fresh.call.clone()), fresh.quorum) else { continue };
@@ -253,19 +268,19 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    fn new_op(&mut self) -> OpId {
+    pub(super) fn new_op(&mut self) -> OpId {
         self.next_op += 1;
         OpId(self.next_op)
     }
 
     /// When an operation of now has waited long enough.
-    fn deadline_us(&self, now: Now, within_us: Option<u32>) -> u64 {
+    pub(super) fn deadline_us(&self, now: Now, within_us: Option<u32>) -> u64 {
         now.monotonic_us + within_us.map_or(self.config.operation_timeout_us, |within_us| u64::from(within_us).min(self.config.operation_timeout_us))
     }
 
-    fn wait(&mut self, op: OpId, session: &Session, stage: Stage, deadline_us: u64) -> Execution {
+    pub(super) fn wait(&mut self, op: OpId, session: &Session, stage: Stage, deadline_us: u64) -> Execution {
         let waits_for = self.parked_reason.take().unwrap_or_else(|| "other servers of this data center".into());
-        if matches!(stage, Stage::Stale(_)) {
+        if matches!(stage, Stage::Stale(_) | Stage::Past(_)) {
             self.stale.push_back(op);
         }
         self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, stage });
@@ -349,7 +364,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// As [`Replica::done`], of what was read from the store outside of a step.
-    fn looked(&mut self, outcome: Outcome) -> Execution {
+    pub(super) fn looked(&mut self, outcome: Outcome) -> Execution {
         match self.store.readable() {
             Ok(()) => self.done(outcome),
             Err(error) => failed(self.fail(&error)),
@@ -397,7 +412,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 }
 
 /// The level at which protocol `P` serves an operation of `dial`.
-fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
+pub(super) fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
+    if dial.as_of.is_some() {
+        return Err(Failure::Refused("only reads of keys, GET and reads of several, can be as of a time in the past".into()));
+    }
     let Some(asked) = dial.level else { return Ok(P::LEVEL) };
     P::serves(asked).ok_or_else(|| Failure::Refused(format!("protocol {} gives level {}, not {asked}", P::NAME, P::LEVEL)))
 }
@@ -426,10 +444,10 @@ fn reads_more_than_what_is_here(operation: &Operation) -> bool {
     }
 }
 
-fn filling() -> Failure {
+pub(super) fn filling() -> Failure {
     Failure::Busy("this server has lost what it had, and the other data centers are sending it again; level eventual reads what is here".into())
 }
 
-fn failed(failure: Failure) -> Execution {
+pub(super) fn failed(failure: Failure) -> Execution {
     Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) }
 }

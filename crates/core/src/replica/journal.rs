@@ -17,6 +17,10 @@ pub(super) struct Saved {
     pub(super) reservation: Reservation,
     /// Per data center, up to where its updates and heartbeats had been applied.
     pub(super) received: TimestampVector,
+    /// For how long replaced versions were kept, in milliseconds.
+    pub(super) history_ms: u64,
+    /// Nothing that was the newest version then or later has been let go of.
+    pub(super) whole_from: Timestamp,
     /// The protocol's own.
     pub(super) protocol: Option<Vec<u8>>,
 }
@@ -27,24 +31,31 @@ const NUMBERED: Timestamp = Timestamp::MAX;
 impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
         NUMBERED.encode(out);
-        out.push(1);
+        out.push(2);
         self.reservation.encode(out);
         self.received.encode(out);
+        self.history_ms.encode(out);
+        self.whole_from.encode(out);
         self.protocol.is_some().encode(out);
         out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let mut form = 0;
         let reservation = match Wire::decode(input)? {
-            NUMBERED => match input.byte()? {
-                1 => Wire::decode(input)?,
-                _ => return Err(WireError::Invalid("a state of a newer version of the software")),
-            },
+            NUMBERED => {
+                form = input.byte()?;
+                match form {
+                    1 | 2 => Wire::decode(input)?,
+                    _ => return Err(WireError::Invalid("a state of a newer version of the software")),
+                }
+            }
             until => Reservation::fixed(until),
         };
         let received = Wire::decode(input)?;
+        let (history_ms, whole_from) = if form < 2 { (0, Timestamp::ZERO) } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { reservation, received, protocol })
+        Ok(Saved { reservation, received, history_ms, whole_from, protocol })
     }
 }
 
@@ -174,6 +185,23 @@ impl<C> Journal<C> {
         if self.failed.is_none() {
             self.latch(store.append_state(&self.saved.to_bytes()));
         }
+    }
+
+    /// A server starts that keeps replaced versions for `history_ms`: what was kept for less before is not whole.
+    pub(super) fn keep_history<M, S: Store<M>>(&mut self, store: &mut S, now: Now, history_ms: u64) {
+        if self.saved.history_ms < history_ms {
+            self.saved.whole_from = Timestamp::new(now.physical_ms, 0);
+        }
+        self.forget_before(Timestamp::new(now.physical_ms.saturating_sub(history_ms), 0));
+        if self.saved.history_ms != history_ms {
+            self.saved.history_ms = history_ms;
+            self.save(store);
+        }
+    }
+
+    /// Versions that were replaced before `at` may be missing.
+    pub(super) fn forget_before(&mut self, at: Timestamp) {
+        self.saved.whole_from = self.saved.whole_from.max(at);
     }
 
     /// Keeps the reservation on disk ahead of what the clock hands out, which has come to `last`. Says whether it was renewed.

@@ -15,6 +15,7 @@
 mod execute;
 mod journal;
 mod passing;
+mod past;
 mod peers;
 mod reservation;
 mod serve;
@@ -38,8 +39,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The bugs that can be planted in the replica itself.
-pub const PLANTED: &[&str] =
-    &["clock-restarts-at-physical-time", "reservation-of-an-earlier-boot", "report-before-flush", "reply-before-flush", "stale-read-taken-as-fresh"];
+pub const PLANTED: &[&str] = &[
+    "clock-restarts-at-physical-time",
+    "reservation-of-an-earlier-boot",
+    "report-before-flush",
+    "reply-before-flush",
+    "stale-read-taken-as-fresh",
+    "past-read-before-it-is-here",
+    "history-half-as-long",
+];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
 pub const QUIET_US: u64 = 100_000;
@@ -64,7 +72,7 @@ pub struct ReplicaConfig {
     pub operation_timeout_us: u64,
     /// How many operations may wait at once.
     pub max_waiting: usize,
-    /// Versions written in the last so many milliseconds are kept, superseded or not.
+    /// What was the newest version at some time of the last so many milliseconds is kept, so that each key can be read as of any of them; 0 keeps nothing for that.
     pub history_ms: u64,
     /// Names the run of the machine since which its monotonic clock counts, the same for every process of that run; `None` if the caller cannot tell. Without it, a killed process costs
     /// its clock up to a second instead of milliseconds.
@@ -388,7 +396,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
-            journal: Journal::new(config.place.dc(), protocol.cut(History::new(0, 0), &start.received), saved, config.boot),
+            journal: Journal::new(config.place.dc(), protocol.cut(History::new(0, config.history_ms), &start.received), saved, config.boot),
             random: Random::new(config.seed),
             effects: Effects::new(config.place.server),
             spare: Vec::new(),

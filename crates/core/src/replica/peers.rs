@@ -253,6 +253,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 let is_empty = updates.is_empty();
                 self.peers.needs.join(&needs);
                 self.peers.filling |= !whole;
+                let filled = self.peers.filling;
                 for update in updates.into_iter().filter(|update| update.id.written > after) {
                     self.journal.counters.updates_received += 1;
                     self.step(now, out, |protocol, step| protocol.on_update(step, origin, update));
@@ -265,6 +266,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     receiver.on_durable(self.store.durable().0);
                     self.journal.saved.received.raise(origin, through);
                     self.peers.come();
+                    if filled && self.config.history_ms > 0 {
+                        // Parts lack what newer versions had replaced by now.
+                        self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()));
+                        self.journal.save(&mut self.store);
+                    }
                     if !is_empty || !whole {
                         self.peers.remember(origin, through, whole.then_some(bytes));
                     }

@@ -179,7 +179,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if now.monotonic_us >= self.collected_at_us + COLLECT_INTERVAL_US {
             self.collected_at_us = now.monotonic_us;
             let received = self.peers.received_durable(self.clock.last());
-            self.journal.cut = self.protocol.cut(History::new(now.physical_ms, self.config.history_ms), &received);
+            let history_ms = self.config.history_ms;
+            let kept_ms = if self.config.planted.is("history-half-as-long") { history_ms / 2 } else { history_ms };
+            self.journal.cut = self.protocol.cut(History::new(now.physical_ms, kept_ms), &received);
+            self.journal.forget_before(Timestamp::new(now.physical_ms.saturating_sub(history_ms), 0));
             self.journal.everywhere = match self.config.planted.is("tombstone-collected-early") {
                 true => Timestamp::MAX,
                 false => self.peers.everywhere(),
@@ -210,6 +213,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             if !self.config.planted.is("clock-restarts-at-physical-time") {
                 self.clock.raise(self.journal.reserved.floor(now, self.config.planted.is("reservation-of-an-earlier-boot")));
             }
+            self.journal.keep_history(&mut self.store, now, self.config.history_ms);
             self.step(now, out, |protocol, step| protocol.on_start(step, start));
             self.pump_links(now, out);
         }

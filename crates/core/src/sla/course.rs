@@ -156,12 +156,15 @@ pub enum Request {
 }
 
 impl Request {
-    /// The read that `operation` is.
+    /// The read of the present that `operation` is.
     ///
     /// # Errors
     /// It is none; it comes back.
     pub fn of(operation: Operation) -> Result<Request, Operation> {
         match operation {
+            Operation::Get { dial: Dial { as_of: Some(_), .. }, .. } | Operation::ReadTransaction { dial: Dial { as_of: Some(_), .. }, .. } => {
+                Err(operation)
+            }
             Operation::Get { key, dial } => Ok(Request::One(key, dial)),
             Operation::ReadTransaction { keys, dial } => Ok(Request::Several(keys, dial)),
             other => Err(other),

@@ -316,6 +316,9 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     fn counter(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Execution {
+        if dial.as_of.is_some() {
+            return failed(Failure::Refused("of the past a counter's value can be read, with GET; nothing else can be asked of it".into()));
+        }
         if let Some(asked) = dial.level
             && (self.setup.serves)(asked).is_none()
         {

@@ -104,6 +104,9 @@ fn no_transacted(outcome: &Outcome) -> Failure {
 impl<R: PartitionServer> Counting<R> {
     /// Makes `actions` if all `guards` hold.
     pub(super) fn transact(&mut self, now: Now, actions: Vec<Action>, guards: Vec<Guard>, dial: Dial, session: &mut Session) -> Execution {
+        if dial.as_of.is_some() {
+            return failed(Failure::Refused("a transaction of commands (MULTI) is of the present, not of a time in the past".into()));
+        }
         if let Err(failure) = self.check_transaction(&actions, &guards, dial) {
             return failed(failure);
         }

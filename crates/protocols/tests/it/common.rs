@@ -43,8 +43,14 @@ pub struct Desk {
 
 /// A server in memory that has never run.
 pub fn open(protocol: &str, options: &str, place: Place) -> Box<dyn PartitionServer> {
+    open_keeping(0, protocol, options, place)
+}
+
+/// Likewise, one that keeps history.
+pub fn open_keeping(history_ms: u64, protocol: &str, options: &str, place: Place) -> Box<dyn PartitionServer> {
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Memory;
+    config.history_ms = history_ms;
     config.planted = Planted::NONE;
     config.seed = u64::from(place.server.dc.0) * 16 + u64::from(place.server.replica);
     registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap()

@@ -10,6 +10,7 @@ mod gentlerain;
 mod hybrid;
 mod network;
 mod orion;
+mod past;
 mod quorum;
 mod replica;
 mod session;

@@ -18,6 +18,7 @@ const PREDICTED: Dial = Dial {
     groups: rheostat_core::operation::Groups(0),
     fresh_ms: None,
     within_us: None,
+    as_of: None,
     quorum: rheostat_core::operation::Quorum::KEYSPACE,
 };
 

@@ -65,7 +65,11 @@ pub const KEYS: &[Key] = &[
         "integer",
         "`interval` with several data centers, where an update leaves when it is on disk: shortest time between two flushes, in milliseconds.",
     ),
-    key("keyspace[].history_ms", "integer", "Superseded versions younger than this are kept, in milliseconds."),
+    key(
+        "keyspace[].history_ms",
+        "integer",
+        "How far back each key can be read as of a time in the past (`RHEO AT`), and be rolled back, in milliseconds: what was replaced longer ago is not kept. It takes memory, within `limits.memory_bytes`. 0: not at all.",
+    ),
     key("keyspace[].sla", "string", "The name of the service level of its reads, where a client asks for none."),
     key("keyspace[].options", "table", "The protocol's own options."),
     key(

@@ -248,7 +248,9 @@ impl State {
         };
         let single = match single {
             // What waits to be sent comes first: the snapshot is to cover it.
-            Command::MultiGet(_) if self.away.is_some() && self.dial.strategy != Strategy::Coordinated => return Flow::Later,
+            Command::MultiGet(_) if self.away.is_some() && (self.dial.strategy != Strategy::Coordinated || self.dial.as_of.is_some()) => {
+                return Flow::Later;
+            }
             Command::MultiGet(keys) => {
                 let keys: Vec<Key> = keys.iter().map(Key::from).collect();
                 // What is tried at several levels is tried at one place, its coordinator.
@@ -461,7 +463,7 @@ impl State {
     fn service_level(&self) -> Option<&Arc<Served>> {
         match &self.service_level {
             // Who asks for a level or a freshness asks for that.
-            Choice::Default if self.dial.level.is_some() || self.dial.fresh_ms.is_some() => None,
+            Choice::Default if self.dial.level.is_some() || self.dial.fresh_ms.is_some() || self.dial.as_of.is_some() => None,
             Choice::Default => self.shared.service_levels.default_of(self.keyspace),
             Choice::Without => None,
             Choice::Own(served) => Some(served),

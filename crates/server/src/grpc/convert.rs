@@ -74,7 +74,10 @@ pub(super) fn service_level(router: &Router, keyspace: &KeyspaceInfo, dial: Opti
     let levels = &router.shared().service_levels;
     match dial.map_or("", |dial| &dial.service_level) {
         // Who asks for a level or a freshness asks for that.
-        "" => Ok(levels.default_of(keyspace.id).filter(|_| dial.is_none_or(|dial| dial.level == 0 && dial.fresh_ms.is_none())).cloned()),
+        "" => Ok(levels
+            .default_of(keyspace.id)
+            .filter(|_| dial.is_none_or(|dial| dial.level == 0 && dial.fresh_ms.is_none() && dial.as_of.is_none()))
+            .cloned()),
         word if word.eq_ignore_ascii_case("none") => Ok(None),
         text => {
             let served = levels.find(text).map_err(Status::invalid_argument)?;

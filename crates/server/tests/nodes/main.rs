@@ -12,6 +12,7 @@ mod lifecycle;
 mod limits;
 mod monitors;
 mod multi;
+mod past;
 mod pipelines;
 mod pools;
 mod quorums;

@@ -51,7 +51,7 @@ impl World<'_> {
     }
 
     pub(super) fn end_beside(&mut self, client: usize, current: &Current, outcome: &Outcome) {
-        if !self.side_by_side {
+        if !self.side_by_side || matches!(current.action, Action::Past { .. }) {
             return;
         }
         let (now_us, begun_us) = (self.now_us, current.beside.begun_us);

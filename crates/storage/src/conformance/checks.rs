@@ -256,7 +256,7 @@ pub(super) fn collect_at_append<S: Store<Meta>>(mut store: S) {
     assert_eq!(write(2, &nothing), [2, 1]);
     assert_eq!(write(3, &TestCut::upto(1)), [3, 2, 1], "1 is the greatest settled version: a snapshot may ask for it");
     assert_eq!(write(4, &TestCut::upto(2)), [4, 3, 2], "2 is settled: nobody asks for 1");
-    assert_eq!(write(5, &TestCut { floor_ms: 3, ..TestCut::upto(4) }), [5, 4, 3], "3 is kept as history, 2 is not");
+    assert_eq!(write(5, &TestCut { floor_ms: 4, ..TestCut::upto(4) }), [5, 4, 3], "3 was the newest just before 4, and is kept as history; 2 is not");
     assert_eq!(write(6, &TestCut::upto(u64::from(u32::MAX))), [6], "the version itself is settled at once");
     assert_eq!(store.stats().versions, 1);
 }
@@ -292,13 +292,12 @@ pub(super) fn collect_history<S: Store<Meta>>(mut store: S) {
         append(&mut store, &put(id(at, 0), &["k"]), false);
     }
     append(&mut store, &delete(id(40, 0), "k"), false);
-    let kept = TestCut { floor_ms: 20, ..TestCut::upto(50) };
-    assert_eq!(store.collect(b"k", &kept), 1);
-    assert_eq!(chain_ids(&mut store, "k"), [id(40, 0), id(30, 0), id(20, 0)], "versions from the floor on are history");
-    let kept = TestCut { floor_ms: 40, ..TestCut::upto(50) };
-    assert_eq!(store.collect(b"k", &kept), 2);
-    assert_eq!(chain_ids(&mut store, "k"), [id(40, 0)], "a tombstone at the floor is history");
-    assert_eq!(store.collect(b"k", &TestCut { floor_ms: 41, ..TestCut::upto(50) }), 1);
+    assert_eq!(store.collect(b"k", &TestCut { floor_ms: 20, ..TestCut::upto(50) }), 0, "as of just before 20, the key is what was written at 10");
+    assert_eq!(store.collect(b"k", &TestCut { floor_ms: 21, ..TestCut::upto(50) }), 1);
+    assert_eq!(chain_ids(&mut store, "k"), [id(40, 0), id(30, 0), id(20, 0)], "what was the newest at the floor is history");
+    assert_eq!(store.collect(b"k", &TestCut { floor_ms: 40, ..TestCut::upto(50) }), 1);
+    assert_eq!(chain_ids(&mut store, "k"), [id(40, 0), id(30, 0)], "a tombstone at the floor is history, and what stood until then");
+    assert_eq!(store.collect(b"k", &TestCut { floor_ms: 41, ..TestCut::upto(50) }), 2);
 }
 
 pub(super) fn collect_some<S: Store<Meta>>(mut store: S) {

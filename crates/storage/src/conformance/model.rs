@@ -120,15 +120,16 @@ impl Model {
         TestCut { settled: Timestamp::new(back(settled), 0), complete: Timestamp::new(back(complete), 0), floor_ms: back(floor) }
     }
 
-    /// The rule again, in other words: a version goes if a settled one is newer and it is no history, and the last one goes if
+    /// The rule again, in other words: a version goes if a settled one is newer and the next one came before the floor, and the last one goes if
     /// it is gone for readers and for good.
     fn collect(&mut self, key: &Key, cut: &TestCut) -> usize {
         let Some(chain) = self.chains.get_mut(key) else { return 0 };
         let before = chain.len();
         let Some(settled) = chain.keys().rev().find(|id| id.written <= cut.settled).copied() else { return 0 };
         let collected = self.collected.entry(key.clone()).or_default();
+        let next: BTreeMap<VersionId, VersionId> = chain.keys().copied().zip(chain.keys().skip(1).copied()).collect();
         chain.retain(|id, _| {
-            let keep = *id >= settled || id.written.millis() >= cut.floor_ms;
+            let keep = *id >= settled || next[id].written.millis() >= cut.floor_ms;
             if !keep {
                 collected.insert(*id, settled);
             }

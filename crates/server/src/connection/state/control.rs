@@ -19,6 +19,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// What is said to what looks at no single key, while reads are of the past.
+const ONLY_READS: &str = "ERR only reads of keys can be as of a time in the past; RHEO AT NOW ends that";
+
 impl State {
     /// Everything that is not one operation.
     pub(super) fn other_command(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: Command<'_>, out: &mut Output) -> Flow {
@@ -81,6 +84,7 @@ impl State {
             Command::Cluster(ClusterCommand::KeySlot(key)) => writer.integer(slots::slot(key).into()),
             Command::Cluster(other) => cluster::reply(&self.shared, self.keyspace, other, &mut writer),
             Command::Rheo(rheo) => return self.rheo(shard, now, rheo, out),
+            Command::DbSize | Command::Scan(_) if self.dial.as_of.is_some() => return self.error(shard, out, ONLY_READS),
             Command::Info(sections) => {
                 let sections = sections.iter().map(|section| String::from_utf8_lossy(section).to_lowercase()).collect();
                 return Flow::Slow(info::info(self.context(now), self.shared.clone(), sections));
@@ -253,6 +257,14 @@ impl State {
             RheoCommand::Within(None) => bound(self.dial.within_us.map(|us| us / 1000), &mut out.writer(self.version)),
             RheoCommand::Within(Some(within_ms)) => {
                 self.dial.within_us = within_ms.map(|ms| ms.saturating_mul(1000));
+                out.writer(self.version).ok();
+            }
+            RheoCommand::At(None) => {
+                let text = self.dial.as_of.map(|at| at.to_string());
+                out.writer(self.version).bulk_or_null(text.as_deref().map(str::as_bytes));
+            }
+            RheoCommand::At(Some(at)) => {
+                self.dial.as_of = at.map(|at| at.resolve(self.shared.clocks.physical_ms()));
                 out.writer(self.version).ok();
             }
             RheoCommand::Scope(None) => out.writer(self.version).bulk(self.scope.name().as_bytes()),

@@ -7,6 +7,7 @@ use crate::resp::number::{parse_i64, parse_u64};
 use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
 use rheostat_core::counter::Scope;
+use rheostat_core::moment::Moment;
 use rheostat_core::operation::{Groups, Level, Quorum, Strategy};
 use rheostat_core::sla;
 use rheostat_core::slots::SLOTS;
@@ -60,6 +61,8 @@ pub enum RheoCommand<'a> {
     Fresh(Option<Option<u32>>),
     /// How long this connection's operations may wait from now on, in milliseconds, `Some(None)` as long as the server lets them; `None` asks for it.
     Within(Option<Option<u32>>),
+    /// As of when this connection's reads are from now on, `Some(None)` the present; `None` asks for it.
+    At(Option<Option<Moment>>),
     /// How many replicas answer this connection's operations from now on, in keyspaces of protocol `quorum`; `None` asks for it.
     Quorum(Option<Quorum>),
     /// All values of a key that stand side by side, and what a write in their place needs.
@@ -346,6 +349,18 @@ pub(in crate::resp) fn rheo_fresh<'a>(entry: &'static Entry, arguments: Argument
 
 pub(in crate::resp) fn rheo_within<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Within(bound(entry, arguments)?)))
+}
+
+pub(in crate::resp) fn rheo_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    if arguments.len() > 3 {
+        return Err(CommandError::WrongArity(entry.name));
+    }
+    let asked = match arguments.get(2) {
+        None => None,
+        Some(word) if word.eq_ignore_ascii_case(b"now") => Some(None),
+        Some(word) => Some(Some(Moment::parse(&printable(word, REPEATED)).map_err(|why| CommandError::Other(format!("ERR {why}").into()))?)),
+    };
+    Ok(Command::Rheo(RheoCommand::At(asked)))
 }
 
 pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

@@ -421,6 +421,9 @@ pub static COMMANDS: &[Entry] = &[
     Entry::cluster("readonly", 1, FAST, "3.0.0", parse::read_only).does("Has no effect: every node serves reads"),
     Entry::cluster("readwrite", 1, FAST, "3.0.0", parse::read_write).does("Has no effect: every node serves reads and writes"),
     Entry::own("rheo", -2, SLOW, parse::container).does("Is what only Rheostat has").contains(&[
+        Entry::own("rheo|at", -2, FAST, parse::rheo_at)
+            .does("Sets, or returns, as of when this connection's reads are: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s; NOW is the present. All keys are of one cut; level eventual reads what is here of it")
+            .takes(&[Argument::new("time", Kind::String).optional()]),
         Entry {
             keys: Some(Keys { first: 2, last: 2, step: 1, access: READS_AND_WRITES }),
             ..Entry::own("rheo|cas", -5, Flags::WRITE, parse::rheo_cas)

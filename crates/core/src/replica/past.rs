@@ -1,0 +1,163 @@
+//! Reads of the past: each key as it was at a time, for all that every data center has written. See [`Dial::as_of`].
+//!
+//! What was written up to a time is a cut: the same in every data center, once everything up to there has arrived and this server's own clock has passed it. Where a write's timestamp
+//! is above those of what it follows, nobody finds an effect in it without its cause.
+
+use super::execute::{Stage, failed};
+use super::{Done, Execution, Outbox, Replica};
+use crate::ids::{Now, OpId};
+use crate::operation::{Dial, Failure, Level, Outcome, Quality, Quorum, Read};
+use crate::protocol::{Protocol, Span};
+use crate::session::Session;
+use crate::slots;
+use crate::store::Store;
+use crate::version::{Key, Version};
+use rheostat_clock::{DcId, Timestamp};
+
+/// Which keys are read.
+#[derive(Clone, Debug)]
+pub(super) enum Asked {
+    /// One.
+    One(Key),
+    /// Several of this partition.
+    Several(Vec<Key>),
+}
+
+impl Asked {
+    fn keys(&self) -> &[Key] {
+        match self {
+            Asked::One(key) => std::slice::from_ref(key),
+            Asked::Several(keys) => keys,
+        }
+    }
+}
+
+/// A read of the past that waits for what has not arrived.
+#[derive(Clone, Debug)]
+pub(super) struct Past {
+    asked: Asked,
+    at: Timestamp,
+}
+
+/// `version` as it stood at `at`.
+fn read_at<M>(version: &Version<M>, at: Timestamp) -> Read {
+    let value = version.live(at.millis()).cloned();
+    let expires_ms = if value.is_some() { version.expires_ms } else { 0 };
+    Read { value, version: Some(version.id), expires_ms }
+}
+
+impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    /// Reads keys as of `at`, now or when everything up to there is here.
+    pub(super) fn read_past(&mut self, now: Now, asked: Asked, at: Timestamp, dial: Dial, session: &Session, out: &mut Outbox) -> Execution {
+        if let Err(refused) = self.check_past(now, &asked, at, dial) {
+            return failed(refused);
+        }
+        let past = Past { asked, at };
+        if dial.level == Some(Level::Eventual) {
+            let outcome = self.past(now, &past, Level::Eventual);
+            return self.looked(outcome);
+        }
+        // From now on nothing is written here that would belong there.
+        self.step(now, out, |_, step| step.clock.raise(at));
+        match self.lacks_of_past(at) {
+            None => {
+                let outcome = self.past(now, &past, P::LEVEL);
+                self.looked(outcome)
+            }
+            Some(_) if self.pending.len() >= self.config.max_waiting => self.busy(),
+            Some(lacks) => {
+                self.parked_reason = Some(lacks);
+                let (op, deadline_us) = (self.new_op(), self.deadline_us(now, dial.within_us));
+                self.wait(op, session, Stage::Past(Box::new(past)), deadline_us)
+            }
+        }
+    }
+
+    /// Whether keys can be read as of `at` at all.
+    fn check_past(&self, now: Now, asked: &Asked, at: Timestamp, dial: Dial) -> Result<(), Failure> {
+        let refused = |why: String| Err(Failure::Refused(why));
+        let place = self.config.place;
+        if let Some(asked) = dial.level
+            && P::serves(asked).is_none()
+        {
+            return refused(format!("protocol {} gives level {}, not {asked}", P::NAME, P::LEVEL));
+        }
+        if dial.fresh_ms.is_some() || dial.quorum != Quorum::KEYSPACE {
+            return refused(
+                "a read as of a time in the past has neither freshness nor quorum: what it returns does not depend on who answers".into(),
+            );
+        }
+        if P::SPAN != Span::Server && dial.level != Some(Level::Eventual) {
+            let why = "reads the past at level eventual only, as what had been applied at this server";
+            return refused(format!("protocol {} {why}", P::NAME));
+        }
+        if asked.keys().iter().any(|key| slots::partition_of(key, place.partitions) != place.server.partition) {
+            return refused("keys of several partitions in one read of the past; each partition is asked for its own".into());
+        }
+        self.check_window(now, at)
+    }
+
+    /// Whether the state as of `at` is kept. Errors: it never was, not any more, or not yet.
+    pub(super) fn check_window(&self, now: Now, at: Timestamp) -> Result<(), Failure> {
+        let refused = |why: String| Err(Failure::Refused(why));
+        let (from, history_ms) = (self.journal.saved.whole_from, self.config.history_ms);
+        if history_ms == 0 {
+            return refused("this keyspace keeps no history; its `history_ms` says how long what was replaced is kept".into());
+        }
+        if at.millis() > now.physical_ms {
+            return refused(format!("{} is in the future: this server's clock shows {}", at.millis(), now.physical_ms));
+        }
+        if at < from {
+            let (kept, began) = (history_ms as f64 / 1e3, from.millis());
+            return refused(format!("{at} is before what is kept: the history here is whole from {began} on, and kept for {kept} s (`history_ms`)"));
+        }
+        Ok(())
+    }
+
+    /// What has not arrived yet of what was written up to `at`, in words; `None` if everything has.
+    pub(super) fn lacks_of_past(&self, at: Timestamp) -> Option<String> {
+        if self.config.planted.is("past-read-before-it-is-here") {
+            return None;
+        }
+        let late: Vec<DcId> = self.peers.others(self.config.place.dc()).filter(|dc| self.peers.received().get(*dc) < at).collect();
+        let named = || late.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        (!late.is_empty()).then(|| format!("what was written until {at} in data center {} (level eventual reads what is here)", named()))
+    }
+
+    fn past(&mut self, now: Now, past: &Past, level: Level) -> Outcome {
+        let Past { asked, at } = past;
+        let complete = P::SPAN == Span::Server && self.lacks_of_past(*at).is_none();
+        let quality = Quality { level, staleness_ms: complete.then(|| now.physical_ms.saturating_sub(at.millis())) };
+        let mut read =
+            |key: &Key| self.store.latest(key, |version| version.id.written <= *at).map_or_else(Read::default, |version| read_at(version, *at));
+        match asked {
+            Asked::One(key) => Outcome::Read(read(key), quality),
+            Asked::Several(keys) => Outcome::Many(keys.iter().map(read).collect(), quality),
+        }
+    }
+
+    /// Answers the read `op` if what it waits for has come; says whether.
+    pub(super) fn look_at_past(&mut self, now: Now, op: OpId, past: &Past, out: &mut Outbox) -> bool {
+        if let Some(lacks) = self.lacks_of_past(past.at) {
+            if let Some(pending) = self.pending.get_mut(&op) {
+                pending.waits_for = lacks;
+            }
+            self.stale.push_back(op);
+            return false;
+        }
+        // What was kept when it was asked for can be gone by now, or come in parts.
+        let outcome = match self.check_window(now, past.at) {
+            Ok(()) if !self.is_filling() => self.past(now, past, P::LEVEL),
+            Ok(()) => Outcome::Failed(super::execute::filling()),
+            Err(failure) => Outcome::Failed(failure),
+        };
+        let outcome = match self.store.readable() {
+            Ok(()) => outcome,
+            Err(error) => Outcome::Failed(self.fail(&error)),
+        };
+        if let Some(pending) = self.pending.remove(&op) {
+            self.hold(Done { op, outcome, session: pending.session }, out);
+        }
+        true
+    }
+}

@@ -1,0 +1,38 @@
+//! Reads as of a time in the past.
+
+use crate::common::{Desk, START_MS, key, open_keeping, server};
+use rheostat_clock::Timestamp;
+use rheostat_core::ids::Place;
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use smallvec::smallvec;
+
+/// What is read is done with: no write that comes later belongs there, though it comes in the same millisecond, or after the clock has gone back.
+#[test]
+fn nothing_is_written_any_more_where_the_past_was_read() {
+    for protocol in ["eventual", "gentlerain", "causal", "cops", "hybrid", "adaptive", "quorum"] {
+        let mut desk = Desk::new(protocol, "", 1, 1);
+        let (here, x) = (server(0, 0), key("x", 0, 1));
+        let place = Place { server: here, data_centers: 1, partitions: 1, replicas: 1 };
+        desk.replicas.insert(here, open_keeping(60_000, protocol, "", place));
+        desk.with(here, |replica, now, out| replica.start(now, out));
+        desk.pass(300, |_, _| true);
+        let at = Timestamp::new(desk.now(here).physical_ms, u16::MAX);
+        let get = |at| Operation::Get { key: x.clone(), dial: Dial { as_of: Some(at), ..Dial::default() } };
+        let absent = |outcome: Outcome| assert!(matches!(&outcome, Outcome::Read(read, _) if read.version.is_none()), "{protocol}: {outcome:?}");
+        absent(desk.run(0, &mut desk.session(), get(at)));
+        desk.skew_ms.insert(here, -200);
+        let item = rheostat_core::version::Item { key: x.clone(), value: Some(b"1"[..].into()), expires_ms: 0 };
+        let put = Operation::Put { items: smallvec![item], dial: Dial::default() };
+        let written = match desk.run(0, &mut desk.session(), put) {
+            Outcome::Written(version) => version,
+            other => panic!("{protocol}: {other:?}"),
+        };
+        assert!(written.written > at, "{protocol}: {written:?}");
+        desk.skew_ms.insert(here, 0);
+        desk.pass(1, |_, _| true);
+        absent(desk.run(0, &mut desk.session(), get(at)));
+        // Before its first start, a server does not know what there was.
+        let early = desk.run(0, &mut desk.session(), get(Timestamp::new(START_MS, 0)));
+        assert!(matches!(&early, Outcome::Failed(Failure::Refused(why)) if why.contains("before what is kept")), "{protocol}: {early:?}");
+    }
+}
