@@ -52,7 +52,7 @@ pub fn check(history: &History, reads: &[PastRead]) -> Result<(), String> {
                 return Err(format!("{name} is version {late}, from after that time: {asked}\n"));
             }
             let upto = |version: &VersionId| version.written <= *at;
-            let newest = known.get(key).unwrap_or(&none).iter().filter(|(version, _)| upto(version)).next_back();
+            let newest = known.get(key).unwrap_or(&none).iter().rfind(|(version, _)| upto(version));
             let fine = match newest {
                 None => found.version.is_none() && found.value.is_none(),
                 Some((newest, deletes)) => found.version == Some(*newest) || *deletes && found.version.is_none() && found.value.is_none(),

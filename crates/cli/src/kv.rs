@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::output::say;
 use crate::table::printable;
 use clap::{Args, Subcommand};
-use rheostat_client::{Condition, Dial, Error, Level, Put, PutIf, Quorum, Read, Session, Version};
+use rheostat_client::{AsOf, Condition, Dial, Error, Level, Put, PutIf, Quorum, Read, Session, Version};
 use rheostat_core::moment::Moment;
 use rheostat_core::sla::parse_bound;
 use std::io::Write;
@@ -185,7 +185,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let within_us = arguments.within.map(|ms| ms.saturating_mul(1000));
     let quorum = arguments.quorum.unwrap_or_default();
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let as_of = arguments.at.map(|at| at.resolve(now_ms));
+    let as_of = arguments.at.and_then(|at| AsOf::new(at.resolve(now_ms)));
     session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, quorum, as_of, ..session.dial() });
     let all_there = operate(&arguments, &mut session).await.map_err(|error| error.to_string())?;
     if arguments.show_session {

@@ -8,6 +8,7 @@ use crate::{wire_enum, wire_struct};
 use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// Session guarantees, as a set (dissertation, section 2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -168,6 +169,22 @@ impl Quorum {
     pub const ALONE: Quorum = Quorum { asked: 1, reads: 1, writes: 1 };
 }
 
+/// A time in the past; in as many bytes where there may be none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AsOf(NonZeroU64);
+
+impl AsOf {
+    /// `at`; `None` if that is before everything.
+    pub fn new(at: Timestamp) -> Option<AsOf> {
+        NonZeroU64::new(at.bits()).map(AsOf)
+    }
+
+    /// The time.
+    pub fn time(self) -> Timestamp {
+        Timestamp::from_bits(self.0.get())
+    }
+}
+
 /// What a request asks for beside its keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dial {
@@ -184,7 +201,7 @@ pub struct Dial {
     /// For protocols with quorums.
     pub quorum: Quorum,
     /// For reads: each key is as it was then, for all that every data center has written; at level eventual, for all that has arrived here. Part of no session.
-    pub as_of: Option<Timestamp>,
+    pub as_of: Option<AsOf>,
 }
 
 impl Dial {
@@ -686,6 +703,16 @@ impl Wire for Groups {
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(Groups(Wire::decode(input)?))
+    }
+}
+
+impl Wire for AsOf {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.time().encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        AsOf::new(Wire::decode(input)?).ok_or(WireError::Invalid("a time in the past"))
     }
 }
 

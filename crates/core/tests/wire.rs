@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{
-    Acted, Action, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Quorum, Read,
+    Acted, Action, AsOf, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Quorum, Read,
     SetCondition,
 };
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
@@ -46,7 +46,7 @@ fn dial() -> impl Strategy<Value = Dial> {
     let strategy = prop::sample::select(rheostat_core::operation::Strategy::ALL.to_vec());
     let bounds = (prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
     let quorum = any::<(u8, u8, u8)>().prop_map(|(asked, reads, writes)| Quorum { asked, reads, writes });
-    let as_of = prop::option::of(any::<u64>().prop_map(Timestamp::from_bits));
+    let as_of = any::<u64>().prop_map(|bits| AsOf::new(Timestamp::from_bits(bits / 3)));
     let all = (prop::option::of(level()), strategy, any::<u64>(), bounds, quorum, as_of);
     all.prop_map(|(level, strategy, groups, (fresh_ms, within_us), quorum, as_of)| {
         let groups = Groups(groups);

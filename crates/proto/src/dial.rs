@@ -2,7 +2,7 @@
 
 use crate::v1;
 use rheostat_core::Timestamp;
-use rheostat_core::operation::{Dial, Groups, Guarantees, Level, Quorum, Strategy};
+use rheostat_core::operation::{AsOf, Dial, Groups, Guarantees, Level, Quorum, Strategy};
 
 const GUARANTEES: [(v1::Guarantee, Guarantees); 4] = [
     (v1::Guarantee::MonotonicReads, Guarantees::MONOTONIC_READS),
@@ -67,7 +67,7 @@ pub fn dial_out(dial: Dial) -> v1::Dial {
             reads: dial.quorum.reads.into(),
             writes: dial.quorum.writes.into(),
         }),
-        as_of: dial.as_of.map(|at| v1::Timestamp { millis: at.millis(), counter: at.counter().into() }),
+        as_of: dial.as_of.map(|at| v1::Timestamp { millis: at.time().millis(), counter: at.time().counter().into() }),
     }
 }
 
@@ -87,8 +87,8 @@ pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
     let number = |name: &str, number: u32| u8::try_from(number).map_err(|_| format!("quorum.{name} = {number}: there are not so many replicas"));
     let quorum = dial.quorum.unwrap_or_default();
     let quorum = Quorum { asked: number("asked", quorum.asked)?, reads: number("reads", quorum.reads)?, writes: number("writes", quorum.writes)? };
-    let as_of = dial.as_of.map(|at| match u16::try_from(at.counter) {
-        Ok(counter) if at.millis < 1 << 48 && (at.millis, counter) > (0, 0) => Ok(Timestamp::new(at.millis, counter)),
+    let as_of = dial.as_of.map(|at| match u16::try_from(at.counter).map(|counter| AsOf::new(Timestamp::new(at.millis, counter))) {
+        Ok(Some(as_of)) if at.millis < 1 << 48 => Ok(as_of),
         _ => Err(format!("as_of = {}.{}: not a time that a clock can show", at.millis, at.counter)),
     });
     let (groups, as_of) = (Groups(dial.groups), as_of.transpose()?);
@@ -105,7 +105,7 @@ mod tests {
         for level in Level::WORDS.into_iter().chain([some]).map(Some).chain([None]) {
             for strategy in Strategy::ALL {
                 let quorum = Quorum { asked: 0, reads: 2, writes: 3 };
-                let as_of = Some(Timestamp::new(1_795_350_898_000, 3));
+                let as_of = AsOf::new(Timestamp::new(1_795_350_898_000, 3));
                 let dial = Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None, quorum, as_of };
                 assert_eq!(dial_in(&dial_out(dial)), Ok(dial));
             }

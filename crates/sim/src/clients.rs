@@ -13,7 +13,7 @@ use courses::{NothingHeld, at_level, bounded, nobody_answers};
 use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Read, SetCondition, Strategy};
+use rheostat_core::operation::{AsOf, Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Read, SetCondition, Strategy};
 use rheostat_core::random::Random;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session};
@@ -349,7 +349,7 @@ impl World<'_> {
             Action::Past { keys, ago_ms } => {
                 let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
                 past = Timestamp::new(now_ms.saturating_sub(*ago_ms).max(1), 0);
-                let dial = Dial { as_of: Some(past), ..Dial::default() };
+                let dial = Dial { as_of: AsOf::new(past), ..Dial::default() };
                 Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial }
             }
             Action::Siblings { key } => Operation::Siblings { key: self.key(*key), dial: Dial::default() },

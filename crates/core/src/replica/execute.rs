@@ -83,9 +83,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return failed(filling());
         }
         let (call, dial) = match operation {
-            Operation::Get { key, dial: dial @ Dial { as_of: Some(at), .. } } => return self.read_past(now, Asked::One(key), at, dial, session, out),
+            Operation::Get { key, dial: dial @ Dial { as_of: Some(at), .. } } => {
+                return self.read_past(now, Asked::One(key), at.time(), dial, session, out);
+            }
             Operation::ReadTransaction { keys, dial: dial @ Dial { as_of: Some(at), .. } } => {
-                return self.read_past(now, Asked::Several(keys), at, dial, session, out);
+                return self.read_past(now, Asked::Several(keys), at.time(), dial, session, out);
             }
             Operation::Get { key, dial } => match served::<P>(dial) {
                 Ok(level) => (Call::Get { key, level, groups: dial.groups }, dial),

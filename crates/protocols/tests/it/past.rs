@@ -3,7 +3,7 @@
 use crate::common::{Desk, START_MS, key, open_keeping, server};
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::Place;
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::{AsOf, Dial, Failure, Operation, Outcome};
 use smallvec::smallvec;
 
 /// What is read is done with: no write that comes later belongs there, though it comes in the same millisecond, or after the clock has gone back.
@@ -17,7 +17,7 @@ fn nothing_is_written_any_more_where_the_past_was_read() {
         desk.with(here, |replica, now, out| replica.start(now, out));
         desk.pass(300, |_, _| true);
         let at = Timestamp::new(desk.now(here).physical_ms, u16::MAX);
-        let get = |at| Operation::Get { key: x.clone(), dial: Dial { as_of: Some(at), ..Dial::default() } };
+        let get = |at| Operation::Get { key: x.clone(), dial: Dial { as_of: AsOf::new(at), ..Dial::default() } };
         let absent = |outcome: Outcome| assert!(matches!(&outcome, Outcome::Read(read, _) if read.version.is_none()), "{protocol}: {outcome:?}");
         absent(desk.run(0, &mut desk.session(), get(at)));
         desk.skew_ms.insert(here, -200);

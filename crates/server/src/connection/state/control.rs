@@ -11,7 +11,7 @@ use crate::resp::table;
 use crate::resp::{Command, ReplyWriter};
 use crate::shard::Shard;
 use rheostat_core::ids::Now;
-use rheostat_core::operation::Quorum;
+use rheostat_core::operation::{AsOf, Quorum};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
@@ -260,11 +260,11 @@ impl State {
                 out.writer(self.version).ok();
             }
             RheoCommand::At(None) => {
-                let text = self.dial.as_of.map(|at| at.to_string());
+                let text = self.dial.as_of.map(|at| at.time().to_string());
                 out.writer(self.version).bulk_or_null(text.as_deref().map(str::as_bytes));
             }
             RheoCommand::At(Some(at)) => {
-                self.dial.as_of = at.map(|at| at.resolve(self.shared.clocks.physical_ms()));
+                self.dial.as_of = at.and_then(|at| AsOf::new(at.resolve(self.shared.clocks.physical_ms())));
                 out.writer(self.version).ok();
             }
             RheoCommand::Scope(None) => out.writer(self.version).bulk(self.scope.name().as_bytes()),
