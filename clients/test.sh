@@ -27,22 +27,24 @@ for try in 1 2 3 4 5; do
   "$RHEOSTAT" ctl cluster down "$RHEOSTAT_SUITE/cluster.toml" > /dev/null 2>&1 || true
 done
 
-there() {
+# What a language lacks here, in words; nothing if it has all.
+lacks() {
   case $1 in
-    python) command -v python3 ;;
-    go) command -v go ;;
-    typescript) command -v npm ;;
-    java) command -v mvn ;;
+    python) python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || echo "Python 3.10 with venv" ;;
+    go) [[ $(go env GOVERSION 2> /dev/null) =~ ^go1\.(2[4-9]|[3-9][0-9]) ]] || echo "Go 1.24" ;;
+    typescript) { command -v npm > /dev/null && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2> /dev/null; } || echo "Node 20 with npm" ;;
+    java) { command -v mvn > /dev/null && command -v javac > /dev/null; } || echo "a JDK (17) and Maven" ;;
     *) echo "clients: there is no client called $1" >&2; exit 2 ;;
-  esac > /dev/null
+  esac
 }
 
 passed=0 failed=0 skipped=0 status=0
 # The sum of the numbers in what the log has of an expression.
 count() { { grep -Eo "$1" "$RHEOSTAT_SUITE/log" || true; } | sed 's/[^0-9]//g' | awk '{ n += $1 } END { print n + 0 }'; }
 for language in "$@"; do
-  if ! there "$language"; then
-    echo "clients/$language: passed over, its toolchain is not here"
+  lack=$(lacks "$language")
+  if [ -n "$lack" ]; then
+    echo "clients/$language: not tested, for want of $lack"
     continue
   fi
   began=$SECONDS

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -468,7 +469,7 @@ func Test_failover_to_another_region(t *testing.T) {
 	session := client.Session(keyspace)
 	holds(t, must(session.Put(ctx, k, "from the west", 0)).Origin == "us-west")
 	holds(t, must(session.Wait(ctx, 2, 15*time.Second)) == 2)
-	kill("us-west")
+	tell("us-west", syscall.SIGKILL)
 	defer sync.OnceFunc(startAgain)()
 	holds(t, string(must(session.Get(ctx, k)).Value) == "from the west")
 	holds(t, must(session.Put(ctx, k, "from eu", 0)).Origin == "eu")
@@ -479,6 +480,18 @@ func Test_failover_to_another_region(t *testing.T) {
 		return err == nil && version.Origin == "us-west"
 	})
 	holds(t, string(must(session.Get(ctx, k)).Value) == "home")
+}
+
+func Test_hung_node_is_passed_over(t *testing.T) {
+	west, k := at("us-west"), key("hung")
+	west.ReadTimeout = 2 * time.Second
+	session := connect(t, Options{}, west, at("eu")).Session(keyspace)
+	holds(t, must(session.Put(ctx, k, "from the west", 0)).Origin == "us-west")
+	holds(t, must(session.Wait(ctx, 2, 1500*time.Millisecond)) == 2)
+	tell("us-west", syscall.SIGSTOP)
+	defer tell("us-west", syscall.SIGCONT)
+	holds(t, string(must(session.Get(ctx, k)).Value) == "from the west")
+	holds(t, must(session.Put(ctx, k, "from eu", 0)).Origin == "eu")
 }
 
 func Test_dead_node_is_a_clear_error(t *testing.T) {
@@ -517,6 +530,18 @@ func Test_wrong_password_is_a_clear_error(t *testing.T) {
 	is(t, err, ErrUnauthenticated)
 	// A right one ends the count of wrong ones.
 	must(connectTo(t, "us-east").Session(keyspace).Get(ctx, "k"))
+}
+
+func Test_pool_without_a_connection_is_busy(t *testing.T) {
+	options := at("us-east")
+	options.PoolSize, options.PoolTimeout = 1, 100*time.Millisecond
+	client := connect(t, Options{}, options)
+	session, busy := client.Session(keyspace), client.regions[0].rdb.Conn()
+	must(busy.ClientID(ctx).Result())
+	_, err := session.Put(ctx, "k", "x", 0)
+	is(t, err, ErrBusy)
+	holds(t, busy.Close() == nil)
+	must(session.Put(ctx, key("busy"), "x", 0))
 }
 
 func Test_server_without_rheo_is_a_clear_error(t *testing.T) {

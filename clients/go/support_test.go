@@ -135,10 +135,10 @@ func cut(t *testing.T, links ...[2]string) (heal func()) {
 	return heal
 }
 
-func kill(dataCenter string) {
+func tell(dataCenter string, what os.Signal) {
 	text := must(os.ReadFile(filepath.Join(suite, "nodes", dataCenter+"-1", "pid")))
 	process := must(os.FindProcess(must(strconv.Atoi(strings.Fields(string(text))[0]))))
-	if err := process.Kill(); err != nil {
+	if err := process.Signal(what); err != nil {
 		panic(err)
 	}
 }

@@ -75,8 +75,8 @@ def cut(*links: tuple[str, str]) -> Iterator[Callable[[], None]]:
 EAST_ALONE = (("us-east", "us-west"), ("us-east", "eu"))
 
 
-def kill(data_center: str) -> None:
-    os.kill(int((SUITE / "nodes" / f"{data_center}-1" / "pid").read_text().split()[0]), signal.SIGKILL)
+def tell(data_center: str, what: signal.Signals) -> None:
+    os.kill(int((SUITE / "nodes" / f"{data_center}-1" / "pid").read_text().split()[0]), what)
 
 
 def start_again() -> None:

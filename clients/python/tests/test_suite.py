@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import redis
-from support import EAST_ALONE, PORTS, Async, PlainRedis, Proxy, Sync, cut, eventually, key, kill, start_again, unused_port
+from support import EAST_ALONE, PORTS, Async, PlainRedis, Proxy, Sync, cut, eventually, key, start_again, tell, unused_port
 
 import rheostat
 from rheostat import Absent, Dial, NewCounter, Options, SessionAsgi, SessionWsgi, Value
@@ -423,7 +424,7 @@ def test_failover_to_another_region(api: Sync) -> None:
     session = client.session(KEYSPACE)
     assert session.put(k, "from the west").origin == "us-west"
     assert session.wait(2, timeout=15) == 2
-    kill("us-west")
+    tell("us-west", signal.SIGKILL)
     try:
         assert session.get(k).value == b"from the west"
         assert session.put(k, "from eu").origin == "eu"
@@ -432,6 +433,19 @@ def test_failover_to_another_region(api: Sync) -> None:
         start_again()
     eventually("the way back", lambda: session.put(k, "home").origin == "us-west")
     assert session.get(k).value == b"home"
+
+
+def test_hung_node_is_passed_over(api: Sync) -> None:
+    client, k = api.connect("us-west", "eu", socket_timeout=2), key("hung")
+    session = client.session(KEYSPACE)
+    assert session.put(k, "from the west").origin == "us-west"
+    assert session.wait(2, timeout=1.5) == 2
+    tell("us-west", signal.SIGSTOP)
+    try:
+        assert session.get(k).value == b"from the west"
+        assert session.put(k, "from eu").origin == "eu"
+    finally:
+        tell("us-west", signal.SIGCONT)
 
 
 def test_dead_node_is_a_clear_error(api: Sync) -> None:
@@ -460,6 +474,16 @@ def test_wrong_password_is_a_clear_error(api: Sync) -> None:
         api.connect("us-east", password="guess").session(KEYSPACE).get("k")
     # A right one ends the count of wrong ones.
     api.connect("us-east").session(KEYSPACE).get("k")
+
+
+def test_pool_without_a_connection_is_busy(api: Sync) -> None:
+    one = api.redis("us-east", max_connections=1)
+    session = api.wrap(api.client(one)).session(KEYSPACE)
+    busy = api.call(one.connection_pool.get_connection)
+    with pytest.raises(rheostat.Busy):
+        session.put("k", "x")
+    api.call(one.connection_pool.release, busy)
+    session.put(key("busy"), "x")
 
 
 def test_server_without_rheo_is_a_clear_error(api: Sync) -> None:

@@ -170,5 +170,6 @@ export class Pool {
   close(): void {
     this.#closed = true;
     for (const connection of this.#idle.splice(0)) this.drop(connection);
+    for (const waiting of [...this.#waiting]) waiting();
   }
 }

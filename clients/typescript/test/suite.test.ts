@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
 import { ErrorReply, MultiErrorReply } from "@redis/client";
 import * as rheostat from "../src/index.js";
-import { assert, connect, cut, EAST_ALONE, eventually, key, KEYSPACE, kill, PLACES, plainRedis, type Place, port, proxy, redis, sleep, startAgain, text, unusedPort } from "./support.js";
+import { assert, connect, cut, EAST_ALONE, eventually, key, KEYSPACE, PLACES, plainRedis, type Place, port, proxy, redis, sleep, startAgain, tell, text, unusedPort } from "./support.js";
 
 test("session_waits_in_another_region", async (t) => {
   const [k, east, eu] = [key("waits"), connect("us-east"), connect("eu")];
@@ -397,13 +397,24 @@ test("failover_to_another_region", async (t) => {
   assert.equal((await session.put(k, "from the west")).origin, "us-west");
   assert.equal(await session.wait(2, 15_000), 2);
   t.after(startAgain);
-  kill("us-west");
+  tell("us-west", "SIGKILL");
   assert.equal(text((await session.get(k)).value), "from the west");
   assert.equal((await session.put(k, "from eu")).origin, "eu");
   assert.equal(text((await session.get(k)).value), "from eu");
   startAgain();
   await eventually("the way back", async () => (await session.put(k, "home")).origin === "us-west");
   assert.equal(text((await session.get(k)).value), "home");
+});
+
+test("hung_node_is_passed_over", async (t) => {
+  const [client, k] = [connect(["us-west", "eu"], { replyTimeoutMs: 2000 }), key("hung")];
+  const session = client.session(KEYSPACE);
+  assert.equal((await session.put(k, "from the west")).origin, "us-west");
+  assert.equal(await session.wait(2, 1500), 2);
+  t.after(() => tell("us-west", "SIGCONT"));
+  tell("us-west", "SIGSTOP");
+  assert.equal(text((await session.get(k)).value), "from the west");
+  assert.equal((await session.put(k, "from eu")).origin, "eu");
 });
 
 test("dead_node_is_a_clear_error", async () => {
@@ -431,6 +442,15 @@ test("wrong_password_is_a_clear_error", async () => {
   await assert.rejects(connect("us-east", {}, { password: "guess" }).session(KEYSPACE).get("k"), rheostat.Unauthenticated);
   // A right one ends the count of wrong ones.
   await connect("us-east").session(KEYSPACE).get("k");
+});
+
+test("pool_without_a_connection_is_busy", async () => {
+  const client = connect("us-east", { poolSize: 1, deadlineMs: 100 });
+  const [session, { pool }] = [client.session(KEYSPACE), client.regions[0]!];
+  const busy = await pool.take(performance.now() + 1000, undefined);
+  await assert.rejects(session.put("k", "x"), rheostat.Busy);
+  pool.give(busy);
+  await session.put(key("busy"), "x");
 });
 
 test("server_without_rheo_is_a_clear_error", async () => {

@@ -79,8 +79,8 @@ export function cut(context: TestContext, links: [Place, Place][]): () => void {
   return heal;
 }
 
-export function kill(place: Place): void {
-  process.kill(Number(readFileSync(join(SUITE ?? "", "nodes", `${place}-1`, "pid"), "utf8").split(" ")[0]), "SIGKILL");
+export function tell(place: Place, what: NodeJS.Signals): void {
+  process.kill(Number(readFileSync(join(SUITE ?? "", "nodes", `${place}-1`, "pid"), "utf8").split(" ")[0]), what);
 }
 
 export function startAgain(): void {

@@ -483,6 +483,6 @@ def unmade(error: Exception) -> Exception:
     """What an exception in making a connection means."""
     if isinstance(error, redis.AuthenticationError):
         return errors.Unauthenticated(str(error))
-    if isinstance(error, redis.exceptions.MaxConnectionsError) or str(error) == "No connection available.":
+    if isinstance(error, redis.exceptions.MaxConnectionsError) or str(error) in ("Too many connections", "No connection available."):
         return errors.Busy(f"the pool has no connection left: {error}")
     return NoConnection(str(error))

@@ -1,5 +1,6 @@
 package rheostat.client;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -10,7 +11,6 @@ import redis.clients.jedis.Connection;
 import redis.clients.jedis.JedisPooled;
 import redis.clients.jedis.UnifiedJedis;
 import redis.clients.jedis.exceptions.JedisDataException;
-import redis.clients.jedis.exceptions.JedisException;
 import redis.clients.jedis.util.Pool;
 
 /** Your Jedis pools, one for each region, the nearest first. Threads may share it. */
@@ -122,17 +122,21 @@ public final class Client {
       }
     }
 
-    Connection take() throws NoConnection {
+    /** A connection for one operation, within a time unless the pool has one of its own. */
+    Connection take(Duration within) throws NoConnection {
       try {
-        return pool.getResource();
+        Duration own = pool.getMaxWaitDuration();
+        return pool.borrowObject(own.isNegative() ? within : own);
+      } catch (NoSuchElementException none) {
+        throw new RheostatException.Busy("the pool has no connection left: " + none.getMessage(), none);
       } catch (JedisDataException error) {
         throw RheostatException.ofReply(error);
-      } catch (JedisException error) {
+      } catch (InterruptedException interrupted) {
+        Thread.currentThread().interrupt();
+        throw new RheostatException.Busy("interrupted while it waited for a connection", interrupted);
+      } catch (Exception error) {
         if (error.getCause() instanceof JedisDataException reply) {
           throw RheostatException.ofReply(reply);
-        }
-        if (error.getCause() instanceof NoSuchElementException none) {
-          throw new RheostatException.Busy("the pool has no connection left: " + none.getMessage(), error);
         }
         throw new NoConnection(error);
       }

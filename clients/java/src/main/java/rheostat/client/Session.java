@@ -400,7 +400,7 @@ public final class Session {
     }
 
     Done make(List<Command> commands, boolean writes) throws Client.Region.NoConnection {
-      Connection connection = region.take();
+      Connection connection = region.take(client.options.deadline());
       boolean clean = false;
       try {
         List<Command> before = new ArrayList<>();

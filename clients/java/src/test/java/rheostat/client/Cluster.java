@@ -128,9 +128,10 @@ final class Cluster {
     }
   }
 
-  static void kill(String place) throws IOException {
+  /** Sends a signal to a node. */
+  static void tell(String place, String signal) throws IOException, InterruptedException {
     String[] pid = Files.readString(Path.of(SUITE, "nodes", place + "-1", "pid")).split(" ");
-    ProcessHandle.of(Long.parseLong(pid[0])).orElseThrow().destroyForcibly();
+    new ProcessBuilder("kill", "-" + signal, pid[0]).start().waitFor();
   }
 
   static void startAgain() {

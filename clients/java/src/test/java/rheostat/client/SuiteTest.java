@@ -542,7 +542,7 @@ class SuiteTest {
     String k = key("failover");
     assertEquals("us-west", session.put(k, "from the west").origin());
     assertEquals(2, session.waitFor(2, Duration.ofSeconds(15)));
-    Cluster.kill("us-west");
+    Cluster.tell("us-west", "KILL");
     try {
       assertEquals("from the west", session.get(k).text());
       assertEquals("eu", session.put(k, "from eu").origin());
@@ -552,6 +552,21 @@ class SuiteTest {
     }
     eventually("the way back", () -> session.put(k, "home").origin().equals("us-west"));
     assertEquals("home", session.get(k).text());
+  }
+
+  @Test
+  void hung_node_is_passed_over() throws Exception {
+    Session session = new Client(pool(port("us-west"), 8, PASSWORD, 2000, null), pool("eu")).session(KEYSPACE);
+    String k = key("hung");
+    assertEquals("us-west", session.put(k, "from the west").origin());
+    assertEquals(2, session.waitFor(2, Duration.ofMillis(1500)));
+    Cluster.tell("us-west", "STOP");
+    try {
+      assertEquals("from the west", session.get(k).text());
+      assertEquals("eu", session.put(k, "from eu").origin());
+    } finally {
+      Cluster.tell("us-west", "CONT");
+    }
   }
 
   @Test
@@ -588,6 +603,16 @@ class SuiteTest {
     assertThrows(RheostatException.Unauthenticated.class, () -> session.get("k"));
     // A right one ends the count of wrong ones.
     connect("us-east").session(KEYSPACE).get("k");
+  }
+
+  @Test
+  void pool_without_a_connection_is_busy() {
+    Client client = new Client(Options.DEFAULT.withDeadline(Duration.ofMillis(100)), pool(port("us-east"), 1, PASSWORD, 20_000, null));
+    Session session = client.session(KEYSPACE);
+    try (Connection busy = Cluster.taken(client)) {
+      assertThrows(RheostatException.Busy.class, () -> session.put("k", "x"));
+    }
+    session.put(key("busy"), "x");
   }
 
   @Test
