@@ -146,9 +146,11 @@ func tell(dataCenter string, what os.Signal) {
 func startAgain() { ctl("cluster", "up", filepath.Join(suite, "cluster.toml")) }
 
 // proxy passes bytes on. What has marker in it is passed on, and its answer is not: the connection is lost instead, the first `times` times.
+// While it hangs, nothing is passed on.
 type proxy struct {
-	port int
-	seen atomic.Int64
+	port  int
+	seen  atomic.Int64
+	hangs atomic.Bool
 }
 
 func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
@@ -174,7 +176,9 @@ func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
 					if bytes.Contains(buffer[:n], []byte(marker)) && p.seen.Add(1) <= times {
 						lose.Store(true)
 					}
-					_, _ = server.Write(buffer[:n])
+					if !p.hangs.Load() {
+						_, _ = server.Write(buffer[:n])
+					}
 				}
 			}()
 			go func() {

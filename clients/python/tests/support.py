@@ -84,10 +84,13 @@ def start_again() -> None:
 
 
 class Proxy:
-    """Passes bytes on to ``port``. What has ``marker`` in it is passed on, and its answer is not: the connection is lost instead, the first ``times`` times."""
+    """Passes bytes on to ``port``. What has ``marker`` in it is passed on, and its answer is not: the connection is lost instead, the first ``times`` times.
 
-    def __init__(self, port: int, marker: bytes, times: int) -> None:
+    While it hangs, nothing is passed on."""
+
+    def __init__(self, port: int, marker: bytes = b"\xff", times: int = 0) -> None:
         self.seen = 0
+        self.hangs = False
         self._target, self._marker, self._times = port, marker, times
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -111,7 +114,8 @@ class Proxy:
                     self.seen += 1
                     if self.seen <= self._times:
                         lose.set()
-                server.sendall(data)
+                if not self.hangs:
+                    server.sendall(data)
             server.shutdown(socket.SHUT_WR)
 
     def _down(self, client: socket.socket, server: socket.socket, lose: threading.Event) -> None:

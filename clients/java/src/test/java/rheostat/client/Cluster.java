@@ -183,8 +183,9 @@ final class Cluster {
     }
   }
 
-  /** Passes bytes on. What has the marker in it is passed on, and its answer is not: the connection is lost instead, the first so many times. */
+  /** Passes bytes on. What has the marker in it is passed on, and its answer is not: the connection is lost instead, the first so many times. While it hangs, nothing is passed on. */
   static final class Proxy implements Closeable {
+    volatile boolean hangs;
     final AtomicInteger seen = new AtomicInteger();
     private final ServerSocket listener = listen();
 
@@ -208,7 +209,9 @@ final class Cluster {
             if (new String(buffer, 0, n, StandardCharsets.ISO_8859_1).contains(marker) && seen.incrementAndGet() <= times) {
               lose.set(true);
             }
-            server.getOutputStream().write(buffer, 0, n);
+            if (!hangs) {
+              server.getOutputStream().write(buffer, 0, n);
+            }
           }
         }
       });
