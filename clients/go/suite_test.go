@@ -154,6 +154,7 @@ func Test_nothing_of_a_session_stays_on_a_connection(t *testing.T) {
 	options.PoolSize = 1
 	client, k := connect(t, Options{}, options), key("stays")
 	dial := Dial{Level: "eventual", Strategy: "coordinated", Fresh: time.Minute, Within: 5 * time.Second, ServiceLevel: "eventual 2s"}
+	must(client.Session(keyspace).Put(ctx, key("seen"), "x", 0))
 	session := client.Session("eventual").WithDial(dial)
 	must(session.Put(ctx, k, "x", 0))
 	holds(t, string(must(session.Get(ctx, k)).Value) == "x")
@@ -162,6 +163,8 @@ func Test_nothing_of_a_session_stays_on_a_connection(t *testing.T) {
 		holds(t, err == nil || errors.Is(err, redis.Nil), err)
 		return reply
 	}
+	fresh := connectTo(t, "us-east").regions[0].rdb
+	holds(t, len(ask("RHEO", "SESSION", "GET").(string)) == len(must(fresh.Do(ctx, "RHEO", "SESSION", "GET").Text())), "a session is left")
 	holds(t, ask("RHEO", "LEVEL") == "causal" && ask("RHEO", "STRATEGY") == "auto")
 	holds(t, ask("RHEO", "SLA") == nil && ask("RHEO", "FRESH") == nil && ask("RHEO", "WITHIN") == nil)
 	holds(t, ask("GET", k) == nil, "the connection is in its own keyspace again")
@@ -451,6 +454,22 @@ func Test_counter_update_is_made_once(t *testing.T) {
 	holds(t, must(session.Counter(k).Add(ctx, -1)) == 9)
 	holds(t, proxy.seen.Load() == 2, proxy.seen.Load())
 	holds(t, must(session.Counter(k).Add(ctx, -1)) == 8 && must(session.Counter(k).Look(ctx)).Value == 8)
+}
+
+func Test_counter_update_stays_in_its_region(t *testing.T) {
+	k, proxy := key("stays"), newProxy(t, port("us-east"), "COUNTER\r\n$3\r\nADD", 1)
+	proxy.ends.Store(true)
+	session := connect(t, Options{}, atPort(proxy.port), at("eu")).Session(keyspace)
+	holds(t, session.Counter(k).Create(ctx, bounds(0, 12)) == nil)
+	holds(t, must(session.Wait(ctx, 2, 15*time.Second)) == 2)
+	_, err := session.Counter(k).Add(ctx, -1)
+	is(t, err, ErrUnreachable)
+	var failed *Error
+	holds(t, errors.As(err, &failed) && !failed.NothingSent && proxy.seen.Load() == 1, err)
+	home := session.At(connectTo(t, "us-east"))
+	holds(t, must(home.Counter(k).Look(ctx)).Value == 11)
+	must(home.Put(ctx, k+"after", "x", 0))
+	holds(t, must(home.At(connectTo(t, "eu")).Counter(k).Look(ctx)).Value == 11)
 }
 
 func Test_write_is_not_sent_twice(t *testing.T) {

@@ -146,11 +146,12 @@ func tell(dataCenter string, what os.Signal) {
 func startAgain() { ctl("cluster", "up", filepath.Join(suite, "cluster.toml")) }
 
 // proxy passes bytes on. What has marker in it is passed on, and its answer is not: the connection is lost instead, the first `times` times.
-// While it hangs, nothing is passed on.
+// While it hangs, nothing is passed on. One that ends takes no connection after the first that it has lost.
 type proxy struct {
 	port  int
 	seen  atomic.Int64
 	hangs atomic.Bool
+	ends  atomic.Bool
 }
 
 func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
@@ -175,6 +176,9 @@ func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
 					}
 					if bytes.Contains(buffer[:n], []byte(marker)) && p.seen.Add(1) <= times {
 						lose.Store(true)
+						if p.ends.Load() {
+							_ = listener.Close()
+						}
 					}
 					if !p.hangs.Load() {
 						_, _ = server.Write(buffer[:n])

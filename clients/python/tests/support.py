@@ -86,11 +86,12 @@ def start_again() -> None:
 class Proxy:
     """Passes bytes on to ``port``. What has ``marker`` in it is passed on, and its answer is not: the connection is lost instead, the first ``times`` times.
 
-    While it hangs, nothing is passed on."""
+    While it hangs, nothing is passed on. One that ends takes no connection after the first that it has lost."""
 
-    def __init__(self, port: int, marker: bytes = b"\xff", times: int = 0) -> None:
+    def __init__(self, port: int, marker: bytes = b"\xff", times: int = 0, *, ends: bool = False) -> None:
         self.seen = 0
         self.hangs = False
+        self._ends = ends
         self._target, self._marker, self._times = port, marker, times
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -114,6 +115,8 @@ class Proxy:
                     self.seen += 1
                     if self.seen <= self._times:
                         lose.set()
+                        if self._ends:
+                            self.close()
                 if not self.hangs:
                     server.sendall(data)
             server.shutdown(socket.SHUT_WR)
@@ -127,6 +130,8 @@ class Proxy:
                 client.sendall(data)
 
     def close(self) -> None:
+        # Who waits in accept would keep it open.
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 

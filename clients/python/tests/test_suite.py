@@ -123,7 +123,9 @@ def test_pool_of_fifty_connections(api: Sync) -> None:
 
 def test_nothing_of_a_session_stays_on_a_connection(api: Sync) -> None:
     one = api.redis("us-east", max_connections=1)
-    session = api.wrap(api.client(one)).session("eventual").with_dial(Dial("eventual", "coordinated", 60000, 5000, "eventual 2s"))
+    client = api.wrap(api.client(one))
+    client.session(KEYSPACE).put(key("seen"), "x")
+    session = client.session("eventual").with_dial(Dial("eventual", "coordinated", 60000, 5000, "eventual 2s"))
     k = key("stays")
     session.put(k, "x")
     assert session.get(k).value == b"x"
@@ -131,6 +133,7 @@ def test_nothing_of_a_session_stays_on_a_connection(api: Sync) -> None:
     def ask(*words: str) -> Any:
         return api.call(one.execute_command, *words)
 
+    assert len(ask("RHEO", "SESSION", "GET")) == len(api.call(api.redis("us-east").execute_command, "RHEO", "SESSION", "GET"))
     assert ask("RHEO", "LEVEL") == b"causal"
     assert ask("RHEO", "SLA") is None
     assert ask("RHEO", "FRESH") is None and ask("RHEO", "WITHIN") is None
@@ -406,6 +409,20 @@ def test_counter_update_is_made_once(api: Sync) -> None:
     assert proxy.seen == 2
     assert session.counter(k).add(-1) == 8 and session.counter(k).look().value == 8
     proxy.close()
+
+
+def test_counter_update_stays_in_its_region(api: Sync) -> None:
+    k, proxy = key("stays"), Proxy(PORTS["us-east"], b"COUNTER\r\n$3\r\nADD", 1, ends=True)
+    session = api.connect(proxy.port, "eu").session(KEYSPACE)
+    session.counter(k).create(NewCounter(lower=0, initial=12))
+    assert session.wait(2, timeout=15) == 2
+    with pytest.raises(rheostat.Unreachable) as lost:
+        session.counter(k).add(-1)
+    assert not lost.value.nothing_sent and proxy.seen == 1
+    home = session.at(api.connect("us-east"))
+    assert home.counter(k).look().value == 11
+    home.put(k + "after", "x")
+    assert home.at(api.connect("eu")).counter(k).look().value == 11
 
 
 def test_write_is_not_sent_twice(api: Sync) -> None:

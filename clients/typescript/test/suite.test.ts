@@ -106,12 +106,16 @@ test("pool_of_fifty_connections", async () => {
 
 test("nothing_of_a_session_stays_on_a_connection", async () => {
   const [client, k] = [connect("us-east", { poolSize: 1 }), key("stays")];
+  await client.session(KEYSPACE).put(key("seen"), "x");
   const session = client.session("eventual").withDial({ level: "eventual", strategy: "coordinated", freshMs: 60_000, withinMs: 5_000, serviceLevel: "eventual 2s" });
   await session.put(k, "x");
   assert.equal(text((await session.get(k)).value), "x");
   const { pool } = client.regions[0]!;
   const connection = await pool.take(performance.now() + 1000, undefined);
   const ask = (...words: string[]) => connection.sendCommand(words);
+  const fresh = await connect("us-east").regions[0]!.pool.take(performance.now() + 10_000, undefined);
+  assert.equal(String(await ask("RHEO", "SESSION", "GET")).length, String(await fresh.sendCommand(["RHEO", "SESSION", "GET"])).length, "a session is left");
+  fresh.destroy();
   assert.equal(await ask("RHEO", "LEVEL"), "causal");
   assert.equal(await ask("RHEO", "STRATEGY"), "auto");
   for (const name of ["SLA", "FRESH", "WITHIN"]) assert.equal(await ask("RHEO", name), null);
@@ -379,6 +383,21 @@ test("counter_update_is_made_once", async () => {
   assert.equal(between.seen, 2);
   assert.equal(await session.counter(k).add(-1), 8);
   assert.equal((await session.counter(k).look()).value, 8);
+});
+
+test("counter_update_stays_in_its_region", async () => {
+  const k = key("stays");
+  const between = await proxy(port("us-east"), "COUNTER\r\n$3\r\nADD", 1);
+  between.ends = true;
+  const session = connect([between.port, "eu"]).session(KEYSPACE);
+  await session.counter(k).create({ lower: 0, initial: 12 });
+  assert.equal(await session.wait(2, 15_000), 2);
+  await assert.rejects(session.counter(k).add(-1), (error) => error instanceof rheostat.Unreachable && !error.nothingSent);
+  assert.equal(between.seen, 1);
+  const home = session.at(connect("us-east"));
+  assert.equal((await home.counter(k).look()).value, 11);
+  await home.put(`${k}after`, "x");
+  assert.equal((await home.at(connect("eu")).counter(k).look()).value, 11);
 });
 
 test("write_is_not_sent_twice", async () => {

@@ -92,14 +92,17 @@ async function listen(server: net.Server): Promise<number> {
   return (server.address() as net.AddressInfo).port;
 }
 
-/** Passes bytes on to a port. What has `marker` in it is passed on, and its answer is not: the connection is lost instead, the first `times` times. While it hangs, nothing is passed on. */
+/** Passes bytes on to a port. What has `marker` in it is passed on, and its answer is not: the connection is lost instead, the first `times` times. While it hangs, nothing is passed on. One that ends takes no connection after the first that it has lost. */
 export async function proxy(target: number, marker = "\xff", times = 0) {
-  const told = { seen: 0, port: 0, hangs: false };
+  const told = { seen: 0, port: 0, hangs: false, ends: false };
   const server = net.createServer((client) => {
     const to = net.connect(target, "127.0.0.1");
     let lose = false;
     client.on("data", (data) => {
-      if (data.includes(marker) && ++told.seen <= times) lose = true;
+      if (data.includes(marker) && ++told.seen <= times) {
+        lose = true;
+        if (told.ends) server.close();
+      }
       if (!told.hangs) to.write(data);
     });
     to.on("data", (data) => void (lose ? client.destroy() : client.write(data)));

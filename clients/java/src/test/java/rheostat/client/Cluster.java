@@ -183,9 +183,10 @@ final class Cluster {
     }
   }
 
-  /** Passes bytes on. What has the marker in it is passed on, and its answer is not: the connection is lost instead, the first so many times. While it hangs, nothing is passed on. */
+  /** Passes bytes on. What has the marker in it is passed on, and its answer is not: the connection is lost instead, the first so many times. While it hangs, nothing is passed on. One that ends takes no connection after the first that it has lost. */
   static final class Proxy implements Closeable {
     volatile boolean hangs;
+    volatile boolean ends;
     final AtomicInteger seen = new AtomicInteger();
     private final ServerSocket listener = listen();
 
@@ -208,6 +209,9 @@ final class Cluster {
           for (int n = from.read(buffer); n >= 0; n = from.read(buffer)) {
             if (new String(buffer, 0, n, StandardCharsets.ISO_8859_1).contains(marker) && seen.incrementAndGet() <= times) {
               lose.set(true);
+              if (ends) {
+                close();
+              }
             }
             if (!hangs) {
               server.getOutputStream().write(buffer, 0, n);

@@ -204,10 +204,14 @@ class SuiteTest {
     Client client = new Client(pool(port("us-east"), 1, PASSWORD, 20_000, null));
     String k = key("stays");
     Dial dial = new Dial("eventual", "coordinated", Duration.ofMinutes(1), Duration.ofSeconds(5), "eventual 2s", null, null);
+    client.session(KEYSPACE).put(key("seen"), "x");
     Session session = client.session("eventual").withDial(dial);
     session.put(k, "x");
     assertEquals("x", session.get(k).text());
     try (Connection connection = Cluster.taken(client)) {
+      try (Connection fresh = Cluster.taken(connect("us-east"))) {
+        assertEquals(Replies.text(ask(fresh, "RHEO", "SESSION", "GET")).length(), Replies.text(ask(connection, "RHEO", "SESSION", "GET")).length());
+      }
       assertEquals("causal", Replies.text(ask(connection, "RHEO", "LEVEL")));
       assertEquals("auto", Replies.text(ask(connection, "RHEO", "STRATEGY")));
       for (String name : List.of("SLA", "FRESH", "WITHIN")) {
@@ -520,6 +524,23 @@ class SuiteTest {
       assertEquals(2, proxy.seen.get());
       assertEquals(8, session.counter(k).add(-1));
       assertEquals(8, session.counter(k).look().value());
+    }
+  }
+
+  @Test
+  void counter_update_stays_in_its_region() throws Exception {
+    String k = key("stays");
+    try (Cluster.Proxy proxy = new Cluster.Proxy(port("us-east"), "COUNTER\r\n$3\r\nADD", 1)) {
+      proxy.ends = true;
+      Session session = new Client(pool(proxy.port(), 8, PASSWORD, 20_000, null), pool("eu")).session(KEYSPACE);
+      session.counter(k).create(NewCounter.atLeast(0, 12));
+      assertEquals(2, session.waitFor(2, Duration.ofSeconds(15)));
+      assertFalse(assertThrows(RheostatException.Unreachable.class, () -> session.counter(k).add(-1)).nothingSent());
+      assertEquals(1, proxy.seen.get());
+      Session home = session.at(connect("us-east"));
+      assertEquals(11, home.counter(k).look().value());
+      home.put(k + "after", "x");
+      assertEquals(11, home.at(connect("eu")).counter(k).look().value());
     }
   }
 
