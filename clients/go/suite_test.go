@@ -501,6 +501,26 @@ func Test_failover_to_another_region(t *testing.T) {
 	holds(t, string(must(session.Get(ctx, k)).Value) == "home")
 }
 
+func Test_lost_idle_connections_are_made_anew(t *testing.T) {
+	k, proxy := key("idle"), newProxy(t, port("us-west"), "\xff", 0)
+	client := connect(t, Options{}, atPort(proxy.port), at("eu"))
+	sessions := make([]*Session, 5)
+	var group sync.WaitGroup
+	for i := range sessions {
+		sessions[i] = client.Session(keyspace)
+		group.Add(1)
+		go func() { defer group.Done(); must(sessions[i].Put(ctx, k, "before", 0)) }()
+	}
+	group.Wait()
+	for _, session := range sessions {
+		proxy.drop()
+		holds(t, must(session.Put(ctx, k, "after", 0)).Origin == "us-west")
+		proxy.drop()
+		holds(t, string(must(session.Get(ctx, k)).Value) == "after")
+		holds(t, client.regions[0].avoided.IsZero(), "passed over")
+	}
+}
+
 func Test_hung_node_is_passed_over(t *testing.T) {
 	k, proxy := key("hung"), newProxy(t, port("us-west"), "\xff", 0)
 	west := atPort(proxy.port)

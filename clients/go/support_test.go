@@ -152,6 +152,19 @@ type proxy struct {
 	seen  atomic.Int64
 	hangs atomic.Bool
 	ends  atomic.Bool
+
+	mutex   sync.Mutex
+	clients []net.Conn
+}
+
+// drop loses all connections.
+func (p *proxy) drop() {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	for _, client := range p.clients {
+		_ = client.Close()
+	}
+	p.clients = nil
 }
 
 func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
@@ -164,6 +177,9 @@ func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
 			if err != nil {
 				return
 			}
+			p.mutex.Lock()
+			p.clients = append(p.clients, client)
+			p.mutex.Unlock()
 			server := must(net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", target)))
 			var lose atomic.Bool
 			go func() {

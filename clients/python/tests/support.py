@@ -92,6 +92,7 @@ class Proxy:
         self.seen = 0
         self.hangs = False
         self._ends = ends
+        self._clients: list[socket.socket] = []
         self._target, self._marker, self._times = port, marker, times
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -104,6 +105,7 @@ class Proxy:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", self._target))
+            self._clients.append(client)
             lose = threading.Event()
             threading.Thread(target=self._up, args=(client, server, lose), daemon=True).start()
             threading.Thread(target=self._down, args=(client, server, lose), daemon=True).start()
@@ -128,6 +130,12 @@ class Proxy:
                     client.shutdown(socket.SHUT_RDWR)
                     return
                 client.sendall(data)
+
+    def drop(self) -> None:
+        """Loses all connections."""
+        for client in self._clients:
+            client.shutdown(socket.SHUT_RDWR)
+        self._clients.clear()
 
     def close(self) -> None:
         # Who waits in accept would keep it open.

@@ -452,6 +452,21 @@ def test_failover_to_another_region(api: Sync) -> None:
     assert session.get(k).value == b"home"
 
 
+def test_lost_idle_connections_are_made_anew(api: Sync) -> None:
+    k, west = key("idle"), Proxy(PORTS["us-west"])
+    client = api.connect(west.port, "eu")
+    sessions = [client.session(KEYSPACE) for _ in range(5)]
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(lambda session: session.put(k, "before"), sessions))
+    for session in sessions:
+        west.drop()
+        assert session.put(k, "after").origin == "us-west"
+        west.drop()
+        assert session.get(k).value == b"after"
+    assert all(avoided == 0 for avoided in getattr(client, "_thing", client)._regions._avoided)
+    west.close()
+
+
 def test_hung_node_is_passed_over(api: Sync) -> None:
     k, west = key("hung"), Proxy(PORTS["us-west"])
     session = api.connect(west.port, "eu", socket_timeout=2).session(KEYSPACE)

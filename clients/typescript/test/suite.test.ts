@@ -425,6 +425,20 @@ test("failover_to_another_region", async (t) => {
   assert.equal(text((await session.get(k)).value), "home");
 });
 
+test("lost_idle_connections_are_made_anew", async () => {
+  const [k, west] = [key("idle"), await proxy(port("us-west"))];
+  const client = connect([west.port, "eu"]);
+  const sessions = Array.from({ length: 5 }, () => client.session(KEYSPACE));
+  await Promise.all(sessions.map((session) => session.put(k, "before")));
+  for (const session of sessions) {
+    west.drop();
+    assert.equal((await session.put(k, "after")).origin, "us-west");
+    west.drop();
+    assert.equal(text((await session.get(k)).value), "after");
+    assert.equal(client.regions[0]!.avoidedUntil, 0, "passed over");
+  }
+});
+
 test("hung_node_is_passed_over", async () => {
   const [k, west] = [key("hung"), await proxy(port("us-west"))];
   const session = connect([west.port, "eu"], { replyTimeoutMs: 2000 }).session(KEYSPACE);

@@ -94,9 +94,11 @@ async function listen(server: net.Server): Promise<number> {
 
 /** Passes bytes on to a port. What has `marker` in it is passed on, and its answer is not: the connection is lost instead, the first `times` times. While it hangs, nothing is passed on. One that ends takes no connection after the first that it has lost. */
 export async function proxy(target: number, marker = "\xff", times = 0) {
-  const told = { seen: 0, port: 0, hangs: false, ends: false };
+  const told = { seen: 0, port: 0, hangs: false, ends: false, drop: () => clients.splice(0).forEach((client) => client.destroy()) };
+  const clients: net.Socket[] = [];
   const server = net.createServer((client) => {
     const to = net.connect(target, "127.0.0.1");
+    clients.push(client);
     let lose = false;
     client.on("data", (data) => {
       if (data.includes(marker) && ++told.seen <= times) {

@@ -187,12 +187,14 @@ final class Cluster {
   static final class Proxy implements Closeable {
     volatile boolean hangs;
     volatile boolean ends;
+    private final Set<Socket> clients = ConcurrentHashMap.newKeySet();
     final AtomicInteger seen = new AtomicInteger();
     private final ServerSocket listener = listen();
 
     Proxy(int target, String marker, int times) throws IOException {
       accept(listener, client -> {
         Socket server = new Socket(InetAddress.getLoopbackAddress(), target);
+        clients.add(client);
         AtomicBoolean lose = new AtomicBoolean();
         start(() -> {
           try (server; client) {
@@ -223,6 +225,14 @@ final class Cluster {
 
     int port() {
       return listener.getLocalPort();
+    }
+
+    /** Loses all connections. */
+    void drop() throws IOException {
+      for (Socket client : clients) {
+        client.close();
+      }
+      clients.clear();
     }
 
     @Override

@@ -576,6 +576,26 @@ class SuiteTest {
   }
 
   @Test
+  void lost_idle_connections_are_made_anew() throws Exception {
+    String k = key("idle");
+    try (Cluster.Proxy west = new Cluster.Proxy(port("us-west"), "\u00ff", 0)) {
+      Client client = new Client(pool(west.port(), 8, PASSWORD, 20_000, null), pool("eu"));
+      together(5, () -> {
+        client.session(KEYSPACE).put(k, "before");
+        return null;
+      });
+      Session session = client.session(KEYSPACE);
+      for (int turn = 0; turn < 5; turn++) {
+        west.drop();
+        assertEquals("us-west", session.put(k, "after").origin());
+        west.drop();
+        assertEquals("after", session.get(k).text());
+        assertNull(client.regions.get(0).avoidedUntil, "passed over");
+      }
+    }
+  }
+
+  @Test
   void hung_node_is_passed_over() throws Exception {
     String k = key("hung");
     try (Cluster.Proxy west = new Cluster.Proxy(port("us-west"), "\u00ff", 0)) {
