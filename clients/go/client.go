@@ -60,8 +60,8 @@ type region struct {
 
 // New makes a client of the regions that the given clients lead to, the nearest first. Any node of a region serves every key, so one for each is enough.
 //
-// Their options are taken over (address, TLS, password, pool size, timeouts); the connections are the new client's own, because go-redis sends what has failed again,
-// and what writes must not be. [Client.Close] closes them.
+// Their options are taken over (address, TLS, password, pool size, timeouts); the connections are the new client's own: nothing is sent again behind a session's back,
+// contexts bound every wait, and no hook meets itself. [Client.Close] closes them.
 func New(options Options, regions ...*redis.Client) (*Client, error) {
 	if len(regions) == 0 {
 		return nil, refused("no region to connect to")
