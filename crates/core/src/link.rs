@@ -270,6 +270,11 @@ impl LinkSender {
         }
     }
 
+    /// The receiver has lost what it had said it had.
+    pub fn forget(&mut self) {
+        self.acknowledged = Timestamp::ZERO;
+    }
+
     /// The receiver asks for everything after `received`.
     pub fn on_resume(&mut self, received: Timestamp, planted: Planted) {
         if planted.is("update-skipped-at-reconnect") && self.sent.is_some() {
@@ -472,6 +477,11 @@ impl LinkReceiver {
         let spacing_us = (2 * self.wanted_us.1.saturating_sub(self.wanted_us.0)).clamp(least, most);
         self.wanted_us = (now_us, now_us + spacing_us);
         Some(silent_us >= OUT_OF_REACH_FOR_LONG_US)
+    }
+
+    /// Whether nothing has been heard for long.
+    pub fn is_out_of_reach(&self, now_us: u64) -> bool {
+        self.silent_since_us.is_some_and(|since_us| now_us >= since_us + OUT_OF_REACH_US)
     }
 
     /// Another data center has passed on what was not here. There may be more, for which it is asked at once: returns whether parts will do.

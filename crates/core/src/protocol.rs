@@ -304,6 +304,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// A timer set with [`Effects::timer`] has run out.
     fn on_timer<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8);
 
+    /// Whether `message`, from one partition to another, asks for what is stored or tells it. Neither is done by a server that gets again what it has lost.
+    fn reading(_message: &Self::Message) -> Reading {
+        Reading::Question
+    }
+
     /// The server is going to stop: whoever can take over from it is asked to. Says whether somebody is.
     fn hand_over<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>) -> bool {
         false
@@ -371,12 +376,17 @@ pub struct Step<'a, P: Protocol, S: Store<P::Meta>> {
     pub random: &'a mut Random,
     /// What leaves.
     pub effects: &'a mut Effects<P>,
-    /// Whether this server has lost what it had and gets it again in parts: until it has all, what has arrived is no state ([`crate::link`]).
+    /// Whether this server has lost what it had and does not have all of it again that others have: until then, what has arrived is no state ([`crate::link`]).
     pub filling: bool,
     pub(crate) journal: &'a mut Journal<P::Cut>,
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
+    /// Whether what this server wrote on a disk that was lost has come back, as far as anybody had it.
+    pub fn refilled(&self) -> bool {
+        self.journal.refilled()
+    }
+
     /// A timestamp for a new event here, greater than every timestamp handed out here and than `after`.
     pub fn tick_after(&mut self, after: Timestamp) -> Timestamp {
         self.clock.tick_after(self.now.physical_ms, after)
@@ -412,6 +422,17 @@ impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
     pub fn compact(&mut self, through: u64) {
         self.journal.compact(self.store, through);
     }
+}
+
+/// What a message between partitions has to do with reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// Nothing.
+    Nothing,
+    /// It asks for what its receiver has stored.
+    Question,
+    /// It tells what its sender has.
+    Answer,
 }
 
 /// When a message may leave. In both cases what counts is everything appended up to the end of the step.

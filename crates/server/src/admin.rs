@@ -151,6 +151,7 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
             .status
             .failed
             .as_deref()
+            .or(replica.status.filling.then_some("it has lost what it had, and the other data centers are sending it again"))
             .or(leaderless.then_some("its group has no leader: a majority of its members is out of reach, or is choosing one"));
         if let Some(why) = why {
             let keyspace = router.keyspace(replica.keyspace).map_or("?", |keyspace| &keyspace.name);

@@ -48,6 +48,11 @@ impl Wire for Life {
 }
 
 impl Life {
+    /// Whether the directory stands in the place of one that was lost.
+    pub(crate) fn replaces(self) -> bool {
+        self.replaces
+    }
+
     fn line(&self) -> String {
         format!("{:016x} {} {:016x}{}", self.folder, self.start, self.once, if self.replaces { REPLACES } else { "" })
     }

@@ -631,6 +631,7 @@ mod tests {
             durable: Position(4),
             counters: Default::default(),
             gauges: vec![("parked", 2.0)],
+            filling: false,
             failed: None,
         };
         let status = NodeStatus {

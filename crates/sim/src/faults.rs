@@ -127,6 +127,11 @@ pub enum FaultKind {
         /// The data center.
         dc: DcId,
     },
+    /// The server loses its disk, and begins at the end with an empty one.
+    LostDisk {
+        /// The server.
+        server: ServerId,
+    },
     /// The server's flushes take longer.
     SlowDisk {
         /// The server.
@@ -153,6 +158,7 @@ impl FaultKind {
             | FaultKind::Pause { server }
             | FaultKind::Kill { server, .. }
             | FaultKind::PowerLoss { server, .. }
+            | FaultKind::LostDisk { server }
             | FaultKind::SlowDisk { server, .. }
             | FaultKind::ClockJump { server, .. } => vec![server],
         }
@@ -197,6 +203,7 @@ impl fmt::Display for FaultKind {
             FaultKind::Pause { server } => write!(f, "pause {server}"),
             FaultKind::Kill { server, moment } => write!(f, "kill {server}{moment}"),
             FaultKind::PowerLoss { server, flushed, moment } => write!(f, "power-loss {server}{}{moment}", flag(*flushed, " flushed")),
+            FaultKind::LostDisk { server } => write!(f, "lost-disk {server}"),
             FaultKind::Death { dc } => write!(f, "death {dc}"),
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
             FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
@@ -218,6 +225,7 @@ impl Fault {
             "pause" => FaultKind::Pause { server: words.server()? },
             "kill" => FaultKind::Kill { server: words.server()?, moment: moment(words)? },
             "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: moment(words)? },
+            "lost-disk" => FaultKind::LostDisk { server: words.server()? },
             "death" => FaultKind::Death { dc: words.dc()? },
             "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
             "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
@@ -273,6 +281,10 @@ impl World<'_> {
             FaultKind::PowerLoss { server, flushed, moment } => {
                 self.die(server, moment, if flushed { Halt::PowerLossAfter(Position(0)) } else { Halt::PowerLoss });
             }
+            FaultKind::LostDisk { server } => {
+                let server = self.index(server);
+                self.halt(server, Halt::DiskLost);
+            }
             FaultKind::Death { dc } => {
                 self.gone.push(dc);
                 for server in (0..self.servers.len()).filter(|server| self.servers[*server].id.dc == dc).collect::<Vec<_>>() {
@@ -327,7 +339,7 @@ impl World<'_> {
                     self.go_on(server);
                 }
             }
-            FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } => {
+            FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } | FaultKind::LostDisk { server } => {
                 let server = self.index(server);
                 self.servers[server].dying = None;
                 self.restart(server);

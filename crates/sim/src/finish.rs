@@ -118,7 +118,7 @@ impl World<'_> {
             (_, Came::Unknown) => !event.items().is_empty(),
             _ => false,
         };
-        if !self.plan.may_lose_acknowledged() && self.gone.is_empty() {
+        if !self.plan.may_lose_acknowledged() && self.gone.is_empty() && !self.disk_lost_writes {
             return Vec::new();
         }
         history.numbered().filter(|(_, event)| is_lost(event)).map(|(id, _)| id).collect()
@@ -204,6 +204,9 @@ impl World<'_> {
                 let mark = least;
                 return Some(format!("the stable vector of {id} stands at {stable} for data center {dc}, not at {mark}"));
             }
+            if status.filling {
+                return Some(format!("{id} does not have what it has lost"));
+            }
             (status.waiting > 0).then(|| format!("{} operations wait at {id}", status.waiting))
         })
     }
@@ -263,8 +266,9 @@ impl World<'_> {
         }
         let number = |name: &str| self.plan.options.get(name).and_then(toml::Value::as_integer).unwrap_or(1);
         self.beside.quorums_meet = number("reads") + number("writes") > i64::from(self.plan.data_centers);
-        // What only one that is gone for ever has is lost with it.
-        self.beside.may_lose = self.plan.may_lose_acknowledged() || !self.gone.is_empty();
+        // What only one that is gone for ever has is lost with it; what only a disk had that was lost, too.
+        let on_one_disk = self.disk_lost_writes && number("writes") == 1;
+        self.beside.may_lose = self.plan.may_lose_acknowledged() || !self.gone.is_empty() || on_one_disk;
         self.marks.see_times(marks::QUORUMS_MEET, u64::from(self.beside.quorums_meet && self.plan.data_centers > 1));
         if self.failure.is_none()
             && let Err(why) = self.beside.check()
@@ -359,7 +363,7 @@ impl World<'_> {
 
     /// The level whose promises the history is checked for: no more than convergence and durability where servers can lose what they acknowledged.
     pub(crate) fn promised(&self) -> Level {
-        if self.plan.may_lose_acknowledged() { Level::Eventual } else { self.level }
+        if self.plan.may_lose_acknowledged() || self.disk_lost_writes { Level::Eventual } else { self.level }
     }
 
     /// Sees the marks that only the whole history shows.

@@ -376,6 +376,11 @@ impl Plan {
         !crate::node::replicates(&self.protocol) && self.durability != Durability::Always && self.faults.iter().any(|fault| fault.kind.takes_power())
     }
 
+    /// Whether a server loses its disk in it.
+    pub fn loses_a_disk(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::LostDisk { .. }))
+    }
+
     /// Whether a data center dies in it.
     pub fn loses_a_data_center(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Death { .. }))
@@ -416,6 +421,11 @@ impl Plan {
             }
             if matches!(fault.kind, FaultKind::Death { .. }) && (crate::node::replicates(&self.protocol) || !self.counters.is_empty()) {
                 return Err("a data center dies only where each server of it stands alone, and without counters".into());
+            }
+            if matches!(fault.kind, FaultKind::LostDisk { .. })
+                && (crate::node::replicates(&self.protocol) || !self.counters.is_empty() || self.durability == Durability::Memory)
+            {
+                return Err("a disk is lost only where there is one, each server stands alone, and without counters".into());
             }
             if fault.kind.is_crash() && self.durability == Durability::Memory {
                 return Err("a server in memory does not survive a crash".into());

@@ -3,7 +3,7 @@
 use crate::generate::{general_plan, get, pick, put, server, several, spread, transaction_keys, two_data_centers, two_servers_inside};
 use crate::generate_counters;
 use crate::node;
-use crate::plan::{Action, Fault, FaultKind, Moment, Plan, Spread, Step};
+use crate::plan::{Action, Fault, FaultKind, Moment, Plan, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level};
@@ -93,6 +93,13 @@ pub const ALL: &[Profile] = &[
         option: None,
         dress: parted,
         bugs: &["passed-on-beyond-what-is-here"],
+    },
+    Profile {
+        name: "lost-disks",
+        about: "servers lose their disks, and what they wrote comes back from the others",
+        option: None,
+        dress: lost_disks,
+        bugs: &["refilled-by-the-first-answer", "read-before-refilled", "read-of-parts-goes-on", "counts-while-it-is-filled"],
     },
     Profile {
         name: "hurried",
@@ -237,6 +244,37 @@ fn dead(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         plan.faults.push(Fault { from_us: at_us, until_us: at_us + spread(random, 20_000, 500_000), kind });
     }
     plan.faults.push(Fault { from_us, until_us: from_us, kind: FaultKind::Death { dc } });
+}
+
+/// One disk of a partition at most: what only two servers have is lost with both.
+fn lost_disks(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if node::replicates(&plan.protocol) || plan.data_centers == 1 || !plan.counters.is_empty() {
+        return;
+    }
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Always;
+    }
+    // What a server had sent in its earlier life does not arrive in the next one.
+    plan.transport = Transport::Stream;
+    // Where a clock is far behind what its servers have written, a new one repeats timestamps that went with the old one's disk.
+    plan.clocks.clear();
+    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::ClockJump { .. }));
+    for partition in (0..plan.partitions).map(PartitionId) {
+        if !random.chance(2, 3) {
+            continue;
+        }
+        let server = ServerId::new(DcId(random.below(plan.data_centers.into()) as u8), partition);
+        let from_us = horizon_us / 4 + random.below(horizon_us);
+        // A power loss puts a clock up to five seconds ahead; nobody puts in a new disk within that time.
+        plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::PowerLoss { server: of, .. } if of == server));
+        plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 10_000, 1_000_000), kind: FaultKind::LostDisk { server } });
+        // The others have different amounts of what it wrote.
+        if plan.data_centers > 2 && random.chance(1, 2) {
+            let to = DcId((server.dc.0 + 1 + random.below(u64::from(plan.data_centers) - 1) as u8) % plan.data_centers);
+            let kind = FaultKind::Cut { from: server.dc, to, hold: false };
+            plan.faults.push(Fault { from_us: from_us.saturating_sub(random.between(50_000, 1_000_000)), until_us: from_us, kind });
+        }
+    }
 }
 
 fn parted(plan: &mut Plan, horizon_us: u64, random: &mut Random) {

@@ -305,6 +305,7 @@ impl World<'_> {
         let Some(node) = self.servers[server].node.take() else { return };
         let status = node.look().status(now);
         self.note_counters(server, &status);
+        let held = self.held_elsewhere(server);
         let how = match (how, self.servers[server].flush.take()) {
             (Halt::PowerLossAfter(_), Some(job)) => job.run().map_or(Halt::PowerLoss, Halt::PowerLossAfter),
             (Halt::PowerLossAfter(_), None) => Halt::PowerLoss,
@@ -322,8 +323,16 @@ impl World<'_> {
             _ if halted.records_lost > 0 => self.marks.see(marks::RECORDS_LOST),
             _ => {}
         }
-        if halted.newest_own < status.clock {
-            state.lost.push((halted.newest_own, status.clock));
+        match how {
+            Halt::DiskLost => {
+                state.wiped = true;
+                if held < halted.newest_own {
+                    state.lost.push((held, status.clock));
+                    self.disk_lost_writes = true;
+                }
+            }
+            _ if halted.newest_own < status.clock => state.lost.push((halted.newest_own, status.clock)),
+            _ => {}
         }
         state.restart = Some(halted.restart);
         state.first_lost = halted.first_lost;
@@ -348,6 +357,14 @@ impl World<'_> {
                 }
             }
         }
+    }
+
+    /// Up to where another data center has the updates of `server` on disk.
+    fn held_elsewhere(&self, server: ServerIndex) -> Timestamp {
+        let id = self.servers[server].id;
+        let others = self.servers.iter().filter(|other| other.id.partition == id.partition && other.id.dc != id.dc);
+        let links = others.filter_map(|other| Some(other.node.as_ref()?.look().status(other.clock.read(self.now_us)).links)).flatten();
+        links.filter(|link| link.dc == id.dc).map(|link| link.received_durable).max().unwrap_or_default()
     }
 
     /// A server starts again.
@@ -413,11 +430,13 @@ impl World<'_> {
             let seen = status.gauges.iter().find(|(name, _)| *name == mark.gauge).map_or(0.0, |(_, value)| *value);
             self.marks.see_times(mark.mark, seen as u64);
         }
-        if counters.filling > 0 && self.gone.is_empty() && self.plan.durability != Durability::Memory {
+        let wiped = self.plan.loses_a_disk();
+        if counters.filling > 0 && !wiped && self.gone.is_empty() && self.plan.durability != Durability::Memory {
             let text = format!("{} refused {} reads, though no disk has lost what it had confirmed\n", self.servers[server].id, counters.filling);
             self.fail("filling", text);
         }
-        if counters.frames_refused > 0 {
+        // What a server's earlier life was told is no news of this one.
+        if counters.frames_refused > 0 && !wiped {
             let text = format!("{} refused {} frames, though none was altered\n", self.servers[server].id, counters.frames_refused);
             self.fail("frames", text);
         }

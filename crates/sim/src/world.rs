@@ -119,6 +119,8 @@ pub(crate) struct Server {
     pub(crate) live_keys: u64,
     /// Per other data center, the first update of it that the last stop cost.
     pub(crate) first_lost: Vec<(DcId, VersionId)>,
+    /// Its disk was lost.
+    pub(crate) wiped: bool,
 }
 
 /// An operation that waits at a server.
@@ -224,6 +226,8 @@ pub(crate) struct World<'p> {
     /// Operations of nobody that wait, and what came of them.
     pub(crate) awaited: BTreeMap<(ServerIndex, OpId), Option<Outcome>>,
     pub(crate) healed: bool,
+    /// Writes went with a lost disk that nobody else had.
+    pub(crate) disk_lost_writes: bool,
     /// The data centers that have died.
     pub(crate) gone: Vec<DcId>,
     /// How far ahead of true time the servers' clocks are since everything has healed.
@@ -282,6 +286,7 @@ impl<'p> World<'p> {
             counted: CounterHistory::new(plan.counters.iter().map(|plan| (plan.name.clone(), plan.counter.clone()))),
             awaited: BTreeMap::new(),
             healed: false,
+            disk_lost_writes: false,
             gone: Vec::new(),
             lead_ms: 0,
             last_flush_us: 0,
@@ -316,6 +321,7 @@ impl<'p> World<'p> {
                 since_us: 0,
                 live_keys: 0,
                 first_lost: Vec::new(),
+                wiped: false,
             });
         }
         for (place, _) in ids.iter().enumerate().flat_map(|(from, _)| ids.iter().map(move |to| (from, to))).enumerate() {
@@ -351,8 +357,8 @@ impl<'p> World<'p> {
 
     /// How a server is configured when it starts for the time after `incarnation` restarts.
     pub(crate) fn config(&self, server: ServerIndex) -> ReplicaConfig {
-        let Server { id, incarnation, ref clock, .. } = self.servers[server];
-        ReplicaConfig { boot: Some(clock.boot()), ..config_of(self.plan, self.planted, id, incarnation) }
+        let Server { id, incarnation, ref clock, wiped, .. } = self.servers[server];
+        ReplicaConfig { boot: Some(clock.boot()), refill: wiped, ..config_of(self.plan, self.planted, id, incarnation) }
     }
 
     pub(crate) fn index(&self, id: ServerId) -> ServerIndex {

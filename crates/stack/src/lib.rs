@@ -53,6 +53,8 @@ pub enum Halt {
     PowerLoss,
     /// It loses power when the disk has just finished a flush up to here, and nobody has been told.
     PowerLossAfter(Position),
+    /// It loses power, and its disk with all that is on it. What it finds then is nothing.
+    DiskLost,
 }
 
 /// What is left of a server that has stopped.
@@ -137,7 +139,7 @@ impl<P: Protocol> Stack for Layers<P> {
         let AnyStore::Memory(mut store) = server.into_inner().into_store() else { panic!("only a server over a simulated disk can be halted") };
         let end = store.end();
         let (image, found) = match how {
-            Halt::Kill => store.kill_image(),
+            Halt::Kill | Halt::DiskLost => store.kill_image(),
             Halt::PowerLoss => store.crash_image(),
             Halt::PowerLossAfter(flushed) => {
                 store.end_flush(flushed);
@@ -146,7 +148,12 @@ impl<P: Protocol> Stack for Layers<P> {
         };
         let newest = |dc: DcId| found.newest.get(dc.index()).copied().unwrap_or_default();
         let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.0.first()?.id))).collect();
+        let first_lost = if how == Halt::DiskLost { Vec::new() } else { first_lost };
         let (newest_own, records_lost) = (newest(place.dc()), end.0.saturating_sub(image.end().0));
+        let (image, found) = match how {
+            Halt::DiskLost => (MemoryStore::with_simulated_disk(), Recovered::default()),
+            _ => (image, found),
+        };
         let restart: Restart = Box::new(move |config| Layers::<P>::around(config, options, counters, AnyStore::Memory(Box::new(image)), found));
         Halted { restart, newest_own, records_lost, first_lost }
     }

@@ -20,6 +20,8 @@ pub(super) struct Pending {
     pub(super) deadline_us: u64,
     pub(super) waits_for: String,
     stage: Stage,
+    /// Since it began, parts have come that lack what they depend on, and it may have read some.
+    pub(super) read_parts: bool,
 }
 
 /// What is done with the protocol's answer.
@@ -77,6 +79,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         if operation.key().is_some() && !self.holders.contains(&self.config.place.dc()) {
             return failed(Failure::Refused(self.lives_elsewhere()));
+        }
+        if operation.writes()
+            && let Some(why) = self.refuses_writes()
+        {
+            return failed(why);
         }
         if self.is_filling() && reads_more_than_what_is_here(&operation) {
             self.journal.counters.filling += 1;
@@ -218,17 +225,17 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// The protocol has answered an operation that waited.
     pub(super) fn resume(&mut self, op: OpId, reply: P::Reply, out: &mut Outbox) {
         // Nobody may wait for it any more.
-        let Some(Pending { mut session, stage, deadline_us, .. }) = self.pending.remove(&op) else { return };
+        let Some(Pending { mut session, stage, deadline_us, read_parts, .. }) = self.pending.remove(&op) else { return };
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before it waited");
         let outcome = match client.accept(reply) {
             // It has waited since before the first part came, or for what came in one.
-            Outcome::Read(..) | Outcome::Many(..) if self.is_filling() => Outcome::Failed(filling()),
+            Outcome::Read(..) | Outcome::Many(..) if read_parts || self.is_filling() => Outcome::Failed(filling()),
             outcome => outcome,
         };
         if let Stage::Fresh(fresh) = stage
             && let Some(waits_for) = fresh.lacks(&outcome)
         {
-            self.pending.insert(op, Pending { session, deadline_us, waits_for, stage: Stage::Stale(fresh) });
+            self.pending.insert(op, Pending { session, deadline_us, waits_for, stage: Stage::Stale(fresh), read_parts: false });
             return self.stale.push_back(op);
         }
         self.hold(Done { op, outcome, session }, out);
@@ -285,7 +292,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if matches!(stage, Stage::Stale(_) | Stage::Past(_)) {
             self.stale.push_back(op);
         }
-        self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, stage });
+        self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, stage, read_parts: false });
         Execution::Waiting(op)
     }
 

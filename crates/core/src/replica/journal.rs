@@ -7,6 +7,7 @@ use crate::reserved::is_reserved;
 use crate::store::{Cut, History, Store};
 use crate::version::{Key, Update, Version};
 use crate::wire::{Reader, Wire, WireError};
+use crate::wire_struct;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use std::sync::Arc;
 
@@ -21,9 +22,33 @@ pub(super) struct Saved {
     pub(super) history_ms: u64,
     /// Nothing that was the newest version then or later has been let go of.
     pub(super) whole_from: Timestamp,
+    /// What was taken in parts can be relied on when everything of each data center up to here has come.
+    pub(super) needs: TimestampVector,
+    /// What has come back of own updates that a disk has lost, if one has.
+    pub(super) refilled: Option<Refilled>,
     /// The protocol's own.
     pub(super) protocol: Option<Vec<u8>>,
 }
+
+/// Own updates that came back from other data centers. Only the chains hold them, not the log of own updates.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Refilled {
+    /// Up to where.
+    pub(super) upto: Timestamp,
+    /// The server writes again since its clock stood here, with all that follows in its log of own updates.
+    pub(super) resumed: Option<Timestamp>,
+    /// Every other data center has sent what it had.
+    pub(super) done: bool,
+}
+
+impl Refilled {
+    /// Up to where own updates are in the chains only.
+    pub(super) fn in_chains(self) -> Timestamp {
+        self.resumed.unwrap_or(self.upto)
+    }
+}
+
+wire_struct!(Refilled { upto, resumed, done });
 
 /// How a state begins whose form has a number; the first form began with the greatest timestamp handed out, which is never this one.
 const NUMBERED: Timestamp = Timestamp::MAX;
@@ -31,11 +56,13 @@ const NUMBERED: Timestamp = Timestamp::MAX;
 impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
         NUMBERED.encode(out);
-        out.push(2);
+        out.push(3);
         self.reservation.encode(out);
         self.received.encode(out);
         self.history_ms.encode(out);
         self.whole_from.encode(out);
+        self.needs.encode(out);
+        self.refilled.encode(out);
         self.protocol.is_some().encode(out);
         out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
     }
@@ -46,7 +73,7 @@ impl Wire for Saved {
             NUMBERED => {
                 form = input.byte()?;
                 match form {
-                    1 | 2 => Wire::decode(input)?,
+                    1..=3 => Wire::decode(input)?,
                     _ => return Err(WireError::Invalid("a state of a newer version of the software")),
                 }
             }
@@ -54,8 +81,9 @@ impl Wire for Saved {
         };
         let received = Wire::decode(input)?;
         let (history_ms, whole_from) = if form < 2 { (0, Timestamp::ZERO) } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        let (needs, refilled) = if form < 3 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { reservation, received, history_ms, whole_from, protocol })
+        Ok(Saved { reservation, received, history_ms, whole_from, needs, refilled, protocol })
     }
 }
 
@@ -153,6 +181,19 @@ impl<C> Journal<C> {
             self.arrived.extend(update.items.iter().map(|item| &item.key).filter(|key| is_reserved(key)).cloned());
         }
         self.append(store, update, own);
+    }
+
+    /// See [`crate::protocol::Step::refilled`].
+    pub(crate) fn refilled(&self) -> bool {
+        self.saved.refilled.is_some_and(|refilled| refilled.done)
+    }
+
+    /// An own update has come back.
+    pub(super) fn refill<M, S: Store<M>>(&mut self, store: &mut S, update: &Update<M>)
+    where
+        C: Cut<M>,
+    {
+        self.append(store, update, false);
     }
 
     pub(crate) fn install<M, S: Store<M>>(&mut self, store: &mut S, update: &Update<M>)

@@ -17,6 +17,7 @@ mod journal;
 mod passing;
 mod past;
 mod peers;
+mod refill;
 mod reservation;
 mod serve;
 
@@ -32,7 +33,7 @@ use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
 use execute::Pending;
 pub(crate) use journal::Journal;
-use journal::Saved;
+use journal::{Refilled, Saved};
 use peers::Peers;
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,6 +48,9 @@ pub const PLANTED: &[&str] = &[
     "stale-read-taken-as-fresh",
     "past-read-before-it-is-here",
     "history-half-as-long",
+    "refilled-by-the-first-answer",
+    "read-before-refilled",
+    "read-of-parts-goes-on",
 ];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
@@ -77,6 +81,8 @@ pub struct ReplicaConfig {
     /// Names the run of the machine since which its monotonic clock counts, the same for every process of that run; `None` if the caller cannot tell. Without it, a killed process costs
     /// its clock up to a second instead of milliseconds.
     pub boot: Option<u64>,
+    /// The store is new and stands in the place of one that was lost: the other data centers are asked for what this server wrote. Of no effect once that is done.
+    pub refill: bool,
     /// Seeds the random source.
     pub seed: u64,
     /// A planted bug; the simulator's only.
@@ -100,6 +106,7 @@ impl ReplicaConfig {
             max_waiting: ReplicaConfig::MAX_WAITING,
             history_ms: 0,
             boot: None,
+            refill: false,
             seed: 0,
             planted: Planted::NONE,
         }
@@ -232,6 +239,8 @@ pub struct Status {
     pub counters: Counters,
     /// The protocol's own numbers.
     pub gauges: Vec<(&'static str, f64)>,
+    /// Whether what it has lost is still coming.
+    pub filling: bool,
     /// Why it serves nothing any more, if its store has failed.
     pub failed: Option<String>,
 }
@@ -298,6 +307,11 @@ pub trait PartitionServer: Send {
     /// on one that gives them.
     fn cannot_stamp(&self, _now: Now) -> Option<Failure> {
         None
+    }
+
+    /// Whether it has begun with nothing, in the place of a server that was lost, and does not have all yet that the others have.
+    fn is_refilling(&self) -> bool {
+        false
     }
 
     /// Hands what was logged to the operating system, if the keyspace's durability asks for it before replies leave.
@@ -381,8 +395,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// of the software does not understand.
     pub fn new(config: ReplicaConfig, options: &P::Options, store: S, recovered: Recovered) -> Result<Self, String> {
         let protocol = P::new(config.place, options, config.planted)?;
+        let linked = P::SPAN == Span::Server && config.place.data_centers > 1;
         let saved = match &recovered.state {
-            None => Saved::default(),
+            None => Saved { refilled: (config.refill && linked).then(Refilled::default), ..Saved::default() },
             Some(bytes) => Saved::from_bytes(bytes).map_err(|error| format!("the saved state cannot be read: {error}"))?,
         };
         let mut received: Vec<Timestamp> = (0..config.place.data_centers).map(|index| saved.received.get(DcId(index))).collect();
@@ -392,7 +407,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let own = received[config.place.dc().index()];
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own };
         let holders = P::holders(&config.place, options);
-        let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] });
+        let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] }, &saved);
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),

@@ -4,8 +4,8 @@ use super::{Outbox, Replica};
 use crate::ids::Now;
 use crate::link::{BATCH_BYTES, LinkFrame, REMEMBERED_BYTES};
 use crate::protocol::Protocol;
-use crate::store::Store;
-use crate::version::Update;
+use crate::store::{Cut, Store};
+use crate::version::{Update, Version};
 use crate::wire::Wire;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use std::collections::VecDeque;
@@ -92,7 +92,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Data center `to` lacks what `origin` wrote after `received`, and does not hear from it. Answers with one page; if nothing more is here, with nothing.
     pub(super) fn on_wanted(&mut self, now: Now, to: DcId, origin: DcId, received: Timestamp, parts: bool, out: &mut Outbox) {
-        let Some((_, receiver)) = self.peers.get(origin).filter(|_| origin != to) else {
+        let Some((_, receiver)) = self.peers.get(origin) else {
             self.journal.counters.frames_refused += 1;
             return;
         };
@@ -101,16 +101,22 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return;
         }
         let (holds, here) = (receiver.durable(), receiver.received());
-        if holds <= received {
+        let own = origin == to;
+        if own && received == Timestamp::ZERO {
+            self.has_lost(to);
+        }
+        if holds <= received && !own {
             return;
         }
         let planted = self.config.planted;
         let remembered = &self.peers.remembered[origin.index()];
-        let (updates, mut through, needs) = if received >= remembered.after || planted.is("passed-on-without-what-was-forgotten") {
+        let (updates, mut through, needs) = if received >= holds {
+            (Vec::new(), received, TimestampVector::new())
+        } else if received >= remembered.after || planted.is("passed-on-without-what-was-forgotten") {
             let (updates, through) = remembered.updates(received, holds, BATCH_BYTES);
             (updates, through, TimestampVector::new())
         } else if parts {
-            match self.held_part(origin, received, holds) {
+            match self.held_part(now, origin, received, holds) {
                 Ok((updates, through)) => (updates, through, self.needed(origin, here)),
                 Err(error) => {
                     self.fail(&error);
@@ -123,7 +129,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if planted.is("passed-on-beyond-what-is-here") && through == holds {
             through = through.max(self.clock.last());
         }
-        if through > received {
+        // Whoever lost what it wrote has lost all else too, and is answered in any case.
+        let (needs, holds) = if own { (self.needed(self.config.place.dc(), Timestamp::ZERO), here.max(holds)) } else { (needs, holds) };
+        if through > received || own {
             self.journal.counters.passed_on += updates.len() as u64;
             let frame = LinkFrame::Passed { origin, after: received, through, updates, needs, holds };
             out.frames.push((self.peer(to), frame.to_bytes()));
@@ -138,12 +146,40 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         needs
     }
 
+    /// Up to where every data center has the updates of each other one on disk; and of this one, where only the chains have them.
+    pub(super) fn held_everywhere(&self) -> Timestamp {
+        let own = self.peers.each().map(|(_, sender, _)| sender.acknowledged()).min();
+        let own = own.filter(|_| self.journal.saved.refilled.is_some()).unwrap_or(Timestamp::MAX);
+        self.peers.everywhere().min(own)
+    }
+
+    /// Whether a deletion stands before `version` of `key` and, where versions stand side by side, in its place. Where that is collected already, who gets the version would show it
+    /// for ever.
+    fn is_buried(&mut self, cut: &P::Cut, key: &[u8], version: &Version<P::Meta>) -> bool {
+        let mut newer = self.store.chain(key).into_iter().take_while(|newer| newer.id > version.id);
+        newer.any(|newer| (newer.value.is_none() || newer.expires_ms != 0) && (!P::Cut::SIBLINGS || cut.replaces(&newer, version)))
+    }
+
     /// What the chains hold of the updates of `origin` after `after` and up to `upto`, as many as fit in a batch, and up to where these are all.
-    pub(super) fn held_part(&mut self, origin: DcId, after: Timestamp, upto: Timestamp) -> std::io::Result<(Vec<Update<P::Meta>>, Timestamp)> {
+    pub(super) fn held_part(
+        &mut self,
+        now: Now,
+        origin: DcId,
+        after: Timestamp,
+        upto: Timestamp,
+    ) -> std::io::Result<(Vec<Update<P::Meta>>, Timestamp)> {
         let (mut updates, all) = self.store.held_updates(origin, after, BATCH_BYTES)?;
         let more = updates.iter().any(|update| update.id.written > upto);
         updates.retain(|update| update.id.written <= upto);
         let through = if all || more { upto } else { updates.last().map_or(upto, |update| update.id.written) };
+        // As of now: a deletion that is collected anywhere has everything before it here, which a cut of earlier does not know.
+        let cut = self.cut(now);
+        for update in &mut updates {
+            let versions: Vec<_> = update.versions().map(|(_, version)| version).collect();
+            let mut versions = versions.iter();
+            update.items.retain(|item| versions.next().is_some_and(|version| !self.is_buried(&cut, &item.key, version)));
+        }
+        updates.retain(|update| !update.items.is_empty());
         Ok((updates, through))
     }
 }

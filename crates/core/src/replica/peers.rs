@@ -1,6 +1,8 @@
 //! The replica's links to the same partition in the other data centers.
 
+use super::journal::{Refilled, Saved};
 use super::passing::Remembered;
+use super::refill::{Refill, Refilling};
 use super::{LinkStatus, Outbox, Replica};
 use crate::ids::{Now, Place, ServerId};
 use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
@@ -10,6 +12,9 @@ use crate::store::{Durability, Position, Store};
 use crate::version::Update;
 use crate::wire::Wire;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+
+/// Where a batch begins, and up to where its receiver has lost what it had.
+type Begin = (Timestamp, Timestamp);
 
 /// A piece of a data center's stream: all its updates after `after` and up to `through`, as `from` sends them in the frame `bytes`.
 struct Stream<'a> {
@@ -30,26 +35,36 @@ pub(super) struct Peers {
     filling: bool,
     /// By data center, what came from it and others may lack.
     pub(super) remembered: Vec<Remembered>,
+    /// What this server itself wrote comes back, if its disk has lost it.
+    pub(super) refilling: Option<Refilling>,
+    /// By data center, up to where it has lost what it had of this server's updates: it gets them from the chains, since deletions that it had are collected.
+    /// Second: up to where the log must be durable before they leave.
+    lost: Vec<(Timestamp, Position)>,
     /// By data center, up to where it has said that it has each other's updates on disk.
     holds: Vec<TimestampVector>,
 }
 
 impl Peers {
     /// Links between the data centers in `linked`, of which this one is not always one.
-    pub(super) fn new(place: &Place, received: &[Timestamp], linked: &[DcId]) -> Peers {
+    pub(super) fn new(place: &Place, received: &[Timestamp], linked: &[DcId], saved: &Saved) -> Peers {
         let linked = |index: usize| index != place.dc().index() && linked.contains(&DcId(index as u8)) && linked.contains(&place.dc());
         let link = |(index, at): (usize, &Timestamp)| linked(index).then(|| (LinkSender::default(), LinkReceiver::new(*at)));
-        Peers {
+        let mut peers = Peers {
             links: received.iter().enumerate().map(link).collect(),
             released: Timestamp::ZERO,
-            needs: TimestampVector::new(),
-            filling: false,
+            needs: saved.needs.clone(),
+            filling: saved.needs != TimestampVector::new(),
+            refilling: None,
             remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
+            lost: vec![Default::default(); received.len()],
             holds: vec![TimestampVector::new(); received.len()],
-        }
+        };
+        let refilled = saved.refilled.filter(|refilled| !refilled.done && peers.any());
+        peers.refilling = refilled.map(|refilled| Refilling::new(received.len(), refilled.resumed.is_some()));
+        peers
     }
 
-    fn each(&self) -> impl Iterator<Item = (DcId, &LinkSender, &LinkReceiver)> {
+    pub(super) fn each(&self) -> impl Iterator<Item = (DcId, &LinkSender, &LinkReceiver)> {
         self.links.iter().enumerate().filter_map(|(index, link)| link.as_ref().map(|(sender, receiver)| (DcId(index as u8), sender, receiver)))
     }
 
@@ -64,6 +79,16 @@ impl Peers {
     /// Whether what is here is no state that a reader may rely on.
     pub(super) fn are_filling(&self) -> bool {
         self.filling
+    }
+
+    /// Whether what this server itself wrote is still coming back, so that it writes nothing.
+    pub(super) fn hold_back(&self) -> bool {
+        self.refilling.as_ref().is_some_and(|refilling| !refilling.passed_over)
+    }
+
+    /// Whether another data center may have had from this server, or from others, what is not here.
+    pub(super) fn lack(&self) -> bool {
+        self.filling || self.refilling.is_some()
     }
 
     /// The other data centers but `dc`.
@@ -103,12 +128,9 @@ impl Peers {
         }
     }
 
-    /// Of what is needed something has come.
-    fn come(&mut self) {
-        if self.each().all(|(dc, _, receiver)| self.needs.get(dc) <= receiver.received()) {
-            self.needs = TimestampVector::new();
-            self.filling = false;
-        }
+    /// Whether everything that is needed has come.
+    fn have_come(&self) -> bool {
+        self.each().all(|(dc, _, receiver)| self.needs.get(dc) <= receiver.received())
     }
 
     pub(super) fn set_quiet(&mut self, quiet: bool) {
@@ -116,7 +138,8 @@ impl Peers {
     }
 
     pub(super) fn next_us(&self) -> u64 {
-        self.each().map(|(_, _, receiver)| receiver.next_us()).min().unwrap_or(u64::MAX)
+        let refilling = self.refilling.as_ref().map_or(u64::MAX, Refilling::next_us);
+        self.each().map(|(_, _, receiver)| receiver.next_us()).min().unwrap_or(u64::MAX).min(refilling)
     }
 
     pub(super) fn received(&self) -> TimestampVector {
@@ -155,7 +178,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Whether this server has lost what it had and gets it again in parts, so that it is no state that a reader may rely on. Until it has all, reads here are refused, and so are
     /// messages from other partitions, whose transactions would read it.
     pub(super) fn is_filling(&self) -> bool {
-        P::LEVEL != Level::Eventual && self.peers.are_filling()
+        let refilling = self.peers.hold_back() && !self.config.planted.is("read-before-refilled");
+        P::LEVEL != Level::Eventual && (refilling || self.peers.are_filling())
     }
 
     pub(super) fn peer(&self, dc: DcId) -> ServerId {
@@ -189,7 +213,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
             LinkFrame::Ask { received, question } => {
                 self.clock.raise(received);
-                if let Some(through) = sender.on_ask(received, planted) {
+                let through = sender.on_ask(received, planted);
+                if let Some(through) = through {
                     out.frames.push((to, LinkFrame::<P::Meta>::Sent { through, question }.to_bytes()));
                 }
             }
@@ -215,6 +240,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 self.on_batch(now, Stream { origin: from, from, after, through, bytes }, updates, needs, out)
             }
             LinkFrame::Wanted { origin, received, parts } => self.on_wanted(now, from, origin, received, parts, out),
+            LinkFrame::Passed { origin, after, through, updates, needs, holds } if origin == self.config.place.dc() => {
+                self.on_refill(now, from, Refill { after, through, holds, needs }, updates, out);
+            }
             LinkFrame::Passed { origin, after, through, updates, needs, .. } => {
                 self.on_batch(now, Stream { origin, from, after, through, bytes }, updates, needs, out);
             }
@@ -251,8 +279,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             Verdict::Apply { after } => {
                 let whole = needs == TimestampVector::new();
                 let is_empty = updates.is_empty();
-                self.peers.needs.join(&needs);
-                self.peers.filling |= !whole;
+                if !whole {
+                    self.need(now, &needs);
+                }
                 let filled = self.peers.filling;
                 for update in updates.into_iter().filter(|update| update.id.written > after) {
                     self.journal.counters.updates_received += 1;
@@ -265,7 +294,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     receiver.applied(through, self.store.end().0);
                     receiver.on_durable(self.store.durable().0);
                     self.journal.saved.received.raise(origin, through);
-                    self.peers.come();
+                    self.come(now);
                     if filled && self.config.history_ms > 0 {
                         // Parts lack what newer versions had replaced by now.
                         self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()));
@@ -279,6 +308,41 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     }
                 }
             }
+        }
+    }
+
+    /// What has come, or comes next, is a part: whoever has everything up to `needs` lacks nothing by it.
+    pub(super) fn need(&mut self, now: Now, needs: &TimestampVector) {
+        if P::LEVEL != Level::Eventual && !self.peers.filling && !self.config.planted.is("read-of-parts-goes-on") {
+            self.pending.values_mut().for_each(|pending| pending.read_parts = true);
+        }
+        self.peers.needs.join(needs);
+        self.peers.filling = self.peers.needs != TimestampVector::new();
+        self.journal.saved.needs = self.peers.needs.clone();
+        self.journal.save(&mut self.store);
+        self.come(now);
+    }
+
+    /// Data center `dc` has lost what it had.
+    pub(super) fn has_lost(&mut self, dc: DcId) {
+        self.peers.tell(dc, TimestampVector::new());
+        self.peers.lost[dc.index()] = (self.clock.last(), self.store.end());
+        if let Some((sender, _)) = self.peers.get(dc) {
+            sender.forget();
+        }
+    }
+
+    /// What is needed may have come, and be visible: what has replaced what does not come must be seen in its place. Where a data center is out of reach, it may never be.
+    pub(super) fn come(&mut self, now: Now) {
+        if !self.peers.are_filling() || !self.peers.have_come() {
+            return;
+        }
+        // A version is newer than all it depends on, of any partition.
+        let (stable, newest) = (self.protocol.stable(), self.peers.needs.max());
+        let visible = self.peers.each().all(|(dc, ..)| stable.get(dc.index()).is_none_or(|stable| *stable >= newest));
+        if visible || self.peers.each().any(|(_, _, receiver)| receiver.is_out_of_reach(now.monotonic_us)) {
+            self.peers.needs = TimestampVector::new();
+            self.peers.filling = false;
         }
     }
 
@@ -296,13 +360,19 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn reconnect(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
         if let Some((_, receiver)) = self.peers.get(dc) {
             receiver.reconnected();
+            // First, since by that the others know what has happened.
+            if let Some(refilling) = &mut self.peers.refilling {
+                refilling.ask_again();
+            }
+            self.ask_for_own(now, out);
             self.ask(now, dc, Missing::Nothing, out);
         }
     }
 
     /// Sends what can be sent on every link: updates, heartbeats, requests to resume, acknowledgements.
     pub(super) fn pump_links(&mut self, now: Now, out: &mut Outbox) {
-        let mut encoded: Vec<(Timestamp, Timestamp, Vec<u8>, usize)> = Vec::new();
+        self.ask_for_own(now, out);
+        let mut encoded: Vec<(Begin, Timestamp, Vec<u8>, usize)> = Vec::new();
         for dc in self.config.place.peers() {
             self.ask(now, dc, Missing::Nothing, out);
             self.want(now, dc, out);
@@ -314,9 +384,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
             while let Some(after) = self.peers.get(dc).and_then(|(sender, _)| sender.cursor()) {
                 // Links that stand at the same place share one encoding.
-                if !encoded.iter().any(|batch| batch.0 == after) {
-                    match self.next_batch(now, after) {
-                        Ok(Some((through, frame, bytes))) => encoded.push((after, through, frame, bytes)),
+                let lost = self.peers.lost[dc.index()];
+                let place = (after, if after < lost.0 { lost.0 } else { Timestamp::ZERO });
+                if !encoded.iter().any(|batch| batch.0 == place) {
+                    match self.next_batch(now, after, lost) {
+                        Ok(Some((through, frame, bytes))) => encoded.push((place, through, frame, bytes)),
                         Ok(None) => break,
                         Err(error) => {
                             self.fail(&error);
@@ -324,7 +396,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                         }
                     }
                 }
-                let Some((_, through, frame, bytes)) = encoded.iter().find(|batch| batch.0 == after) else { break };
+                let Some((_, through, frame, bytes)) = encoded.iter().find(|batch| batch.0 == place) else { break };
                 out.frames.push((to, frame.clone()));
                 let (through, bytes) = (*through, *bytes);
                 if let Some((sender, _)) = self.peers.get(dc) {
@@ -335,10 +407,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// The batch that follows `after`, if there is anything to say: (through, frame, bytes of updates).
-    fn next_batch(&mut self, now: Now, after: Timestamp) -> std::io::Result<Option<(Timestamp, Vec<u8>, usize)>> {
-        let released = self.store.released();
+    fn next_batch(&mut self, now: Now, after: Timestamp, lost: (Timestamp, Position)) -> std::io::Result<Option<(Timestamp, Vec<u8>, usize)>> {
+        // They would take what comes back for old, if they had heard of anything newer.
+        if self.peers.hold_back() || after < lost.0 && self.store.durable() < lost.1 {
+            return Ok(None);
+        }
+        let refilled = self.journal.saved.refilled.map(Refilled::in_chains).unwrap_or_default();
+        let released = self.store.released().max(refilled).max(lost.0);
         if after < released {
-            return self.next_part(after, released).map(Some);
+            return self.next_part(now, after, released).map(Some);
         }
         let (mut updates, mut complete) = self.store.own_updates(after, BATCH_BYTES)?;
         // What the others would refuse waits here, where its clock was wrong; they hear up to the present that there is nothing else.
@@ -364,9 +441,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// As [`Replica::next_batch`], from the chains, for a peer that has lost what it had. They lack what newer versions have replaced, of any data center: the peer
     /// needs all that is here.
-    fn next_part(&mut self, after: Timestamp, released: Timestamp) -> std::io::Result<(Timestamp, Vec<u8>, usize)> {
+    fn next_part(&mut self, now: Now, after: Timestamp, released: Timestamp) -> std::io::Result<(Timestamp, Vec<u8>, usize)> {
         let here = self.config.place.dc();
-        let (updates, through) = self.held_part(here, after, released)?;
+        let (updates, through) = self.held_part(now, here, after, released)?;
         let needs = self.needed(here, Timestamp::ZERO);
         let frame = LinkFrame::Part { after, through, updates, needs }.to_bytes();
         let bytes = frame.len();

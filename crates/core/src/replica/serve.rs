@@ -5,9 +5,9 @@ use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica
 use crate::ids::{Now, OpId, ServerId};
 use crate::link::LinkFrame;
 use crate::operation::{Failure, Operation, Outcome};
-use crate::protocol::{Departure, Effect, EffectOf, Protocol, Span, Step};
+use crate::protocol::{Departure, Effect, EffectOf, Protocol, Reading, Span, Step};
 use crate::session::Session;
-use crate::store::{Durability, FlushJob, History, Position, Store};
+use crate::store::{Cut, Durability, FlushJob, History, Position, Store};
 use crate::version::{Key, Version, VersionId};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -84,7 +84,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return false;
         }
         self.effects.answering(op);
-        let filling = self.peers.are_filling();
+        let filling = self.peers.lack();
         let (clock, store, random, effects, journal) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects, &mut self.journal);
         handler(&mut self.protocol, &mut Step { now, clock, store, random, effects, filling, journal });
         // The handler may have seen less than was stored.
@@ -105,6 +105,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     fn send(&mut self, to: ServerId, message: P::Message, departure: Departure, out: &mut Outbox) {
+        // It was asked before the first part came. Whoever asks here of itself is refused the outcome.
+        if to != self.config.place.server
+            && self.is_filling()
+            && P::reading(&message) == Reading::Answer
+            && !self.config.planted.is("read-of-parts-goes-on")
+        {
+            return;
+        }
         let after = match (departure, self.config.durability) {
             (_, Durability::Memory) => Position(0),
             _ if self.config.planted.is("report-before-flush") => Position(0),
@@ -160,7 +168,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 self.step(now, out, |protocol, step| protocol.on_member_message(step, from, message));
                 self.check_replication(out);
             }
-            Ok(message) => self.step(now, out, |protocol, step| protocol.on_message(step, from.partition, message)),
+            // Its transaction would rely on what is here.
+            Ok(message) if from != here && self.is_filling() && P::reading(&message) == Reading::Question => {}
+            Ok(message) => {
+                self.step(now, out, |protocol, step| protocol.on_message(step, from.partition, message));
+                self.come(now);
+            }
             Err(_) => self.journal.counters.frames_refused += 1,
         }
     }
@@ -173,19 +186,24 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
+    /// What may go from the chains, as of now.
+    pub(super) fn cut(&self, now: Now) -> P::Cut {
+        let own = if self.peers.refilling.is_some() { self.refilled_upto() } else { self.clock.last() };
+        let history_ms = self.config.history_ms;
+        let kept_ms = if self.config.planted.is("history-half-as-long") { history_ms / 2 } else { history_ms };
+        self.protocol.cut(History::new(now.physical_ms, kept_ms), &self.peers.received_durable(own))
+    }
+
     /// Collects what nobody asks for any more. Most of it goes when its key is written again ([`Store::append`]); here the rest is gone
     /// through at leisure: a round looks at a part of the keys in question, so that a key has time to be written again first.
     fn collect(&mut self, now: Now) {
         if now.monotonic_us >= self.collected_at_us + COLLECT_INTERVAL_US {
             self.collected_at_us = now.monotonic_us;
-            let received = self.peers.received_durable(self.clock.last());
-            let history_ms = self.config.history_ms;
-            let kept_ms = if self.config.planted.is("history-half-as-long") { history_ms / 2 } else { history_ms };
-            self.journal.cut = self.protocol.cut(History::new(now.physical_ms, kept_ms), &received);
-            self.journal.forget_before(Timestamp::new(now.physical_ms.saturating_sub(history_ms), 0));
+            self.journal.cut = self.cut(now);
+            self.journal.forget_before(Timestamp::new(now.physical_ms.saturating_sub(self.config.history_ms), 0));
             self.journal.everywhere = match self.config.planted.is("tombstone-collected-early") {
                 true => Timestamp::MAX,
-                false => self.peers.everywhere(),
+                false => self.held_everywhere(),
             };
             self.to_collect = self.store.candidates() / COLLECT_SHARE + COLLECT_KEYS;
             self.release_log();
@@ -263,9 +281,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             self.on_link_frame(now, from.dc, frame, out);
             self.pump_links(now, out);
         } else if from.dc == place.dc() && from.partition.0 < place.partitions {
-            if from == place.server || !self.is_filling() {
-                self.on_protocol_message(now, from, frame, out);
-            }
+            self.on_protocol_message(now, from, frame, out);
         } else {
             self.journal.counters.frames_refused += 1;
         }
@@ -281,6 +297,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             self.step(now, out, |protocol, step| protocol.on_timer(step, timer));
         }
         self.ticked_at_us = now.monotonic_us;
+        self.come(now);
         self.look_again(now, out);
         self.expire(now, out);
         self.collect(now);
@@ -334,6 +351,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         if P::SPAN != Span::Server {
             return None;
         }
+        if let Some(why) = self.refuses_writes() {
+            return Some(why);
+        }
         let why = match &self.distrusted {
             Some(why) => why.clone(),
             None => {
@@ -346,6 +366,10 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             }
         };
         Some(Failure::Busy(format!("this server writes nothing now: {why}")))
+    }
+
+    fn is_refilling(&self) -> bool {
+        self.peers.hold_back() || self.journal.saved.refilled.is_some() && self.peers.are_filling()
     }
 
     fn write_through(&mut self) {
@@ -442,6 +466,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             durable: self.store.durable(),
             counters: self.journal.counters,
             gauges: self.protocol.gauges(now),
+            filling: self.is_filling() || self.is_refilling() || P::Cut::SIBLINGS && self.peers.lack(),
             failed: self.journal.failed.clone(),
         }
     }

@@ -151,6 +151,8 @@ pub struct Counting<R: PartitionServer> {
     greetings_changed: bool,
     /// Its record could not be written, and is to be at the next tick.
     greetings_failed: bool,
+    /// What this server said of itself before it started has been read.
+    recalled: bool,
     /// The last hello of this server that each other has greeted.
     greeted_by: BTreeMap<DcId, u64>,
     balance_at_us: u64,
@@ -193,6 +195,7 @@ impl<R: PartitionServer> Counting<R> {
             said: None,
             greetings_changed: false,
             greetings_failed: false,
+            recalled: false,
             greeted_by: BTreeMap::new(),
             balance_at_us: 0,
             active_until_us: 0,
@@ -276,6 +279,10 @@ impl<R: PartitionServer> Counting<R> {
 
     /// After every call of the server inside: what it says, and what follows from it, until nothing does.
     fn settle(&mut self, now: Now, out: &mut Outbox) {
+        if !self.recall_when_filled(now) {
+            // What arrives is read when everything has.
+            self.box_.arrived.clear();
+        }
         loop {
             out.frames.append(&mut self.box_.frames);
             out.applied.append(&mut self.box_.applied);
@@ -290,12 +297,21 @@ impl<R: PartitionServer> Counting<R> {
                 for done in std::mem::take(&mut self.box_.done) {
                     self.on_done(now, done, out);
                 }
-            } else if !self.follow(now, out) && !self.write_touched(now, out) {
+            } else if !self.recalled || !self.follow(now, out) && !self.write_touched(now, out) {
                 break;
             }
         }
         self.release_held(out);
         self.deliver(out);
+    }
+
+    /// Reads what this server said of itself before it started, as soon as it has all that the others keep of it; says whether that is so.
+    fn recall_when_filled(&mut self, now: Now) -> bool {
+        if !self.recalled && !self.inner.is_refilling() {
+            self.recalled = true;
+            self.recall(now);
+        }
+        self.recalled
     }
 
     /// An operation of the server inside is done.
@@ -411,7 +427,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     fn start(&mut self, now: Now, out: &mut Outbox) {
         self.inner.start(now, &mut self.box_);
         self.begin_to_follow(now);
-        self.recall(now);
+        self.recall_when_filled(now);
         self.settle(now, out);
     }
 
@@ -478,6 +494,9 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.expire_asked(now, out);
         self.expire_deciding(now, out);
         self.look_again(now, out);
+        if !self.recall_when_filled(now) {
+            return self.settle(now, out);
+        }
         self.greetings_changed |= std::mem::take(&mut self.greetings_failed);
         self.greet_again(now);
         self.tell_hello(now);

@@ -14,7 +14,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Change, Groups, Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
@@ -434,6 +434,14 @@ impl Protocol for Adaptive {
             Message::Propose(members) => self.on_propose(step, members),
             Message::Used { groups, epoch } => self.on_used(step, from, groups, epoch),
             Message::Groups(table) => self.on_groups(from, table),
+        }
+    }
+
+    fn reading(message: &Message) -> Reading {
+        match message {
+            Message::Slice { .. } => Reading::Question,
+            Message::SliceReply { .. } => Reading::Answer,
+            _ => Reading::Nothing,
         }
     }
 

@@ -13,7 +13,7 @@ use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampV
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read, Strategy};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -443,6 +443,14 @@ impl Protocol for Causal {
             }
             Message::Subtree(share) => self.tree.on_subtree(from, share),
             Message::Stable(share) => self.on_stable(step, from, share),
+        }
+    }
+
+    fn reading(message: &Message) -> Reading {
+        match message {
+            Message::Slice { .. } => Reading::Question,
+            Message::SliceReply { .. } => Reading::Answer,
+            _ => Reading::Nothing,
         }
     }
 

@@ -15,7 +15,7 @@ use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Client, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Client, Protocol, Reading, Start, Step};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
@@ -316,6 +316,14 @@ impl Protocol for Cops {
             Message::SliceReply { transaction, reads, seen } => self.on_slice_reply(step, from, transaction, reads, seen),
             Message::Subtree(share) => self.tree.on_subtree(from, share),
             Message::Stable(share) => self.on_stable(step, from, share),
+        }
+    }
+
+    fn reading(message: &Message) -> Reading {
+        match message {
+            Message::Slice { .. } | Message::Exact { .. } => Reading::Question,
+            Message::SliceReply { .. } => Reading::Answer,
+            _ => Reading::Nothing,
         }
     }
 

@@ -12,7 +12,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -386,6 +386,14 @@ impl Protocol for GentleRain {
             Message::SliceReply { transaction, reads, newest } => self.on_slice_reply(step, from, transaction, reads, newest),
             Message::Subtree(share) => self.tree.on_subtree(from, share),
             Message::Stable(share) => self.on_stable(step, from, share),
+        }
+    }
+
+    fn reading(message: &Message) -> Reading {
+        match message {
+            Message::Slice { .. } => Reading::Question,
+            Message::SliceReply { .. } => Reading::Answer,
+            _ => Reading::Nothing,
         }
     }
 

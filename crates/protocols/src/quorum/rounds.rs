@@ -88,9 +88,10 @@ impl Round {
         }
     }
 
+    /// Who has answered. An answer to a read that a replica gives while it gets again what it has lost does not count.
     fn answered(&self) -> Vec<DcId> {
         match &self.question {
-            Question::Read { answers, .. } => answers.keys().copied().collect(),
+            Question::Read { answers, .. } => answers.iter().filter(|(_, answer)| answer.coverage.whole).map(|(dc, _)| *dc).collect(),
             Question::Write { has, .. } => has.iter().copied().collect(),
         }
     }
@@ -143,13 +144,13 @@ impl Rounds {
         self.open.len()
     }
 
-    /// The rounds in which somebody is to be asked again, and whom, where too few have answered within `round_us`: one after the other of `peers` that has not (section 2.2).
-    pub(super) fn overdue(&mut self, now_us: u64, round_us: u64, peers: &[DcId]) -> Vec<(u64, DcId)> {
+    /// The rounds in which somebody is to be asked again, and whom, where too few have answered within `round_us`: one after the other of `replicas` that has not (section 2.2).
+    pub(super) fn overdue(&mut self, now_us: u64, round_us: u64, replicas: &[DcId]) -> Vec<(u64, DcId)> {
         self.open.retain(|_, round| round.op().is_some() || now_us < round.begun_us + GIVE_UP_US);
         let mut again = Vec::new();
         for (id, round) in self.open.iter_mut().filter(|(_, round)| now_us >= round.asked_us + round_us) {
             let answered = round.answered();
-            let silent: Vec<DcId> = peers.iter().copied().filter(|dc| !answered.contains(dc)).collect();
+            let silent: Vec<DcId> = replicas.iter().copied().filter(|dc| !answered.contains(dc)).collect();
             if let Some(dc) = silent.get(round.next % silent.len().max(1)) {
                 again.push((*id, *dc));
             }

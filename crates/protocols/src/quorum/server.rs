@@ -86,19 +86,14 @@ impl Quorum {
         if self.options.published { replaces_by_vector } else { replaces }
     }
 
-    /// The replicas in the other data centers.
-    fn peers(&self) -> Vec<DcId> {
-        self.place.peers().collect()
-    }
-
     fn peer(&self, dc: DcId) -> ServerId {
         ServerId::new(dc, self.place.server.partition)
     }
 
-    /// The numbers of an operation on `keys`. A key that counters keep for themselves is written by one data center only, and read where it is.
+    /// The numbers of an operation on `keys`. A key that counters keep for themselves is written by one data center only, and read where it is, whatever is there: R is 0.
     fn numbers(&self, asked: operation::Quorum, mut keys: impl Iterator<Item = impl AsRef<[u8]>>) -> Result<operation::Quorum, Failure> {
         if keys.any(|key| is_reserved(key.as_ref())) {
-            return Ok(operation::Quorum::ALONE);
+            return Ok(operation::Quorum { reads: 0, ..operation::Quorum::ALONE });
         }
         self.options.numbers(asked, self.place.data_centers).map_err(Failure::Refused)
     }
@@ -107,8 +102,14 @@ impl Quorum {
         let here = self.place.dc();
         let mut upto = self.received.clone();
         upto.set(here, step.clock.last());
-        let whole = !step.filling;
-        Coverage { server: here.0, upto, since: self.since.unwrap_or(Timestamp::MAX), whole }
+        let whole = !step.filling || self.planted.is("counts-while-it-is-filled");
+        let since = if step.refilled() { Timestamp::ZERO } else { self.since.unwrap_or(Timestamp::MAX) };
+        Coverage { server: here.0, upto, since, whole }
+    }
+
+    /// Whether this replica is enough for a read of `quorum`. It is not while it gets again what it has lost.
+    fn is_enough<S: Store<Context>>(&self, step: &Step<'_, Self, S>, quorum: operation::Quorum) -> bool {
+        quorum.reads <= u8::from(!step.filling || self.planted.is("counts-while-it-is-filled"))
     }
 
     /// What is here of `keys`.
@@ -191,11 +192,29 @@ impl Quorum {
 
     fn ask_one<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, round: u64, dc: DcId) {
         let message = match self.rounds.get(round).map(|open| &open.question) {
+            // It may have become whole meanwhile.
+            Some(Question::Read { keys, .. }) if dc == self.place.dc() => {
+                let keys = keys.clone();
+                let answer = self.answer(step, &keys);
+                return self.on_answer(step, round, dc, answer);
+            }
             Some(Question::Read { keys, .. }) => Message::Read { round, keys: keys.clone() },
             Some(Question::Write { upto, .. }) => Message::Await { round, upto: *upto },
             None => return,
         };
         step.effects.send_member(self.peer(dc), message, Departure::AsReply);
+    }
+
+    /// Replica `from` has answered a question of `round`.
+    fn on_answer<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, round: u64, from: DcId, answer: Answer) {
+        if let Some(open) = self.rounds.get(round)
+            && let Question::Read { answers, keys, .. } = &mut open.question
+            && answer.versions.len() == keys.len()
+            && answer.coverage.server == from.0
+        {
+            answers.insert(from, answer);
+            self.look(step, round);
+        }
     }
 
     /// Goes on with `round` if enough have answered.
@@ -224,7 +243,7 @@ impl Quorum {
         quorum: operation::Quorum,
     ) {
         // What has come here since the round began is known too: a write of now is newer, and must say whether it has seen it.
-        if quorum.reads > 1 && !self.planted.is("written-by-what-stood-before-the-round") {
+        if answers.len() > 1 && !self.planted.is("written-by-what-stood-before-the-round") {
             answers.insert(self.place.dc(), self.answer(step, &keys));
         }
         if self.planted.is("what-another-replica-had-is-not-asked") {
@@ -308,7 +327,7 @@ impl Quorum {
     /// Reads `keys` at as many replicas as `quorum` says, and does `then`.
     fn read<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, keys: Vec<Key>, then: Then, quorum: operation::Quorum) {
         let answers = BTreeMap::from([(self.place.dc(), self.answer(step, &keys))]);
-        if quorum.reads <= 1 {
+        if self.is_enough(step, quorum) {
             return self.have_read(step, keys, then, answers, quorum);
         }
         self.ask(step, Question::Read { keys, then, answers }, quorum);
@@ -341,7 +360,7 @@ impl Quorum {
     fn serve<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { asked, quorum }: Request) -> Result<(), Failure> {
         match asked {
             Asked::Call(Call::Get { key, .. }) => match self.numbers(quorum, [&key].into_iter())? {
-                quorum if quorum.reads <= 1 => {
+                quorum if self.is_enough(step, quorum) => {
                     let read = self.newest(step, &key);
                     step.effects.reply(op, Reply::Get(read, self.quality(step.now, &self.received)));
                 }
@@ -353,7 +372,7 @@ impl Quorum {
                 self.read(step, vec![key], Then::Siblings(op), quorum);
             }
             Asked::Call(Call::Put { items, .. }) => match self.numbers(quorum, items.iter().map(|item| &item.key))? {
-                quorum if quorum.reads <= 1 && self.overwrites() => {
+                quorum if self.is_enough(step, quorum) && self.overwrites() => {
                     // It has seen all that is here, whatever that is.
                     let seen = RefCell::new(Context::upto(self.coverage(step).upto));
                     for item in &items {
@@ -407,7 +426,7 @@ impl Quorum {
         keys: Vec<Key>,
         quorum: operation::Quorum,
     ) {
-        if quorum.reads <= 1 || self.planted.is("transaction-reads-one-replica") {
+        if self.is_enough(step, quorum) || self.planted.is("transaction-reads-one-replica") {
             let reads = keys.iter().map(|key| self.newest(step, key)).collect();
             let oldest = stability::oldest(&self.place, &self.received);
             return self.have_slice(step, coordinator, Message::SliceReply { transaction, reads, oldest });
@@ -443,6 +462,7 @@ impl Protocol for Quorum {
         "replaced-before-what-it-replaced",
         "transaction-reads-one-replica",
         "awaited-before-it-came",
+        "counts-while-it-is-filled",
         "tombstone-of-siblings-collected-early",
     ];
 
@@ -513,14 +533,7 @@ impl Protocol for Quorum {
                 step.effects.send_member(from, Message::Versions { round, versions, coverage }, Departure::AsReply);
             }
             Message::Versions { round, versions, coverage } => {
-                let Some(open) = self.rounds.get(round) else { return };
-                if let Question::Read { answers, keys, .. } = &mut open.question
-                    && versions.len() == keys.len()
-                    && coverage.server == from.dc.0
-                {
-                    answers.insert(from.dc, Answer { versions, coverage });
-                    self.look(step, round);
-                }
+                self.on_answer(step, round, from.dc, Answer { versions, coverage });
             }
             Message::Await { round, upto } => {
                 if self.received.get(from.dc) >= upto || self.planted.is("awaited-before-it-came") {
@@ -566,7 +579,8 @@ impl Protocol for Quorum {
             return;
         }
         let round_us = self.options.round_ms * 1000;
-        for (round, dc) in self.rounds.overdue(step.now.monotonic_us, round_us, &self.peers()) {
+        let replicas: Vec<DcId> = (0..self.place.data_centers).map(DcId).collect();
+        for (round, dc) in self.rounds.overdue(step.now.monotonic_us, round_us, &replicas) {
             self.ask_one(step, round, dc);
         }
         self.watching = self.rounds.len() > 0;

@@ -43,14 +43,19 @@ pub struct Desk {
 
 /// A server in memory that has never run.
 pub fn open(protocol: &str, options: &str, place: Place) -> Box<dyn PartitionServer> {
-    open_keeping(0, protocol, options, place)
+    begin(0, protocol, options, place, false)
 }
 
 /// Likewise, one that keeps history.
 pub fn open_keeping(history_ms: u64, protocol: &str, options: &str, place: Place) -> Box<dyn PartitionServer> {
+    begin(history_ms, protocol, options, place, false)
+}
+
+fn begin(history_ms: u64, protocol: &str, options: &str, place: Place, refill: bool) -> Box<dyn PartitionServer> {
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Memory;
     config.history_ms = history_ms;
+    config.refill = refill;
     config.planted = Planted::NONE;
     config.seed = u64::from(place.server.dc.0) * 16 + u64::from(place.server.replica);
     registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap()
@@ -104,6 +109,15 @@ impl Desk {
         self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (id, to, frame)));
         self.done.extend(out.done.into_iter().map(|done| ((id, done.op), (done.outcome, done.session))));
         result
+    }
+
+    /// Server `id` begins with nothing, in its own place, and what it sent and was sent is lost.
+    pub fn lose_disk(&mut self, protocol: &str, options: &str, id: ServerId) {
+        let data_centers = 1 + self.replicas.keys().map(|id| id.dc.0).max().unwrap();
+        let place = Place { server: id, data_centers, partitions: self.partitions, replicas: 1 };
+        self.replicas.insert(id, begin(0, protocol, options, place, true));
+        self.under_way.retain(|(from, to, _)| *from != id && *to != id);
+        self.with(id, |replica, now, out| replica.start(now, out));
     }
 
     /// Delivers what is under way and passes `wanted`, and what follows from it, in order.

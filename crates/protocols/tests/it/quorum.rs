@@ -197,6 +197,110 @@ fn a_second_round_asks_the_others() {
     assert_eq!(text(read).as_deref(), Some("there"));
 }
 
+fn put(desk: &mut Desk, dc: u8, key: &Key, value: &str, dial: Dial, limit_ms: u64, open: fn(ServerId, ServerId) -> bool) -> Outcome {
+    let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+    let put = Operation::Put { items: [item].into_iter().collect(), dial };
+    desk.ask(server(dc, 0), &mut desk.session(), put, limit_ms, open).expect("it comes to an end")
+}
+
+fn get(desk: &mut Desk, dc: u8, key: &Key, dial: Dial, open: fn(ServerId, ServerId) -> bool) -> Result<Option<String>, Failure> {
+    let get = Operation::Get { key: key.clone(), dial };
+    match desk.ask(server(dc, 0), &mut desk.session(), get, 6_000, open).expect("it comes to an end") {
+        Outcome::Read(read, _) => Ok(text(read)),
+        Outcome::Failed(why) => Err(why),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn without_0(from: ServerId, to: ServerId) -> bool {
+    from.dc != DcId(0) && to.dc != DcId(0)
+}
+
+fn without_2(from: ServerId, to: ServerId) -> bool {
+    from.dc != DcId(2) && to.dc != DcId(2)
+}
+
+/// A replica whose disk was lost counts for reads when it has all that the others had, and not before.
+#[test]
+fn a_replica_that_has_lost_what_it_had_counts_for_no_read_until_it_is_whole() {
+    for (reads, writes) in [(2, 2), (1, 3)] {
+        let mut desk = Desk::new("quorum", "", 3, 1);
+        let x = key("x", 0, 1);
+        desk.pass(300, everything);
+        let open = if writes == 2 { without_2 } else { everything };
+        assert!(matches!(put(&mut desk, 0, &x, "there", dial(reads, writes), 100, open), Outcome::Written(_)));
+        desk.lose_disk("quorum", "", server(1, 0));
+        // The only one left that has it cannot be reached.
+        match get(&mut desk, 1, &x, dial(reads, writes), without_0) {
+            Err(Failure::Insufficient(why)) => assert_eq!((why.needed, why.answered), (2, vec![DcId(2)]), "its own answer does not count"),
+            found => assert_eq!((found, reads), (Ok(Some("there".into())), 1), "another one is asked"),
+        }
+        let asked = get(&mut desk, 2, &x, dial(2, 2), without_0);
+        assert!(matches!(&asked, Err(Failure::Insufficient(why)) if why.answered == [DcId(2)]), "{asked:?}");
+        // Alone it says so too, and takes no writes.
+        assert!(matches!(get(&mut desk, 1, &x, dial(1, 1), nothing), Err(Failure::Insufficient(_))));
+        assert!(matches!(put(&mut desk, 1, &x, "no", dial(1, 1), 100, everything), Outcome::Failed(Failure::Busy(_))));
+        desk.pass(2_000, everything);
+        assert_eq!(get(&mut desk, 1, &x, dial(2, 2), without_0), Ok(Some("there".into())));
+        assert_eq!(get(&mut desk, 1, &x, dial(1, 1), nothing), Ok(Some("there".into())));
+        assert!(matches!(put(&mut desk, 1, &x, "newer", dial(2, 2), 100, without_0), Outcome::Written(_)));
+    }
+}
+
+/// While it is filled it counts for writes: what it has on disk is not lost again.
+#[test]
+fn a_replica_that_is_filled_counts_for_writes() {
+    let mut desk = Desk::new("quorum", "", 3, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    desk.lose_disk("quorum", "", server(1, 0));
+    assert!(matches!(put(&mut desk, 0, &x, "there", dial(1, 2), 1_000, without_2), Outcome::Written(_)));
+    assert!(matches!(get(&mut desk, 1, &x, dial(1, 1), without_2), Ok(Some(_))), "another one is asked");
+    let alone = get(&mut desk, 1, &x, dial(1, 1), nothing);
+    assert!(matches!(alone, Err(Failure::Insufficient(_))), "data center 2 may have more: {alone:?}");
+}
+
+/// A data center that does not answer is not passed over: a replica that goes on with less would say of what those two had that it is replaced.
+#[test]
+fn a_replica_that_has_lost_what_it_had_waits_for_all_others() {
+    let mut desk = Desk::new("quorum", "", 3, 1);
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    desk.pass(300, everything);
+    // Only data center 0 gets what data center 1 writes.
+    assert!(matches!(put(&mut desk, 1, &x, "there", dial(2, 2), 100, without_2), Outcome::Written(_)));
+    desk.lose_disk("quorum", "", server(1, 0));
+    desk.pass(60_000, without_0);
+    assert!(matches!(put(&mut desk, 1, &y, "no", dial(1, 1), 6_000, without_0), Outcome::Failed(Failure::Busy(_))));
+    assert!(matches!(get(&mut desk, 1, &x, dial(2, 2), without_0), Err(Failure::Insufficient(_))));
+    desk.pass(3_000, everything);
+    assert_eq!(get(&mut desk, 1, &x, dial(1, 1), nothing), Ok(Some("there".into())));
+    assert!(matches!(put(&mut desk, 1, &y, "yes", dial(1, 1), 6_000, everything), Outcome::Written(_)));
+    assert_eq!(get(&mut desk, 2, &x, dial(2, 2), everything), Ok(Some("there".into())));
+}
+
+/// A deletion buries what it replaces, and nothing that stands beside it.
+#[test]
+fn a_value_beside_a_deletion_comes_back_to_a_disk_that_was_lost() {
+    let mut desk = Desk::new("quorum", "", 3, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    replace(&mut desk, 1, &mut nobody(), &x, "kept");
+    desk.pass(3, nothing);
+    desk.delete(0, &mut nobody(), &x);
+    let chain = |desk: &mut Desk, dc: u8| match desk.run(dc, &mut nobody(), Operation::Explain { key: x.clone() }) {
+        Outcome::Explained(versions) => versions.len(),
+        other => panic!("{other:?}"),
+    };
+    while (0..3).any(|dc| chain(&mut desk, dc) < 2) {
+        desk.pass(1, everything);
+    }
+    desk.lose_disk("quorum", "", server(2, 0));
+    desk.pass(3_000, everything);
+    for dc in 0..3 {
+        assert_eq!(look(&mut desk, dc, &mut nobody(), &x), ["kept"], "in data center {dc}");
+    }
+}
+
 #[test]
 fn numbers_that_cannot_be_had_are_refused() {
     let mut desk = Desk::new("quorum", "", 2, 1);

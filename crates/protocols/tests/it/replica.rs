@@ -2,7 +2,7 @@
 
 use crate::common::{Desk, START_MS, key, open, server, text};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::ids::{KeyspaceId, Now, Place};
+use rheostat_core::ids::{KeyspaceId, Now, Place, ServerId};
 use rheostat_core::link::{BATCH_BYTES, LinkFrame};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Level, Operation, Outcome, SetCondition};
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
@@ -213,6 +213,40 @@ fn a_server_that_has_lost_its_versions_serves_none_of_them_before_it_has_all_aga
         let mut reader = desk.session();
         assert_eq!(desk.get(1, &mut reader, &y).map(|value| value.len()), Some(BATCH_BYTES + 1), "{protocol}");
         assert_eq!(desk.get(1, &mut reader, &x).as_deref(), Some("second"), "{protocol}");
+    }
+}
+
+/// A data center that does not answer is passed over after half a minute. What it has comes back when it answers, and stands behind what was written meanwhile.
+#[test]
+fn what_a_passed_over_data_center_has_comes_back_when_it_answers() {
+    for protocol in ["eventual", "causal", "gentlerain", "cops", "adaptive", "hybrid"] {
+        let mut desk = Desk::new(protocol, "", 3, 1);
+        let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+        let without = |dc: u8| move |from: ServerId, to: ServerId| from.dc != DcId(dc) && to.dc != DcId(dc);
+        desk.pass(300, |_, _| true);
+        desk.put(1, &mut desk.session(), &x, "former");
+        desk.put(1, &mut desk.session(), &y, "former");
+        // Only data center 0 gets that.
+        desk.pass(300, without(2));
+        desk.lose_disk(protocol, "", server(1, 0));
+        let put = Operation::Put {
+            items: [Item { key: y.clone(), value: Some((*b"new").into()), expires_ms: 0 }].into_iter().collect(),
+            dial: Dial::default(),
+        };
+        desk.pass(25_000, without(0));
+        let early = desk.run(1, &mut desk.session(), put.clone());
+        assert!(matches!(&early, Outcome::Failed(Failure::Busy(why)) if why.contains("has lost what it wrote")), "{protocol}: {early:?}");
+        assert!(desk.replicas[&server(1, 0)].is_refilling(), "{protocol}");
+        desk.pass(10_000, without(0));
+        assert!(matches!(desk.run(1, &mut desk.session(), put), Outcome::Written(_)), "{protocol}");
+        assert!(!desk.replicas[&server(1, 0)].is_refilling(), "{protocol}");
+        desk.pass(15_000, |_, _| true);
+        for dc in 0..2 {
+            assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("former"), "{protocol}: in data center {dc}");
+        }
+        for dc in 0..3 {
+            assert_eq!(desk.get(dc, &mut desk.session(), &y).as_deref(), Some("new"), "{protocol}: in data center {dc}");
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::connection;
 use crate::descriptors::{self, Place as Descriptor};
 use crate::folder;
 use crate::keyspace::Build;
+use crate::life::Life;
 use crate::peer;
 use crate::shared::Shared;
 use crate::status::ShardCounters;
@@ -174,6 +175,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         max_waiting: limits.max_waiting,
         history_ms: keyspace.history_ms,
         boot: shared.clocks.boot(),
+        refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(Life::replaces),
         // Different at each server and each start: what the protocol draws must not repeat.
         seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),
         ..ReplicaConfig::new(place, id)

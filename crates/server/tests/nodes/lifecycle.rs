@@ -229,10 +229,70 @@ async fn a_node_whose_disk_was_lost_serves_nothing_until_it_is_brought_back_or_i
         cluster.start(0).await;
         cluster.connected().await;
         let mut a = cluster.client(0).await;
+        // What it had written came back before it writes again.
+        let before = (round.parse::<u8>().unwrap() - 1).to_string();
+        a.ask_until("GET x", Reply::bulk(&before)).await;
         a.ask_until(&format!("SET x {round}"), Reply::ok()).await;
         cluster.client(1).await.ask_until("GET x", Reply::bulk(round)).await;
         cluster.stop(0).await;
     }
+    cluster.stop_all().await;
+}
+
+/// Keys written here and elsewhere, written again, deleted, and values side by side: what the other data centers have comes back.
+#[tokio::test]
+async fn what_a_lost_disk_had_is_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let change: fn(&mut NodeConfig) = |config| {
+        let majorities = KeyspaceConfig { options: toml::from_str("consistency = 'sequential'").unwrap(), ..keyspace("majorities", "quorum") };
+        config.keyspaces = vec![keyspace("posts", "causal"), majorities, keyspace("carts", "quorum")];
+    };
+    let mut cluster = Plan { change, ..Plan::three(2) }.start(Some(folder.path())).await;
+    for keyspace in ["posts", "majorities", "carts"] {
+        for node in 0..3 {
+            let mut client = cluster.client(node).await;
+            assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
+            for key in 0..30 {
+                assert_eq!(client.ask(&format!("SET {node}:{key} once")).await, Reply::ok());
+                assert_eq!(client.ask(&format!("SET {node}:{key} {key}")).await, Reply::ok());
+            }
+            assert_eq!(client.ask(&format!("DEL {node}:0 {node}:1")).await, Reply::Integer(2));
+            assert_eq!(client.ask("WAIT 2 10000").await, Reply::Integer(2));
+        }
+    }
+    for node in [0, 1] {
+        let mut client = cluster.client(node).await;
+        assert_eq!(client.ask("SELECT carts").await, Reply::ok());
+        assert!(matches!(client.ask(&format!("RHEO PUT basket of-{node}")).await, Reply::Bulk(_)));
+        assert_eq!(client.ask("WAIT 2 10000").await, Reply::Integer(2));
+    }
+    cluster.stop(0).await;
+    std::fs::remove_dir_all(cluster.configs[0].data_dir.as_ref().unwrap()).unwrap();
+    cluster.configs[0].accept_lost_writes = true;
+    cluster.start(0).await;
+    cluster.connected().await;
+    let mut client = cluster.client(0).await;
+    for keyspace in ["posts", "majorities", "carts"] {
+        assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
+        for node in 0..3 {
+            for key in 2..30 {
+                client.ask_until(&format!("GET {node}:{key}"), Reply::bulk(&key.to_string())).await;
+            }
+            assert_eq!(client.ask(&format!("GET {node}:0")).await, Reply::Null, "{keyspace}: it is deleted");
+        }
+        let count = 3 * 28 + i64::from(keyspace == "carts");
+        for node in 0..3 {
+            let mut client = cluster.client(node).await;
+            assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
+            client.ask_until("DBSIZE", Reply::Integer(count)).await;
+        }
+        client.ask_until("SET new 1", Reply::ok()).await;
+        assert_eq!(client.ask("WAIT 2 10000").await, Reply::Integer(2));
+    }
+    let reply = client.ask("RHEO SIBLINGS basket").await;
+    let mut values: Vec<String> = reply.items()[1].items().iter().map(Reply::text).collect();
+    values.sort();
+    assert_eq!(values, ["of-0", "of-1"]);
     cluster.stop_all().await;
 }
 

@@ -32,7 +32,7 @@ impl World<'_> {
     ) {
         let (Some(staleness_ms @ 1..), Some(arrived_ms)) = (quality.staleness_ms, arrived_ms) else { return };
         // The published rules have holes; what those lead to is for the other checkers to show.
-        if self.plan.may_lose_acknowledged() || self.plan.options.contains_key("published") {
+        if self.plan.may_lose_acknowledged() || self.plan.loses_a_disk() || self.plan.options.contains_key("published") {
             return;
         }
         let here = self.servers[server].id;
@@ -69,10 +69,13 @@ impl World<'_> {
         for dc in holders.into_iter().filter(|dc| *dc != here.dc) {
             let upto = progress.get(dc.index()).copied().unwrap_or_default();
             let peer = self.index(ServerId { dc, ..here });
-            let Some(node) = &self.servers[peer].node else { continue };
+            // What a disk has lost nobody else knows at once.
+            let Some(node) = self.servers[peer].node.as_ref().filter(|_| !self.servers[peer].wiped) else { continue };
+            let lost = &self.servers[self.index(ServerId { replica: 0, ..here })].lost;
+            let is_lost = |id: &VersionId| self.disk_lost_writes && lost.iter().any(|(after, upto)| *after < id.written && id.written <= *upto);
             for key in (0..self.plan.keys.len()).filter(|key| self.plan.partition(*key) == here.partition) {
                 let written = &self.written[key];
-                let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto;
+                let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto && !is_lost(id);
                 let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
                 let found = node.on_disk(self.plan.keys[key].as_bytes());
                 if found.is_some_and(|found| found >= required) || found.is_none() && self.may_be_gone(key) {

@@ -1,0 +1,160 @@
+//! What a server wrote comes back from the other data centers, when its disk has lost it.
+//!
+//! Each of them has the beginning of its stream, one more than the other, and the longest holds them all. Until every one of them has answered, the server writes nothing and sends nothing,
+//! not even heartbeats: what it wrote after its loss must stand behind what it wrote before. When it goes on, who lacks some of that gets it from its chains, as parts.
+//!
+//! A data center that does not answer for long is passed over. It is asked on, and until it has answered the server may lack what the two of them had.
+
+use super::journal::Refilled;
+use super::{Outbox, Replica};
+use crate::ids::Now;
+use crate::link::{LinkFrame, WANTED_SPACING_US};
+use crate::operation::Failure;
+use crate::protocol::Protocol;
+use crate::store::{Cut, Store};
+use crate::version::Update;
+use crate::wire::Wire;
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+
+/// Data centers that have not answered for so long are not waited for, if another has; in microseconds.
+const PASSED_OVER_US: u64 = 30_000_000;
+
+/// How far a clock goes on that has handed out timestamps which nobody knows any more, in milliseconds.
+const LOST_MS: u64 = 100;
+
+/// What is known of the others while own updates come back.
+pub(super) struct Refilling {
+    /// When it began, and when it was last asked, on the monotonic clock.
+    since_us: Option<u64>,
+    asked_us: Option<u64>,
+    /// By data center, up to where it has this server's updates, if it has said so.
+    holds: Vec<Option<Timestamp>>,
+    /// The server goes on without those that have not.
+    pub(super) passed_over: bool,
+}
+
+impl Refilling {
+    pub(super) fn new(data_centers: usize, passed_over: bool) -> Refilling {
+        Refilling { since_us: None, asked_us: None, holds: vec![None; data_centers], passed_over }
+    }
+
+    pub(super) fn next_us(&self) -> u64 {
+        self.asked_us.map_or(0, |asked_us| asked_us + WANTED_SPACING_US.0)
+    }
+
+    /// A connection is new.
+    pub(super) fn ask_again(&mut self) {
+        self.asked_us = None;
+    }
+}
+
+/// A page of own updates: after where, up to where, up to where the sender has them in all, and what it needs.
+pub(super) struct Refill {
+    pub(super) after: Timestamp,
+    pub(super) through: Timestamp,
+    pub(super) holds: Timestamp,
+    pub(super) needs: TimestampVector,
+}
+
+impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    pub(super) fn refilled_upto(&self) -> Timestamp {
+        self.journal.saved.refilled.map(|refilled| refilled.upto).unwrap_or_default()
+    }
+
+    /// Why clients cannot write here now, if what this server wrote before is still coming back.
+    pub(super) fn refuses_writes(&self) -> Option<Failure> {
+        let why = "this server has lost what it wrote, and the other data centers are sending it back; it writes when every one of them has answered";
+        self.peers.hold_back().then(|| Failure::Busy(why.into()))
+    }
+
+    /// Asks those data centers for own updates that have not sent all that they have.
+    pub(super) fn ask_for_own(&mut self, now: Now, out: &mut Outbox) {
+        let upto = self.refilled_upto();
+        let Some(refilling) = &mut self.peers.refilling else { return };
+        if now.monotonic_us < refilling.next_us() {
+            return;
+        }
+        let since_us = *refilling.since_us.get_or_insert(now.monotonic_us);
+        refilling.asked_us = Some(now.monotonic_us);
+        let holds = refilling.holds.clone();
+        let lack: Vec<DcId> = self.peers.each().map(|(dc, ..)| dc).filter(|dc| holds[dc.index()].is_none_or(|holds| holds > upto)).collect();
+        // Where replicas tell each other what stands by what they have had, none may go on with less.
+        let late = !P::Cut::SIBLINGS && now.monotonic_us >= since_us + PASSED_OVER_US;
+        let has_some = holds.iter().any(Option::is_some) && holds.iter().flatten().all(|holds| *holds <= upto);
+        if lack.is_empty() || late && has_some {
+            self.go_on(lack.is_empty());
+        }
+        lack.into_iter().for_each(|dc| self.ask_for_more_own(dc, out));
+    }
+
+    fn ask_for_more_own(&self, dc: DcId, out: &mut Outbox) {
+        let (origin, received) = (self.config.place.dc(), self.refilled_upto());
+        out.frames.push((self.peer(dc), LinkFrame::<P::Meta>::Wanted { origin, received, parts: true }.to_bytes()));
+    }
+
+    /// Data center `from` has sent own updates back.
+    pub(super) fn on_refill(&mut self, now: Now, from: DcId, refill: Refill, updates: Vec<Update<P::Meta>>, out: &mut Outbox) {
+        let Refill { after, through, holds, needs } = refill;
+        let here = self.config.place.dc();
+        let in_order = updates.windows(2).all(|pair| pair[0].id < pair[1].id)
+            && updates.iter().all(|update| update.id.origin == here && after < update.id.written && update.id.written <= through);
+        if !in_order {
+            self.journal.counters.frames_refused += 1;
+            return;
+        }
+        let upto = self.refilled_upto();
+        // Otherwise it is an answer to an earlier question.
+        if self.peers.refilling.is_none() || after > upto || self.journal.failed.is_some() {
+            return;
+        }
+        if self.clock.check(now.physical_ms, through.max(holds).max(needs.max())).is_err() {
+            self.journal.counters.batches_too_far_ahead += 1;
+            return;
+        }
+        self.clock.raise(through.max(holds));
+        // What this server has written since it went on is in its log.
+        let resumed = self.journal.saved.refilled.and_then(|refilled| refilled.resumed);
+        let before = |at: Timestamp| resumed.map_or(at, |resumed| at.min(resumed));
+        let (through, holds) = (before(through), before(holds));
+        if through > upto {
+            // Before the updates, so that a restart never takes them for the end of the log of own updates.
+            self.journal.saved.refilled = Some(Refilled { upto: through, resumed, done: false });
+        }
+        if self.config.history_ms > 0 {
+            self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()));
+        }
+        self.need(now, &needs);
+        for update in updates.into_iter().filter(|update| upto < update.id.written && update.id.written <= through) {
+            self.journal.counters.updates_received += 1;
+            self.journal.refill(&mut self.store, &update);
+        }
+        let upto = upto.max(through);
+        if let Some(refilling) = &mut self.peers.refilling {
+            refilling.holds[from.index()] = Some(holds);
+        }
+        if holds > upto {
+            return self.ask_for_more_own(from, out);
+        }
+        let first = self.config.planted.is("refilled-by-the-first-answer");
+        let all = |refilling: &Refilling| self.peers.each().all(|(dc, ..)| refilling.holds[dc.index()].is_some_and(|holds| holds <= upto));
+        if first || self.peers.refilling.as_ref().is_some_and(all) {
+            self.go_on(true);
+        }
+    }
+
+    /// The server writes and sends again; `done` says whether every data center has answered.
+    fn go_on(&mut self, done: bool) {
+        let Some(refilled) = &mut self.journal.saved.refilled else { return };
+        if refilled.resumed.is_none() {
+            // What was lost for good has had timestamps too, and whoever has seen them must not see them again.
+            self.clock.raise(self.clock.last().plus_millis(LOST_MS));
+            refilled.resumed = Some(self.clock.last());
+        }
+        refilled.done = done;
+        match &mut self.peers.refilling {
+            Some(refilling) if !done => refilling.passed_over = true,
+            refilling => *refilling = None,
+        }
+        self.journal.save(&mut self.store);
+    }
+}
