@@ -53,7 +53,7 @@ for language in "$@"; do
   case $language in
     python) p=$(count '[0-9]+ passed') f=$(count '[0-9]+ (failed|error)') s=$(count '[0-9]+ skipped') ;;
     go) p=$(grep -c '^--- PASS' "$RHEOSTAT_SUITE/log" || true) f=$(grep -c '^--- FAIL' "$RHEOSTAT_SUITE/log" || true) s=$(grep -c '^--- SKIP' "$RHEOSTAT_SUITE/log" || true) ;;
-    typescript) p=$(count '^(#|ℹ) pass [0-9]+') f=$(count '^(#|ℹ) fail [0-9]+') s=$(count '^(#|ℹ) skipped [0-9]+') ;;
+    typescript) p=$(count '^(#|ℹ) pass [0-9]+') f=$(count '^(#|ℹ) (fail|cancelled) [0-9]+') s=$(count '^(#|ℹ) skipped [0-9]+') ;;
     java) p=$(count 'suite: [0-9]+ passed') f=$(count ', [0-9]+ failed') s=$(count ', [0-9]+ skipped') ;;
   esac
   [ "$p" -gt 0 ] || status=1

@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")"
 [ -z "$(gofmt -l .)" ] || { echo "not formatted:"; gofmt -l .; exit 1; }
 go vet ./...
-go test -count=1 -v . "$@" | grep -v '^=== RUN'
+go test -timeout 5m -count=1 -v . "$@" | grep -v '^=== RUN'
 go run ./examples/fiveminutes

@@ -9,5 +9,5 @@ if ! cmp -s package.json node_modules/installed; then
 fi
 rm -rf dist
 node_modules/.bin/tsc -p tsconfig.test.json
-node --test --test-reporter=spec "$@" dist/test/suite.test.js
+node --test --test-force-exit --test-timeout=120000 --test-reporter=spec "$@" dist/test/suite.test.js
 node dist/examples/five-minutes.js
