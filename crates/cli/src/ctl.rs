@@ -1,6 +1,7 @@
 //! `rheostat ctl`: looking at a cluster and operating it.
 
 mod cluster;
+mod content;
 mod convergence;
 mod counter;
 mod explain;
@@ -27,7 +28,8 @@ Examples:
   rheostat ctl cluster up examples/demo.toml    start every node of a cluster file; down, status and logs likewise
   rheostat ctl monitor add nolap '!(lock_a = 1 && lock_b = 1)' --keyspace eventual
   rheostat ctl shell                            read and write at the demo's cluster, command by command
-  rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)";
+  rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)
+  rheostat ctl convergence --repair             and give each data center what it has lost and others have";
 
 /// Arguments of `ctl`.
 #[derive(Args, Debug)]
@@ -53,7 +55,7 @@ enum Command {
     ResumeLink(link::Arguments),
     /// Make a new key for signing session tokens: tokens of the last key stay valid until the next change, older ones are refused
     RotateTokenKey,
-    /// Whether everything written so far is in every data center, and how far behind each link is
+    /// Whether everything written so far is in every data center, how far behind each link is, and which keys differ
     Convergence(convergence::Arguments),
     /// Predicates that must never be violated: watch for them, and see when they were
     Monitor(monitor::Arguments),

@@ -101,6 +101,49 @@ const TWO: &str = "partitions = 2\n[[data_center]]\nname = \"here\"\nnodes = 2\n
                    [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[[keyspace]]\nname = \"strong\"\nprotocol = \"strong\"\n\
                    [emulation]\nround_trip_ms = 20.0\nclock = [{ node = \"here-1\", offset_ms = 5 }]\nslow = [{ data_center = \"here\", partition = 1, ms = 10.0 }]\n";
 
+/// A data center in memory begins empty, and what it wrote is in the others: timestamps say that all is well, the content says what it lacks.
+#[test]
+fn convergence_says_which_keys_a_data_center_has_lost_and_repairs_them() {
+    let body = "folder = \"data\"\n[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\n\
+                [[keyspace]]\nname = \"posts\"\nprotocol = \"causal\"\ndurability = \"memory\"\n\
+                [[keyspace]]\nname = \"carts\"\nprotocol = \"quorum\"\ndurability = \"memory\"\n";
+    let fleet = Fleet::new(body, 2);
+    fleet.well(&["up"]);
+    let convergence = |arguments: &[&str]| {
+        let address = format!("127.0.0.1:{}", fleet.base + 1);
+        let output = fleet.command(&[&["ctl", "-a", &address, "convergence"], arguments].concat()).output().unwrap();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let put = |node: u16| fleet.shell(node, "put mine 1\nput yours 2\ndel yours\nkeyspace carts\nput cart 3\n");
+    assert!(put(0).status.success() && put(1).status.success());
+    let written = fleet.shell(0, "put lost 4\nkeyspace carts\nput basket 5\n");
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    let (code, said) = convergence(&["--wait", "30"]);
+    assert!(code == Some(0) && said.contains("the content is the same in every data center"), "{said}");
+    let pid = std::fs::read_to_string(fleet.folder.path().join("data/here-1/pid")).unwrap();
+    let pid = pid.split_whitespace().next().unwrap();
+    let kill = |signal: &str| Command::new("kill").args([signal, pid]).stderr(Stdio::null()).status().unwrap().success();
+    assert!(kill("-TERM"));
+    while kill("-0") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    fleet.well(&["up"]);
+    let (code, said) = convergence(&["--wait", "30", "--links"]);
+    assert!(code == Some(0), "{said}");
+    let (code, said) = convergence(&["--wait", "2"]);
+    assert_eq!(code, Some(1), "{said}");
+    for key in ["lost", "basket"] {
+        let row = said.lines().find(|line| line.contains(key)).unwrap_or_else(|| panic!("{key}: {said}"));
+        assert!(row.trim_end().ends_with("here") && row.contains("@here"), "{said}");
+    }
+    let (code, said) = convergence(&["--wait", "30", "--repair"]);
+    assert!(code == Some(0) && said.contains("the content is the same in every data center"), "{said}");
+    let read = fleet.shell(0, "get lost\nkeyspace carts\nget basket\n");
+    assert_eq!(text(&read.stdout), "4\n5\n", "{}", text(&read.stderr));
+    let (code, said) = convergence(&["--wait", "30"]);
+    assert!(code == Some(0), "{said}");
+}
+
 #[test]
 fn a_fleet_comes_up_stays_and_goes_down() {
     let fleet = Fleet::new(TWO, 3);

@@ -472,6 +472,18 @@ pub enum Operation {
         /// The key.
         key: Key,
     },
+    /// The versions of a key that are here, as [`Operation::Restore`] takes them.
+    Versions {
+        /// The key.
+        key: Key,
+    },
+    /// Takes in versions that this server has lost, from another data center's [`Operation::Versions`]. Done with [`Outcome::Count`]: how many were missing.
+    Restore {
+        /// The key.
+        key: Key,
+        /// The versions.
+        versions: Vec<Vec<u8>>,
+    },
     /// Of counters.
     Counter {
         /// What is asked of them.
@@ -504,7 +516,9 @@ impl Operation {
             | Operation::Scan { .. }
             | Operation::Count { .. }
             | Operation::AwaitReplication { .. }
-            | Operation::Explain { .. } => false,
+            | Operation::Explain { .. }
+            | Operation::Versions { .. }
+            | Operation::Restore { .. } => false,
         }
     }
 
@@ -520,7 +534,12 @@ impl Operation {
             | Operation::Replace { dial, .. }
             | Operation::Counter { dial, .. }
             | Operation::Transact { dial, .. } => Some(dial),
-            Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } | Operation::Explain { .. } => None,
+            Operation::Scan { .. }
+            | Operation::Count { .. }
+            | Operation::AwaitReplication { .. }
+            | Operation::Explain { .. }
+            | Operation::Versions { .. }
+            | Operation::Restore { .. } => None,
         }
     }
 
@@ -528,6 +547,7 @@ impl Operation {
     pub fn key(&self) -> Option<&Key> {
         match self {
             Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } => Some(key),
+            Operation::Versions { key } | Operation::Restore { key, .. } => Some(key),
             Operation::Replace { item, .. } => Some(&item.key),
             Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.first().map(|item| &item.key),
             Operation::ReadTransaction { keys, .. } => keys.first(),
@@ -650,12 +670,14 @@ pub enum Outcome {
     Many(Vec<Read>, Quality),
     /// Of Scan: the visible keys, and where to go on.
     Page(Vec<Key>, Option<u32>),
-    /// Of Count.
+    /// Of Count and Restore.
     Count(u64),
     /// Of AwaitReplication: per data center (by index), up to where it has this partition's writes on disk.
     Replicated(Vec<Timestamp>),
     /// Of Explain, greatest version first.
     Explained(Vec<Explained>),
+    /// Of Versions, greatest first.
+    Versions(Vec<(VersionId, Vec<u8>)>),
     /// Of an update of counters: their values after it, in the order of the changes, and the version that was written.
     Counted(SmallVec<[i64; 1]>, VersionId),
     /// Of Create, Look, Move and Reclaim.
@@ -739,6 +761,8 @@ wire_enum!(Operation, "an operation", {
     10 => Transact { actions, guards, dial },
     11 => Siblings { key, dial },
     12 => Replace { item, dial },
+    13 => Versions { key },
+    14 => Restore { key, versions },
 });
 wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount) });
 wire_enum!(Acted, "an outcome of a command", { 0 => Read(read), 1 => Written, 2 => Changed { before, wrote }, 3 => Counted(value) });
@@ -761,4 +785,5 @@ wire_enum!(Outcome, "an outcome", {
     11 => Unmet(reads),
     12 => Transacted(acted, version, quality),
     13 => Siblings(reads, quality),
+    14 => Versions(versions),
 });

@@ -112,6 +112,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         (any::<u16>(), any::<u16>()).prop_map(|(first, last)| Operation::Count { first, last }),
         (timestamp(), any::<u8>()).prop_map(|(upto, data_centers)| Operation::AwaitReplication { upto, data_centers }),
         key().prop_map(|key| Operation::Explain { key }),
+        key().prop_map(|key| Operation::Versions { key }),
+        key().prop_map(|key| Operation::Restore { versions: vec![key.to_vec(), Vec::new()], key }),
         (key(), dial()).prop_map(|(key, dial)| Operation::Siblings { key, dial }),
         (item(), dial()).prop_map(|(item, dial)| Operation::Replace { item, dial }),
     ]
@@ -137,6 +139,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         (prop::collection::vec(read(), 0..4), quality()).prop_map(|(reads, quality)| Outcome::Many(reads, quality)),
         (prop::collection::vec(key(), 0..4), prop::option::of(any::<u32>())).prop_map(|(keys, next)| Outcome::Page(keys, next)),
         any::<u64>().prop_map(Outcome::Count),
+        (version_id(), key()).prop_map(|(id, key)| Outcome::Versions(vec![(id, key.to_vec())])),
         (prop::collection::vec(read(), 0..4), quality()).prop_map(|(reads, quality)| Outcome::Siblings(reads, quality)),
         prop::collection::vec(timestamp(), 0..4).prop_map(Outcome::Replicated),
         (version_id(), ".*").prop_map(|(id, dependencies)| Outcome::Explained(vec![Explained {

@@ -1,10 +1,10 @@
 //! `rheostat ctl convergence`.
 //!
 //! The claim is: everything written before the question is in every data center. It is checked by noting every partition server's clock first, and
-//! then waiting until each of its peers has received its updates up to there. Where several servers of a partition keep their data together, what their stores
+//! then waiting until each of its peers has received its updates up to there. Then the content is compared, since what was received may have been lost. Where several servers of a partition keep their data together, what their stores
 //! have takes the place of clocks and links.
 
-use super::{behind, bits, is_group, one_of_each, status_of_all};
+use super::{behind, bits, content, is_group, one_of_each, status_of_all};
 use crate::Failure;
 use crate::connection::Node;
 use crate::output::{self, say};
@@ -24,10 +24,15 @@ pub struct Arguments {
     /// How long to wait, in seconds; 0 looks once
     #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     wait: u64,
-    /// Also compare what the data centers show: number of keys, and a digest of all keys and versions. Walks over all data; equal only
-    /// when nothing is being written
+    /// Also show for each data center the number of keys and a digest of all keys and versions: equal only when nothing is being written
     #[arg(long)]
     digest: bool,
+    /// Look at links only: what the data centers have is not compared, which walks over all data
+    #[arg(long)]
+    links: bool,
+    /// Give each data center what it has lost and others have
+    #[arg(long, conflicts_with = "links")]
+    repair: bool,
 }
 
 /// A link: data center of the writer, data center of the receiver, keyspace, partition.
@@ -68,8 +73,41 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
         true => say!("converged: after {waited_ms} ms, everything written before the question is in every data center"),
         false => say!("not converged after {waited_ms} ms: see the links without `yes`"),
     }
-    let same = !arguments.digest || digests(topology, nodes).await?;
+    let same = arguments.links || same_content(arguments, (topology, nodes), &targets, ends).await?;
+    let same = same & (!arguments.digest || digests(topology, nodes).await?);
     Ok(if converged && same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Compares what the data centers have, until it is the same or `ends` has come, and repairs it if that is asked for. Says whether it is the same.
+async fn same_content(
+    arguments: &Arguments,
+    (topology, nodes): (&v1::TopologyResponse, &[Node]),
+    targets: &BTreeMap<Writer, u64>,
+    ends: Instant,
+) -> Result<bool, Failure> {
+    let mut restored = 0;
+    let differences = loop {
+        let differences = match content::compare(topology, nodes, targets).await {
+            Ok(differences) => differences,
+            Err(why) if Instant::now() + PAUSE >= ends => return Err(why),
+            // Some server may be busy getting back what it has lost.
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let repaired = if arguments.repair { content::repair(topology, nodes, &differences).await? } else { 0 };
+        restored += repaired;
+        if differences.is_empty() || repaired == 0 && Instant::now() + PAUSE >= ends {
+            break differences;
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
+    content::print(&differences);
+    if arguments.repair {
+        say!("{restored} versions were given to data centers that lacked them");
+    }
+    Ok(differences.is_empty())
 }
 
 /// The status of every node. Errors: a node that does not answer, since without it nothing can be claimed.
@@ -83,7 +121,7 @@ fn data_center(status: &v1::StatusResponse) -> String {
 }
 
 /// What a writer has: data center, keyspace, partition.
-type Writer = (String, String, u32);
+pub(super) type Writer = (String, String, u32);
 
 /// Whether servers of this keyspace keep their data together, without links.
 fn is_grouped(topology: &v1::TopologyResponse, keyspace: &str) -> bool {

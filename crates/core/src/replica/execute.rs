@@ -152,6 +152,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 let explained = self.explain(session, &key);
                 return self.looked(Outcome::Explained(explained));
             }
+            Operation::Versions { key } => {
+                let versions = self.versions(&key);
+                return self.looked(Outcome::Versions(versions));
+            }
+            Operation::Restore { key, versions } => {
+                return match self.restore(now, &key, &versions, out) {
+                    Ok(restored) => self.looked(Outcome::Count(restored)),
+                    Err(why) => failed(why),
+                };
+            }
             Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
             Operation::Transact { .. } => return failed(Failure::Refused("this server makes no transactions".into())),
             Operation::AwaitReplication { upto, data_centers } => {

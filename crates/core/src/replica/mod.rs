@@ -18,6 +18,7 @@ mod passing;
 mod past;
 mod peers;
 mod refill;
+mod repair;
 mod reservation;
 mod serve;
 

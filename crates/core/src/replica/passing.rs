@@ -155,7 +155,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Whether a deletion stands before `version` of `key` and, where versions stand side by side, in its place. Where that is collected already, who gets the version would show it
     /// for ever.
-    fn is_buried(&mut self, cut: &P::Cut, key: &[u8], version: &Version<P::Meta>) -> bool {
+    pub(super) fn is_buried(&mut self, cut: &P::Cut, key: &[u8], version: &Version<P::Meta>) -> bool {
         let mut newer = self.store.chain(key).into_iter().take_while(|newer| newer.id > version.id);
         newer.any(|newer| (newer.value.is_none() || newer.expires_ms != 0) && (!P::Cut::SIBLINGS || cut.replaces(&newer, version)))
     }

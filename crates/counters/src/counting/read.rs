@@ -89,7 +89,15 @@ impl<R: PartitionServer> Counting<R> {
     /// As [`Counting::plain`], of a session whose past is here where that matters; an operation that has waited is called `op` outside.
     fn plain_with_past(&mut self, now: Now, op: Option<OpId>, operation: Operation, session: &mut Session) -> Execution {
         let stage = match &operation {
-            Operation::Get { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } if is_reserved(key) => return failed(reserved()),
+            Operation::Get { key, .. }
+            | Operation::Change { key, .. }
+            | Operation::Explain { key }
+            | Operation::Versions { key }
+            | Operation::Restore { key, .. }
+                if is_reserved(key) =>
+            {
+                return failed(reserved());
+            }
             Operation::Put { items, .. } | Operation::PutIf { items, .. } if items.iter().any(|item| is_reserved(&item.key)) => {
                 return failed(reserved());
             }

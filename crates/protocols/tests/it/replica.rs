@@ -250,6 +250,65 @@ fn what_a_passed_over_data_center_has_comes_back_when_it_answers() {
     }
 }
 
+/// A store that has lost what must be there, its own writes too, gets it from another data center's versions; what a deletion has replaced stays gone, and what is not there yet is not taken.
+#[test]
+fn what_a_data_center_lacks_is_restored_from_another() {
+    fn versions(desk: &mut Desk, dc: u8, key: &Key) -> Vec<Vec<u8>> {
+        match desk.run(dc, &mut desk.session(), Operation::Versions { key: key.clone() }) {
+            Outcome::Versions(versions) => versions.into_iter().map(|(_, data)| data).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+    fn restore(desk: &mut Desk, dc: u8, key: &Key, versions: Vec<Vec<u8>>) -> Outcome {
+        desk.run(dc, &mut desk.session(), Operation::Restore { key: key.clone(), versions })
+    }
+    for protocol in ["eventual", "causal", "gentlerain", "cops", "adaptive", "hybrid", "quorum"] {
+        let mut desk = Desk::new(protocol, "", 2, 1);
+        let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
+        desk.pass(300, |_, _| true);
+        desk.put(1, &mut desk.session(), &x, "own");
+        desk.put(0, &mut desk.session(), &y, "other");
+        desk.put(0, &mut desk.session(), &z, "deleted");
+        desk.pass(1_000, |_, _| true);
+        let old = versions(&mut desk, 0, &z);
+        // It begins with nothing, as one in memory does, and is told of nothing but the present.
+        let at = server(1, 0);
+        let everything = |_: ServerId, _: ServerId| true;
+        desk.replicas.insert(at, open(protocol, "", Place { server: at, data_centers: 2, partitions: 1, replicas: 1 }));
+        desk.under_way.clear();
+        desk.with(at, |replica, now, out| replica.start(now, out));
+        desk.pass(100, everything);
+        assert_eq!(desk.get(1, &mut desk.session(), &x), None, "{protocol}: its own write is gone");
+        let lost = versions(&mut desk, 0, &x);
+        assert_eq!((versions(&mut desk, 1, &x).len(), lost.len()), (0, 1), "{protocol}");
+        assert_eq!(restore(&mut desk, 1, &x, lost.clone()), Outcome::Count(1), "{protocol}");
+        assert_eq!(restore(&mut desk, 1, &x, lost.clone()), Outcome::Count(0), "{protocol}: it is there");
+        desk.delete(0, &mut desk.session(), &z);
+        let newest = |desk: &mut Desk, dc| match desk.run(dc, &mut desk.session(), Operation::Versions { key: z.clone() }) {
+            Outcome::Versions(versions) => versions.first().map(|(id, _)| *id),
+            other => panic!("{other:?}"),
+        };
+        let deletion = newest(&mut desk, 0);
+        while newest(&mut desk, 1) != deletion {
+            desk.pass(1, everything);
+        }
+        assert_eq!(restore(&mut desk, 1, &z, old), Outcome::Count(0), "{protocol}: it is here, or a deletion has replaced it");
+        for strange in [vec![vec![1, 2, 3]], vec![lost[0][1..].to_vec()]] {
+            assert!(matches!(restore(&mut desk, 1, &x, strange), Outcome::Failed(Failure::Refused(_))), "{protocol}");
+        }
+        desk.put(0, &mut desk.session(), &y, "on its way");
+        let early = versions(&mut desk, 0, &y);
+        let refused = restore(&mut desk, 1, &y, early);
+        assert!(matches!(&refused, Outcome::Failed(Failure::Busy(why)) if why.contains("on its way")), "{protocol}: {refused:?}");
+        desk.pass(1_000, everything);
+        for (key, value) in [(&x, Some("own")), (&y, Some("on its way")), (&z, None)] {
+            for dc in 0..2 {
+                assert_eq!(desk.get(dc, &mut desk.session(), key).as_deref(), value, "{protocol}: in data center {dc}");
+            }
+        }
+    }
+}
+
 #[test]
 fn operations_that_wait_are_bounded() {
     let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, replicas: 1 };

@@ -1,19 +1,21 @@
 //! The service `Admin`.
 
 use super::{convert, monitors};
+use crate::keyspace::KeyspaceInfo;
 use crate::router::Router;
 use crate::status::ReplicaStatus;
 use crate::topology::Topology;
-use rheostat_core::DcId;
-use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Read};
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Quorum, Read};
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
+use rheostat_core::{DcId, slots};
 use rheostat_proto::v1;
 use rheostat_proto::v1::admin_server::Admin;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// Keys that one step of a digest reads.
 const DIGEST_KEYS: u32 = 1000;
@@ -74,6 +76,13 @@ fn explained(topology: &Topology, version: Explained) -> v1::ExplainedVersion {
         dependencies: version.dependencies,
         hidden: version.hidden.unwrap_or_default(),
     }
+}
+
+/// The same, of the value and its expiry too.
+fn content(key: &[u8], read: &Read) -> u64 {
+    let value = read.value.as_deref().unwrap_or_default();
+    let all = [&(key.len() as u64).to_le_bytes()[..], key, &read.expires_ms.to_le_bytes(), value].concat();
+    fingerprint(&all, read)
 }
 
 /// A 64-bit hash of a key and of the version that it shows, the same on every node (FNV-1a, then the finalizer of MurmurHash3, since exclusive or
@@ -193,9 +202,110 @@ impl Admin for Service {
         }
         Ok(Response::new(v1::DigestResponse { data_center: topology.dc_name(topology.here).to_string(), partitions: digests }))
     }
+
+    async fn contents(&self, request: Request<v1::ContentsRequest>) -> Result<Response<v1::ContentsResponse>, Status> {
+        let v1::ContentsRequest { keyspace, slot, from } = request.into_inner();
+        let keyspace = convert::keyspace(&self.router, &keyspace)?;
+        let topology = self.router.topology();
+        let mut answer = v1::ContentsResponse { data_center: topology.dc_name(topology.here).to_string(), ..Default::default() };
+        if let Some(slot) = slot {
+            let slot =
+                u16::try_from(slot).ok().filter(|slot| *slot < slots::SLOTS).ok_or_else(|| Status::invalid_argument("slots are 0 to 16383"))?;
+            let partition = slots::partition_of_slot(slot, topology.partitions);
+            let scan = Operation::Scan { slot, from, limit: DIGEST_KEYS };
+            let Outcome::Page(keys, next) = self.execute(keyspace.id, partition, scan).await? else { return Err(strange()) };
+            let shown = self.shown(keyspace, keys).await?.into_iter();
+            answer.keys = shown.map(|(key, digest)| v1::KeyContents { key: key.to_vec().into(), digest }).collect();
+            answer.next = next;
+            return Ok(Response::new(answer));
+        }
+        let mut slots: BTreeMap<u16, v1::SlotContents> = BTreeMap::new();
+        let (mut session, mut cursor) = (keyspace.new_session(), 0);
+        loop {
+            let page = self.router.scan(keyspace.id, &mut session, cursor, DIGEST_KEYS).await.map_err(convert::status)?;
+            for (key, digest) in self.shown(keyspace, page.keys).await? {
+                let slot = slots::slot(&key);
+                let contents = slots.entry(slot).or_insert_with(|| v1::SlotContents { slot: slot.into(), ..Default::default() });
+                contents.keys += 1;
+                contents.digest ^= digest;
+            }
+            cursor = page.cursor;
+            if cursor == 0 {
+                break;
+            }
+        }
+        answer.slots = slots.into_values().collect();
+        Ok(Response::new(answer))
+    }
+
+    async fn versions(&self, request: Request<v1::VersionsRequest>) -> Result<Response<v1::VersionsResponse>, Status> {
+        let v1::VersionsRequest { keyspace, key } = request.into_inner();
+        let (keyspace, key) = (convert::keyspace(&self.router, &keyspace)?, Key::from(&*key));
+        let (topology, partition) = (self.router.topology(), self.router.partition_of(&key));
+        let Outcome::Versions(versions) = self.execute(keyspace.id, partition, Operation::Versions { key }).await? else { return Err(strange()) };
+        let stored = |(id, data): (_, Vec<u8>)| v1::StoredVersion { version: Some(convert::version(topology, id)), data: data.into() };
+        Ok(Response::new(v1::VersionsResponse {
+            data_center: topology.dc_name(topology.here).to_string(),
+            partition: partition.0.into(),
+            versions: versions.into_iter().map(stored).collect(),
+        }))
+    }
+
+    async fn restore(&self, request: Request<v1::RestoreRequest>) -> Result<Response<v1::RestoreResponse>, Status> {
+        let v1::RestoreRequest { keyspace, key, versions } = request.into_inner();
+        let (keyspace, key) = (convert::keyspace(&self.router, &keyspace)?, Key::from(&*key));
+        let partition = self.router.partition_of(&key);
+        let restore = Operation::Restore { key, versions: versions.into_iter().map(|version| version.to_vec()).collect() };
+        let Outcome::Count(restored) = self.execute(keyspace.id, partition, restore).await? else { return Err(strange()) };
+        Ok(Response::new(v1::RestoreResponse { restored }))
+    }
+}
+
+fn strange() -> Status {
+    Status::internal("a partition answered something else than was asked")
 }
 
 impl Service {
+    /// What comes of `operation`, of a session that has seen nothing.
+    async fn execute(&self, keyspace: KeyspaceId, partition: PartitionId, operation: Operation) -> Result<Outcome, Status> {
+        let session = self.router.new_session(keyspace).ok_or_else(|| Status::internal("a keyspace is gone"))?;
+        match self.router.execute(keyspace, partition, session, operation).await.0 {
+            Outcome::Failed(failure) => Err(convert::status(failure)),
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Those of `keys`, all of one partition, that show a value in this data center alone, with digests of what they show.
+    async fn shown(&self, keyspace: &KeyspaceInfo, keys: Vec<Key>) -> Result<Vec<(Key, u64)>, Status> {
+        let mut shown = Vec::with_capacity(keys.len());
+        if !keyspace.siblings {
+            let mut left = vec![keys];
+            while let Some(keys) = left.pop() {
+                match self.read_all(keyspace.id, keys.clone(), Dial::default()).await {
+                    Ok(reads) => shown.extend(reads.into_iter().map(|(key, read)| (key.clone(), content(&key, &read)))),
+                    // Their values are more than one answer may have.
+                    Err(why) if why.code() == Code::FailedPrecondition && keys.len() > 1 => {
+                        left.extend(keys.chunks(keys.len().div_ceil(2)).map(<[Key]>::to_vec))
+                    }
+                    Err(why) => return Err(why),
+                }
+            }
+            return Ok(shown);
+        }
+        for key in keys {
+            let dial = Dial { quorum: Quorum::ALONE, ..Dial::default() };
+            let siblings = Operation::Siblings { key: key.clone(), dial };
+            let Outcome::Siblings(reads, _) = self.execute(keyspace.id, self.router.partition_of(&key), siblings).await? else {
+                return Err(strange());
+            };
+            if !reads.is_empty() {
+                let digest = reads.iter().fold(0, |digest, read| digest ^ content(&key, read));
+                shown.push((key, digest));
+            }
+        }
+        Ok(shown)
+    }
+
     /// Those of `keys` that show a value, with what a new session reads there.
     async fn read_all(&self, keyspace: KeyspaceId, keys: Vec<Key>, dial: Dial) -> Result<Vec<(Key, Read)>, Status> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
@@ -233,5 +343,12 @@ mod tests {
             assert!(!all[..index].contains(one));
         }
         assert_eq!(all[0], fingerprint(b"a", &read(1, 0)));
+        let one = read(1, 0);
+        let other = Read { value: Some(Key::from(&b"y"[..])), ..one.clone() };
+        let short = Read { expires_ms: 7, ..one.clone() };
+        assert_ne!(content(b"a", &one), content(b"a", &other));
+        assert_ne!(content(b"a", &one), content(b"a", &short));
+        assert_ne!(content(b"a", &one), content(b"b", &one));
+        assert_eq!(content(b"a", &one), content(b"a", &one.clone()));
     }
 }

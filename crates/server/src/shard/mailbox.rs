@@ -139,7 +139,8 @@ pub(crate) fn item_bytes(item: &Item) -> usize {
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     use rheostat_core::counter::CounterCall;
     match operation {
-        Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Explain { key } => key.len(),
+        Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Explain { key } | Operation::Versions { key } => key.len(),
+        Operation::Restore { key, versions } => key.len() + versions.iter().map(Vec::len).sum::<usize>(),
         Operation::Replace { item, .. } => item_bytes(item),
         Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().map(item_bytes).sum(),
         Operation::Change { key, change, .. } => key.len() + if let Change::Set { value, .. } = change { value.len() } else { 0 },

@@ -527,13 +527,13 @@ pub(crate) fn bounded(outcome: Outcome, most: usize) -> Outcome {
 fn kind_index(operation: &Operation) -> usize {
     match operation {
         Operation::Get { .. } | Operation::Siblings { .. } => 0,
-        Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } => 1,
+        Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } | Operation::Restore { .. } => 1,
         Operation::Change { .. } => 2,
         Operation::ReadTransaction { .. } => 3,
         Operation::Scan { .. } => 4,
         Operation::Count { .. } => 5,
         Operation::AwaitReplication { .. } => 6,
-        Operation::Explain { .. } => 7,
+        Operation::Explain { .. } | Operation::Versions { .. } => 7,
         Operation::Counter { .. } => 8,
         Operation::Transact { .. } => 9,
     }
