@@ -20,7 +20,7 @@ const NAME: &str = "demo";
 
 /// The keyspaces: name and protocol.
 const KEYSPACES: &[(&str, &str)] =
-    &[("default", "causal"), ("eventual", "eventual"), ("strong", "strong"), ("session", "session"), ("quorum", "quorum")];
+    &[("default", "causal"), ("eventual", "eventual"), ("strong", "strong"), ("session", "session"), ("quorum", "quorum"), ("staged", "staged")];
 
 const EXAMPLES: &str = "\
 Examples:

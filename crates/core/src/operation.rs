@@ -657,6 +657,9 @@ pub enum Outcome {
     Read(Read, Quality),
     /// Of Put and PutIf.
     Written(VersionId),
+    /// Of Put within a bound, where no majority of servers could be reached: the write is on disk where it was made, and is made when they are back, under this name but in no order with
+    /// others; no session is behind it.
+    Kept(VersionId),
     /// Of PutIf and Transact, when nothing was written: how the guards' keys were, in their order.
     Unmet(Vec<Read>),
     /// Of Change: what was there before, and the new version if one was written.
@@ -786,4 +789,5 @@ wire_enum!(Outcome, "an outcome", {
     12 => Transacted(acted, version, quality),
     13 => Siblings(reads, quality),
     14 => Versions(versions),
+    15 => Kept(version),
 });

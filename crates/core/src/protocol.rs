@@ -127,6 +127,12 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
         None
     }
 
+    /// `request`, whose operation says how long it may take, in microseconds, and the least level that it takes (`None` if it names none: then the best that comes in time, as long as
+    /// nothing goes back behind what the session has seen). Only where [`Protocol::KEEPS_BOUNDS`].
+    fn bounded(request: Self::Request, _within_us: u32, _least: Option<Level>) -> Self::Request {
+        request
+    }
+
     /// What servers sign of it in a token: what it has seen and written. Read back as the client itself is.
     fn encode_signed(&self, out: &mut Vec<u8>) {
         self.encode(out);
@@ -240,6 +246,10 @@ pub trait Protocol: Sized + Send + 'static {
     /// Which servers keep the same data together. Unless it is [`Span::Server`], a partition can have several replicas in a data center, there are no links, and
     /// the partition's other servers are spoken to with [`Effects::send_member`].
     const SPAN: Span = Span::Server;
+    /// How many servers of a partition a data center can have.
+    const MOST_REPLICAS: u8 = if matches!(Self::SPAN, Span::Server) { 1 } else { 9 };
+    /// Whether it answers an operation that may take only so long with what it has then ([`Client::bounded`]). Elsewhere such an operation fails when its time is up.
+    const KEEPS_BOUNDS: bool = false;
     /// What else it says of itself.
     const CARD: Card;
     /// The bugs that can be planted in it.

@@ -83,9 +83,11 @@ impl<T> Gather<T> {
         if open.waiting.is_empty() { self.open.remove(&id) } else { None }
     }
 
-    /// Forgets the transaction that answers `op`.
-    pub fn abandon(&mut self, op: OpId) {
+    /// Forgets the transaction that answers `op`; says whether there was one.
+    pub fn abandon(&mut self, op: OpId) -> bool {
+        let before = self.open.len();
         self.open.retain(|_, open| open.op != op);
+        self.open.len() < before
     }
 
     /// What the protocol keeps with transaction `id`.

@@ -15,6 +15,7 @@ pub mod quorum;
 pub mod registry;
 pub mod session;
 mod stability;
+pub mod staged;
 mod tree;
 
 use rheostat_core::operation::Read;

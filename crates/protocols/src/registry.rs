@@ -28,6 +28,10 @@ pub struct ProtocolInfo {
     pub serves: fn(Level) -> Option<Level>,
     /// Which servers keep the same data together.
     pub span: Span,
+    /// How many servers of a partition a data center can have.
+    pub most_replicas: u8,
+    /// Whether it answers within a bound with what it has then.
+    pub keeps_bounds: bool,
     /// Whether values of a key may stand side by side, and requests choose their quorum.
     pub siblings: bool,
     /// What it says of itself.
@@ -85,6 +89,8 @@ macro_rules! protocols {
                 level: <$protocol>::LEVEL,
                 serves: <$protocol as Protocol>::serves,
                 span: <$protocol>::SPAN,
+                most_replicas: <$protocol>::MOST_REPLICAS,
+                keeps_bounds: <$protocol>::KEEPS_BOUNDS,
                 siblings: <<$protocol as Protocol>::Cut as Cut<_>>::SIBLINGS,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),
@@ -104,6 +110,7 @@ protocols![
     crate::session::Session,
     crate::session::Strong,
     crate::quorum::Quorum,
+    crate::staged::Staged,
 ];
 
 /// The names of every protocol.

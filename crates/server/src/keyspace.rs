@@ -123,8 +123,8 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
     if !(1..=MAX_REPLICAS).contains(&replicas) {
         return Err(("replicas", format!("{replicas} is not from 1 to {MAX_REPLICAS}")));
     }
-    if replicas > 1 && info.span == Span::Server {
-        let able: Vec<&str> = registry::list().iter().filter(|protocol| protocol.span != Span::Server).map(|protocol| protocol.name).collect();
+    if replicas > info.most_replicas {
+        let able: Vec<&str> = registry::list().iter().filter(|protocol| protocol.most_replicas > 1).map(|protocol| protocol.name).collect();
         let able = if able.is_empty() { "no protocol of this release has several".into() } else { format!("those that can: {}", able.join(", ")) };
         return Err(("replicas", format!("protocol {protocol} has one server of a partition in each data center, so it must be 1; {able}")));
     }

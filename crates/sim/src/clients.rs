@@ -1,5 +1,6 @@
 //! Clients: sessions that follow their scripts, and the record of what they were told.
 
+mod bounds;
 mod checks;
 mod courses;
 pub(crate) mod siblings;
@@ -9,6 +10,7 @@ use crate::plan::{Action, Expected, Step};
 use crate::text::ActionText;
 use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, World};
+use bounds::within;
 use courses::{NothingHeld, at_level, bounded, nobody_answers};
 use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
@@ -56,6 +58,8 @@ struct Current {
     awaited: Timestamp,
     /// Of a transaction that the client takes to the partitions itself: what has come, and its session.
     scatter: Option<(Scatter, Session)>,
+    /// Within which bound, in microseconds.
+    within_us: Option<u32>,
     /// Of what stands side by side: when it began, and the writes' places in the record.
     beside: Beside,
 }
@@ -77,6 +81,8 @@ pub(crate) struct Client {
     trying_since_us: Option<u64>,
     current: Option<Current>,
     attempts: u64,
+    /// Its session's place in the order, where there is one.
+    order: bounds::Place,
     /// What its session has seen of the key whose values it looked at or replaced last.
     beside: Option<(usize, Vec<UniqueValue>)>,
     /// What it has last read of each key.
@@ -106,6 +112,7 @@ impl Client {
             trying_since_us: None,
             current: None,
             attempts: 0,
+            order: bounds::Place::default(),
             beside: None,
             seen: BTreeMap::new(),
             counting: None,
@@ -209,6 +216,7 @@ impl World<'_> {
                 self.tell(client, || format!("begins a new session, {name}"));
                 (self.clients[client].name, self.clients[client].session) = (name, session);
                 self.clients[client].beside = None;
+                self.clients[client].order = bounds::Place::default();
                 self.advance(client);
             }
             action => self.ask(client, action),
@@ -239,6 +247,8 @@ impl World<'_> {
         if !front.merge_sessions(&mut self.clients[client].session, &session) {
             self.fail("tokens", "two sessions of one keyspace do not merge\n".into());
         }
+        let place = self.clients[other].order.clone();
+        self.clients[client].order.merge(place);
         if let Some(beside) = self.clients[other].beside.clone() {
             self.clients[client].beside = Some(beside);
         }
@@ -307,6 +317,7 @@ impl World<'_> {
                 &with_level
             }
         };
+        let within_us = if asked.is_some() { None } else { self.bound_of(client, action) };
         let mut values = Vec::new();
         let padding = self.plan.padding;
         let mut fresh = || {
@@ -317,15 +328,18 @@ impl World<'_> {
         };
         let mut past = Timestamp::ZERO;
         let operation = match action {
-            Action::Get { key, level, groups } => Operation::Get { key: self.key(*key), dial: bounded(self.dial(*level, *groups), asked) },
+            Action::Get { key, level, groups } => {
+                Operation::Get { key: self.key(*key), dial: within(bounded(self.dial(*level, *groups), asked), within_us) }
+            }
             Action::Put { items } => {
                 let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
                 let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
-                Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: self.write_dial() }
+                Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: within(self.write_dial(), within_us) }
             }
             Action::ReadTransaction { keys, level, groups } => {
                 let dial = Dial { strategy: self.transaction_dial(*level).strategy, ..self.dial(*level, *groups) };
-                Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial: bounded(dial, asked) }
+                let keys = keys.iter().map(|key| self.key(*key)).collect();
+                Operation::ReadTransaction { keys, dial: within(bounded(dial, asked), within_us) }
             }
             Action::Swap { key } => {
                 let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
@@ -365,7 +379,11 @@ impl World<'_> {
             _ => return,
         };
         let recorded = record_of_change(&operation, action, &values, self.write_level());
-        let recorded = recorded.or_else(|| record_of(action, &values, self.write_level(), |level| self.served(level)));
+        let recorded = recorded.or_else(|| match within_us {
+            // What it comes to is not known before.
+            Some(_) => record_of(action, &values, Level::SESSION, |_| bounds::LEAST),
+            None => record_of(action, &values, self.write_level(), |level| self.served(level)),
+        });
         let name = self.clients[client].name;
         let event = match recorded {
             None => None,
@@ -392,7 +410,7 @@ impl World<'_> {
         let scatter = scatter.map(|scatter| (scatter, session.clone()));
         let beside = self.begin_beside(client, action, &values);
         let (number, action) = (attempt.number, action.clone());
-        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter, beside });
+        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter, within_us, beside });
         self.request(attempt, requests, &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
@@ -404,8 +422,16 @@ impl World<'_> {
         let attempt = Attempt { client, number: state.attempts };
         let session = state.session.clone();
         let (number, action) = (attempt.number, action.clone());
-        self.clients[client].current =
-            Some(Current { number, server, action, event: None, awaited: Timestamp::ZERO, scatter: None, beside: Beside::default() });
+        self.clients[client].current = Some(Current {
+            number,
+            server,
+            action,
+            event: None,
+            awaited: Timestamp::ZERO,
+            scatter: None,
+            within_us: None,
+            beside: Beside::default(),
+        });
         self.request(attempt, vec![(server, operation)], &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
@@ -576,14 +602,20 @@ impl World<'_> {
         match (reply.outcome, current.event) {
             (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why)), _) => self.fails(client, &current, &why),
             (Outcome::Failed(failure), _) => self.leaves_open(client, &current, &failure.to_string()),
+            (Outcome::Kept(version), Some(_)) => {
+                self.note_kept(&current.action, version);
+                self.leaves_open(client, &current, "kept for later");
+            }
             (Outcome::Written(version), Some(event)) => {
+                self.clients[client].order.wrote(current.action.keys(), version);
                 self.note_written(event, version);
                 self.counter_past_written(client, &current.action, version);
                 self.ends(client, event, checkers::Outcome::Written(Some(version)), || format!("-> version {version}"));
             }
             (Outcome::Read(read, quality), Some(event)) => {
-                self.check_level(&current.action, quality);
+                self.check_level(&current, quality);
                 let observed = self.observe(&read);
+                self.check_place(client, &current, &[observed], quality);
                 self.note_read(client, &current.action, &[observed]);
                 self.check_staleness(reply.server, &current.action, &[observed], quality, reply.arrived_ms);
                 self.counter_past_found(client, &current.action, &[observed]);
@@ -611,8 +643,9 @@ impl World<'_> {
                 self.advance(client);
             }
             (Outcome::Many(reads, quality), Some(event)) => {
-                self.check_level(&current.action, quality);
+                self.check_level(&current, quality);
                 let observed: Vec<Observation> = reads.iter().map(|read| self.observe(read)).collect();
+                self.check_place(client, &current, &observed, quality);
                 self.note_read(client, &current.action, &observed);
                 self.counter_past_found(client, &current.action, &observed);
                 self.note_transaction(&current.action);
@@ -687,10 +720,12 @@ impl World<'_> {
 
     /// A write was acknowledged under `version`.
     fn note_written(&mut self, event: EventId, version: VersionId) {
+        let now_us = self.now_us;
         let items: Vec<WriteItem> = self.history.events()[event.index()].items().to_vec();
         for item in items {
             let written = &mut self.written[item.key.index()];
             written.versions.push(version);
+            written.told_us.push(now_us);
             written.deleted |= item.value.is_none();
         }
     }

@@ -245,6 +245,7 @@ impl World<'_> {
                         self.servers[server].live_keys += u64::from(self.servers[server].id == id && observed.value.is_some());
                         self.trace.number(observed.version.map_or(0, |version| version.written.bits()));
                         self.history.final_read(self.now_us, id.dc, KeyId(key as u32), observed);
+                        self.check_kept(key, observed, id.dc);
                     }
                     other => self.fail("progress", format!("the last read of {} at {id} came to {other:?}\n", self.plan.keys[key])),
                 }

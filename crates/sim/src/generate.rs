@@ -15,7 +15,16 @@ use rheostat_core::store::Durability;
 use rheostat_protocols::registry;
 
 /// Options that are drawn where a protocol has them: name, least, greatest.
-const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[("heartbeat_ms", 12, 100), ("stabilization_ms", 12, 100), ("fan_out", 1, 4), ("collect_ms", 1, 400)];
+const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[
+    ("heartbeat_ms", 12, 100),
+    ("stabilization_ms", 12, 100),
+    ("fan_out", 1, 4),
+    ("collect_ms", 1, 400),
+    ("cut_off_ms", 400, 2_000),
+    ("coordinate_ms", 1, 200),
+    ("patience_ms", 40, 600),
+    ("keep_batches", 4, 40),
+];
 
 /// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn; a planted bug brings the profile and the load that it was made for.
 pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
@@ -72,6 +81,7 @@ fn groups(plan: &mut Plan, seed: u64) {
     if random.chance(1, 5) && !plan.options.contains_key("hlc") {
         plan.options.insert("hlc".into(), toml::Value::Boolean(false));
     }
+    plan.replicas = plan.replicas.min(crate::node::most_replicas(&plan.protocol));
     if everywhere {
         // A leader must be heard across the slowest way and back.
         plan.options.entry("election_ms").or_insert(toml::Value::Integer(random.between(1_200, 2_500) as i64));
@@ -84,6 +94,12 @@ fn groups(plan: &mut Plan, seed: u64) {
         let election_ms = (heartbeat_ms * random.between(4, 12) as i64).max(4 * round_us as i64 / 1000).min(heartbeat_ms * 900);
         plan.options.insert("election_ms".into(), toml::Value::Integer(election_ms));
     }
+    // What is drawn for all of them, not every one has.
+    let protocol = plan.protocol.clone();
+    plan.options.retain(|name, value| {
+        let alone = toml::Table::from_iter([(name.to_owned(), value.clone())]);
+        registry::check_options(&protocol, &alone).is_ok()
+    });
 }
 
 /// Faults that were drawn for a partition's first server come to any of them, leaders among them, and operations get levels of their own.

@@ -26,6 +26,9 @@ const TALLIED: [u64; 3] = [3, 4, 6];
 /// How long an update may look for rights, in milliseconds: longer than the slowest way there and back.
 const DEADLINE_MS: u64 = 6_000;
 
+/// The longest that a server may be made to wait for many rounds, in microseconds: one that hears nobody must not use up the time of all.
+const LONGEST_US: u64 = 6_000_000;
+
 /// The plan whose load is of counters, and about when that will be done.
 pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> (Plan, u64) {
     let (mut plan, load_us) = general_plan(protocol, options, planted, seed);
@@ -59,6 +62,14 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
     }
     aim(&mut plan, partition, &mut random.fork());
     reclaims(&mut plan, horizon_us, &mut random.fork());
+    if crate::node::keeps_bounds(protocol) {
+        // An operation without a bound takes as many rounds as it takes, a counter's takes two of those, and a server waits for all of them.
+        let ways = plan.delays.iter().map(|delay| delay.delay).chain([plan.local, plan.near]);
+        let way_us = ways.map(|way| way.least_us + way.jitter_us).max().unwrap_or(0);
+        let longest_us = (30 * way_us + 20 * (plan.disk.least_us + plan.disk.jitter_us)).min(LONGEST_US);
+        plan.server_timeout_us = plan.server_timeout_us.max(longest_us);
+        plan.counting.deadline_ms = plan.counting.deadline_ms.max(longest_us / 1000);
+    }
     (plan, horizon_us)
 }
 

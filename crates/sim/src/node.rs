@@ -41,6 +41,16 @@ pub(crate) fn has_siblings(protocol: &str) -> bool {
     registry::list().into_iter().any(|info| info.name == protocol && info.siblings)
 }
 
+/// How many servers of a partition a data center can have in `protocol`.
+pub(crate) fn most_replicas(protocol: &str) -> u8 {
+    registry::info(protocol).map_or(1, |info| info.most_replicas)
+}
+
+/// Whether `protocol` answers within a bound with what it has then.
+pub(crate) fn keeps_bounds(protocol: &str) -> bool {
+    registry::info(protocol).is_some_and(|info| info.keeps_bounds)
+}
+
 /// The level that the reads of `protocol` have; eventual if there is no such protocol.
 pub(crate) fn level(protocol: &str) -> Level {
     registry::list().into_iter().find(|info| info.name == protocol).map_or(Level::Eventual, |info| info.level)

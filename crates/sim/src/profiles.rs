@@ -72,7 +72,13 @@ pub const ALL: &[Profile] = &[
         dress: slices,
         bugs: &[],
     },
-    Profile { name: "bursts", about: "kills in short succession, each at a moment that matters", option: None, dress: bursts, bugs: &[] },
+    Profile {
+        name: "bursts",
+        about: "kills in short succession, each at a moment that matters",
+        option: None,
+        dress: bursts,
+        bugs: &["held-write-not-recorded", "promise-not-recorded", "accepted-batch-not-recorded"],
+    },
     Profile {
         name: "narrow",
         about: "large values, so that batches, pages and windows end, and few operations that may wait",
@@ -174,6 +180,9 @@ fn any(plan: &Plan, random: &mut Random) -> ServerId {
 fn away(plan: &mut Plan, horizon_us: u64, _: &mut Random) {
     if !node::replicates(&plan.protocol) {
         return;
+    }
+    if let Some(kept) = plan.options.get_mut("keep_batches") {
+        *kept = toml::Value::Integer(4);
     }
     // The source of its own that these plans have had from the beginning.
     let random = &mut Random::new(plan.seed ^ 0x6E0D_5EED_0000_0003);

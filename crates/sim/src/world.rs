@@ -138,6 +138,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Written {
     /// The versions that were acknowledged.
     pub(crate) versions: Vec<VersionId>,
+    /// When that was told.
+    pub(crate) told_us: Vec<u64>,
     /// Whether one of them deleted it.
     pub(crate) deleted: bool,
 }
@@ -184,6 +186,10 @@ pub(crate) struct World<'p> {
     pub(crate) planted: Planted,
     /// Whether values of a key may stand side by side.
     pub(crate) side_by_side: bool,
+    /// Whether the protocol answers within a bound with what it has then.
+    pub(crate) keeps_bounds: bool,
+    /// What was kept for later, with no place in the order: key and name.
+    pub(crate) kept: Vec<(usize, VersionId)>,
     /// What clients wrote and found so.
     pub(crate) beside: SiblingHistory,
     /// What was read of the past.
@@ -256,6 +262,8 @@ impl<'p> World<'p> {
             plan,
             planted,
             side_by_side: node::has_siblings(&plan.protocol),
+            keeps_bounds: node::keeps_bounds(&plan.protocol),
+            kept: Vec::new(),
             beside: SiblingHistory::default(),
             pasts: Vec::new(),
             level: node::level(&plan.protocol),

@@ -34,7 +34,7 @@ fn every_protocol_is_measured() {
     assert_eq!(rows.iter().map(|row| row.info.name).collect::<Vec<_>>(), registry::names());
     for row in &rows {
         let name = row.info.name;
-        assert!(row.measured.metadata.count >= 100, "{name}: {} updates were sent", row.measured.metadata.count);
+        assert!(row.measured.metadata.count >= 40, "{name}: {} updates were sent", row.measured.metadata.count);
         assert!(row.measured.metadata.mean() <= row.measured.metadata.largest as u64, "{name}");
         assert!(row.measured.session.count == 900, "{name}: {} operations were run", row.measured.session.count);
         let links = row.measured.links.keys();

@@ -133,6 +133,19 @@ fn quorum_keeps_its_promises_and_is_put_to_the_test() {
     assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
 }
 
+#[test]
+fn staged_keeps_its_promises_and_is_put_to_the_test() {
+    let runs = (1..=250).map(|seed| {
+        let report = run("staged", None, seed, TraceLevel::Off);
+        assert_eq!(report.failure.map(|failure| failure.text), None, "staged, seed {seed}");
+        report.marks
+    });
+    let runs: Vec<Marks> = runs.collect();
+    for mark in marks::OF_BOUNDS {
+        assert!(runs.iter().any(|marks| marks.count(*mark) > 0), "it never happened that {}", mark.name);
+    }
+}
+
 /// `protocol bug seed`: this seed catches the bug, or one of the next [`REACH`], since whatever changes the number or the times of messages makes other runs of the seeds.
 const CATCHING: &str = include_str!("../plans/planted.seeds");
 

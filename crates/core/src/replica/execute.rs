@@ -43,7 +43,7 @@ pub(super) enum Stage {
 #[derive(Clone)]
 pub(super) struct Fresh {
     call: Call,
-    quorum: Quorum,
+    dial: Dial,
     most_ms: u32,
 }
 
@@ -176,12 +176,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         };
         let stage = match (dial.fresh_ms, &call) {
             _ if self.config.planted.is("stale-read-taken-as-fresh") => Stage::Call,
-            (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => {
-                Stage::Fresh(Box::new(Fresh { call: call.clone(), quorum: dial.quorum, most_ms }))
-            }
+            (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => Stage::Fresh(Box::new(Fresh { call: call.clone(), dial, most_ms })),
             _ => Stage::Call,
         };
-        let request = match asked_for::<P>(client.request(call), dial.quorum) {
+        let request = match asked_for::<P>(client.request(call), dial) {
             Ok(request) => request,
             Err(refused) => return failed(refused),
         };
@@ -190,7 +188,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Puts `request`, if it could be made, to the protocol, for the quorum that `dial` asks for.
     fn put_to(&mut self, now: Now, request: Result<P::Request, Failure>, dial: Dial, session: &mut Session, out: &mut Outbox) -> Execution {
-        match request.and_then(|request| asked_for::<P>(request, dial.quorum)) {
+        match request.and_then(|request| asked_for::<P>(request, dial)) {
             Ok(request) => self.advance(now, request, (Stage::Call, dial), session, out),
             Err(refused) => failed(refused),
         }
@@ -212,7 +210,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 self.protocol.on_abandon(op);
                 return self.busy();
             }
-            let deadline_us = self.deadline_us(now, dial.within_us);
+            // Who keeps the bound itself says so then; but not for the freshness that is looked at here.
+            let within_us = dial.within_us.filter(|_| !P::KEEPS_BOUNDS || !matches!(stage, Stage::Call));
+            let deadline_us = self.deadline_us(now, within_us);
             return self.wait(op, session, stage, deadline_us);
         };
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before its request was made");
@@ -275,7 +275,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
             let Stage::Stale(fresh) = stage else { continue };
             let client = session.client::<P::Client>().expect("the session's protocol was looked at before it waited");
-            let Ok(request) = asked_for::<P>(client.request(fresh.call.clone()), fresh.quorum) else { continue };
+            let Ok(request) = asked_for::<P>(client.request(fresh.call.clone()), fresh.dial) else { continue };
             *stage = Stage::Fresh(fresh.clone());
             if let Some(reply) = self.request(now, op, request, out) {
                 self.resume(op, reply, out);
@@ -439,13 +439,17 @@ pub(super) fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
     P::serves(asked).ok_or_else(|| Failure::Refused(format!("protocol {} gives level {}, not {asked}", P::NAME, P::LEVEL)))
 }
 
-/// `request`, for the quorum that its operation asks for.
+/// `request`, with the quorum and the bound that its operation asks for.
 #[inline]
-fn asked_for<P: Protocol>(request: P::Request, quorum: Quorum) -> Result<P::Request, Failure> {
-    if quorum == Quorum::KEYSPACE {
+fn asked_for<P: Protocol>(request: P::Request, dial: Dial) -> Result<P::Request, Failure> {
+    let request = match dial.within_us {
+        Some(within_us) if P::KEEPS_BOUNDS => P::Client::bounded(request, within_us, dial.level),
+        _ => request,
+    };
+    if dial.quorum == Quorum::KEYSPACE {
         return Ok(request);
     }
-    P::Client::for_quorum(request, quorum)
+    P::Client::for_quorum(request, dial.quorum)
         .ok_or_else(|| Failure::Refused(format!("protocol {} has no quorums to choose; protocol `quorum` has", P::NAME)))
 }
 

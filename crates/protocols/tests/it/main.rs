@@ -14,5 +14,6 @@ mod past;
 mod quorum;
 mod replica;
 mod session;
+mod staged;
 mod steps;
 mod within;

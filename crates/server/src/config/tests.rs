@@ -80,7 +80,7 @@ fn a_wrong_protocol_is_told_with_those_there_are() {
 fn replicas_need_a_protocol_that_has_several() {
     let replicas = |protocol: &str, number: u8| small_of(protocol).replace("protocol =", &format!("replicas = {number}\nprotocol ="));
     for protocol in rheostat_protocols::registry::list() {
-        let able = protocol.span != rheostat_core::protocol::Span::Server;
+        let able = protocol.most_replicas >= 3;
         assert_eq!(NodeConfig::from_toml(&small_of(protocol.name)).unwrap().keyspaces[0].replicas, 1);
         assert!(NodeConfig::from_toml(&replicas(protocol.name, 1)).is_ok());
         let three = NodeConfig::from_toml(&replicas(protocol.name, 3));

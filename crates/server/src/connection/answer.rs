@@ -3,7 +3,7 @@
 use super::state::LastAnswer;
 use crate::resp::ReplyWriter;
 use crate::resp::command::TimeOf;
-use rheostat_core::operation::{Explained, Failure, Outcome, Read};
+use rheostat_core::operation::{Explained, Failure, Level, Outcome, Quality, Read};
 
 /// The reply where a partition server is at fault.
 pub(super) const STRANGE: &str = "ERR the partition server answered something else than was asked";
@@ -64,6 +64,12 @@ impl Render {
             }
             (Render::Ok, Outcome::Written(version)) => {
                 *last = LastAnswer { quality: None, version: Some(*version), achieved: None };
+                writer.ok();
+            }
+            (Render::Ok, Outcome::Kept(version)) => {
+                // It is written here, and nobody else knows of it.
+                let quality = Some(Quality { level: Level::Eventual, staleness_ms: None });
+                *last = LastAnswer { quality, version: Some(*version), achieved: None };
                 writer.ok();
             }
             (Render::Ok, Outcome::Changed { version, .. }) => {

@@ -32,7 +32,11 @@ impl Service {
         match asked.run(partition, Operation::Put { items, dial }).await? {
             (Outcome::Written(id), session) => {
                 let version = Some(convert::version(self.router.topology(), id));
-                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None }))
+                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: false }))
+            }
+            (Outcome::Kept(id), session) => {
+                let version = Some(convert::version(self.router.topology(), id));
+                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: true }))
             }
             (other, _) => Err(strange(&other)),
         }
@@ -61,6 +65,7 @@ impl Service {
                 session,
                 applied: version.is_some(),
                 before: Some(convert::read(topology, before)),
+                kept: false,
             })),
             (other, _) => Err(strange(&other)),
         }
@@ -191,6 +196,7 @@ impl Store for Service {
                 session,
                 applied: true,
                 before: None,
+                kept: false,
             })),
             (other, _) => Err(strange(&other)),
         }

@@ -7,14 +7,16 @@ use crate::world::{ServerIndex, World};
 use rheostat_checkers::Observation;
 use rheostat_core::Timestamp;
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::Quality;
+use rheostat_core::operation::{Level, Quality};
 use rheostat_core::version::VersionId;
 
 impl World<'_> {
     /// No read is of a weaker level than was asked and the protocol has.
-    pub(super) fn check_level(&mut self, action: &Action, quality: Quality) {
+    pub(super) fn check_level(&mut self, current: &Current, quality: Quality) {
+        let action = &current.action;
+        let asked = |level: Level| if current.within_us.is_some() { super::bounds::LEAST } else { self.served(level) };
         if let Action::Get { level, .. } | Action::ReadTransaction { level, .. } = action
-            && !quality.level.implies(self.served(*level))
+            && !quality.level.implies(asked(*level))
         {
             self.fail("level", format!("{action:?} was answered at level {}\n", quality.level));
         }

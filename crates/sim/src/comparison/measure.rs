@@ -123,7 +123,7 @@ impl Visitor for Measure {
 
 /// How many servers each partition has in each data center.
 fn replicas_of<P: Protocol>() -> u8 {
-    if P::SPAN == Span::Server { 1 } else { REPLICAS }
+    REPLICAS.min(P::MOST_REPLICAS)
 }
 
 /// A frame under way: where from, where to.

@@ -4,7 +4,6 @@ use super::{Asked, EPOCH_MS, Event, World};
 use crate::experiment::Point;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::Operation;
-use rheostat_core::protocol::Span;
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::Durability;
@@ -47,7 +46,7 @@ pub(super) struct Server {
 
 /// How many servers a partition has in a data center.
 pub(super) fn replicas(protocol: &str, asked: u8) -> u8 {
-    registry::info(protocol).map_or(1, |info| if info.span == Span::Server { 1 } else { asked })
+    registry::info(protocol).map_or(1, |info| asked.min(info.most_replicas))
 }
 
 impl Server {

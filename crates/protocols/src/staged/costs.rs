@@ -1,0 +1,149 @@
+//! What steps cost, learned from recent timings (section V-B): a line `k·n + b` for n writes, in which newer timings weigh more, and how far timings go beyond it.
+
+use super::options::Estimate;
+
+/// What a timing counts for when the next one comes.
+const KEEP: f64 = 0.95;
+
+/// Of this share of timings it is said that they are below the raised line.
+const SHARE: f64 = 0.99;
+
+/// A learned line: how long n writes take, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Line {
+    weight: f64,
+    n: f64,
+    us: f64,
+    nn: f64,
+    n_us: f64,
+    /// What most timings are below, as a multiple of the line.
+    most: f64,
+}
+
+impl Line {
+    /// A line that is known.
+    pub fn of(k: f64, b: f64) -> Line {
+        let mut line = Line::default();
+        for n in [0.0, 10.0, 20.0] {
+            line.add(n, k * n + b);
+        }
+        line
+    }
+
+    fn add(&mut self, n: f64, us: f64) {
+        for sum in [&mut self.weight, &mut self.n, &mut self.us, &mut self.nn, &mut self.n_us] {
+            *sum *= KEEP;
+        }
+        self.weight += 1.0;
+        self.n += n;
+        self.us += us;
+        self.nn += n * n;
+        self.n_us += n * us;
+    }
+
+    /// Takes in that `n` writes took `us` microseconds.
+    pub fn learn(&mut self, n: u32, us: u64) {
+        let (n, us) = (f64::from(n), us as f64);
+        let expected = self.mean(n);
+        self.add(n, us);
+        if expected > 0.0 {
+            // A step up for each timing above, and one down for each below, in the ratio of their shares: it comes to rest where that many are above.
+            let over = us / expected > self.most;
+            self.most = (self.most + if over { 0.1 * SHARE } else { -0.1 * (1.0 - SHARE) }).clamp(1.0, 16.0);
+        }
+    }
+
+    /// k and b.
+    pub fn line(&self) -> (f64, f64) {
+        if self.weight == 0.0 {
+            return (0.0, 0.0);
+        }
+        let spread = self.weight * self.nn - self.n * self.n;
+        // Of timings of about one number of writes nothing can be said about others.
+        let k = if spread > 1e-6 * self.nn * self.weight { (self.weight * self.n_us - self.n * self.us) / spread } else { 0.0 };
+        let k = k.max(0.0);
+        (k, ((self.us - k * self.n) / self.weight).max(0.0))
+    }
+
+    fn mean(&self, n: f64) -> f64 {
+        let (k, b) = self.line();
+        k * n + b
+    }
+
+    /// k and b to plan with.
+    pub fn planned(&self, estimate: Estimate) -> (f64, f64) {
+        let (k, b) = self.line();
+        match estimate {
+            Estimate::Mean => (k, b),
+            Estimate::P99 => (k * self.most.max(1.0), b * self.most.max(1.0)),
+        }
+    }
+
+    /// Whether nothing has been learned.
+    pub fn is_new(&self) -> bool {
+        self.weight == 0.0
+    }
+}
+
+/// What each step costs here. What is done within one handler takes no time that could be measured there; the ways between servers, and their disks, do (`PAPER.md`, D4).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// Of the steps 4 to 7: to a quorum's disks and back.
+    pub transmit: Line,
+    /// Of the steps 9 to 16: until the batch is decided and known here.
+    pub coordinate: Line,
+    /// Of the question that comes before (Ask and Told), to a quorum and back.
+    pub ask: Line,
+}
+
+impl Costs {
+    /// k and b of each step, by number from 1, to plan with.
+    pub fn steps(&self, estimate: Estimate) -> [(f64, f64); 19] {
+        let mut steps = [(0.0, 0.0); 19];
+        steps[3] = self.transmit.planned(estimate);
+        steps[8] = self.coordinate.planned(estimate);
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_and_followed() {
+        let mut line = Line::default();
+        assert!(line.is_new());
+        for n in 0..200u32 {
+            line.learn(n % 20, u64::from(7 * (n % 20) + 900));
+        }
+        let (k, b) = line.line();
+        assert!((k - 7.0).abs() < 0.1 && (b - 900.0).abs() < 2.0, "{k} n + {b}");
+        // The way becomes ten times as long.
+        for n in 0..100u32 {
+            line.learn(n % 20, u64::from(7 * (n % 20) + 9_000));
+        }
+        let (_, b) = line.line();
+        assert!((b - 9_000.0).abs() < 200.0, "{b}");
+    }
+
+    #[test]
+    fn timings_of_one_size_give_no_slope() {
+        let mut line = Line::default();
+        (0..50).for_each(|_| line.learn(3, 400));
+        let (k, b) = line.line();
+        assert!(k == 0.0 && (b - 400.0).abs() < 1e-6, "{k} n + {b}");
+    }
+
+    #[test]
+    fn the_raised_line_is_above_all_but_few() {
+        // Nine of ten take 1 ms, the tenth 5 ms.
+        let mut line = Line::default();
+        let us = |turn: u32| if turn.is_multiple_of(10) { 5_000 } else { 1_000 };
+        (0..4_000).for_each(|turn| line.learn(1, us(turn)));
+        let above = (0..1_000).filter(|turn| us(*turn) as f64 > line.planned(Estimate::P99).1).count();
+        assert!(above <= 20, "{above} of 1000 are above {:?}", line.planned(Estimate::P99));
+        let (_, mean) = line.planned(Estimate::Mean);
+        assert!(mean < 3_000.0, "{mean}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Execution (step 17): decided batches are made in their order, everywhere alike.
+
+use super::message::{Batch, Command, Held, Reply};
+use super::record::{Record, Stored};
+use super::server::Staged;
+use rheostat_clock::Timestamp;
+use rheostat_core::operation::{Failure, Read, SetCondition};
+use rheostat_core::protocol::Step;
+use rheostat_core::store::Store;
+use rheostat_core::version::{Item, Update, Version, VersionId};
+use smallvec::SmallVec;
+
+/// What a command came to: what it wrote, and what its client gets, if that can be told.
+type Made = (SmallVec<[Item; 1]>, Option<Reply>);
+
+/// What a reader at physical time `now_ms` gets of `version`, and up to where the order must be made for it.
+pub(super) fn read_of(version: Option<&Version<Timestamp>>, now_ms: u64) -> (Read, Option<Timestamp>) {
+    version.map_or_else(|| (Read::default(), None), |version| (crate::read_of(version, now_ms), Some(version.meta)))
+}
+
+impl Staged {
+    /// Makes all batches whose turn has come.
+    pub(super) fn execute<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let before = self.saved.executed;
+        while !self.saved.installing
+            && let Some(stored) = self.batches.get(&(self.saved.executed + 1)).filter(|stored| stored.chosen)
+        {
+            let instance = self.saved.executed + 1;
+            let decides = stored.batch.writes.iter().any(|held| !matches!(held.command, Command::Put(_)));
+            if decides && !stored.made && instance <= self.saved.installed {
+                // Some keys are later than this batch here; whoever has made it knows what it came to.
+                let from = self.peers.iter().filter(|(_, peer)| peer.executed >= instance).map(|(dc, _)| *dc).next();
+                from.into_iter().for_each(|from| self.fetch(step, from, false));
+                break;
+            }
+            self.execute_batch(step, instance, stored.clone());
+        }
+        if self.saved.executed > before {
+            self.have_executed(step);
+        }
+    }
+
+    fn execute_batch<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, instance: u64, stored: Stored) {
+        let Batch { cutoff, mut writes, next } = stored.batch;
+        writes.retain(|held| held.ordered || !self.is_repeated(instance, held.id));
+        for held in &mut writes {
+            // What others have made of a command may be known here before it is made here; its client is told what was there before, if that can be said.
+            let own = self.held.get(&held.id).filter(|_| stored.made && self.own.contains_key(&held.id)).map(|own| own.held.command.clone());
+            let decides = own.as_ref().is_some_and(|own| !matches!(own, Command::Put(_)));
+            let again = own.filter(|_| instance > self.saved.installed);
+            let told = !decides || again.is_some();
+            let (items, reply) = self.make(step, held.id, again.unwrap_or_else(|| held.command.clone()));
+            let reply = reply.filter(|_| told);
+            let meta = if held.ordered { held.id.written } else { cutoff };
+            if !items.is_empty() {
+                self.put(step, Update { id: held.id, items: items.clone(), meta }, held.ordered);
+            }
+            held.command = Command::Put(items);
+            self.is_made(step, held, reply);
+        }
+        if let Some(stored) = self.batches.get_mut(&instance) {
+            stored.made = true;
+            stored.batch.writes = writes;
+        }
+        // After what it wrote: what a crash leaves half made is made again, and nothing of it counts twice.
+        self.record(step, &Record::Executed(instance));
+        (self.saved.executed, self.saved.cutoff, self.next) = (instance, cutoff, next);
+    }
+
+    fn put<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, update: Update<Timestamp>, ordered: bool) {
+        let VersionId { written, origin } = update.id;
+        if origin == self.place.dc() && (!ordered || written <= self.own_made) {
+            return step.install(update);
+        }
+        if origin == self.place.dc() {
+            self.own_made = written;
+        }
+        step.write(update);
+    }
+
+    /// What the command of write `id` comes to at its place. It may have been made before a restart: then what it wrote, or something later, is here.
+    fn make<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, id: VersionId, command: Command) -> Made {
+        let now_ms = id.written.millis();
+        match command {
+            Command::Put(items) => (items, Some(Reply::Put(id))),
+            Command::Change(key, mut change) => {
+                let newest = step.store.latest(&key, |_| true);
+                if let Some(newest) = newest.filter(|newest| newest.id >= id) {
+                    let again = Item { key, value: newest.value.clone(), expires_ms: newest.expires_ms };
+                    return (Some(again).filter(|_| newest.id == id).into_iter().collect(), None);
+                }
+                let (before, since) = read_of(newest, now_ms);
+                if let rheostat_core::operation::Change::Set { condition, .. } = &mut change
+                    && self.planted.is("condition-taken-as-met")
+                {
+                    *condition = SetCondition::Always;
+                }
+                let items: SmallVec<[Item; 1]> = change.item(now_ms, key, &before).into_iter().collect();
+                let version = (!items.is_empty()).then_some(id);
+                (items, Some(Reply::Changed(before, since.unwrap_or(id.written), version)))
+            }
+            Command::PutIf(items, guards) => {
+                if items.iter().any(|item| step.store.latest(&item.key, |_| true).is_some_and(|newest| newest.id == id)) {
+                    return (items, None);
+                }
+                let met: Vec<Read> = guards.iter().map(|guard| read_of(step.store.latest(&guard.key, |_| true), now_ms).0).collect();
+                let holds = guards.iter().zip(&met).all(|(guard, met)| guard.version == met.version);
+                if holds || self.planted.is("counter-guard-taken-as-met") {
+                    return (items, Some(Reply::Put(id)));
+                }
+                (SmallVec::new(), Some(Reply::Unmet(met)))
+            }
+        }
+    }
+
+    /// A write has been made: it waits no more, and who waits for it is answered.
+    fn is_made<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, held: &Held, reply: Option<Reply>) {
+        self.forget_held(&held.id);
+        let Some(own) = self.own.remove(&held.id) else { return };
+        self.ahead_ms -= self.ahead_ms.div_ceil(16).min(self.ahead_ms);
+        if let Some(wanted_us) = own.wanted_us {
+            self.costs.coordinate.learn(1, step.now.monotonic_us.saturating_sub(wanted_us.max(own.durable_us.unwrap_or(0))));
+        }
+        if let (Some(op), Some(reply)) = (own.op, reply) {
+            step.effects.reply(op, reply);
+        }
+    }
+
+    /// The state is that of another server, which has made the instances up to `executed`.
+    pub(super) fn jump<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, executed: u64, cutoff: Timestamp) {
+        (self.saved.executed, self.saved.cutoff, self.saved.forgotten) = (executed, cutoff, executed);
+        self.saved.closed = self.saved.closed.max(cutoff);
+        step.clock.raise(cutoff);
+        self.batches.retain(|instance, _| *instance > executed);
+        self.give_up_own(step);
+        self.have_executed(step);
+        self.execute(step);
+    }
+
+    /// Of writes that were received here and may have been made in batches that were not seen here, nobody can tell.
+    fn give_up_own<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let last = VersionId { written: self.saved.cutoff, origin: rheostat_clock::DcId(u8::MAX) };
+        let ids: Vec<VersionId> = self.own.range(..=last).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(waiting) = self.held.get(&id) else { continue };
+            if let (false, Command::Put(items)) = (waiting.held.ordered, &waiting.held.command)
+                && !items.iter().all(|item| step.store.latest(&item.key, |_| true).is_some_and(|newest| newest.id >= id))
+            {
+                // It is sent until it is made.
+                continue;
+            }
+            self.forget_held(&id);
+            if let Some(op) = self.own.remove(&id).and_then(|own| own.op) {
+                let why = "the write's turn in the order: it may have come while this server was behind".into();
+                step.effects.reply(op, Reply::Failed(Failure::Timeout(why)));
+            }
+        }
+    }
+
+    /// The order is made further than before.
+    fn have_executed<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        self.saved.closed = self.saved.closed.max(self.saved.cutoff);
+        if self.round.as_ref().is_some_and(|round| round.instance() <= self.saved.executed) {
+            self.round = None;
+        }
+        // Ordered writes up to the cutoff that were in no batch never will be.
+        let last = VersionId { written: self.saved.cutoff, origin: rheostat_clock::DcId(u8::MAX) };
+        let late: Vec<VersionId> = self.held.range(..=last).filter(|(_, waiting)| waiting.held.ordered).map(|(id, _)| *id).collect();
+        for id in late {
+            self.send_again(step, id);
+        }
+        self.wanted.progress();
+        self.serve_ready(step);
+        self.cut_log(step);
+        self.coordinate(step);
+    }
+}

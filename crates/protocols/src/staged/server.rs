@@ -1,0 +1,473 @@
+//! What a server does.
+
+use super::choice::Standing;
+use super::client::StagedClient;
+use super::coordination::{Round, Wanted};
+use super::costs::Costs;
+use super::message::{Asked, Bound, Command, Message, Past, Reply, Request};
+use super::options::StagedOptions;
+use super::reads::{Asker, Gathered, Reads, Then};
+use super::reception::{Own, Waiting};
+use super::record::{Ends, Saved, Stored};
+use super::state::Pages;
+use crate::gather::Gather;
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::operation::Level;
+use rheostat_core::planted::Planted;
+use rheostat_core::protocol::{Call, Card, Departure, Protocol, Span, Start, Step};
+use rheostat_core::store::{Cut, History, Store};
+use rheostat_core::version::{Update, Version, VersionId};
+use std::collections::BTreeMap;
+
+const HEARTBEAT: u8 = 0;
+/// Looks for what must be tried again.
+const WATCH: u8 = 1;
+/// An operation's time is up.
+pub(super) const DUE: u8 = 2;
+/// Writes that nobody waits for are coordinated.
+pub(super) const SOON: u8 = 3;
+
+/// A data center whose writes have stopped has the order made up to the present every so many milliseconds.
+const QUIET_MS: u64 = 1_000;
+
+/// What is known of another data center's server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Peer {
+    /// When it was last heard, on the monotonic clock; 0: never.
+    pub(super) heard_us: u64,
+    pub(super) executed: u64,
+    pub(super) cutoff: Timestamp,
+    pub(super) floor: Timestamp,
+    pub(super) waiting: u32,
+    pub(super) round_us: u64,
+}
+
+/// One partition server's state.
+pub struct Staged {
+    pub(super) place: Place,
+    pub(super) options: StagedOptions,
+    pub(super) planted: Planted,
+    pub(super) saved: Saved,
+    pub(super) ends: Ends,
+    /// Writes that wait for their turn, by name. Paper: b-list, b-file, and, of unordered ones that were received here, bl-file.
+    pub(super) held: BTreeMap<VersionId, Waiting>,
+    pub(super) held_bytes: usize,
+    /// Of those, the ones that were received here and whose fate matters here.
+    pub(super) own: BTreeMap<VersionId, Own>,
+    /// Batches, by instance, accepted or decided. Paper: t-list, p-list and p-file.
+    pub(super) batches: BTreeMap<u64, Stored>,
+    /// The newest ordered write of this data center that is in the store.
+    pub(super) own_made: Timestamp,
+    /// Who coordinates the next instance.
+    pub(super) next: DcId,
+    pub(super) round: Option<Round>,
+    pub(super) wanted: Wanted,
+    pub(super) peers: BTreeMap<DcId, Peer>,
+    pub(super) costs: Costs,
+    pub(super) reads: Reads,
+    pub(super) transactions: Gather<Gathered>,
+    pub(super) slices_due: Vec<(u64, OpId)>,
+    pub(super) pages: Option<Pages>,
+    /// How far ahead of the clock writes are stamped, so that they are at a quorum before the order is closed there.
+    pub(super) ahead_ms: u64,
+    pub(super) fetched_us: u64,
+    /// Who is told to whoever wants one server to decide for all (counters): the first data center that is heard, and how often that has changed. Any server could be; two at once only try in vain.
+    first_heard: Option<(DcId, u64)>,
+    pub(super) soon: bool,
+    watching: bool,
+    /// Counts for metrics.
+    pub(super) rounds: u64,
+    pub(super) restamped: u64,
+    pub(super) kept: u64,
+    pub(super) excluded: u64,
+    pub(super) too_far_ahead: u64,
+}
+
+/// The newest version is what every reader gets; a tombstone is done with when the order is made past it everywhere, and nothing unordered that is older can come.
+pub struct StagedCut {
+    complete: Timestamp,
+    history: History,
+}
+
+impl Cut<Timestamp> for StagedCut {
+    fn settled(&self, _: &Version<Timestamp>) -> bool {
+        true
+    }
+
+    fn complete(&self, at: Timestamp) -> bool {
+        at <= self.complete
+    }
+
+    fn history(&self) -> History {
+        self.history
+    }
+}
+
+impl Staged {
+    pub(super) fn send<S: Store<Timestamp>>(&self, step: &mut Step<'_, Self, S>, to: DcId, message: Message, departure: Departure) {
+        step.effects.send_member(ServerId::new(to, self.place.server.partition), message, departure);
+    }
+
+    /// The data centers of all servers of the partition.
+    pub(super) fn everybody(&self) -> Vec<DcId> {
+        (0..self.place.data_centers).map(DcId).collect()
+    }
+
+    /// Whether `dc` has been heard a short while ago.
+    pub(super) fn hears(&self, now_us: u64, dc: DcId) -> bool {
+        self.peers.get(&dc).is_some_and(|peer| peer.heard_us > 0 && peer.heard_us + self.options.cut_off_ms * 1000 >= now_us)
+    }
+
+    /// Whether a quorum can be reached, for all that is known. Paper: condition ⓒ.
+    pub(super) fn connected(&self, now_us: u64) -> bool {
+        self.place.peers().filter(|dc| self.hears(now_us, *dc)).count() + 1 >= self.majority()
+    }
+
+    /// How long it takes to reach a majority and back, in microseconds.
+    pub(super) fn round_us(&self) -> u64 {
+        self.costs.ask.line().1 as u64
+    }
+
+    /// What waits here, as the choice of steps sees it.
+    pub(super) fn standing(&self, now_us: u64) -> Standing {
+        let ordered = self.held.values().filter(|waiting| waiting.held.ordered).take(usize::from(u16::MAX)).count() as u32;
+        Standing {
+            connected: self.connected(now_us),
+            replica_failed: self.place.peers().any(|dc| !self.hears(now_us, dc)),
+            buffered: ordered,
+            logged: self.own.len().saturating_sub(ordered as usize) as u32,
+            ..Standing::default()
+        }
+    }
+
+    /// Nothing in no order that is older than this will come from here.
+    fn floor<S: Store<Timestamp>>(&self, step: &Step<'_, Self, S>) -> Timestamp {
+        let oldest = self.own.keys().next().map(|id| Timestamp::from_bits(id.written.bits() - 1));
+        let floor = if self.planted.is("unordered-writes-forgotten-in-the-floor") { None } else { oldest };
+        floor.unwrap_or(Timestamp::MAX).min(step.clock.last())
+    }
+
+    /// The order is made up to here, at every server if `everywhere`, and nothing unordered that is older can come.
+    fn complete(&self, everywhere: bool) -> Timestamp {
+        let own = self.own.keys().next().map_or(Timestamp::MAX, |id| Timestamp::from_bits(id.written.bits() - 1));
+        let peer = |dc: DcId| self.peers.get(&dc).copied().unwrap_or_default();
+        let others = self.place.peers().map(|dc| if everywhere { peer(dc).floor.min(peer(dc).cutoff) } else { peer(dc).floor });
+        others.min().unwrap_or(Timestamp::MAX).min(own).min(self.saved.cutoff)
+    }
+
+    /// What waits is looked at again now and then.
+    pub(super) fn watch<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        if !self.watching {
+            self.watching = true;
+            step.effects.timer(WATCH, self.options.patience_ms * 250);
+        }
+    }
+
+    fn on_watch<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        self.watching = false;
+        self.ask_again(step);
+        self.coordinate(step);
+        if self.reads.len() > 0 || self.wanted.upto > self.saved.cutoff {
+            self.watch(step);
+        }
+    }
+
+    fn on_soon<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        self.soon = false;
+        // Those of other servers they see to themselves.
+        if let Some(newest) = self.own.keys().next_back().map(|id| id.written) {
+            if self.connected(step.now.monotonic_us) {
+                // One in no order can be older than what is made, and is in the next batch all the same.
+                let is_behind = self.own.keys().next().is_some_and(|id| id.written <= self.saved.cutoff);
+                let upto = if is_behind { newest.max(step.tick()) } else { newest };
+                self.want(step, upto);
+            }
+            self.coordinate_soon(step);
+        }
+    }
+
+    fn on_heartbeat_due<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let now_us = step.now.monotonic_us;
+        let (executed, cutoff, floor) = (self.saved.executed, self.saved.cutoff, self.floor(step));
+        let (waiting, round_us) = (self.own.len() as u32, self.round_us());
+        for dc in self.place.peers() {
+            self.send(step, dc, Message::Status { executed, cutoff, floor, waiting, round_us }, Departure::Flushed);
+            self.transmit_again(step, dc);
+        }
+        let first = self.everybody().into_iter().find(|dc| *dc == self.place.dc() || self.hears(now_us, *dc)).filter(|_| self.connected(now_us));
+        if first != self.first_heard.map(|(dc, _)| dc) {
+            let changes = self.first_heard.map_or(0, |(_, changes)| changes);
+            self.first_heard = first.map(|dc| (dc, changes + 1));
+        }
+        let at = step.tick();
+        // Who coordinates next may not know that it does.
+        let quiet_ms = if self.next == self.place.dc() { QUIET_MS } else { 3 * QUIET_MS };
+        if cutoff.millis() + quiet_ms < at.millis() && self.connected(now_us) {
+            self.want(step, at);
+        }
+        self.ask_for_page(step);
+        self.answer_due(step);
+        self.cut_log(step);
+        step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
+    }
+
+    fn on_status<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, status: Peer) {
+        let behind = status.executed > self.saved.executed;
+        self.peers.insert(from, Peer { heard_us: step.now.monotonic_us.max(1), ..status });
+        let made = |waiting: &Waiting| !waiting.held.ordered && waiting.held.id.origin == from && waiting.held.id.written <= status.floor;
+        let made: Vec<VersionId> = self.held.values().filter(|waiting| made(waiting)).map(|waiting| waiting.held.id).collect();
+        made.iter().for_each(|id| drop(self.forget_held(id)));
+        if behind {
+            self.fetch(step, from, false);
+        }
+    }
+
+    fn on_write<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, command: Command, past: Past, bound: Option<Bound>) {
+        let due_us = bound.map(|bound| step.now.monotonic_us + u64::from(bound.within_us));
+        let decides = !matches!(command, Command::Put(_));
+        let strict = bound.is_none_or(|bound| bound.least == Some(Level::Strong)) || decides;
+        if strict {
+            if let Some(bound) = bound {
+                step.effects.timer(DUE, bound.within_us.into());
+            }
+            return self.ask(step, Then::Write(op, command, past, due_us));
+        }
+        self.receive(step, op, command, past.read.max(past.written), (due_us, false));
+    }
+}
+
+impl Protocol for Staged {
+    const NAME: &'static str = "staged";
+    const SUMMARY: &'static str = "linearizable without a bound; within a latency bound, as much of that as there is time for (dConssandra)";
+    const LEVEL: Level = Level::Strong;
+    const SPAN: Span = Span::Everywhere;
+    const MOST_REPLICAS: u8 = 1;
+    const KEEPS_BOUNDS: bool = true;
+    const CARD: Card = Card {
+        rounds: "GET one to a majority, and two more where writes wait for their turn; PUT three; within a bound GET none and PUT one; a read of several keys one per partition",
+        reads_wait: "a majority, and for the writes that it knows to be made; within a bound nothing",
+        writes_wait: "their turn in the order of all; within a bound a majority of disks",
+        cut_off: "the side with a majority reads and writes on; the other reads what is there and, within bounds, keeps writes for later, which then have no place in the order; the rest waits",
+    };
+    const PLANTED: &'static [&'static str] = &[
+        "answered-before-a-quorum-has-it",
+        "held-write-not-recorded",
+        "promise-not-recorded",
+        "accepted-batch-not-recorded",
+        "promise-forgotten",
+        "accepted-batch-not-told",
+        "decided-by-too-few",
+        "another-batch-taken-for-the-chosen",
+        "order-not-closed",
+        "late-write-taken-in",
+        "held-writes-not-told",
+        "read-without-asking",
+        "question-answered-by-too-few",
+        "bounded-read-goes-back",
+        "kept-write-told-as-written",
+        "unordered-made-twice",
+        "unordered-writes-forgotten-in-the-floor",
+        "condition-taken-as-met",
+        "counter-guard-taken-as-met",
+    ];
+
+    type Options = StagedOptions;
+    /// Up to where the order must be made for the version to be there.
+    type Meta = Timestamp;
+    type Client = StagedClient;
+    type Request = Request;
+    type Reply = Reply;
+    type Message = Message;
+    type Cut = StagedCut;
+
+    fn serves(asked: Level) -> Option<Level> {
+        match asked {
+            Level::Eventual | Level::Session(_) => Some(asked),
+            _ => Some(Level::Strong),
+        }
+    }
+
+    fn new(place: Place, options: &StagedOptions, planted: Planted) -> Result<Staged, String> {
+        options.check()?;
+        if place.replicas != 1 {
+            return Err(format!("{} replicas: protocol staged has one server of a partition in each data center", place.replicas));
+        }
+        Ok(Staged {
+            place,
+            options: options.clone(),
+            planted,
+            saved: Saved::default(),
+            ends: Ends::default(),
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            own: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            own_made: Timestamp::ZERO,
+            next: DcId(0),
+            round: None,
+            wanted: Wanted::default(),
+            peers: BTreeMap::new(),
+            costs: Costs::default(),
+            reads: Reads::default(),
+            transactions: Gather::default(),
+            slices_due: Vec::new(),
+            pages: None,
+            ahead_ms: 0,
+            fetched_us: 0,
+            first_heard: None,
+            soon: false,
+            watching: false,
+            rounds: 0,
+            restamped: 0,
+            kept: 0,
+            excluded: 0,
+            too_far_ahead: 0,
+        })
+    }
+
+    fn on_start<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
+        self.transactions.start(step);
+        self.reads.start(step.clock.last().max(Timestamp::new(step.now.physical_ms, 0)).bits());
+        self.own_made = start.received.get(self.place.dc().index()).copied().unwrap_or_default();
+        self.recover(&start);
+        step.clock.raise(self.saved.closed);
+        if !self.own.is_empty() {
+            self.coordinate_soon(step);
+        }
+        self.execute(step);
+        self.ask_for_page(step);
+        step.effects.timer(HEARTBEAT, 0);
+    }
+
+    fn on_request<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { asked, past, bound }: Request) {
+        match asked {
+            Asked::Call(Call::Get { key, level, .. }) => self.read(step, Asker::Get(op), vec![key], (level, past), bound),
+            Asked::Call(Call::ReadTransaction { keys, level, .. }) => self.read_many(step, op, keys, (level, past), bound),
+            Asked::Call(Call::Put { items, .. }) => self.on_write(step, op, Command::Put(items), past, bound),
+            Asked::Call(Call::Change { key, change, .. }) => self.on_write(step, op, Command::Change(key, change), past, bound),
+            Asked::PutIf(items, guards) => self.on_write(step, op, Command::PutIf(items, guards), past, bound),
+        }
+    }
+
+    fn on_message<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
+        self.on_member_message(step, ServerId::new(self.place.dc(), from), message);
+    }
+
+    fn on_member_message<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, message: Message) {
+        let here = self.place.server;
+        match message {
+            Message::Slice { transaction, keys, level, past, bound } if from.dc == here.dc && !keys.is_empty() => {
+                return self.read(step, Asker::Coordinator(from.partition, transaction), keys, (level, past), bound);
+            }
+            Message::SliceReply { .. } if from.dc == here.dc => return self.on_slice_reply(step, from.partition, message),
+            _ if from.partition != here.partition => return,
+            _ => {}
+        }
+        if from.dc != here.dc {
+            self.peers.entry(from.dc).or_default().heard_us = step.now.monotonic_us.max(1);
+        }
+        match message {
+            Message::Hold(writes) => self.on_hold(step, from.dc, writes),
+            Message::Has(names) => self.on_has(step, from.dc, names),
+            Message::Want(upto) => {
+                if step.clock.check(step.now.physical_ms, upto).is_ok() {
+                    self.want(step, upto);
+                }
+            }
+            Message::Collect { instance, ballot, after, cutoff } => self.on_collect(step, from, (instance, ballot), after, cutoff),
+            Message::Collected { ballot, accepted, held, upto, waiting } => {
+                self.on_collected(step, from.dc, ballot, accepted, (held, upto), waiting);
+            }
+            Message::Accept { instance, ballot, batch } => self.on_accept(step, from, instance, ballot, batch),
+            Message::Accepted { ballot } => self.on_accepted(step, from.dc, ballot),
+            Message::Refused { ballot, promised } => self.on_refused(step, ballot, promised),
+            Message::Chosen { instance, ballot } => self.on_chosen(step, from.dc, instance, ballot),
+            Message::Fetch(instance) => self.on_fetch(step, from.dc, instance),
+            Message::Batches(first, batches) => self.on_batches(step, from.dc, first, batches),
+            Message::Ask(number) => self.on_ask(step, from.dc, number),
+            Message::Told(number, upto) => self.on_told(step, from.dc, number, upto),
+            Message::Status { executed, cutoff, floor, waiting, round_us } => {
+                self.on_status(step, from.dc, Peer { heard_us: 0, executed, cutoff, floor, waiting, round_us });
+            }
+            Message::Page { slot, from: place } => self.on_page_wanted(step, from, (slot, place)),
+            Message::Pages { slot, from: place, next, updates, executed, cutoff } => {
+                self.on_page(step, from.dc, (slot, place), next, updates, (executed, cutoff));
+            }
+            Message::Slice { .. } | Message::SliceReply { .. } => {}
+        }
+    }
+
+    /// No links: writes go by messages.
+    fn on_update<S: Store<Timestamp>>(&mut self, _: &mut Step<'_, Self, S>, _: DcId, _: Update<Timestamp>) {}
+
+    fn on_heartbeat<S: Store<Timestamp>>(&mut self, _: &mut Step<'_, Self, S>, _: DcId, _: Timestamp) {}
+
+    fn on_timer<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {
+        match timer {
+            HEARTBEAT => self.on_heartbeat_due(step),
+            WATCH => self.on_watch(step),
+            SOON => self.on_soon(step),
+            _ => {
+                self.answer_due(step);
+                self.serve_due(step);
+                self.fail_slices(step);
+            }
+        }
+    }
+
+    fn on_abandon(&mut self, op: OpId) {
+        self.reads.abandon(op);
+        self.transactions.abandon(op);
+        self.own.values_mut().filter(|own| own.op == Some(op)).for_each(|own| own.op = None);
+    }
+
+    fn hidden(&self, _: &StagedClient, _: &Version<Timestamp>) -> Option<String> {
+        None
+    }
+
+    fn visible(&self, _: &StagedClient, _: &Version<Timestamp>) -> bool {
+        true
+    }
+
+    fn dependencies(&self, version: &Version<Timestamp>) -> String {
+        format!("the order up to {}", version.meta)
+    }
+
+    fn cut(&self, history: History, _: &[Timestamp]) -> StagedCut {
+        StagedCut { complete: self.complete(true), history }
+    }
+
+    fn replicated(&self, own: Timestamp) -> Option<Vec<Timestamp>> {
+        let reached = |dc: DcId| if dc == self.place.dc() { own } else { self.peers.get(&dc).map_or(Timestamp::ZERO, |peer| peer.cutoff) };
+        Some(self.everybody().into_iter().map(reached).collect())
+    }
+
+    fn leader(&self) -> Option<(ServerId, u64)> {
+        self.first_heard.map(|(dc, changes)| (ServerId::new(dc, self.place.server.partition), changes))
+    }
+
+    fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        vec![
+            ("staged_connected", f64::from(u8::from(self.connected(now.monotonic_us)))),
+            ("staged_coordinates_next", f64::from(u8::from(self.next == self.place.dc()))),
+            ("staged_instances", self.saved.executed as f64),
+            ("staged_rounds", self.rounds as f64),
+            ("staged_held_writes", self.held.len() as f64),
+            ("staged_held_bytes", self.held_bytes as f64),
+            ("staged_kept_batches", self.batches.len() as f64),
+            ("staged_kept_writes", self.kept as f64),
+            ("staged_restamped_writes", self.restamped as f64),
+            ("staged_excluded_writes", self.excluded as f64),
+            ("staged_waiting_reads", self.reads.len() as f64),
+            ("staged_transmit_us", self.costs.transmit.planned(self.options.estimate).1),
+            ("staged_coordinate_us", self.costs.coordinate.planned(self.options.estimate).1),
+            ("staged_ask_us", self.costs.ask.planned(self.options.estimate).1),
+            ("too_far_ahead_messages", self.too_far_ahead as f64),
+        ]
+    }
+
+    fn stable(&self) -> Vec<Timestamp> {
+        vec![self.complete(false); usize::from(self.place.data_centers)]
+    }
+}

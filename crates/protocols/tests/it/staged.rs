@@ -1,0 +1,195 @@
+//! `staged`: what bounds give, what no bound gives, and what becomes of a side without a majority.
+
+use crate::common::{Desk, key, server, text};
+use rheostat_core::ids::ServerId;
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, SetCondition};
+use rheostat_core::session::Session;
+use rheostat_core::version::{Item, Key};
+
+fn everything(_: ServerId, _: ServerId) -> bool {
+    true
+}
+
+fn nothing(_: ServerId, _: ServerId) -> bool {
+    false
+}
+
+/// All but what goes to or comes from data center 2.
+fn majority(from: ServerId, to: ServerId) -> bool {
+    from.dc.0 != 2 && to.dc.0 != 2
+}
+
+fn within(ms: u32) -> Dial {
+    Dial { within_us: Some(ms * 1000), ..Dial::default() }
+}
+
+fn put(key: &Key, value: &str, dial: Dial) -> Operation {
+    let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+    Operation::Put { items: [item].into_iter().collect(), dial }
+}
+
+fn get(key: &Key, dial: Dial) -> Operation {
+    Operation::Get { key: key.clone(), dial }
+}
+
+/// Three data centers that know each other.
+fn desk(options: &str) -> Desk {
+    let mut desk = Desk::new("staged", options, 3, 1);
+    desk.pass(1_500, everything);
+    desk
+}
+
+fn found(outcome: Outcome) -> (Option<String>, Quality) {
+    match outcome {
+        Outcome::Read(read, quality) => (text(read), quality),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answer(desk: &mut Desk, dc: u8, session: &mut Session, operation: Operation, wanted: fn(ServerId, ServerId) -> bool) -> Outcome {
+    desk.ask(server(dc, 0), session, operation, 6_000, wanted).expect("an answer")
+}
+
+/// The same, of a session that has seen nothing.
+fn anew(desk: &mut Desk, dc: u8, operation: Operation, wanted: fn(ServerId, ServerId) -> bool) -> Outcome {
+    let mut session = desk.session();
+    answer(desk, dc, &mut session, operation, wanted)
+}
+
+/// Without a bound, whoever reads after a write finds it, wherever; a write within a bound is found too, though it was answered before it was made.
+#[test]
+fn without_a_bound_reads_find_what_was_told_of() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    for (dc, dial) in [(0, Dial::default()), (1, within(1)), (2, Dial::at(Level::Strong))] {
+        let value = format!("of {dc}");
+        assert!(matches!(anew(&mut desk, dc, put(&x, &value, dial), everything), Outcome::Written(_)));
+        for at in [2, 1, 0] {
+            let (read, quality) = found(anew(&mut desk, at, get(&x, Dial::default()), everything));
+            assert_eq!((read.as_deref(), quality.level), (Some(value.as_str()), Level::Strong), "at {at}");
+        }
+    }
+}
+
+/// A read with a bound of nothing is answered at once, by what is here; its session never goes back.
+#[test]
+fn within_no_time_a_read_takes_what_is_here() {
+    let mut desk = desk("coordinate_ms = 60000");
+    let x = key("x", 0, 1);
+    assert!(matches!(anew(&mut desk, 0, put(&x, "old", Dial::default()), everything), Outcome::Written(_)));
+    desk.pass(300, everything);
+    let mut writer = desk.session();
+    assert!(matches!(answer(&mut desk, 0, &mut writer, put(&x, "new", within(0)), everything), Outcome::Written(_)));
+    let (read, quality) = found(anew(&mut desk, 0, get(&x, within(0)), nothing));
+    assert_eq!(read.as_deref(), Some("old"));
+    assert_eq!(quality.level, Level::SESSION, "of a session that has written nothing");
+    let (read, quality) = found(answer(&mut desk, 0, &mut writer, get(&x, within(0)), nothing));
+    assert_eq!(read.as_deref(), Some("old"));
+    assert!(!quality.level.implies(Level::SESSION), "its own write is not made, and the answer says {}", quality.level);
+    // Who has read the new value elsewhere is not shown the old one here, in no time.
+    let (read, _) = found(answer(&mut desk, 1, &mut writer, get(&x, Dial::default()), |from, to| from.dc.0 != 2 && to.dc.0 != 2));
+    assert_eq!(read.as_deref(), Some("new"));
+    match answer(&mut desk, 2, &mut writer, get(&x, within(5)), nothing) {
+        Outcome::Failed(Failure::Timeout(why)) => assert!(why.contains("which the session has read"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    // Level eventual takes it all the same.
+    let (read, quality) = found(answer(&mut desk, 2, &mut writer, get(&x, Dial::at(Level::Eventual)), nothing));
+    assert_eq!((read.as_deref(), quality.level), (Some("old"), Level::Eventual));
+}
+
+/// The paper's rule, where it is asked for.
+#[test]
+fn null_at_zero_hides_what_is_known_to_be_old() {
+    let mut desk = desk("coordinate_ms = 60000\nnull_at_zero = true");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    for key in [&x, &y] {
+        assert!(matches!(anew(&mut desk, 0, put(key, "old", Dial::default()), everything), Outcome::Written(_)));
+    }
+    assert!(matches!(anew(&mut desk, 0, put(&x, "new", within(0)), everything), Outcome::Written(_)));
+    assert_eq!(found(anew(&mut desk, 0, get(&x, within(0)), nothing)).0, None);
+    assert_eq!(found(anew(&mut desk, 0, get(&y, within(0)), nothing)).0.as_deref(), Some("old"));
+}
+
+/// A side without a majority keeps bounded writes for later, and says so; what must be in the order is refused in time. Afterwards what was kept is everywhere, unless something later is.
+#[test]
+fn cut_off_from_a_majority_writes_are_kept_for_later() {
+    let mut desk = desk("");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    assert!(matches!(anew(&mut desk, 0, put(&y, "old", Dial::default()), everything), Outcome::Written(_)));
+    desk.pass(2_000, majority);
+    desk.under_way.clear();
+    for key in [&x, &y] {
+        let kept = anew(&mut desk, 2, put(key, "kept", within(50)), majority);
+        assert!(matches!(kept, Outcome::Kept(_)), "{kept:?}");
+    }
+    for operation in
+        [put(&x, "strict", Dial { level: Some(Level::Strong), ..within(50) }), get(&x, Dial { level: Some(Level::Strong), ..within(50) })]
+    {
+        let late = anew(&mut desk, 2, operation, majority);
+        assert!(matches!(late, Outcome::Failed(Failure::Timeout(_))), "{late:?}");
+    }
+    let (read, quality) = found(anew(&mut desk, 2, get(&y, within(50)), majority));
+    assert_eq!((read.as_deref(), quality.level), (Some("old"), Level::SESSION));
+    // The others go on, and what they write is later.
+    desk.under_way.clear();
+    assert!(matches!(anew(&mut desk, 0, put(&y, "later", Dial::default()), majority), Outcome::Written(_)));
+    desk.under_way.clear();
+    desk.pass(3_000, everything);
+    for dc in 0..3 {
+        assert_eq!(found(anew(&mut desk, dc, get(&x, Dial::default()), everything)).0.as_deref(), Some("kept"), "at {dc}");
+        assert_eq!(found(anew(&mut desk, dc, get(&y, Dial::default()), everything)).0.as_deref(), Some("later"), "at {dc}");
+    }
+}
+
+/// Changes are decided at their place in the order: of two in two data centers at one time, one finds what the other left.
+#[test]
+fn changes_are_decided_at_their_place() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    let claim = |value: &str| Operation::Change {
+        key: x.clone(),
+        change: Change::Set { value: value.as_bytes().into(), expiry: Expiry::Never, condition: SetCondition::IfAbsent },
+        dial: Dial::default(),
+    };
+    let asked: Vec<_> = (0..3)
+        .map(|dc| {
+            let mut session = desk.session();
+            desk.wait(dc, &mut session, claim(&format!("of {dc}")))
+        })
+        .collect();
+    desk.pass(4_000, everything);
+    let outcomes: Vec<Outcome> = asked.iter().map(|at| desk.done.remove(at).expect("an answer").0).collect();
+    let made = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Changed { version: Some(_), .. })).count();
+    let found_one = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Changed { before, version: None } if before.value.is_some())).count();
+    assert_eq!((made, found_one), (1, 2), "{outcomes:?}");
+}
+
+/// A server that was away for longer than batches are kept gets the state, deletions included.
+#[test]
+fn who_was_away_for_long_gets_the_state() {
+    let mut desk = desk("keep_batches = 4");
+    let keys: Vec<Key> = (0..12).map(|number| key(&format!("k{number}"), 0, 1)).collect();
+    for key in &keys {
+        assert!(matches!(anew(&mut desk, 0, put(key, "old", Dial::default()), everything), Outcome::Written(_)));
+    }
+    desk.pass(2_000, everything);
+    for round in 0..40 {
+        for key in &keys[..6] {
+            assert!(matches!(anew(&mut desk, 0, put(key, &format!("{round}"), Dial::default()), majority), Outcome::Written(_)));
+        }
+    }
+    for key in &keys[6..9] {
+        let delete = Operation::Change { key: key.clone(), change: Change::Delete, dial: Dial::default() };
+        assert!(matches!(anew(&mut desk, 1, delete, majority), Outcome::Changed { version: Some(_), .. }));
+    }
+    desk.under_way.clear();
+    desk.pass(4_000, everything);
+    let there = desk.gauge(server(0, 0), "staged_instances");
+    let here = desk.gauge(server(2, 0), "staged_instances");
+    assert!(here + 2.0 >= there, "{here} of {there} instances");
+    for (number, key) in keys.iter().enumerate() {
+        let expected = [Some("39"), None, Some("old")][(number >= 6) as usize + (number >= 9) as usize];
+        assert_eq!(found(anew(&mut desk, 2, get(key, within(0)), nothing)).0.as_deref(), expected, "key {number}");
+    }
+}
