@@ -14,6 +14,7 @@
 //! | [`linearizable`] | operations of level local or strong are linearizable | Herlihy and Wing, 1990 |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
 //! | [`as_of`] | a read as of a time returns what had been written by then, everywhere; over a record of its own | document 000, section 6.1 |
+//! | [`rollback`] | after a rollback nobody reads what was rolled back, and nothing else is lost; over a record of its own | document 000, section 6.1 |
 //! | [`siblings`] | values stand side by side until somebody has seen them, and quorums meet; over a record of its own | document 000, section 2 |
 //! | [`counters`] | counters stay within their bounds, and every update counts once; over a record of its own | document 002, sections II-C and III |
 //!
@@ -37,6 +38,7 @@ pub mod history;
 pub mod linearizable;
 mod past;
 mod reads;
+pub mod rollback;
 pub mod sessions;
 pub mod siblings;
 pub mod snapshot;

@@ -7,6 +7,7 @@ mod counter;
 mod explain;
 mod link;
 pub(crate) mod monitor;
+pub(crate) mod rollback;
 mod shell;
 mod status;
 mod token_key;
@@ -27,6 +28,7 @@ Examples:
   rheostat ctl resume-link us-east eu
   rheostat ctl cluster up examples/demo.toml    start every node of a cluster file; down, status and logs likewise
   rheostat ctl monitor add nolap '!(lock_a = 1 && lock_b = 1)' --keyspace eventual
+  rheostat ctl rollback --keyspace eventual --to -30s --dry-run     what going back half a minute would cost
   rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)
   rheostat ctl convergence --repair             and give each data center what it has lost and others have";
@@ -59,6 +61,8 @@ enum Command {
     Convergence(convergence::Arguments),
     /// Predicates that must never be violated: watch for them, and see when they were
     Monitor(monitor::Arguments),
+    /// Go back to a time in the past, in all data centers: keys are written back as they were then
+    Rollback(rollback::Arguments),
     /// Start, end and look at all nodes of a cluster file, on this machine and over SSH
     Cluster(cluster::Arguments),
     /// Connect to a server, and read and write there with a chosen level, command by command
@@ -82,6 +86,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::ResumeLink(link) => link::run(&link, false, &topology, &nodes).await,
         Command::RotateTokenKey => token_key::run(&nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, &topology, &nodes).await,
+        Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
         Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) => Ok(ExitCode::SUCCESS),
     }

@@ -85,9 +85,12 @@ enum Story {
     Tickets,
     /// Reads that may take so long and no longer, in a keyspace that is linearizable over all data centers: what they get while one data center is cut off, and afterwards
     Deadline,
-    /// Two clients in two data centers of a weak keyspace take one lock; a monitor says so, and with what evidence
+    /// Two clients in two data centers of a weak keyspace take one lock; a monitor says so, and with what evidence, and the keyspace goes back to before it
     Monitor,
 }
+
+/// How far back keyspace `eventual` can be read, in milliseconds.
+const HISTORY_MS: u64 = 60_000;
 
 /// Where the data is.
 enum Folder {
@@ -142,7 +145,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     let round_trips = round_trips(&regions, arguments.rtt.as_deref())?;
     let wanted = ports_from(arguments.base_port, regions.len())?;
-    let description = description(&regions, &round_trips, arguments.jitter, arguments.partitions)?;
+    let mut description = description(&regions, &round_trips, arguments.jitter, arguments.partitions)?;
+    // What can be read as of a time, and be rolled back.
+    description.keyspaces.iter_mut().filter(|keyspace| keyspace.name == "eventual").for_each(|keyspace| keyspace.history_ms = HISTORY_MS);
     let folder = Folder::new(&arguments)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {

@@ -2,7 +2,9 @@
 
 use crate::Failure;
 use crate::ctl::monitor::described;
+use crate::ctl::rollback;
 use crate::output::{self, say};
+use rheostat_client::rollback::Rollback;
 use rheostat_client::{Client, v1};
 use std::time::{Duration, Instant};
 
@@ -60,10 +62,32 @@ pub async fn tell(regions: &[String], ports: &[(u16, u16)]) -> Result<(), Failur
     let (one, other) = tokio::join!(alice.take(), bob.take());
     one?;
     other?;
-    alarm(&mut events).await?;
+    let event = alarm(&mut events).await?;
+
+    say!("\n--- back to before it ---");
+    let at = rollback::before(&event)?;
+    say!("\n  rheostat ctl rollback --before {}:{} --keys 'lock_*'\n", event.node, event.number);
+    let keys = "lock_*".into();
+    let back = Rollback { keyspace: KEYSPACE.into(), at, keys, stop_for: PATIENCE, dry_run: false };
+    let report = back.run(&clients, |phase| say!("  {phase} ...")).await.map_err(|error| error.to_string())?;
+    output::text(&rollback::described_report(&report, false, usize::MAX, regions));
+    if report.failed.is_some() {
+        return Err("the rollback did not come to its end".to_string());
+    }
+    for person in [&alice, &bob] {
+        let (own, other) = (person.read(person.own).await?, person.read(person.other).await?);
+        if !own.is_empty() || !other.is_empty() {
+            return Err(format!("{} still reads what was rolled back", person.who));
+        }
+    }
+    say!("Nobody has the lock, wherever one looks. A second later Alice happens to be first to try again; Bob looks when that has arrived:");
+    // Until its end is known to who watches, what was rolled back may still have stood.
+    tokio::time::sleep(CALM).await;
+    alice.take().await?;
+    bob.sees("taken").await?;
+    bob.take().await?;
 
     say!("\n--- one after the other ---");
-    bob.give_back().await?;
     alice.give_back().await?;
     bob.wait_and_take().await?;
     match tokio::time::timeout(CALM, events.message()).await {
@@ -111,14 +135,20 @@ impl Person {
         Ok(())
     }
 
-    async fn wait_and_take(&self) -> Result<(), Failure> {
+    /// Waits until the other's key has this value here.
+    async fn sees(&self, value: &str) -> Result<(), Failure> {
         let until = Instant::now() + PATIENCE;
-        while self.read(self.other).await? != "free" {
+        while self.read(self.other).await? != value {
             if Instant::now() > until {
-                return Err(format!("{} was not given back in {}", self.other, self.region));
+                return Err(format!("{} did not become {value} in {}", self.other, self.region));
             }
             tokio::time::sleep(PAUSE).await;
         }
+        Ok(())
+    }
+
+    async fn wait_and_take(&self) -> Result<(), Failure> {
+        self.sees("free").await?;
         self.take().await
     }
 }
@@ -140,7 +170,7 @@ async fn known(client: &Client) -> Result<(), Failure> {
 }
 
 /// Prints what comes up to the verdict that it was a violation.
-async fn alarm(events: &mut rheostat_client::Events) -> Result<(), Failure> {
+async fn alarm(events: &mut rheostat_client::Events) -> Result<v1::MonitorEvent, Failure> {
     use v1::monitor_event::What;
     let mut told_after_ms = None;
     loop {
@@ -155,7 +185,7 @@ async fn alarm(events: &mut rheostat_client::Events) -> Result<(), Failure> {
                 "\nThe first word of it came {after_ms} ms after the second lock was taken: about what a message takes from there to node {}, which watches.",
                 event.node
             );
-            return Ok(());
+            return Ok(event);
         }
     }
 }

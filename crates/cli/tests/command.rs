@@ -339,7 +339,54 @@ fn the_story_of_the_lock_ends_with_its_alarm_and_a_hand_over_without_one() {
     assert!(told.status.success(), "{said}{}", text(&told.stderr));
     assert!(said.contains("one-holder: VIOLATED in keyspace eventual"), "{said}");
     assert!(said.contains("lock_a = \"taken\"  in us-east") && said.contains("lock_b = \"taken\"  in eu"), "{said}");
+    assert!(said.contains("2 of 2 keys were written back; 2 versions written since are lost."), "{said}");
+    assert!(said.contains("Every data center shows what was.") && said.contains("Clients write again."), "{said}");
+    assert!(said.contains("lock_a is taken: waits"), "{said}");
     assert!(said.contains("No alarm: Alice had given it back"), "{said}");
+}
+
+/// The way between data centers takes so long that the coordinator is killed while servers wait for each other.
+#[test]
+fn a_rollback_that_is_killed_lets_clients_go_on_and_comes_to_its_end_when_it_is_run_again() {
+    let demo = Demo::start(&["--rtt", "4000", "--partitions", "1"]);
+    let address = format!("127.0.0.1:{}", demo.ports[0].1);
+    let mut client = demo.connect(0);
+    assert_eq!(client.ask(&["SELECT", "eventual"]), "OK");
+    assert_eq!(client.ask(&["SET", "seat", "free"]), "OK");
+    assert_eq!(client.ask(&["GET", "seat"]), "free");
+    let quality = client.ask(&["RHEO", "QUALITY"]);
+    let then = quality.split(' ').find_map(|word| word.strip_suffix("@us-east")).expect("a version").to_string();
+    assert_eq!(client.ask(&["SET", "seat", "taken"]), "OK");
+    let rollback = ["rollback", "--keyspace", "eventual", "--to", &then, "--keys", "s*", "--stop-for", "20"];
+    let mut coordinator =
+        Command::new(env!("CARGO_BIN_EXE_rheostat")).args(["ctl", "-a", &address]).args(rollback).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(coordinator.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("looking for what has changed") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended early");
+    }
+    coordinator.kill().unwrap();
+    coordinator.wait().unwrap();
+    let refused = client.ask(&["SET", "seat", "mine"]);
+    assert!(refused.starts_with("BUSY keys that match `s*` are being rolled back; try again"), "{refused}");
+    assert_eq!((client.ask(&["GET", "seat"]), client.ask(&["SET", "other", "1"])), ("taken".to_string(), "OK".to_string()));
+    until("OK", |answer| assert!(answer == "OK" || answer.starts_with("BUSY"), "{answer}"), || client.ask(&["SET", "seat", "mine"]));
+    for wrong in [&["rollback", "--keyspace", "eventual"][..], &["rollback", "--to", "-1s", "--before", "us-east-1:1"], &["rollback", "--to", "soon"]]
+    {
+        let said = demo.ctl(wrong);
+        assert!(!said.status.success() && text(&said.stdout).is_empty(), "{wrong:?}: {}", text(&said.stdout));
+    }
+    let again = demo.ctl(&rollback);
+    assert!(again.status.success(), "{}{}", text(&again.stdout), text(&again.stderr));
+    assert!(text(&again.stdout).contains("1 of 1 keys were written back; 2 versions written since are lost."), "{}", text(&again.stdout));
+    for data_center in 0..3 {
+        let mut client = demo.connect(data_center);
+        assert_eq!(client.ask(&["SELECT", "eventual"]), "OK");
+        assert_eq!(client.ask(&["GET", "seat"]), "free", "{data_center}");
+    }
+    assert_eq!(client.ask(&["SET", "seat", "mine"]), "OK");
+    demo.terminate();
 }
 
 #[test]

@@ -27,9 +27,11 @@ pub mod conditional;
 mod counter;
 mod error;
 mod options;
+pub mod rollback;
 mod route;
 mod session;
 mod siblings;
+pub mod task;
 mod transaction;
 mod way;
 

@@ -13,10 +13,12 @@
 //! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`] and the signed [`token`] that carries one.
 //! - [`reserved`]: keys that no user can name.
 //! - [`moment`]: times in the past, as users write them.
+//! - [`rollback`]: back to a time in the past, in all data centers; [`glob`]: patterns of keys.
 //! - [`agenda`]: what happens next in virtual time.
 
 pub mod agenda;
 pub mod counter;
+pub mod glob;
 pub mod ids;
 pub mod link;
 pub mod moment;
@@ -26,6 +28,7 @@ pub mod protocol;
 pub mod random;
 pub mod replica;
 pub mod reserved;
+pub mod rollback;
 pub mod scatter;
 pub mod session;
 pub mod sla;

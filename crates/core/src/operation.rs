@@ -2,6 +2,7 @@
 
 use crate::counter::{CounterCall, CounterView, OutOfRights};
 use crate::ids::PartitionId;
+use crate::rollback::{RollbackAnswer, RollbackCall};
 use crate::version::{Item, Key, Value, VersionId};
 use crate::wire::{Reader, Wire, WireError};
 use crate::{wire_enum, wire_struct};
@@ -501,6 +502,11 @@ pub enum Operation {
         /// What is asked for beside.
         dial: Dial,
     },
+    /// A step of a rollback. Done with [`Outcome::Rollback`] or, if it writes, [`Outcome::Written`].
+    Rollback {
+        /// Which.
+        call: Box<RollbackCall>,
+    },
 }
 
 impl Operation {
@@ -510,6 +516,7 @@ impl Operation {
             Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } | Operation::Change { .. } => true,
             Operation::Counter { call, .. } => !matches!(call, CounterCall::Look { .. }),
             Operation::Transact { actions, .. } => actions.iter().any(|action| !matches!(action, Action::Get(_))),
+            Operation::Rollback { call } => matches!(**call, RollbackCall::Restore { .. }),
             Operation::Get { .. }
             | Operation::Siblings { .. }
             | Operation::ReadTransaction { .. }
@@ -539,7 +546,8 @@ impl Operation {
             | Operation::AwaitReplication { .. }
             | Operation::Explain { .. }
             | Operation::Versions { .. }
-            | Operation::Restore { .. } => None,
+            | Operation::Restore { .. }
+            | Operation::Rollback { .. } => None,
         }
     }
 
@@ -553,7 +561,7 @@ impl Operation {
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Counter { call, .. } => call.key(),
             Operation::Transact { actions, guards, .. } => actions.first().map(Action::key).or_else(|| guards.first().map(|guard| &guard.key)),
-            Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => None,
+            Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } | Operation::Rollback { .. } => None,
         }
     }
 }
@@ -689,6 +697,8 @@ pub enum Outcome {
     Transacted(Vec<Acted>, Option<VersionId>, Quality),
     /// Of Siblings: the values that stand side by side, newest first; a deletion that stands beside values is not among them. None: the key is absent.
     Siblings(Vec<Read>, Quality),
+    /// Of Rollback.
+    Rollback(RollbackAnswer),
     /// It failed.
     Failed(Failure),
 }
@@ -766,6 +776,7 @@ wire_enum!(Operation, "an operation", {
     12 => Replace { item, dial },
     13 => Versions { key },
     14 => Restore { key, versions },
+    15 => Rollback { call },
 });
 wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount) });
 wire_enum!(Acted, "an outcome of a command", { 0 => Read(read), 1 => Written, 2 => Changed { before, wrote }, 3 => Counted(value) });
@@ -790,4 +801,5 @@ wire_enum!(Outcome, "an outcome", {
     13 => Siblings(reads, quality),
     14 => Versions(versions),
     15 => Kept(version),
+    16 => Rollback(answer),
 });

@@ -11,6 +11,7 @@ pub mod v1 {
 
 pub mod dial;
 pub mod rights;
+pub mod rollback;
 
 /// The metadata of a refusal that says what was refused, where the status alone does not.
 pub const REFUSED: &str = "rheostat-refused";

@@ -3,6 +3,7 @@
 mod bounds;
 mod checks;
 mod courses;
+mod rolling;
 pub(crate) mod siblings;
 
 use crate::marks;
@@ -23,6 +24,7 @@ use rheostat_core::sla::{Ask, Course};
 use rheostat_core::token::{self, Token, TokenKeys};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
+use rolling::Rolling;
 use siblings::Beside;
 use std::collections::BTreeMap;
 
@@ -60,6 +62,8 @@ struct Current {
     scatter: Option<(Scatter, Session)>,
     /// Within which bound, in microseconds.
     within_us: Option<u32>,
+    /// Of a rollback.
+    rolling: Option<Rolling>,
     /// Of what stands side by side: when it began, and the writes' places in the record.
     beside: Beside,
 }
@@ -300,6 +304,19 @@ impl World<'_> {
             self.ask_counter(client, action, server);
             return;
         }
+        if let Some((rolling, first)) = self.begin_rolling(client, dc, action) {
+            let plan = self.plan;
+            self.tell(client, || ActionText(plan, action).to_string());
+            self.clients[client].attempts += 1;
+            let attempt = Attempt { client, number: self.clients[client].attempts };
+            let (number, action, beside) = (attempt.number, action.clone(), Beside::default());
+            let rolling = Some(rolling);
+            self.clients[client].current =
+                Some(Current { number, server, action, event: None, awaited: Timestamp::ZERO, scatter: None, within_us: None, rolling, beside });
+            self.ask_rolling(attempt, first);
+            self.schedule(self.now_us + 4 * self.plan.client_timeout_us, Event::Deadline { attempt });
+            return;
+        }
         let asked = match self.attempt_of(client, action, (dc, partition)) {
             Err(NothingHeld) => {
                 self.tell(client, || "finds no entry of its service level that can be held".into());
@@ -410,7 +427,7 @@ impl World<'_> {
         let scatter = scatter.map(|scatter| (scatter, session.clone()));
         let beside = self.begin_beside(client, action, &values);
         let (number, action) = (attempt.number, action.clone());
-        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter, within_us, beside });
+        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter, within_us, rolling: None, beside });
         self.request(attempt, requests, &session);
         self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
     }
@@ -430,6 +447,7 @@ impl World<'_> {
             awaited: Timestamp::ZERO,
             scatter: None,
             within_us: None,
+            rolling: None,
             beside: Beside::default(),
         });
         self.request(attempt, vec![(server, operation)], &session);
@@ -588,6 +606,7 @@ impl World<'_> {
     }
 
     pub(crate) fn on_reply(&mut self, reply: Reply) {
+        let Some(reply) = self.roll_on(reply) else { return };
         let Some(reply) = self.gather(reply) else { return };
         let Some(current) = self.take_current(reply.attempt) else { return };
         let client = reply.attempt.client;

@@ -271,7 +271,9 @@ impl World<'_> {
         let on_one_disk = self.disk_lost_writes && number("writes") == 1;
         self.beside.may_lose = self.plan.may_lose_acknowledged() || !self.gone.is_empty() || on_one_disk;
         self.marks.see_times(marks::QUORUMS_MEET, u64::from(self.beside.quorums_meet && self.plan.data_centers > 1));
+        // What was rolled back was acknowledged, and is gone.
         if self.failure.is_none()
+            && self.rollbacks.is_empty()
             && let Err(why) = self.beside.check()
         {
             self.fail("siblings", why);
@@ -352,6 +354,15 @@ impl World<'_> {
             && let Err(why) = as_of::check(history, &self.pasts)
         {
             self.fail("as-of", why);
+        }
+        // A value that is written back is there twice, and who had read it does not see it any more.
+        if !self.rollbacks.is_empty() {
+            if !self.plan.may_lose_acknowledged()
+                && let Err(why) = rheostat_checkers::rollback::check(history, &self.rollbacks)
+            {
+                self.fail("rollback", why);
+            }
+            return;
         }
         if let Err(violation) = check_all(history, &promises) {
             self.failure.get_or_insert_with(|| Failure {

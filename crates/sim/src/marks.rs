@@ -72,7 +72,8 @@ pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed at a moment that matters", causal: false };
 
 /// Marks of runs whose profile brings them about.
-pub const OF_PROFILES: &[Mark] = &[KILLED_AT_A_MOMENT, PASSED_ON, LOWER_ENTRY_HELD, ENTRY_PASSED_OVER, ENTRY_MISSED, PAST_READ, PAST_OF_SEVERAL];
+pub const OF_PROFILES: &[Mark] =
+    &[KILLED_AT_A_MOMENT, PASSED_ON, LOWER_ENTRY_HELD, ENTRY_PASSED_OVER, ENTRY_MISSED, PAST_READ, PAST_OF_SEVERAL, ROLLED_BACK, ROLLBACK_DIED];
 
 /// A data center was out of reach, and others had what it wrote.
 pub(crate) const PASSED_ON: Mark = Mark { name: "updates were passed on for another data center", causal: false };
@@ -84,6 +85,10 @@ pub(crate) const ENTRY_PASSED_OVER: Mark = Mark { name: "an entry of a service l
 pub(crate) const PAST_READ: Mark = Mark { name: "keys were read as of a time in the past", causal: false };
 /// Of several partitions.
 pub(crate) const PAST_OF_SEVERAL: Mark = Mark { name: "keys of several partitions were read as of one time", causal: false };
+/// A rollback came to its end.
+pub(crate) const ROLLED_BACK: Mark = Mark { name: "keys were rolled back in all data centers", causal: false };
+/// Its coordinator died.
+pub(crate) const ROLLBACK_DIED: Mark = Mark { name: "the coordinator of a rollback died", causal: false };
 /// No answer satisfied any.
 pub(crate) const ENTRY_MISSED: Mark = Mark { name: "no entry of a service level was held", causal: false };
 

@@ -246,6 +246,15 @@ pub enum Action {
         /// How long ago, in milliseconds of true time.
         ago_ms: u64,
     },
+    /// Rolls all keys back to a time in the past, in all data centers.
+    Rollback {
+        /// How long ago, in milliseconds of true time.
+        ago_ms: u64,
+        /// For how long clients are stopped, in milliseconds.
+        stop_ms: u64,
+        /// The coordinator dies when it has had so many answers.
+        dies_after: Option<u32>,
+    },
     /// Waits until so many other data centers have the session's writes of this key's partition on disk (WAIT).
     Await {
         /// The key.
@@ -480,7 +489,7 @@ impl Action {
             Action::Guarded { key, .. } | Action::Await { key, .. } | Action::Siblings { key } | Action::Replace { key } => vec![*key],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } | Action::Past { keys, .. } => keys.clone(),
-            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh => Vec::new(),
+            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh | Action::Rollback { .. } => Vec::new(),
             Action::Add { .. } | Action::Value { .. } | Action::Look { .. } | Action::Make { .. } => Vec::new(),
             Action::Give { .. } | Action::Reclaim { .. } => Vec::new(),
         }

@@ -121,6 +121,13 @@ pub const ALL: &[Profile] = &[
         dress: past,
         bugs: &["past-read-before-it-is-here", "history-half-as-long"],
     },
+    Profile {
+        name: "rolled",
+        about: "clients roll all keys back while others write, and die in the middle of it",
+        option: None,
+        dress: rolled,
+        bugs: &["rollback-beside-writes", "rollback-looks-too-early", "rollback-ends-before-it-is-seen"],
+    },
 ];
 
 /// The profile called `name`.
@@ -383,6 +390,22 @@ fn past(plan: &mut Plan, _: u64, random: &mut Random) {
                 plan.clients[client].steps.push(Step { think_us: random.below(20_000), action: Action::Past { keys, ago_ms } });
             }
         }
+    }
+}
+
+fn rolled(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if node::replicates(&plan.protocol) {
+        return;
+    }
+    // A window that reaches over everything: what is kept is for the profile `past`.
+    plan.history_ms = 60_000;
+    for _ in 0..random.between(1, 3) {
+        let client = random.below(plan.clients.len() as u64) as usize;
+        let steps = &mut plan.clients[client].steps;
+        let at = random.below(steps.len() as u64 + 1) as usize;
+        let dies_after = random.chance(1, 3).then(|| random.between(1, 40) as u32);
+        let action = Action::Rollback { ago_ms: spread(random, 1, horizon_us / 1000 + 100), stop_ms: spread(random, 50, 10_000), dies_after };
+        steps.insert(at, Step { think_us: random.below(20_000), action });
     }
 }
 

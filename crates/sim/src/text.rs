@@ -128,6 +128,10 @@ impl fmt::Display for ActionText<'_> {
                 write!(f, "past {ago_ms}ms")?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
+            Action::Rollback { ago_ms, stop_ms, dies_after } => {
+                write!(f, "rollback {ago_ms}ms stop {stop_ms}ms")?;
+                dies_after.map_or(Ok(()), |answers| write!(f, " dies {answers}"))
+            }
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
             Action::Claim { key } => write!(f, "claim {}", name(key)),
@@ -509,6 +513,13 @@ impl Plan {
                 Action::ReadTransaction { keys: words.0.by_ref().map(key).collect::<Parsed<_>>()?, level, groups }
             }
             "past" => Action::Past { ago_ms: words.unit("ms", "a time")?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? },
+            "rollback" => {
+                let ago_ms = words.unit("ms", "a time")?;
+                words.expect("stop")?;
+                let stop_ms = words.unit("ms", "a time")?;
+                let dies_after = if words.optional("dies") { Some(words.number("a number of answers")?) } else { None };
+                Action::Rollback { ago_ms, stop_ms, dies_after }
+            }
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
             "claim" => Action::Claim { key: key(words.next("a key")?)? },

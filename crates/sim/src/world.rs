@@ -12,6 +12,7 @@ use crate::trace::{Trace, TraceLevel};
 use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::counters::CounterHistory;
+use rheostat_checkers::rollback::Rolled;
 use rheostat_checkers::siblings::SiblingHistory;
 use rheostat_core::agenda::Agenda;
 use rheostat_core::ids::{KeyspaceId, OpId, PartitionId, Place, ServerId};
@@ -194,6 +195,8 @@ pub(crate) struct World<'p> {
     pub(crate) beside: SiblingHistory,
     /// What was read of the past.
     pub(crate) pasts: Vec<PastRead>,
+    /// What was rolled back.
+    pub(crate) rollbacks: Vec<Rolled>,
     /// The level that the protocol's reads have.
     pub(crate) level: Level,
     pub(crate) serves: fn(Level) -> Option<Level>,
@@ -266,6 +269,7 @@ impl<'p> World<'p> {
             kept: Vec::new(),
             beside: SiblingHistory::default(),
             pasts: Vec::new(),
+            rollbacks: Vec::new(),
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),
             decides: node::replicates(&plan.protocol),

@@ -95,6 +95,9 @@ struct File {
     monitor: std::collections::BTreeMap<String, InFile>,
 }
 
+/// How long to wait for the next of the events that a node remembers.
+const REMEMBERED: Duration = Duration::from_millis(500);
+
 /// Between two attempts to hear of a cluster again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -209,6 +212,22 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// What monitors have said under this name, as far as any node remembers it; at best that it was a violation for certain.
+pub(crate) async fn found_in(clients: &[Client], node: &str, number: u64) -> Result<v1::MonitorEvent, Failure> {
+    let mut found: Option<v1::MonitorEvent> = None;
+    for client in clients {
+        let request = client.request(v1::WatchMonitorsRequest { name: String::new(), recent: 100 });
+        let mut events = client.admin().watch_monitors(request).await.map_err(|status| Error::from(status).to_string())?.into_inner();
+        // What is remembered comes at once, and nothing says where it ends.
+        while let Ok(Ok(Some(event))) = tokio::time::timeout(REMEMBERED, events.message()).await {
+            if event.node == node && event.number == number {
+                found = Some(event);
+            }
+        }
+    }
+    found.ok_or_else(|| format!("no node remembers a violation {node} {number}; the last 100 are remembered (ctl monitor watch --recent 100)"))
 }
 
 /// A time of day, in UTC, to the millisecond.

@@ -1,6 +1,7 @@
 //! Operations: each becomes a call of the protocol, or is answered here.
 
 use super::past::{Asked, Past};
+use super::stop::Held;
 use super::{Done, Execution, Outbox, Replica};
 use crate::ids::{Now, OpId, Place};
 use crate::operation::{Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome, Quorum};
@@ -19,6 +20,8 @@ pub(super) struct Pending {
     pub(super) session: Session,
     pub(super) deadline_us: u64,
     pub(super) waits_for: String,
+    /// It may write.
+    pub(super) writes: bool,
     stage: Stage,
     /// Since it began, parts have come that lack what they depend on, and it may have read some.
     pub(super) read_parts: bool,
@@ -35,6 +38,8 @@ pub(super) enum Stage {
     Stale(Box<Fresh>),
     /// No answer comes: what has arrived decides.
     Past(Box<Past>),
+    /// Likewise.
+    Rollback(Box<Held>),
     /// Likewise: the links' progress does.
     Replication { upto: Timestamp, data_centers: u8 },
 }
@@ -88,6 +93,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.is_filling() && reads_more_than_what_is_here(&operation) {
             self.journal.counters.filling += 1;
             return failed(filling());
+        }
+        self.writing = operation.writes();
+        // What a repair brings may be what is being rolled back.
+        if (self.writing || matches!(operation, Operation::Restore { .. }))
+            && !self.journal.saved.stops.is_empty()
+            && let Some(refused) = self.stopped(now, &operation)
+        {
+            return failed(refused);
         }
         let (call, dial) = match operation {
             Operation::Get { key, dial: dial @ Dial { as_of: Some(at), .. } } => {
@@ -162,6 +175,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     Err(why) => failed(why),
                 };
             }
+            Operation::Rollback { call } => return self.roll_back(now, *call, session, out),
             Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
             Operation::Transact { .. } => return failed(Failure::Refused("this server makes no transactions".into())),
             Operation::AwaitReplication { upto, data_centers } => {
@@ -195,7 +209,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// Puts `request` to the protocol.
-    fn advance(&mut self, now: Now, request: P::Request, (stage, dial): (Stage, Dial), session: &mut Session, out: &mut Outbox) -> Execution {
+    pub(super) fn advance(
+        &mut self,
+        now: Now,
+        request: P::Request,
+        (stage, dial): (Stage, Dial),
+        session: &mut Session,
+        out: &mut Outbox,
+    ) -> Execution {
         // Where servers agree, or others are asked after a write, what has been asked for cannot be taken back: busy is said before, or not at all.
         if (P::SPAN != Span::Server || P::Cut::SIBLINGS) && self.pending.len() >= self.config.max_waiting {
             return self.busy();
@@ -235,7 +256,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// The protocol has answered an operation that waited.
     pub(super) fn resume(&mut self, op: OpId, reply: P::Reply, out: &mut Outbox) {
         // Nobody may wait for it any more.
-        let Some(Pending { mut session, stage, deadline_us, read_parts, .. }) = self.pending.remove(&op) else { return };
+        let Some(Pending { mut session, stage, deadline_us, writes, read_parts, .. }) = self.pending.remove(&op) else { return };
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before it waited");
         let outcome = match client.accept(reply) {
             // It has waited since before the first part came, or for what came in one.
@@ -245,7 +266,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if let Stage::Fresh(fresh) = stage
             && let Some(waits_for) = fresh.lacks(&outcome)
         {
-            self.pending.insert(op, Pending { session, deadline_us, waits_for, stage: Stage::Stale(fresh), read_parts: false });
+            self.pending.insert(op, Pending { session, deadline_us, waits_for, writes, stage: Stage::Stale(fresh), read_parts: false });
             return self.stale.push_back(op);
         }
         self.hold(Done { op, outcome, session }, out);
@@ -265,9 +286,17 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let Some(op) = self.stale.pop_front() else { return };
             // Its deadline may have come.
             let Some(Pending { session, stage, .. }) = self.pending.get_mut(&op) else { continue };
-            if let Stage::Past(past) = stage {
-                let past = past.clone();
-                in_vain = if self.look_at_past(now, op, &past, out) { 0 } else { in_vain + 1 };
+            let held = match stage {
+                Stage::Past(past) => Some(Ok(past.clone())),
+                Stage::Rollback(held) => Some(Err(held.clone())),
+                _ => None,
+            };
+            if let Some(held) = held {
+                let answered = match held {
+                    Ok(past) => self.look_at_past(now, op, &past, out),
+                    Err(held) => self.look_at_rollback(now, op, &held, out),
+                };
+                in_vain = if answered { 0 } else { in_vain + 1 };
                 if in_vain >= LOOK_AGAIN_AT {
                     return;
                 }
@@ -299,10 +328,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     pub(super) fn wait(&mut self, op: OpId, session: &Session, stage: Stage, deadline_us: u64) -> Execution {
         let waits_for = self.parked_reason.take().unwrap_or_else(|| "other servers of this data center".into());
-        if matches!(stage, Stage::Stale(_) | Stage::Past(_)) {
+        if matches!(stage, Stage::Stale(_) | Stage::Past(_) | Stage::Rollback(_)) {
             self.stale.push_back(op);
         }
-        self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, stage, read_parts: false });
+        let writes = self.writing && matches!(stage, Stage::Call);
+        self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, writes, stage, read_parts: false });
         Execution::Waiting(op)
     }
 
@@ -441,7 +471,7 @@ pub(super) fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
 
 /// `request`, with the quorum and the bound that its operation asks for.
 #[inline]
-fn asked_for<P: Protocol>(request: P::Request, dial: Dial) -> Result<P::Request, Failure> {
+pub(super) fn asked_for<P: Protocol>(request: P::Request, dial: Dial) -> Result<P::Request, Failure> {
     let request = match dial.within_us {
         Some(within_us) if P::KEEPS_BOUNDS => P::Client::bounded(request, within_us, dial.level),
         _ => request,

@@ -1,6 +1,7 @@
 //! What a step appends to the store, and what is remembered of it: the first error, the saved state, the reserved keys that have arrived.
 
 use super::reservation::{Reservation, Reserved};
+use super::stop::Stop;
 use super::{Applied, Counters, Wanted};
 use crate::ids::Now;
 use crate::reserved::is_reserved;
@@ -26,6 +27,8 @@ pub(super) struct Saved {
     pub(super) needs: TimestampVector,
     /// What has come back of own updates that a disk has lost, if one has.
     pub(super) refilled: Option<Refilled>,
+    /// Which clients' writes are refused.
+    pub(super) stops: Vec<Stop>,
     /// The protocol's own.
     pub(super) protocol: Option<Vec<u8>>,
 }
@@ -56,13 +59,14 @@ const NUMBERED: Timestamp = Timestamp::MAX;
 impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
         NUMBERED.encode(out);
-        out.push(3);
+        out.push(4);
         self.reservation.encode(out);
         self.received.encode(out);
         self.history_ms.encode(out);
         self.whole_from.encode(out);
         self.needs.encode(out);
         self.refilled.encode(out);
+        self.stops.encode(out);
         self.protocol.is_some().encode(out);
         out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
     }
@@ -73,7 +77,7 @@ impl Wire for Saved {
             NUMBERED => {
                 form = input.byte()?;
                 match form {
-                    1..=3 => Wire::decode(input)?,
+                    1..=4 => Wire::decode(input)?,
                     _ => return Err(WireError::Invalid("a state of a newer version of the software")),
                 }
             }
@@ -82,8 +86,9 @@ impl Wire for Saved {
         let received = Wire::decode(input)?;
         let (history_ms, whole_from) = if form < 2 { (0, Timestamp::ZERO) } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let (needs, refilled) = if form < 3 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        let stops = if form < 4 { Vec::new() } else { Wire::decode(input)? };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { reservation, received, history_ms, whole_from, needs, refilled, protocol })
+        Ok(Saved { reservation, received, history_ms, whole_from, needs, refilled, stops, protocol })
     }
 }
 

@@ -21,6 +21,7 @@ mod refill;
 mod repair;
 mod reservation;
 mod serve;
+mod stop;
 
 use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use crate::operation::{Failure, Operation, Outcome};
@@ -52,6 +53,9 @@ pub const PLANTED: &[&str] = &[
     "refilled-by-the-first-answer",
     "read-before-refilled",
     "read-of-parts-goes-on",
+    "rollback-beside-writes",
+    "rollback-looks-too-early",
+    "rollback-ends-before-it-is-seen",
 ];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
@@ -371,6 +375,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     distrusted: Option<String>,
     pending: BTreeMap<OpId, Pending>,
     parked_reason: Option<String>,
+    /// The operation that runs may write.
+    writing: bool,
     /// Reads that wait to be fresh enough, and when they were last looked at.
     stale: VecDeque<OpId>,
     looked_again_us: u64,
@@ -424,6 +430,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             distrusted: None,
             pending: BTreeMap::new(),
             parked_reason: None,
+            writing: false,
             stale: VecDeque::new(),
             looked_again_us: 0,
             next_op: 0,

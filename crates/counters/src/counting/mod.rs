@@ -441,6 +441,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         let execution = match operation {
             Operation::Counter { call, dial } => self.counter(now, call, dial, session),
             Operation::Transact { actions, guards, dial } => self.transact(now, actions, guards, dial, session),
+            Operation::Rollback { call } => self.rollback(now, call, session),
             operation => self.plain(now, operation, session),
         };
         self.settle(now, out);

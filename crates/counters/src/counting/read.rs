@@ -7,16 +7,17 @@ use super::update::{Stopped, names_itself};
 use super::{Counting, failed, keys};
 use crate::definition::Definition;
 use crate::state::State;
-use rheostat_clock::DcId;
+use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::counter::{CounterCall, CounterView, Direction, Rights, Standing};
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{AsOf, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::protocol::Span;
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::reserved::is_reserved;
+use rheostat_core::rollback::{RollbackAnswer, RollbackCall};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
-use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_core::version::{Item, Key, Value, VersionId};
 use smallvec::smallvec;
 
 /// A transaction whose counters change under it is read again so many times.
@@ -45,6 +46,8 @@ pub(super) enum Stage {
     Made(Definition),
     /// A counter is looked at where one group decides.
     Look,
+    /// Keys that have changed since this time: some may hold counters.
+    Looked(Timestamp),
     /// A counter is looked at elsewhere.
     View { key: Key },
     /// A part of a transaction.
@@ -229,6 +232,10 @@ impl<R: PartitionServer> Counting<R> {
                 done(Outcome::Failed(Failure::Refused("the key is there already: delete it first, or use another".into())))
             }
             (Stage::Look, Outcome::Read(read, quality)) => done(self.seen(&read, quality)),
+            (Stage::Looked(at), Outcome::Rollback(RollbackAnswer::Looked { mut found, next })) => {
+                found.iter_mut().for_each(|one| one.counter = self.held_counter(now, &one.key, at));
+                done(Outcome::Rollback(RollbackAnswer::Looked { found, next }))
+            }
             (Stage::View { key }, Outcome::Many(reads, quality)) => {
                 // What is in memory is not decided yet, or not what this session sees.
                 let view = match self.setup.planted.is("counter-seen-from-memory") {
@@ -278,6 +285,32 @@ impl<R: PartitionServer> Counting<R> {
     fn with_states(&self, keys: &[Key], counters: &[usize], dial: Dial) -> Operation {
         let states = counters.iter().flat_map(|index| self.beside(&keys[*index]));
         Operation::ReadTransaction { keys: keys.iter().cloned().chain(states).collect(), dial }
+    }
+
+    /// A step of a rollback: counters are left as they are.
+    pub(super) fn rollback(&mut self, now: Now, call: Box<RollbackCall>, session: &mut Session) -> Execution {
+        match &*call {
+            RollbackCall::Look { at, .. } => {
+                let stage = Stage::Looked(*at);
+                self.perform(now, None, Operation::Rollback { call }, stage, session)
+            }
+            RollbackCall::Restore { keys, at, .. } if keys.iter().any(|key| self.held_counter(now, key, *at)) => {
+                failed(Failure::Refused("a counter's past is not written back".into()))
+            }
+            _ => self.inner.execute(now, Operation::Rollback { call }, session, &mut self.box_),
+        }
+    }
+
+    /// Whether `key` holds a counter, or held one at `at`.
+    fn held_counter(&mut self, now: Now, key: &Key, at: Timestamp) -> bool {
+        let is = |value: &Option<Value>| value.as_ref().is_some_and(|value| Definition::is(value));
+        if self.inner.newest(key).is_some_and(|newest| is(&newest.value)) {
+            return true;
+        }
+        let dial = Dial { level: Some(Level::Eventual), as_of: AsOf::new(at), ..Dial::default() };
+        let mut nobody = self.inner.new_session();
+        let then = self.inner.execute(now, Operation::Get { key: key.clone(), dial }, &mut nobody, &mut self.box_);
+        matches!(then, Execution::Done { outcome: Outcome::Read(read, _), .. } if is(&read.value))
     }
 
     /// Puts the number in place of the definition that was read, given what stands beside it.

@@ -13,6 +13,7 @@ mod orion;
 mod past;
 mod quorum;
 mod replica;
+mod rollback;
 mod session;
 mod staged;
 mod steps;

@@ -10,6 +10,7 @@ use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Quorum, Read
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
 use rheostat_core::{DcId, slots};
+use rheostat_proto::rollback::{answer_out, call_in};
 use rheostat_proto::v1;
 use rheostat_proto::v1::admin_server::Admin;
 use std::collections::BTreeMap;
@@ -124,6 +125,22 @@ impl Admin for Service {
             uptime_ms: status.uptime_ms,
             clock_distrusted: status.clock_distrusted.unwrap_or_default(),
         }))
+    }
+
+    async fn rollback(&self, request: Request<v1::RollbackRequest>) -> Result<Response<v1::RollbackResponse>, Status> {
+        let v1::RollbackRequest { keyspace, partition, step } = request.into_inner();
+        let (keyspace, topology) = (convert::keyspace(&self.router, &keyspace)?, self.router.topology());
+        let partition = u16::try_from(partition).ok().filter(|partition| *partition < topology.partitions).map(PartitionId);
+        let partition = partition.ok_or_else(|| Status::invalid_argument("there is no such partition"))?;
+        let call = call_in(&topology.data_centers, step).map_err(Status::invalid_argument)?;
+        let operation = Operation::Rollback { call: Box::new(call) };
+        match self.router.execute(keyspace.id, partition, keyspace.new_session(), operation).await.0 {
+            Outcome::Failed(failure) => Err(convert::status(failure)),
+            outcome => match answer_out(&topology.data_centers, outcome) {
+                Some(response) => Ok(Response::new(response)),
+                None => Err(Status::internal("a partition answered something else than was asked")),
+            },
+        }
     }
 
     async fn rotate_token_key(&self, _: Request<v1::RotateTokenKeyRequest>) -> Result<Response<v1::RotateTokenKeyResponse>, Status> {

@@ -14,7 +14,6 @@
 pub mod ahead;
 pub mod arguments;
 pub mod command;
-pub mod glob;
 mod inline;
 pub mod number;
 pub mod parser;

@@ -7,6 +7,7 @@ use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Action, Change, Operation, Outcome};
 use rheostat_core::replica::PartitionServer;
+use rheostat_core::rollback::RollbackCall;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_core::version::Item;
@@ -149,6 +150,11 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::Counter { call, .. } => call.key().map_or(0, |key| key.len() + 16),
         Operation::Transact { actions, .. } => actions.iter().map(action_bytes).sum(),
         Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => 0,
+        Operation::Rollback { call } => match &**call {
+            RollbackCall::Restore { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
+            RollbackCall::Show { versions } => versions.iter().map(|(key, _)| key.len() + 32).sum(),
+            _ => 64,
+        },
     }
 }
 

@@ -536,6 +536,7 @@ fn kind_index(operation: &Operation) -> usize {
         Operation::Explain { .. } | Operation::Versions { .. } => 7,
         Operation::Counter { .. } => 8,
         Operation::Transact { .. } => 9,
+        Operation::Rollback { .. } => 7,
     }
 }
 

@@ -18,6 +18,8 @@ mod pools;
 mod quorums;
 mod replicas;
 mod replication;
+mod rollback;
 mod routing;
 mod service_levels;
+mod tasks;
 mod tokens;

@@ -2,8 +2,8 @@
 
 use super::time::{ExpiryForm, TimeUnit, When, time_of};
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, Reason, printable};
-use crate::resp::glob::{self, MAX_PATTERN_BYTES};
 use crate::resp::number::{parse_i64, parse_u64};
+use rheostat_core::glob::{self, MAX_PATTERN_BYTES};
 use rheostat_core::operation::{ExpiryCondition, Read};
 
 /// EXPIRE and its relatives.

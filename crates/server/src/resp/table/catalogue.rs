@@ -2,9 +2,9 @@
 
 use super::{COMMANDS, Entry, Flags, Group, Keys, find_served};
 use crate::resp::Arguments;
-use crate::resp::glob;
 use crate::resp::reply::ReplyWriter;
 use crate::resp::table::Argument;
+use rheostat_core::glob;
 
 /// A question to the table. Commands that are not served are not in any answer: a client is to believe that they are not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

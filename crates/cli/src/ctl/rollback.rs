@@ -1,0 +1,164 @@
+//! `rheostat ctl rollback`.
+
+use super::monitor::{described, found_in};
+use super::one_of_each;
+use crate::connection::Node;
+use crate::output::say;
+use crate::{Failure, date};
+use clap::{ArgGroup, Args};
+use rheostat_client::rollback::{Difference, Report, Rollback};
+use rheostat_client::{Client, Error, v1};
+use rheostat_core::Timestamp;
+use rheostat_core::moment::Moment;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  rheostat ctl rollback --keyspace eventual --to -30s --dry-run     what would be lost
+  rheostat ctl rollback --keyspace eventual --to 2026-11-22T12:34:58.590Z --keys 'cart:*'
+  rheostat ctl rollback --before eu-1:1795350898000001              to before a violation, as `ctl monitor watch` names it: (alarm eu-1 1795350898000001)
+docs/rollback.md says what is promised. Rolling back again is safe.";
+
+/// Arguments of `ctl rollback`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("when").required(true).args(["to", "before"]))]
+pub struct Arguments {
+    /// The time to go back to: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -30s
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    to: Option<Moment>,
+    /// To before this violation, which a monitor has told: its node and number
+    #[arg(long, value_name = "NODE:NUMBER", value_parser = violation)]
+    before: Option<(String, u64)>,
+    /// The keyspace, by name or number [default: 0, or that of the violation]
+    #[arg(short, long)]
+    keyspace: Option<String>,
+    /// Only keys that match this pattern
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    keys: String,
+    /// Change nothing, and stop nobody: only say what would be lost
+    #[arg(long)]
+    dry_run: bool,
+    /// For how long clients' writes are refused at most, in seconds, should this command not come to its end
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=600))]
+    stop_for: u64,
+    /// So many keys are listed
+    #[arg(long, value_name = "N", default_value = "1000")]
+    list: usize,
+}
+
+fn violation(text: &str) -> Result<(String, u64), String> {
+    let parts = text.rsplit_once([':', ' ']).and_then(|(node, number)| Some((node.to_owned(), number.parse().ok()?)));
+    parts.ok_or_else(|| "a violation is node:number, as in eu-1:1795350898000001".to_owned())
+}
+
+pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let mut clients: Vec<Client> = Vec::new();
+    for (name, node) in one_of_each(topology, nodes) {
+        match node {
+            Ok(node) => clients.extend(node.client.clone()),
+            Err(why) if !arguments.dry_run => {
+                return Err(format!("data center {name} cannot be reached ({why}); all must be there to be rolled back"));
+            }
+            Err(_) => {}
+        }
+    }
+    let mut keyspace = arguments.keyspace.clone();
+    let at = match (&arguments.to, &arguments.before) {
+        (Some(to), _) => {
+            // Ago on a server's clock: this machine's may be another.
+            let first = clients.first().ok_or("no node to ask")?;
+            let status = first.admin().status(first.request(v1::StatusRequest {})).await.map_err(|status| Error::from(status).to_string())?;
+            to.resolve(status.into_inner().physical_ms)
+        }
+        (None, Some((node, number))) => {
+            let event = found_in(&clients, node, *number).await?;
+            crate::output::text(&described(&event));
+            keyspace.get_or_insert_with(|| event.keyspace.clone());
+            before(&event)?
+        }
+        (None, None) => return Err("a time, or a violation".into()),
+    };
+    let keyspace = keyspace.unwrap_or_else(|| "0".into());
+    let rollback = Rollback {
+        keyspace: keyspace.clone(),
+        at,
+        keys: arguments.keys.clone().into(),
+        stop_for: Duration::from_secs(arguments.stop_for),
+        dry_run: arguments.dry_run,
+    };
+    say!("keyspace {keyspace}, keys `{}`: back to {}", arguments.keys, when(at));
+    let report = rollback.run(&clients, |phase| say!("  {phase} ...")).await.map_err(|error| error.to_string())?;
+    tell(&report, arguments, &topology.data_centers);
+    Ok(if report.failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The time before the violation that `event` tells.
+pub(crate) fn before(event: &v1::MonitorEvent) -> Result<Timestamp, Failure> {
+    use v1::monitor_event::What;
+    let Some(What::Alarm(alarm)) = &event.what else { return Err("this is not a violation".into()) };
+    let since = alarm.since.unwrap_or_default();
+    match u16::try_from(since.counter) {
+        Ok(counter) if since.millis > 0 => Ok(Timestamp::new(since.millis, counter)),
+        _ => Err("no time is known at which it was not violated yet".into()),
+    }
+}
+
+fn when(at: Timestamp) -> String {
+    let text = date::text(at.millis() / 1000);
+    format!("{}.{:03} UTC ({at})", text.trim_end_matches(" UTC"), at.millis() % 1000)
+}
+
+/// Prints what has been done, and what is lost by it.
+pub(crate) fn tell(report: &Report, arguments: &Arguments, names: &[String]) {
+    say!("{}", described_report(report, arguments.dry_run, arguments.list, names).trim_end());
+}
+
+fn bytes(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "deleted it".to_owned(), |bytes| format!("{bytes} bytes"))
+}
+
+/// What a rollback has done, as text for people.
+pub(crate) fn described_report(report: &Report, dry_run: bool, list: usize, names: &[String]) -> String {
+    let name = |dc: usize| names.get(dc).map_or("?", String::as_str);
+    let mut text = String::new();
+    let is = |one: &Difference| match (one.counter, one.same, one.then) {
+        (true, ..) => "holds a counter, and is left as it is".to_owned(),
+        (_, true, _) => "is what it was".to_owned(),
+        (_, _, Some(then)) => format!("as {} wrote it at {}", name(then.origin.index()), when(then.written)),
+        (_, _, None) => "absent".to_owned(),
+    };
+    for one in report.differences.iter().take(list) {
+        text.push_str(&format!("{}: {}\n", one.key.escape_ascii(), is(one)));
+        if one.counter {
+            continue;
+        }
+        for (version, length) in &one.lost {
+            text.push_str(&format!("  lost: {} by {} ({})\n", when(version.written), name(version.origin.index()), bytes(*length)));
+        }
+        if one.more > 0 {
+            text.push_str(&format!("  and {} more\n", one.more));
+        }
+    }
+    let (all, lost) = (report.differences.len(), report.differences.iter().map(|one| one.lost.len() as u64 + u64::from(one.more)).sum::<u64>());
+    if all > list {
+        text.push_str(&format!("... and {} more keys\n", all - list));
+    }
+    let to_write = report.differences.iter().filter(|one| one.is_restored()).count();
+    if dry_run {
+        text.push_str(&format!("{to_write} keys would be written back; {lost} versions would be lost. Nothing was changed.\n"));
+    } else {
+        text.push_str(&format!("{} of {to_write} keys were written back; {lost} versions written since are lost.\n", report.restored));
+    }
+    if let Some((dc, partition, failure)) = &report.failed {
+        text.push_str(&format!("It did not come to its end: partition {partition} in {}: {failure}\n", name(dc.index())));
+        text.push_str("Rolling back again, to the same time, is safe.\n");
+    } else if report.shown {
+        text.push_str("Every data center shows what was.\n");
+    }
+    if !dry_run {
+        text.push_str(if report.resumed { "Clients write again.\n" } else { "Clients write again when the time of this rollback is over.\n" });
+    }
+    text
+}

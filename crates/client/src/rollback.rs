@@ -1,0 +1,109 @@
+//! Rollback of a keyspace to a time in the past, in all data centers; what it promises stands in `docs/rollback.md`.
+
+use crate::{Client, Error, v1};
+use bytes::Bytes;
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::operation::{Failure, Outcome};
+use rheostat_core::rollback::{Aim, Course, Request};
+use rheostat_proto::rollback::{answer_in, call_out};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub use rheostat_core::rollback::{Difference, Report};
+
+/// How long one step may take at its server, and on the way.
+const STEP: Duration = Duration::from_secs(12);
+
+/// What is to be rolled back.
+#[derive(Clone, Debug)]
+pub struct Rollback {
+    /// The keyspace, by name or number.
+    pub keyspace: String,
+    /// The time to go back to.
+    pub at: Timestamp,
+    /// Which keys: a pattern as in Redis' `KEYS`.
+    pub keys: Bytes,
+    /// For how long clients' writes are refused at most, if nobody says that they may go on.
+    pub stop_for: Duration,
+    /// Only say what would be lost.
+    pub dry_run: bool,
+}
+
+impl Rollback {
+    /// Rolls back. `clients` are of nodes in every data center; the first one's data center writes back. `progress` is told what is being done, in a word.
+    ///
+    /// If it is dropped, or its process dies, clients go on when the time is over; rolling back again is safe.
+    ///
+    /// # Errors
+    /// Nothing was begun: a data center of which there is no client, or a node that does not answer. What fails later is in the report.
+    pub async fn run(&self, clients: &[Client], mut progress: impl FnMut(&str)) -> Result<Report, Error> {
+        let first = clients.first().ok_or_else(|| Error::Refused("no node to ask".into()))?;
+        let topology = first.topology().clone();
+        let names = topology.data_centers.clone();
+        let of_dc = |name: &String| clients.iter().find(|client| client.topology().data_center == *name).cloned();
+        let found: Vec<Option<Client>> = names.iter().map(of_dc).collect();
+        if let Some(missing) = found.iter().position(Option::is_none).filter(|_| !self.dry_run) {
+            return Err(Error::Unreachable(format!("no node of data center {} is known: all must be there to be rolled back", names[missing])));
+        }
+        let number = |count: usize| u8::try_from(count).map_err(|_| Error::Server("too many data centers".into()));
+        let here = names.iter().position(|name| *name == topology.data_center).unwrap_or(0);
+        // Of a server's clock, not of this machine's.
+        let now_ms = first.admin().status(first.request(v1::StatusRequest {})).await?.into_inner().physical_ms;
+        let stop_ms = u64::try_from(self.stop_for.as_millis()).unwrap_or(u64::MAX);
+        let aim = Aim {
+            name: RandomState::new().build_hasher().finish(),
+            at: self.at,
+            keys: self.keys[..].into(),
+            until: Timestamp::new(now_ms.saturating_add(stop_ms), 0),
+            dry_run: self.dry_run,
+            here: DcId(number(here)?),
+            data_centers: number(names.len())?,
+            partitions: u16::try_from(topology.partitions).map_err(|_| Error::Server("too many partitions".into()))?,
+        };
+        let (mut course, first) = Course::begin(aim);
+        let mut under_way = JoinSet::new();
+        let start = |under_way: &mut JoinSet<_>, requests: Vec<Request>| {
+            for ((dc, partition), call) in requests {
+                let (client, names, keyspace) = (found[dc.index()].clone(), names.clone(), self.keyspace.clone());
+                under_way.spawn(async move {
+                    let step = Some(call_out(&names, &call));
+                    let outcome = match client {
+                        None => Outcome::Failed(Failure::Refused(format!("no node of data center {} is known", names[dc.index()]))),
+                        Some(client) => {
+                            let request = client.request_within(v1::RollbackRequest { keyspace, partition: partition.0.into(), step }, STEP);
+                            match client.admin().rollback(request).await {
+                                Ok(response) => answer_in(&names, response.into_inner()).unwrap_or_else(|why| Outcome::Failed(Failure::Storage(why))),
+                                Err(status) => Outcome::Failed(failure(status.into(), partition)),
+                            }
+                        }
+                    };
+                    ((dc, partition), outcome)
+                });
+            }
+        };
+        progress(course.phase());
+        start(&mut under_way, first);
+        while let Some(answered) = under_way.join_next().await {
+            let Ok((server, outcome)) = answered else { continue };
+            let phase = course.phase();
+            let next = course.answer(server, outcome);
+            if course.phase() != phase && !course.is_done() {
+                progress(course.phase());
+            }
+            start(&mut under_way, next);
+        }
+        Ok(course.into_report())
+    }
+}
+
+/// What the coordinator is told of an error.
+fn failure(error: Error, partition: rheostat_core::ids::PartitionId) -> Failure {
+    match error {
+        Error::Busy(why) => Failure::Busy(why),
+        Error::Timeout(why) => Failure::Timeout(why),
+        Error::Refused(why) | Error::Token(why) | Error::Unauthenticated(why) => Failure::Refused(why),
+        Error::Unreachable(_) => Failure::Unreachable(partition),
+        other => Failure::Storage(other.to_string()),
+    }
+}

@@ -1,0 +1,303 @@
+//! A rollback at one partition server ([`crate::rollback`]): clients are stopped, what has changed is found, what was is written back, clients go on.
+
+use super::execute::{Stage, failed};
+use super::{Done, Execution, Outbox, Replica};
+use crate::glob;
+use crate::ids::{Now, OpId};
+use crate::operation::{Dial, Failure, Operation, Outcome, Quorum};
+use crate::protocol::{Call, Client, Protocol, Span};
+use crate::reserved::is_reserved;
+use crate::rollback::{Difference, RollbackAnswer, RollbackCall};
+use crate::session::Session;
+use crate::slots;
+use crate::store::{Cut, Store};
+use crate::version::{Item, Key, Version};
+use crate::wire_struct;
+use rheostat_clock::Timestamp;
+
+/// Rollbacks under way at once.
+const MOST_STOPS: usize = 16;
+/// For how long clients can be stopped, in milliseconds.
+const LONGEST_STOP_MS: u64 = 600_000;
+/// What one page of differences may look at, have in it, and weigh in bytes.
+const LOOKED_KEYS: usize = 2_000;
+const LOOKED_SLOTS: usize = 512;
+const FOUND_KEYS: usize = 500;
+const FOUND_BYTES: usize = 1 << 20;
+
+/// Clients' writes that are refused.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Stop {
+    name: u64,
+    keys: Key,
+    until: Timestamp,
+}
+
+wire_struct!(Stop { name, keys, until });
+
+/// A call that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    call: RollbackCall,
+    /// Of a stop: writes that began before this operation are to end first.
+    op: OpId,
+}
+
+impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
+    /// Why a client's write is refused, if it is.
+    pub(super) fn stopped(&mut self, now: Now, operation: &Operation) -> Option<Failure> {
+        let stops = &mut self.journal.saved.stops;
+        stops.retain(|stop| now.physical_ms <= stop.until.millis());
+        let matches = |stop: &Stop, key: &Key| !is_reserved(key) && glob::matches(&stop.keys, key);
+        let stop = stops.iter().find(|stop| match operation {
+            Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().any(|item| matches(stop, &item.key)),
+            other => other.key().is_some_and(|key| matches(stop, key)),
+        })?;
+        let (keys, until) = (String::from_utf8_lossy(&stop.keys), stop.until.millis());
+        Some(Failure::Busy(format!(
+            "keys that match `{keys}` are being rolled back; try again in a moment, at the latest when the clock shows {until}"
+        )))
+    }
+
+    /// Serves a call of a rollback.
+    pub(super) fn roll_back(&mut self, now: Now, call: RollbackCall, session: &mut Session, out: &mut Outbox) -> Execution {
+        if P::SPAN != Span::Server {
+            return failed(Failure::Refused(format!("protocol {} agrees on each write; a keyspace of it cannot be rolled back", P::NAME)));
+        }
+        if !self.holders.contains(&self.config.place.dc()) {
+            return match call {
+                RollbackCall::Stop { .. } => self.answered(RollbackAnswer::Stopped { clock: Timestamp::ZERO, holds: false }),
+                RollbackCall::Resume { .. } => self.answered(RollbackAnswer::Resumed),
+                _ => failed(Failure::Refused(format!("data center {} does not hold this partition", self.config.place.dc()))),
+            };
+        }
+        if self.is_filling() && !matches!(call, RollbackCall::Resume { .. }) {
+            return failed(super::execute::filling());
+        }
+        let checked = match &call {
+            RollbackCall::Stop { name, keys, at, until } => self.begin_stop(now, *name, keys, *at, *until),
+            RollbackCall::Look { at, upto, keys, .. } => self.check_look(now, keys, *at, *upto),
+            RollbackCall::Restore { name, keys, at } => {
+                return match self.restored(now, *name, keys, *at) {
+                    Ok(items) => self.write_back(now, items, session, out),
+                    Err(failure) => failed(failure),
+                };
+            }
+            RollbackCall::Show { .. } => Ok(()),
+            RollbackCall::Resume { name, after } => {
+                return match self.end_stop(now, *name, *after, out) {
+                    Ok(()) => self.answered(RollbackAnswer::Resumed),
+                    Err(failure) => failed(failure),
+                };
+            }
+        };
+        if let Err(failure) = checked {
+            return failed(failure);
+        }
+        if let RollbackCall::Look { upto, .. } = &call {
+            let upto = *upto;
+            self.step(now, out, |_, step| step.clock.raise(upto));
+        }
+        let op = self.new_op();
+        let held = Held { call, op };
+        match self.answer_of(now, &held) {
+            Ok(answer) => self.answered(answer),
+            Err(_) if self.pending.len() >= self.config.max_waiting => self.busy(),
+            Err(lacks) => {
+                self.parked_reason = Some(lacks);
+                let deadline_us = self.deadline_us(now, None);
+                self.wait(op, session, Stage::Rollback(Box::new(held)), deadline_us)
+            }
+        }
+    }
+
+    /// What was said is remembered over a restart before it is told.
+    fn answered(&mut self, answer: RollbackAnswer) -> Execution {
+        match self.store.readable() {
+            Ok(()) => Execution::Done { outcome: Outcome::Rollback(answer), after: self.store.end() },
+            Err(error) => failed(self.fail(&error)),
+        }
+    }
+
+    fn begin_stop(&mut self, now: Now, name: u64, keys: &Key, at: Timestamp, until: Timestamp) -> Result<(), Failure> {
+        let refused = |why: String| Err(Failure::Refused(why));
+        self.check_window(now, at)?;
+        if keys.len() > glob::MAX_PATTERN_BYTES {
+            return refused(format!("a pattern of {} bytes; at most {}", keys.len(), glob::MAX_PATTERN_BYTES));
+        }
+        if until.millis() <= now.physical_ms || until.millis() > now.physical_ms + LONGEST_STOP_MS {
+            return refused(format!("clients are to be stopped until {}; this server's clock shows {}", until.millis(), now.physical_ms));
+        }
+        if self.clock.last() >= until {
+            return refused(format!("this server's timestamps are at {} already", self.clock.last()));
+        }
+        let stops = &mut self.journal.saved.stops;
+        stops.retain(|stop| now.physical_ms <= stop.until.millis() && stop.name != name);
+        if stops.len() >= MOST_STOPS {
+            return Err(Failure::Busy(format!("{MOST_STOPS} rollbacks are under way already")));
+        }
+        stops.push(Stop { name, keys: keys.clone(), until });
+        self.journal.save(&mut self.store);
+        self.flush_wanted = true;
+        Ok(())
+    }
+
+    fn end_stop(&mut self, now: Now, name: u64, after: Timestamp, out: &mut Outbox) -> Result<(), Failure> {
+        self.clock.check(now.physical_ms, after).map_err(|error| Failure::Refused(error.to_string()))?;
+        self.step(now, out, |_, step| step.clock.raise(after));
+        let stops = &mut self.journal.saved.stops;
+        if let Some(place) = stops.iter().position(|stop| stop.name == name) {
+            stops.remove(place);
+            self.journal.save(&mut self.store);
+            self.flush_wanted = true;
+        }
+        Ok(())
+    }
+
+    fn check_look(&self, now: Now, keys: &Key, at: Timestamp, upto: Timestamp) -> Result<(), Failure> {
+        self.check_window(now, at)?;
+        if keys.len() > glob::MAX_PATTERN_BYTES {
+            return Err(Failure::Refused(format!("a pattern of {} bytes; at most {}", keys.len(), glob::MAX_PATTERN_BYTES)));
+        }
+        self.clock.check(now.physical_ms, upto).map_err(|error| Failure::Refused(error.to_string()))
+    }
+
+    /// The answer to what is held, or what it waits for.
+    fn answer_of(&mut self, now: Now, held: &Held) -> Result<RollbackAnswer, String> {
+        match &held.call {
+            RollbackCall::Stop { .. } => {
+                match self.pending.range(..held.op).any(|(_, pending)| pending.writes) && !self.config.planted.is("rollback-beside-writes") {
+                    true => Err("writes that are under way".into()),
+                    false => Ok(RollbackAnswer::Stopped { clock: self.clock.last(), holds: true }),
+                }
+            }
+            RollbackCall::Look { keys, at, upto, slot, from } => match self.lacks_of_past(*upto) {
+                Some(lacks) if !self.config.planted.is("rollback-looks-too-early") => Err(lacks),
+                _ => Ok(self.page(now, keys, *at, *slot, *from)),
+            },
+            RollbackCall::Show { versions } => {
+                let client = P::Client::default();
+                let protocol = &self.protocol;
+                let hidden = versions.iter().find(|(key, wanted)| {
+                    let seen = self.store.latest(key, |version| protocol.visible(&client, version)).map(|version| version.id);
+                    seen < Some(*wanted)
+                });
+                match hidden.filter(|_| !self.config.planted.is("rollback-ends-before-it-is-seen")) {
+                    Some((key, wanted)) => Err(format!("version {wanted} of {} to be visible", String::from_utf8_lossy(key))),
+                    None => Ok(RollbackAnswer::Shown),
+                }
+            }
+            RollbackCall::Restore { .. } | RollbackCall::Resume { .. } => Ok(RollbackAnswer::Resumed),
+        }
+    }
+
+    /// Answers the call `op` if what it waits for has come; says whether.
+    pub(super) fn look_at_rollback(&mut self, now: Now, op: OpId, held: &Held, out: &mut Outbox) -> bool {
+        let answer = match self.answer_of(now, held) {
+            Ok(answer) => answer,
+            Err(lacks) => {
+                if let Some(pending) = self.pending.get_mut(&op) {
+                    pending.waits_for = lacks;
+                }
+                self.stale.push_back(op);
+                return false;
+            }
+        };
+        let outcome = match self.store.readable() {
+            Ok(()) => Outcome::Rollback(answer),
+            Err(error) => Outcome::Failed(self.fail(&error)),
+        };
+        if let Some(pending) = self.pending.remove(&op) {
+            let (after, done) = (self.store.end(), Done { op, outcome, session: pending.session });
+            match after <= self.store.durable() {
+                true => out.done.push(done),
+                false => self.held_done.push_back((after, done)),
+            }
+        }
+        true
+    }
+
+    /// A page of the keys that match and are not what they were at `at`.
+    fn page(&mut self, now: Now, keys: &Key, at: Timestamp, slot: u16, from: u32) -> RollbackAnswer {
+        let place = self.config.place;
+        let (first, last) = slots::slots_of(place.server.partition, place.partitions);
+        let (mut slot, mut from) = if (first..=last).contains(&slot) { (slot, from) } else { (first, 0) };
+        let (mut found, mut looked, mut slots, mut bytes) = (Vec::new(), 0, 0, 0);
+        loop {
+            let page = self.store.scan(slot, from, 200);
+            looked += page.keys.len();
+            for key in page.keys.iter().filter(|key| !is_reserved(key) && glob::matches(keys, key)) {
+                if let Some(difference) = self.difference(now, key, at) {
+                    bytes += difference.key.len() + 64 * difference.lost.len();
+                    found.push(difference);
+                }
+            }
+            slots += usize::from(page.next.is_none());
+            let next = match page.next {
+                Some(next) => Some((slot, next)),
+                None => (slot < last).then(|| (slot + 1, 0)),
+            };
+            match next {
+                Some(next) if looked < LOOKED_KEYS && slots < LOOKED_SLOTS && found.len() < FOUND_KEYS && bytes < FOUND_BYTES => (slot, from) = next,
+                next => return RollbackAnswer::Looked { found, next },
+            }
+        }
+    }
+
+    /// How `key` differs from what it was at `at`; `None` if nothing has been written since.
+    fn difference(&mut self, now: Now, key: &Key, at: Timestamp) -> Option<Difference> {
+        let chain = self.store.chain(key);
+        let since = chain.iter().take_while(|version| version.id.written > at).count();
+        if since == 0 {
+            return None;
+        }
+        let then = chain.get(since);
+        let shown = |version: &Version<P::Meta>| version.live(now.physical_ms).map(|value| (value.clone(), version.expires_ms));
+        let (was, is) = (then.and_then(shown), shown(&chain[0]));
+        // Beside the newest, others may stand.
+        let alone = !P::Cut::SIBLINGS || chain[1..].iter().all(|older| self.journal.cut.replaces(&chain[0], older));
+        let length = |version: &Version<P::Meta>| version.value.as_ref().map(|value| value.len() as u64);
+        Some(Difference {
+            key: key.clone(),
+            then: then.filter(|version| version.live(at.millis()).is_some()).map(|version| version.id),
+            bytes: was.as_ref().map_or(0, |(value, _)| value.len() as u64),
+            same: was == is && alone,
+            counter: false,
+            lost: chain[..since].iter().take(Difference::MOST_LOST).map(|version| (version.id, length(version))).collect(),
+            more: since.saturating_sub(Difference::MOST_LOST) as u32,
+        })
+    }
+
+    /// `keys` as they were at `at`, to be written under the stop of rollback `name`.
+    fn restored(&mut self, now: Now, name: u64, keys: &[Key], at: Timestamp) -> Result<Vec<Item>, Failure> {
+        let refused = |why: &str| Err(Failure::Refused(why.into()));
+        let Some(stop) = self.journal.saved.stops.iter().find(|stop| stop.name == name) else {
+            return refused("this rollback has not stopped the clients here");
+        };
+        let in_time = now.physical_ms < stop.until.millis() && self.clock.last() < stop.until;
+        if !in_time {
+            return refused("the time of this rollback is over, and clients go on");
+        }
+        if keys.is_empty() || keys.iter().any(|key| is_reserved(key) || !glob::matches(&stop.keys, key)) {
+            return refused("keys that this rollback has not stopped");
+        }
+        self.check_window(now, at)?;
+        let was = |key: &Key| {
+            let version = self.store.latest(key, |version| version.id.written <= at);
+            let value = version.and_then(|version| Some((version.live(now.physical_ms)?.clone(), version.expires_ms)));
+            let (value, expires_ms) = value.map_or((None, 0), |(value, expires_ms)| (Some(value), expires_ms));
+            Item { key: key.clone(), value, expires_ms }
+        };
+        Ok(keys.iter().map(was).collect())
+    }
+
+    /// Writes `items` over whatever is there, in nobody's session.
+    fn write_back(&mut self, now: Now, items: Vec<Item>, session: &mut Session, out: &mut Outbox) -> Execution {
+        let request = P::Client::default().request(Call::Put { items: items.into(), level: P::LEVEL });
+        let dial = Dial { quorum: if P::Cut::SIBLINGS { Quorum::ALONE } else { Quorum::KEYSPACE }, ..Dial::default() };
+        match super::execute::asked_for::<P>(request, dial) {
+            Ok(request) => self.advance(now, request, (Stage::Call, Dial::default()), session, out),
+            Err(refused) => failed(refused),
+        }
+    }
+}

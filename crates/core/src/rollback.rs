@@ -1,0 +1,450 @@
+//! Rollback: what a keyspace was at a time in the past is written back, as new versions, in all data centers.
+//!
+//! [`Course`] is the coordinator, whoever drives it: it says what to ask of which partition server, and is told the answers. While it runs, clients' writes of the keys in question are refused
+//! ([`RollbackCall::Stop`]), until it says that they may go on or the time that it has named is over, on each server's own clock. Whatever it writes is stamped before that time, and clients' writes after
+//! it: so a coordinator that dies harms nobody, and no write of a client that goes on loses against what is written back (`docs/decisions/0016-rollback.md`).
+
+use crate::ids::PartitionId;
+use crate::operation::{Failure, Outcome};
+use crate::version::{Key, VersionId};
+use crate::{wire_enum, wire_struct};
+use rheostat_clock::{DcId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The most keys that one rollback may differ in.
+pub const MOST_KEYS: usize = 1_000_000;
+/// Keys that are written back in one write, and bytes of their values after which no more join.
+const RESTORE_KEYS: usize = 64;
+const RESTORE_BYTES: u64 = 1 << 20;
+/// Keys of one question whether they are visible.
+const SHOW_KEYS: usize = 500;
+/// A question that timed out is asked so many times.
+const MOST_TRIES: u32 = 6;
+
+/// What is asked of a partition server.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RollbackCall {
+    /// Refuse clients' writes of keys that match `keys`, until `until` has passed on your clock; answered when no such write is under way any more. What was at `at` must be kept.
+    Stop {
+        /// The rollback's name.
+        name: u64,
+        /// A pattern ([`crate::glob`]).
+        keys: Key,
+        /// The time to go back to.
+        at: Timestamp,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// Which keys that match are not what they were at `at`, a page of them; answered when everything up to `upto` is here (at once if that is zero).
+    Look {
+        /// A pattern.
+        keys: Key,
+        /// The time to go back to.
+        at: Timestamp,
+        /// Up to when clients have written.
+        upto: Timestamp,
+        /// Where to go on: a hash slot; one that is not this partition's begins with its first.
+        slot: u16,
+        /// And a place in it.
+        from: u32,
+    },
+    /// Write these keys as they were at `at`, as one write, under the rollback's stop. Answered with [`Outcome::Written`].
+    Restore {
+        /// The rollback's name.
+        name: u64,
+        /// The keys.
+        keys: Vec<Key>,
+        /// The time to go back to.
+        at: Timestamp,
+    },
+    /// Answer when each key shows this version or a newer one to a client that has seen nothing.
+    Show {
+        /// The versions.
+        versions: Vec<(Key, VersionId)>,
+    },
+    /// The rollback is over: what is written from now on is stamped after `after`.
+    Resume {
+        /// The rollback's name.
+        name: u64,
+        /// The last of what was written back.
+        after: Timestamp,
+    },
+}
+
+/// What a partition server answers, beside [`Outcome::Written`].
+#[derive(Clone, PartialEq, Debug)]
+pub enum RollbackAnswer {
+    /// Clients' writes are refused.
+    Stopped {
+        /// What they wrote before is stamped up to here.
+        clock: Timestamp,
+        /// Whether this data center holds the partition.
+        holds: bool,
+    },
+    /// Keys that differ.
+    Looked {
+        /// Which.
+        found: Vec<Difference>,
+        /// Where to go on.
+        next: Option<(u16, u32)>,
+    },
+    /// All are visible.
+    Shown,
+    /// Clients may write.
+    Resumed,
+}
+
+/// A key that is not what it was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Difference {
+    /// The key.
+    pub key: Key,
+    /// What it was: the version; `None` if it was absent.
+    pub then: Option<VersionId>,
+    /// Bytes of the value that it had.
+    pub bytes: u64,
+    /// It has the same value and the same expiry again, so nothing need be written.
+    pub same: bool,
+    /// It holds, or held, a counter, whose past is not written back: rights that were used stay used.
+    pub counter: bool,
+    /// Versions that have been written since, newest first, and bytes of their values (`None`: a deletion). At most [`Difference::MOST_LOST`].
+    pub lost: Vec<(VersionId, Option<u64>)>,
+    /// How many more.
+    pub more: u32,
+}
+
+impl Difference {
+    /// Lost versions that are listed of one key.
+    pub const MOST_LOST: usize = 20;
+
+    /// Whether it is to be written.
+    pub fn is_restored(&self) -> bool {
+        !self.same && !self.counter
+    }
+}
+
+wire_struct!(Difference { key, then, bytes, same, counter, lost, more });
+wire_enum!(RollbackCall, "a call of a rollback", {
+    0 => Stop { name, keys, at, until },
+    1 => Look { keys, at, upto, slot, from },
+    2 => Restore { name, keys, at },
+    3 => Show { versions },
+    4 => Resume { name, after },
+});
+wire_enum!(RollbackAnswer, "an answer of a rollback", { 0 => Stopped { clock, holds }, 1 => Looked { found, next }, 2 => Shown, 3 => Resumed });
+
+/// What a rollback is to do.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    /// Its name, which no other has.
+    pub name: u64,
+    /// The time to go back to.
+    pub at: Timestamp,
+    /// Which keys: a pattern.
+    pub keys: Key,
+    /// Until when clients are stopped, if nobody says that they may go on.
+    pub until: Timestamp,
+    /// Only look.
+    pub dry_run: bool,
+    /// The data center that writes, where it holds the partition.
+    pub here: DcId,
+    /// Number of data centers.
+    pub data_centers: u8,
+    /// Number of partitions.
+    pub partitions: u16,
+}
+
+/// What came of a rollback.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The keys that were not what they had been, in order.
+    pub differences: Vec<Difference>,
+    /// How many of them were written back.
+    pub restored: usize,
+    /// Clients' writes up to here are what was rolled back; zero if clients were not stopped.
+    pub upto: Timestamp,
+    /// Whether every data center shows what was written back.
+    pub shown: bool,
+    /// Whether clients were told to go on; else they do when the time is over.
+    pub resumed: bool,
+    /// What stopped it, and where.
+    pub failed: Option<(DcId, PartitionId, Failure)>,
+}
+
+/// A partition's server in a data center.
+pub type At = (DcId, PartitionId);
+
+/// What is to be asked of whom.
+pub type Request = (At, RollbackCall);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Phase {
+    Stop,
+    Look,
+    Restore,
+    Show,
+    Resume,
+    Done,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Course {
+    aim: Aim,
+    phase: Phase,
+    /// What is asked of each, the first of it under way, and how often that has been asked.
+    asked: BTreeMap<At, (VecDeque<RollbackCall>, u32)>,
+    /// Which servers hold their partition.
+    holders: BTreeSet<At>,
+    /// Which may have stopped their clients.
+    stopped: BTreeSet<At>,
+    found: BTreeMap<PartitionId, Vec<Difference>>,
+    restored: BTreeMap<PartitionId, Vec<(Key, VersionId)>>,
+    newest: Timestamp,
+    /// Something was asked for whose end is not known.
+    open: bool,
+    report: Report,
+}
+
+impl Course {
+    /// Begins; second: what is to be asked first. Each server is asked one thing at a time.
+    pub fn begin(aim: Aim) -> (Course, Vec<Request>) {
+        let servers = (0..aim.data_centers).flat_map(|dc| (0..aim.partitions).map(move |partition| (DcId(dc), PartitionId(partition))));
+        let mut course = Course {
+            holders: servers.collect(),
+            aim,
+            phase: Phase::Stop,
+            asked: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            found: BTreeMap::new(),
+            restored: BTreeMap::new(),
+            newest: Timestamp::ZERO,
+            open: false,
+            report: Report::default(),
+        };
+        let first = match course.aim.dry_run {
+            true => course.enter(Phase::Look),
+            false => course.enter(Phase::Stop),
+        };
+        (course, first)
+    }
+
+    /// Whether nothing is under way any more.
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    /// What is being done, in a word.
+    pub fn phase(&self) -> &'static str {
+        match self.phase {
+            Phase::Stop => "stopping clients",
+            Phase::Look => "looking for what has changed",
+            Phase::Restore => "writing back",
+            Phase::Show => "waiting until every data center shows it",
+            Phase::Resume => "telling clients to go on",
+            Phase::Done => "done",
+        }
+    }
+
+    /// Up to when clients had written, for all that is known so far.
+    pub fn upto(&self) -> Timestamp {
+        self.report.upto
+    }
+
+    /// What has been written back so far.
+    pub fn restored(&self) -> impl Iterator<Item = (&[u8], VersionId)> {
+        self.restored.values().flatten().map(|(key, version)| (&key[..], *version))
+    }
+
+    /// Whether every data center shows what was written back.
+    pub fn is_shown(&self) -> bool {
+        self.report.shown
+    }
+
+    /// What came of it, once it is done.
+    pub fn into_report(self) -> Report {
+        self.report
+    }
+
+    /// The data center that looks at `partition`, and writes it back.
+    fn home(&self, partition: PartitionId) -> Option<DcId> {
+        let all = (0..self.aim.data_centers).map(|step| DcId((self.aim.here.0 + step) % self.aim.data_centers));
+        all.into_iter().find(|dc| self.holders.contains(&(*dc, partition)))
+    }
+
+    fn look(&self, slot: u16, from: u32) -> RollbackCall {
+        RollbackCall::Look { keys: self.aim.keys.clone(), at: self.aim.at, upto: self.report.upto, slot, from }
+    }
+
+    /// Begins `phase`, or the next one in which there is something to ask.
+    fn enter(&mut self, phase: Phase) -> Vec<Request> {
+        self.phase = phase;
+        let Aim { name, at, until, .. } = self.aim;
+        let partitions = (0..self.aim.partitions).map(PartitionId);
+        let calls: Vec<(At, Vec<RollbackCall>)> = match phase {
+            Phase::Stop => {
+                self.stopped = self.holders.clone();
+                let stop = RollbackCall::Stop { name, keys: self.aim.keys.clone(), at, until };
+                self.holders.iter().map(|server| (*server, vec![stop.clone()])).collect()
+            }
+            Phase::Look => partitions.filter_map(|partition| Some(((self.home(partition)?, partition), vec![self.look(u16::MAX, 0)]))).collect(),
+            Phase::Restore => {
+                let of =
+                    |(partition, found): (&PartitionId, &Vec<Difference>)| Some(((self.home(*partition)?, *partition), batches(found, name, at)));
+                self.found.iter().filter_map(of).collect()
+            }
+            Phase::Show => {
+                let of = |server: &At| {
+                    let versions = self.restored.get(&server.1).map_or(&[][..], Vec::as_slice);
+                    (*server, versions.chunks(SHOW_KEYS).map(|some| RollbackCall::Show { versions: some.to_vec() }).collect())
+                };
+                self.holders.iter().map(of).collect()
+            }
+            Phase::Resume => {
+                let resume = RollbackCall::Resume { name, after: self.newest };
+                self.stopped.iter().map(|server| (*server, vec![resume.clone()])).collect()
+            }
+            Phase::Done => Vec::new(),
+        };
+        self.asked = calls.into_iter().filter(|(_, calls)| !calls.is_empty()).map(|(server, calls)| (server, (calls.into(), 0))).collect();
+        if self.asked.is_empty() && phase != Phase::Done {
+            return self.leave();
+        }
+        self.asked.iter().filter_map(|(server, (calls, _))| Some((*server, calls.front()?.clone()))).collect()
+    }
+
+    /// The phase is over.
+    fn leave(&mut self) -> Vec<Request> {
+        let failed = self.report.failed.is_some();
+        let next = match self.phase {
+            Phase::Stop if failed => Phase::Resume,
+            Phase::Stop => Phase::Look,
+            Phase::Look => {
+                self.report.differences = self.found.values().flatten().cloned().collect();
+                self.report.differences.sort_by(|one, other| one.key.cmp(&other.key));
+                match (self.aim.dry_run, failed) {
+                    (true, _) => Phase::Done,
+                    (false, true) => Phase::Resume,
+                    (false, false) => Phase::Restore,
+                }
+            }
+            Phase::Restore => {
+                self.report.restored = self.restored.values().map(Vec::len).sum();
+                match (self.open, failed) {
+                    // What was asked for may yet be written: up to its end, nobody else may write.
+                    (true, _) => Phase::Done,
+                    (false, true) => Phase::Resume,
+                    (false, false) => Phase::Show,
+                }
+            }
+            Phase::Show if failed => Phase::Done,
+            Phase::Show => {
+                self.report.shown = true;
+                Phase::Resume
+            }
+            Phase::Resume => {
+                self.report.resumed = !self.open;
+                Phase::Done
+            }
+            Phase::Done => Phase::Done,
+        };
+        self.enter(next)
+    }
+
+    /// Takes in the answer of `server`; returns what is to be asked next.
+    pub fn answer(&mut self, server: At, outcome: Outcome) -> Vec<Request> {
+        let Some((calls, tries)) = self.asked.get_mut(&server) else { return Vec::new() };
+        let Some(call) = calls.front().cloned() else { return Vec::new() };
+        let again = *tries + 1 < MOST_TRIES && self.report.failed.is_none();
+        match outcome {
+            Outcome::Rollback(RollbackAnswer::Stopped { clock, holds }) if self.phase == Phase::Stop => {
+                self.report.upto = self.report.upto.max(clock);
+                if !holds {
+                    self.holders.remove(&server);
+                }
+            }
+            Outcome::Rollback(RollbackAnswer::Looked { found, next }) if self.phase == Phase::Look => {
+                self.found.entry(server.1).or_default().extend(found);
+                let all: usize = self.found.values().map(Vec::len).sum();
+                if all > MOST_KEYS {
+                    let why = format!("more than {MOST_KEYS} keys have changed since then; roll back some of them at a time");
+                    self.report.failed.get_or_insert((server.0, server.1, Failure::Refused(why)));
+                } else if let Some((slot, from)) = next.filter(|_| self.report.failed.is_none()) {
+                    let look = self.look(slot, from);
+                    if let Some((calls, _)) = self.asked.get_mut(&server) {
+                        calls.push_back(look);
+                    }
+                }
+            }
+            Outcome::Written(version) if self.phase == Phase::Restore => {
+                self.newest = self.newest.max(version.written);
+                let RollbackCall::Restore { keys, .. } = call else { return Vec::new() };
+                self.restored.entry(server.1).or_default().extend(keys.into_iter().map(|key| (key, version)));
+            }
+            Outcome::Rollback(RollbackAnswer::Shown) if self.phase == Phase::Show => {}
+            Outcome::Rollback(RollbackAnswer::Resumed) if self.phase == Phase::Resume => {}
+            // Asking again changes nothing.
+            Outcome::Failed(Failure::Timeout(_) | Failure::Busy(_)) if again && matches!(self.phase, Phase::Stop | Phase::Look | Phase::Show) => {
+                *tries += 1;
+                return vec![(server, call)];
+            }
+            // Without a stop nobody has said yet who holds what.
+            Outcome::Failed(Failure::Refused(_))
+                if self.aim.dry_run && self.phase == Phase::Look && self.holders.iter().any(|other| other.1 == server.1 && *other != server) =>
+            {
+                self.asked.remove(&server);
+                self.holders.remove(&server);
+                let Some(home) = self.home(server.1) else { return self.next(server) };
+                let look = self.look(u16::MAX, 0);
+                self.asked.insert((home, server.1), (VecDeque::from([look.clone()]), 0));
+                return vec![((home, server.1), look)];
+            }
+            Outcome::Failed(failure) => self.fail(server, failure),
+            other => self.fail(server, Failure::Refused(format!("a partition answered something else than was asked: {other:?}"))),
+        }
+        self.next(server)
+    }
+
+    /// Nothing more will come of what `server` was asked.
+    fn fail(&mut self, server: At, failure: Failure) {
+        let definite = matches!(failure, Failure::Refused(_) | Failure::Busy(_) | Failure::Session(_));
+        self.open |= self.phase == Phase::Restore && !definite || self.phase == Phase::Resume;
+        self.report.failed.get_or_insert((server.0, server.1, failure));
+        // What is not under way need not begin; who was stopped is told to go on, whoever cannot be.
+        if self.phase != Phase::Resume {
+            self.asked.values_mut().for_each(|(calls, _)| calls.truncate(1));
+        }
+    }
+
+    /// What comes after the answer of `server`.
+    fn next(&mut self, server: At) -> Vec<Request> {
+        if let Some((calls, tries)) = self.asked.get_mut(&server) {
+            calls.pop_front();
+            *tries = 0;
+            match calls.front() {
+                Some(call) => return vec![(server, call.clone())],
+                None => {
+                    self.asked.remove(&server);
+                }
+            }
+        }
+        if self.asked.is_empty() { self.leave() } else { Vec::new() }
+    }
+}
+
+/// What is written together.
+fn batches(found: &[Difference], name: u64, at: Timestamp) -> Vec<RollbackCall> {
+    let (mut all, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for one in found.iter().filter(|one| one.is_restored()) {
+        if !keys.is_empty() && (keys.len() == RESTORE_KEYS || bytes + one.bytes > RESTORE_BYTES) {
+            all.push(RollbackCall::Restore { name, keys: std::mem::take(&mut keys), at });
+            bytes = 0;
+        }
+        bytes += one.bytes;
+        keys.push(one.key.clone());
+    }
+    if !keys.is_empty() {
+        all.push(RollbackCall::Restore { name, keys, at });
+    }
+    all
+}

@@ -1,0 +1,142 @@
+//! The steps of a rollback, between their two forms.
+
+use crate::v1;
+use crate::v1::rollback_request::Step;
+use crate::v1::rollback_response::Answer;
+use rheostat_core::operation::Outcome;
+use rheostat_core::rollback::{Difference, RollbackAnswer, RollbackCall};
+use rheostat_core::version::{Key, VersionId};
+use rheostat_core::{DcId, Timestamp};
+
+/// The names of the data centers, in order.
+pub type Names<'a> = &'a [String];
+
+fn timestamp_out(at: Timestamp) -> v1::Timestamp {
+    v1::Timestamp { millis: at.millis(), counter: at.counter().into() }
+}
+
+fn timestamp_in(at: Option<v1::Timestamp>) -> Result<Timestamp, String> {
+    let at = at.unwrap_or_default();
+    match u16::try_from(at.counter) {
+        Ok(counter) if at.millis < 1 << 48 => Ok(Timestamp::new(at.millis, counter)),
+        _ => Err(format!("{}.{} is no time that a clock can show", at.millis, at.counter)),
+    }
+}
+
+fn version_out(names: Names<'_>, id: VersionId) -> v1::Version {
+    v1::Version { written: Some(timestamp_out(id.written)), origin: names.get(id.origin.index()).cloned().unwrap_or_default() }
+}
+
+fn version_in(names: Names<'_>, version: v1::Version) -> Result<VersionId, String> {
+    let place = names.iter().position(|name| *name == version.origin).and_then(|place| u8::try_from(place).ok());
+    let origin = place.map(DcId).ok_or_else(|| format!("a version of data center {:?}, which there is not", version.origin))?;
+    Ok(VersionId { written: timestamp_in(version.written)?, origin })
+}
+
+fn key_out(key: &Key) -> bytes::Bytes {
+    bytes::Bytes::copy_from_slice(key)
+}
+
+fn key_in(key: &bytes::Bytes) -> Key {
+    Key::from(&key[..])
+}
+
+/// The message for `call`.
+pub fn call_out(names: Names<'_>, call: &RollbackCall) -> Step {
+    match call {
+        RollbackCall::Stop { name, keys, at, until } => {
+            Step::Stop(v1::RollbackStop { name: *name, keys: key_out(keys), at: Some(timestamp_out(*at)), until: Some(timestamp_out(*until)) })
+        }
+        RollbackCall::Look { keys, at, upto, slot, from } => Step::Look(v1::RollbackLook {
+            keys: key_out(keys),
+            at: Some(timestamp_out(*at)),
+            upto: Some(timestamp_out(*upto)),
+            slot: (*slot).into(),
+            from: *from,
+        }),
+        RollbackCall::Restore { name, keys, at } => {
+            Step::Restore(v1::RollbackRestore { name: *name, keys: keys.iter().map(key_out).collect(), at: Some(timestamp_out(*at)) })
+        }
+        RollbackCall::Show { versions } => {
+            let one = |(key, id): &(Key, VersionId)| v1::RollbackVersion { key: key_out(key), version: Some(version_out(names, *id)) };
+            Step::Show(v1::RollbackShow { versions: versions.iter().map(one).collect() })
+        }
+        RollbackCall::Resume { name, after } => Step::Resume(v1::RollbackResume { name: *name, after: Some(timestamp_out(*after)) }),
+    }
+}
+
+/// What the message asks for. Errors: in words for its author.
+pub fn call_in(names: Names<'_>, step: Option<Step>) -> Result<RollbackCall, String> {
+    Ok(match step.ok_or("a rollback without a step")? {
+        Step::Stop(v1::RollbackStop { name, keys, at, until }) => {
+            RollbackCall::Stop { name, keys: key_in(&keys), at: timestamp_in(at)?, until: timestamp_in(until)? }
+        }
+        Step::Look(v1::RollbackLook { keys, at, upto, slot, from }) => {
+            let slot = u16::try_from(slot).map_err(|_| format!("there is no slot {slot}"))?;
+            RollbackCall::Look { keys: key_in(&keys), at: timestamp_in(at)?, upto: timestamp_in(upto)?, slot, from }
+        }
+        Step::Restore(v1::RollbackRestore { name, keys, at }) => {
+            RollbackCall::Restore { name, keys: keys.iter().map(key_in).collect(), at: timestamp_in(at)? }
+        }
+        Step::Show(v1::RollbackShow { versions }) => {
+            let one = |one: v1::RollbackVersion| Ok((key_in(&one.key), version_in(names, one.version.unwrap_or_default())?));
+            RollbackCall::Show { versions: versions.into_iter().map(one).collect::<Result<_, String>>()? }
+        }
+        Step::Resume(v1::RollbackResume { name, after }) => RollbackCall::Resume { name, after: timestamp_in(after)? },
+    })
+}
+
+/// The message for what a partition server answered; `None` if that is no answer to a step.
+pub fn answer_out(names: Names<'_>, outcome: Outcome) -> Option<v1::RollbackResponse> {
+    let difference = |one: Difference| v1::RollbackDifference {
+        key: key_out(&one.key),
+        then: one.then.map(|id| version_out(names, id)),
+        bytes: one.bytes,
+        same: one.same,
+        counter: one.counter,
+        lost: one.lost.into_iter().map(|(id, bytes)| v1::RollbackLost { version: Some(version_out(names, id)), bytes }).collect(),
+        more: one.more,
+    };
+    let answer = match outcome {
+        Outcome::Rollback(RollbackAnswer::Stopped { clock, holds }) => {
+            Answer::Stopped(v1::RollbackStopped { clock: Some(timestamp_out(clock)), holds })
+        }
+        Outcome::Rollback(RollbackAnswer::Looked { found, next }) => Answer::Looked(v1::RollbackLooked {
+            found: found.into_iter().map(difference).collect(),
+            slot: next.map(|(slot, _)| slot.into()),
+            from: next.map_or(0, |(_, from)| from),
+        }),
+        Outcome::Written(version) => Answer::Written(version_out(names, version)),
+        Outcome::Rollback(RollbackAnswer::Shown) => Answer::Shown(true),
+        Outcome::Rollback(RollbackAnswer::Resumed) => Answer::Resumed(true),
+        _ => return None,
+    };
+    Some(v1::RollbackResponse { answer: Some(answer) })
+}
+
+/// What a partition server answered. Errors: what this version does not understand.
+pub fn answer_in(names: Names<'_>, response: v1::RollbackResponse) -> Result<Outcome, String> {
+    let difference = |one: v1::RollbackDifference| {
+        let lost = |lost: v1::RollbackLost| Ok((version_in(names, lost.version.unwrap_or_default())?, lost.bytes));
+        Ok(Difference {
+            key: key_in(&one.key),
+            then: one.then.map(|version| version_in(names, version)).transpose()?,
+            bytes: one.bytes,
+            same: one.same,
+            counter: one.counter,
+            lost: one.lost.into_iter().map(lost).collect::<Result<_, String>>()?,
+            more: one.more,
+        })
+    };
+    Ok(match response.answer.ok_or("an answer that says nothing")? {
+        Answer::Stopped(v1::RollbackStopped { clock, holds }) => Outcome::Rollback(RollbackAnswer::Stopped { clock: timestamp_in(clock)?, holds }),
+        Answer::Looked(v1::RollbackLooked { found, slot, from }) => {
+            let slot = slot.map(|slot| u16::try_from(slot).map_err(|_| format!("there is no slot {slot}"))).transpose()?;
+            let found = found.into_iter().map(difference).collect::<Result<_, String>>()?;
+            Outcome::Rollback(RollbackAnswer::Looked { found, next: slot.map(|slot| (slot, from)) })
+        }
+        Answer::Written(version) => Outcome::Written(version_in(names, version)?),
+        Answer::Shown(_) => Outcome::Rollback(RollbackAnswer::Shown),
+        Answer::Resumed(_) => Outcome::Rollback(RollbackAnswer::Resumed),
+    })
+}

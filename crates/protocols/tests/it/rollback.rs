@@ -1,0 +1,127 @@
+//! A rollback at one server: its stop, its end, and its time.
+
+use crate::common::{Desk, key, open_keeping, server};
+use rheostat_clock::Timestamp;
+use rheostat_core::ids::Place;
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::replica::Execution;
+use rheostat_core::rollback::{RollbackAnswer, RollbackCall};
+use rheostat_core::version::{Item, Key, VersionId};
+use smallvec::smallvec;
+
+const PROTOCOLS: [&str; 7] = ["eventual", "gentlerain", "causal", "cops", "hybrid", "adaptive", "quorum"];
+
+fn alone(protocol: &str) -> (Desk, Key) {
+    let mut desk = Desk::new(protocol, "", 1, 1);
+    let here = server(0, 0);
+    let place = Place { server: here, data_centers: 1, partitions: 1, replicas: 1 };
+    desk.replicas.insert(here, open_keeping(60_000, protocol, "", place));
+    desk.with(here, |replica, now, out| replica.start(now, out));
+    desk.pass(300, |_, _| true);
+    (desk, key("x", 0, 1))
+}
+
+fn ask(desk: &mut Desk, call: RollbackCall) -> Outcome {
+    let mut session = desk.session();
+    let operation = Operation::Rollback { call: Box::new(call) };
+    match desk.with(server(0, 0), |replica, now, out| replica.execute(now, operation, &mut session, out)) {
+        Execution::Done { outcome, .. } => outcome,
+        waiting => panic!("{waiting:?}"),
+    }
+}
+
+fn put(desk: &mut Desk, key: &Key, value: &[u8]) -> Result<VersionId, Failure> {
+    let items = smallvec![Item { key: key.clone(), value: Some(value.into()), expires_ms: 0 }];
+    match desk.run(0, &mut desk.session(), Operation::Put { items, dial: Dial::default() }) {
+        Outcome::Written(version) => Ok(version),
+        Outcome::Failed(failure) => Err(failure),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn now(desk: &Desk) -> Timestamp {
+    Timestamp::new(desk.now(server(0, 0)).physical_ms, 0)
+}
+
+fn pattern(text: &str) -> Key {
+    text.as_bytes().into()
+}
+
+#[test]
+fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
+    for protocol in PROTOCOLS {
+        let (mut desk, x) = alone(protocol);
+        let at = put(&mut desk, &x, b"old").unwrap().written;
+        desk.pass(5, |_, _| true);
+        let lost = put(&mut desk, &x, b"new").unwrap();
+        let until = now(&desk).plus_millis(1_000);
+        let stop = |name, until| RollbackCall::Stop { name, keys: pattern("*"), at, until };
+        let upto = match ask(&mut desk, stop(1, until)) {
+            Outcome::Rollback(RollbackAnswer::Stopped { clock, holds: true }) => clock,
+            other => panic!("{protocol}: {other:?}"),
+        };
+        assert!(upto >= lost.written);
+        let refused = put(&mut desk, &x, b"later").unwrap_err();
+        assert!(matches!(&refused, Failure::Busy(why) if why.contains("are being rolled back; try again")), "{protocol}: {refused:?}");
+        let repair = Operation::Restore { key: x.clone(), versions: Vec::new() };
+        let refused = desk.run(0, &mut desk.session(), repair);
+        assert!(matches!(refused, Outcome::Failed(Failure::Busy(_))), "{protocol}: a repair may bring what is rolled back: {refused:?}");
+        let (mut all, mut place) = (Vec::new(), Some((u16::MAX, 0)));
+        while let Some((slot, from)) = place {
+            let look = RollbackCall::Look { keys: pattern("*"), at, upto, slot, from };
+            match ask(&mut desk, look) {
+                Outcome::Rollback(RollbackAnswer::Looked { found, next }) => {
+                    all.extend(found);
+                    place = next;
+                }
+                other => panic!("{protocol}: {other:?}"),
+            }
+        }
+        assert_eq!(all.len(), 1, "{protocol}: {all:?}");
+        assert_eq!((&all[0].key, all[0].lost.as_slice(), all[0].same), (&x, &[(lost, Some(3))][..], false), "{protocol}");
+        let restore = |name| RollbackCall::Restore { name, keys: vec![x.clone()], at };
+        assert!(matches!(ask(&mut desk, restore(2)), Outcome::Failed(Failure::Refused(_))), "another rollback has not stopped anybody");
+        let restored = match ask(&mut desk, restore(1)) {
+            Outcome::Written(version) => version,
+            other => panic!("{protocol}: {other:?}"),
+        };
+        assert!(restored.written > upto && restored.written < until, "{protocol}");
+        let show = RollbackCall::Show { versions: vec![(x.clone(), restored)] };
+        assert_eq!(ask(&mut desk, show), Outcome::Rollback(RollbackAnswer::Shown), "{protocol}");
+        // What was written back elsewhere is ahead of this server's clock.
+        let after = restored.written.plus_millis(700);
+        assert_eq!(ask(&mut desk, RollbackCall::Resume { name: 1, after }), Outcome::Rollback(RollbackAnswer::Resumed));
+        assert!(put(&mut desk, &x, b"later").unwrap().written > after, "{protocol}");
+
+        // The second one's coordinator dies. What it had asked for comes when its time is over.
+        desk.pass(1_000, |_, _| true);
+        let until = now(&desk).plus_millis(50);
+        assert!(matches!(ask(&mut desk, stop(3, until)), Outcome::Rollback(RollbackAnswer::Stopped { .. })), "{protocol}");
+        desk.pass(50, |_, _| true);
+        let late = ask(&mut desk, restore(3));
+        assert!(matches!(&late, Outcome::Failed(Failure::Refused(why)) if why.contains("time of this rollback is over")), "{protocol}: {late:?}");
+        assert!(put(&mut desk, &x, b"later").is_err(), "{protocol}: in the last millisecond nobody writes");
+        desk.pass(1, |_, _| true);
+        assert!(put(&mut desk, &x, b"later").unwrap().written > until, "{protocol}");
+    }
+}
+
+#[test]
+fn a_stop_is_for_keys_that_match_and_within_bounds() {
+    let (mut desk, x) = alone("eventual");
+    let (at, until) = (now(&desk), now(&desk).plus_millis(1_000));
+    let stop = |name, keys: &str, until| RollbackCall::Stop { name, keys: pattern(keys), at, until };
+    assert!(matches!(ask(&mut desk, stop(1, "y*", until)), Outcome::Rollback(_)));
+    put(&mut desk, &x, b"1").unwrap();
+    for wrong in [now(&desk), at.plus_millis(3_600_000)] {
+        assert!(matches!(ask(&mut desk, stop(2, "*", wrong)), Outcome::Failed(Failure::Refused(_))), "{wrong}");
+    }
+    let long = "x".repeat(2_000);
+    assert!(matches!(ask(&mut desk, stop(2, &long, until)), Outcome::Failed(Failure::Refused(_))));
+    for name in 2..=16 {
+        assert!(matches!(ask(&mut desk, stop(name, "z", until)), Outcome::Rollback(_)), "{name}");
+    }
+    assert!(matches!(ask(&mut desk, stop(17, "z", until)), Outcome::Failed(Failure::Busy(_))));
+    assert!(matches!(ask(&mut desk, stop(16, "x*", until)), Outcome::Rollback(_)), "one that is there is another's place");
+    assert!(put(&mut desk, &x, b"2").is_err());
+}

@@ -1,0 +1,152 @@
+//! Rollback on real nodes with real disks.
+
+use crate::client::{PATIENCE, Reply, eventually};
+use crate::cluster::{Cluster, Plan, any_port, keyspace};
+use rheostat_client::rollback::{Report, Rollback};
+use rheostat_client::{Client, Options};
+use rheostat_core::moment::Moment;
+use rheostat_core::{DcId, Timestamp};
+use rheostat_server::NodeConfig;
+use rheostat_server::config::KeyspaceConfig;
+use std::time::Duration;
+
+fn with_history(config: &mut NodeConfig) {
+    let kept = |name: &str, protocol: &str| KeyspaceConfig { history_ms: 600_000, ..keyspace(name, protocol) };
+    config.keyspaces = vec![kept("plain", "eventual"), kept("posts", "causal"), kept("agreed", "strong")];
+    config.listen.grpc = any_port();
+}
+
+async fn clients(cluster: &Cluster, nodes: &[usize]) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for node in nodes {
+        let address = cluster.node(*node).addresses().grpc.unwrap();
+        clients.push(Client::connect_with(Options::new([format!("http://{address}")])).await.unwrap());
+    }
+    clients
+}
+
+fn to(at: Timestamp, keys: &'static str) -> Rollback {
+    Rollback { keyspace: "plain".into(), at, keys: keys.into(), stop_for: Duration::from_secs(60), dry_run: false }
+}
+
+/// When the version was written that GET of `key` has.
+async fn written(cluster: &Cluster, key: &str) -> Timestamp {
+    let mut client = cluster.client(0).await;
+    assert!(matches!(client.ask(&format!("GET {key}")).await, Reply::Bulk(_)));
+    let version = client.ask("RHEO QUALITY").await.items()[5].text();
+    Moment::parse(&version).unwrap().resolve(0)
+}
+
+fn keys(report: &Report) -> Vec<String> {
+    report.differences.iter().map(|one| String::from_utf8_lossy(&one.key).into_owned()).collect()
+}
+
+#[tokio::test]
+async fn keys_that_match_are_what_they_were_in_every_data_center_and_the_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    // Two nodes in each data center; `bar` is in partition 0 of 2, `foo` in 1.
+    let cluster = Plan { owners: vec![vec![0], vec![1]], one_way_ms: 2.0, change: with_history, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let (mut here, mut there) = (cluster.client(0).await, cluster.client(4).await);
+    for command in ["SET bar 1", "SET other 1", "SET foo 1"] {
+        here.ask_until(command, Reply::ok()).await;
+    }
+    here.ask_until("SET mark 1", Reply::ok()).await;
+    let at = written(&cluster, "mark").await;
+    there.ask_until("GET foo", Reply::bulk("1")).await;
+    assert_eq!(there.ask("SET foo 2").await, Reply::ok());
+    for (command, reply) in [("DEL bar", Reply::Integer(1)), ("SET bad x", Reply::ok()), ("SET other 2", Reply::ok()), ("SET bad y", Reply::ok())] {
+        assert_eq!(here.ask(command).await, reply);
+    }
+    here.ask_until("INCRBY sum 5", Reply::Integer(5)).await;
+    assert_eq!(here.ask("INCR sum").await, Reply::Integer(6));
+    let clients = clients(&cluster, &[0, 2, 4]).await;
+    // What would be lost, and nothing is.
+    let dry = Rollback { dry_run: true, ..to(at, "*") };
+    eventually("everything has arrived", async || keys(&dry.run(&clients, |_| {}).await.unwrap()) == ["bad", "bar", "foo", "other", "sum"]).await;
+    assert_eq!(here.ask("GET bad").await, Reply::bulk("y"));
+
+    let report = to(at, "[bfs]*").run(&clients, |_| {}).await.unwrap();
+    assert_eq!((&report.failed, report.shown, report.resumed, report.restored), (&None, true, true, 3));
+    assert_eq!(keys(&report), ["bad", "bar", "foo", "sum"]);
+    let bad = &report.differences[0];
+    assert_eq!((bad.then, bad.lost.len(), bad.lost[0].1), (None, 2, Some(1)), "newest first");
+    assert_eq!(report.differences[2].lost[0].0.origin, DcId(2), "who wrote it");
+    assert!(report.differences[3].counter, "rights that were used stay used");
+    for node in 0..6 {
+        let mut client = cluster.client(node).await;
+        for (key, value) in [("bad", Reply::Null), ("bar", Reply::bulk("1")), ("foo", Reply::bulk("1")), ("sum", Reply::bulk("6"))] {
+            assert_eq!(client.ask(&format!("GET {key}")).await, value, "{key} at node {node}");
+        }
+        client.ask_until("GET other", Reply::bulk("2")).await;
+    }
+    // Again: there is nothing to do. Clients write.
+    let again = to(at, "[bfs]*").run(&clients, |_| {}).await.unwrap();
+    assert_eq!((again.failed, again.restored, again.resumed), (None, 0, true));
+    assert_eq!(here.ask("SET foo 3").await, Reply::ok());
+    there.ask_until("GET foo", Reply::bulk("3")).await;
+    // What cannot be done, in words.
+    for (rollback, words) in [
+        (Rollback { keyspace: "agreed".into(), ..to(at, "*") }, "agrees on each write"),
+        (to(Timestamp::new(1, 0), "*"), "before what is kept"),
+        (to(Timestamp::new(99_999_999_999_999, 0), "*"), "in the future"),
+        (Rollback { stop_for: Duration::from_secs(6_000), ..to(at, "*") }, "clients are to be stopped until"),
+    ] {
+        let report = rollback.run(&clients, |_| {}).await.unwrap();
+        let (.., failure) = report.failed.expect("it is refused");
+        assert!(failure.to_string().contains(words), "{failure}");
+        assert_eq!(report.restored, 0);
+    }
+    assert_eq!(here.ask("SET foo 4").await, Reply::ok(), "nobody stays stopped by what was refused");
+    cluster.stop_all().await;
+}
+
+/// A coordinator that dies in the middle harms nobody: clients are told to try again, over restarts of their servers too, until the time is over; then they go on, and rolling back again ends it.
+#[tokio::test]
+async fn a_coordinator_that_dies_lets_clients_go_on_when_its_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan { change: with_history, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let mut here = cluster.client(0).await;
+    for command in ["SET bar 1", "SET foo 1"] {
+        here.ask_until(command, Reply::ok()).await;
+    }
+    let at = written(&cluster, "foo").await;
+    assert_eq!(here.ask("SET bar 2").await, Reply::ok());
+    assert_eq!(here.ask("SET foo 2").await, Reply::ok());
+    // Nothing comes from `c`: what it wrote before it was stopped is waited for.
+    for node in [0, 1] {
+        let _ = cluster.node(node).router().pause_link(DcId(node as u8), DcId(2));
+    }
+    let all = clients(&cluster, &[0, 1, 2]).await;
+    let stopped = tokio::spawn(async move { Rollback { stop_for: Duration::from_secs(8), ..to(at, "f*") }.run(&all, |_| {}).await });
+    let refused = here.ask_until_text("SET foo 3", "BUSY keys that match `f*` are being rolled back; try again").await;
+    assert!(refused.contains("at the latest when the clock shows"), "{refused}");
+    assert_eq!(here.ask("SET bar 3").await, Reply::ok(), "others go on");
+    assert!(matches!(here.ask("GET foo").await, Reply::Bulk(_)), "reads do, too");
+    stopped.abort();
+    cluster.stop(0).await;
+    cluster.start(0).await;
+    let mut here = cluster.client(0).await;
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let mut refusals = 0;
+    loop {
+        match here.ask("SET foo 4").await {
+            reply if reply == Reply::ok() => break,
+            refused => {
+                refusals += u32::from(refused.is_error("BUSY keys that match"));
+                assert!(tokio::time::Instant::now() < until, "{refused:?}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    assert!(refusals > 0, "the stop outlives the server");
+    for node in [0, 1] {
+        let _ = cluster.node(node).router().resume_link(DcId(node as u8), DcId(2));
+    }
+    cluster.connected().await;
+    let report = to(at, "f*").run(&clients(&cluster, &[0, 1, 2]).await, |_| {}).await.unwrap();
+    assert_eq!((&report.failed, report.restored, report.resumed), (&None, 1, true));
+    for node in 0..3 {
+        assert_eq!(cluster.client(node).await.ask("GET foo").await, Reply::bulk("1"), "node {node}");
+    }
+    cluster.stop_all().await;
+}
