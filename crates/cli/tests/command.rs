@@ -314,7 +314,8 @@ fn counters_from_the_command_line() {
     );
     let sure = demo.ctl(&["counter", "{t}stock", "--reclaim", "us-west", "--yes"]);
     assert!(text(&sure.stdout).contains("us-east reclaims the rights of us-west."), "{}{}", text(&sure.stdout), text(&sure.stderr));
-    until("true", |_| (), || drawn().contains("its rights were reclaimed by us-east").to_string());
+    // As both data centers see it.
+    until("2", |_| (), || drawn().matches("its rights were reclaimed by us-east").count().to_string());
     let fenced = kv(1, &["add", "{t}stock", "-1"]);
     assert!(text(&fenced.stderr).contains("were reclaimed by"), "{}{}", text(&fenced.stdout), text(&fenced.stderr));
     demo.terminate();
