@@ -8,12 +8,14 @@ mod ctl;
 mod date;
 mod deadline;
 mod demo;
+mod describe;
 mod kv;
 mod lab;
 mod lock;
 mod logging;
 mod model;
 mod output;
+mod probe;
 mod protocols;
 mod regions;
 mod rights;
@@ -24,7 +26,7 @@ mod table;
 mod tickets;
 mod tour;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// A geo-replicated key-value store with a dial between consistency and latency.
@@ -71,6 +73,14 @@ enum Command {
     Protocols(protocols::Arguments),
     /// Print a configuration with every key, its default and what it does
     Config,
+    /// Ask a node of this machine whether it serves: exit code 0 when it does
+    Probe(probe::Arguments),
+    /// Print completions of this command line for a shell
+    Completions(describe::Completions),
+    /// Write the man pages of this command line
+    Man(describe::Folder),
+    /// Write a Grafana dashboard and Prometheus alert rules
+    Monitoring(describe::Folder),
 }
 
 /// Why a command failed, in words for the user.
@@ -100,6 +110,10 @@ fn main() -> ExitCode {
         Command::Model(arguments) => model::run(arguments),
         Command::Protocols(arguments) => protocols::run(&arguments),
         Command::Config => config::run(),
+        Command::Probe(arguments) => block_on(probe::run(&arguments)),
+        Command::Completions(arguments) => describe::completions(&arguments, Arguments::command()),
+        Command::Man(arguments) => describe::man(&arguments, Arguments::command()),
+        Command::Monitoring(arguments) => describe::monitoring(&arguments),
     });
     match done {
         Ok(code) => code,

@@ -62,6 +62,11 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["ctl", "monitor", "add", "x", "y = 1", "--file", "z"], 2, "cannot be used with");
     fails(&["serve"], 2, "--config <FILE>");
     fails(&["serve", "--config", "no-such.toml"], 1, "no-such.toml: cannot be read");
+    fails(&["probe"], 2, "--config <FILE>");
+    fails(&["probe", "--config", "no-such.toml"], 1, "no-such.toml: cannot be read");
+    fails(&["completions", "dos"], 2, "possible values: bash");
+    fails(&["man", "/dev/null/x"], 1, "/dev/null/x: cannot be made");
+    fails(&["monitoring", "/proc/1/no"], 1, "/proc/1/no: cannot be made");
     fails(&["ctl", "status", "-a", "x"], 2, "unexpected argument '-a'");
     fails(&["ctl", "-a", "x", "status"], 1, "`x` has no port");
     fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "cannot connect");
@@ -104,6 +109,62 @@ fn lists_are_printed() {
     prints(&["protocols", "--markdown"], &["# Protocols", "| `causal` |", "| `eventual` |"]);
     prints(&["lab", "list"], &["amplified-skew", "001 Fig. 5.2", "003 Fig. 5"]);
     prints(&["config"], &["cluster = ", "[limits]", "max_connections = 10000"]);
+}
+
+/// What packages are made from. `packaging/try.sh` goes further, where there are other shells and packagers.
+#[test]
+fn completions_man_pages_and_monitoring_are_written() {
+    prints(&["completions", "bash"], &["_rheostat()", "convergence"]);
+    prints(&["completions", "zsh"], &["#compdef rheostat"]);
+    prints(&["completions", "fish"], &["complete -c rheostat"]);
+    let folder = tempfile::tempdir().unwrap();
+    for (command, file, says) in [
+        ("man", "rheostat-ctl-status.1", "\\fBrheostat ctl status\\fR"),
+        ("monitoring", "rheostat-alerts.yml", "- alert: RheostatNodeDown"),
+        ("monitoring", "rheostat-dashboard.json", "\"title\": \"Rheostat\""),
+    ] {
+        let path = folder.path().join("new").join(command);
+        prints(&[command, path.to_str().unwrap()], &["files"]);
+        let found = std::fs::read_to_string(path.join(file)).unwrap();
+        assert!(found.contains(says), "{file} does not say {says}: {}", &found[..found.len().min(300)]);
+    }
+}
+
+/// Completions are a program of the shell's. Where bash is, it runs them.
+#[test]
+fn bash_completes_what_the_command_line_takes() {
+    if Command::new("bash").arg("--version").output().is_err() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("rheostat");
+    std::fs::write(&script, rheostat(&["completions", "bash"]).stdout).unwrap();
+    for (words, completed) in [("rheostat ctl converg", "convergence"), ("rheostat serve --chec", "--check"), ("rheostat ctl cluster lo", "logs")] {
+        let run = r#". "$1"; COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _rheostat rheostat "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"; echo "${COMPREPLY[*]}""#;
+        let output = Command::new("bash").args(["--norc", "-c", run, "-"]).arg(&script).arg(words).output().unwrap();
+        assert_eq!(text(&output.stdout).trim(), completed, "{words}: {}", text(&output.stderr));
+    }
+}
+
+/// The packaged configurations and the unit fit the program.
+#[test]
+fn packaged_configurations_are_right() {
+    for name in ["deb", "container"] {
+        prints(&["serve", "--check", "--config", &format!("packaging/{name}/node.toml")], &["right", "Node node-1 of 1"]);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let unit = std::fs::read_to_string(root.join("packaging/deb/rheostat.service")).unwrap();
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(&format!("{key}="))).unwrap_or_else(|| panic!("no {key}"));
+    let limits = rheostat_server::config::Limits::default();
+    let stop_ms = value("TimeoutStopSec").parse::<u64>().unwrap() * 1000;
+    assert!(stop_ms >= 10 * limits.stop_timeout_ms, "systemd would kill a node that still flushes");
+    assert!(value("LimitNOFILE").parse::<usize>().unwrap() >= 2 * limits.max_connections);
+    assert_eq!(value("ExecStart"), "/usr/bin/rheostat serve --config /etc/rheostat/node.toml");
+    for (version, file) in [("version: ", "packaging/helm/rheostat/Chart.yaml"), ("appVersion: ", "packaging/helm/rheostat/Chart.yaml")] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let found = text.lines().find_map(|line| line.strip_prefix(version)).unwrap().trim_matches('"').to_owned();
+        assert_eq!(found, env!("CARGO_PKG_VERSION"), "{file}, {version}");
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! - [`router`]: the way to every key from any thread; [`keyspace`], [`topology`], [`status`]: what is known of the cluster.
 //! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it; [`resp`]: RESP as pure functions.
 //! - `peer`: connections between nodes.
-//! - [`grpc`], [`admin`], [`metrics`]: the other front ends; [`tls`]: certificates.
+//! - [`grpc`], [`admin`], [`metrics`]: the other front ends; [`tls`]: certificates; [`probe`]: asking a node whether it serves.
+//! - [`monitoring`]: a dashboard and alerts, made from the metrics.
 
 mod access;
 pub mod admin;
@@ -21,11 +22,13 @@ pub mod keyspace;
 mod life;
 mod memory;
 pub mod metrics;
+pub mod monitoring;
 mod monitors;
 mod named;
 pub mod node;
 mod peer;
 mod placement;
+pub mod probe;
 pub mod resp;
 pub mod router;
 mod service_levels;

@@ -2,6 +2,7 @@
 
 use crate::{alone, secured};
 use rheostat_server::node::Node;
+use rheostat_server::probe;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -37,6 +38,23 @@ async fn metrics_health_and_readiness_are_served() {
     }
     assert!(get(&node, "/", "").await.starts_with("HTTP/1.1 404"));
     assert!(get(&node, "/metrics/..", "").await.starts_with("HTTP/1.1 404"));
+    node.shutdown().await;
+}
+
+/// What the command line asks for a container's health check: with nothing but the configuration.
+#[tokio::test]
+async fn a_node_is_probed_by_its_configuration() {
+    let node = Node::start(secured(alone("admin"), "secret")).await.unwrap();
+    let mut config = alone("admin");
+    assert!(probe::ask(&config, "/ready").await.is_err(), "port 0 is nobody's");
+    config.listen.admin = node.addresses().admin;
+    assert_eq!(probe::ask(&config, "/ready").await, Ok((200, "ready\n".into())));
+    assert_eq!(probe::ask(&config, "/health").await, Ok((200, "ok\n".into())));
+    assert_eq!(probe::ask(&config, "/metrics").await.unwrap().0, 401);
+    config.listen.admin = node.addresses().resp;
+    assert!(probe::ask(&config, "/ready").await.is_err(), "RESP is not HTTP");
+    config.listen.admin = None;
+    assert!(probe::ask(&config, "/ready").await.unwrap_err().contains("listen.admin"));
     node.shutdown().await;
 }
 

@@ -73,6 +73,12 @@ async fn the_admin_port_speaks_tls_too() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&answer));
+
+    let mut config = with_tls(alone("tls"), &files);
+    config.listen.admin = node.addresses().admin;
+    assert_eq!(rheostat_server::probe::ask(&config, "/ready").await, Ok((200, "ready\n".into())));
+    config.security.tls = Some(issue(folder.path(), "foreign"));
+    assert!(rheostat_server::probe::ask(&config, "/ready").await.is_err(), "a node that a foreign authority vouches for is not believed");
     node.shutdown().await;
 }
 
