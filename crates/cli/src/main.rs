@@ -1,5 +1,6 @@
 //! The `rheostat` command.
 
+mod app;
 mod bench;
 mod check;
 mod config;
@@ -60,6 +61,8 @@ enum Command {
     Ctl(ctl::Arguments),
     /// Read and write keys over gRPC
     Kv(kv::Arguments),
+    /// Run an application of document 000 on a cluster, and check what becomes of it: graph colouring, weather, predicates
+    App(app::Arguments),
     /// Measure: YCSB, visibility between data centers, the limit, Redis beside
     Bench(bench::Arguments),
     /// Reproduce the papers' figures: experiments described in files, pictures, a report
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Ctl(arguments) => block_on(ctl::run(arguments)),
         Command::Kv(arguments) => block_on(kv::run(arguments)),
+        Command::App(arguments) => block_on(app::run(arguments)),
         Command::Bench(arguments) => block_on(bench::run(arguments)),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),

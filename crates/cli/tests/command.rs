@@ -98,7 +98,7 @@ fn a_malformed_log_filter_is_said() {
 #[test]
 fn help_teaches() {
     prints(&["--help"], &["Examples:", "rheostat demo"]);
-    for command in ["demo", "serve", "ctl", "kv", "bench", "lab"] {
+    for command in ["demo", "serve", "ctl", "kv", "app", "bench", "lab"] {
         prints(&["help", command], &["Examples:"]);
     }
 }
@@ -479,4 +479,75 @@ fn a_demonstration_with_a_folder_finds_everything_again() {
     let other = rheostat(&["demo", "--datacenters", "1", "--data-dir", &path]);
     assert_eq!(other.status.code(), Some(1));
     assert!(text(&other.stderr).contains("belongs to another"), "{}", text(&other.stderr));
+}
+
+/// What an application says at its end, as JSON, and its exit code.
+fn app(demo: &Demo, arguments: &[&str]) -> (String, Output) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let address = format!("127.0.0.1:{}", demo.ports[0].1);
+    let common = ["-a", &address, "--json", file.to_str().unwrap()];
+    let output = rheostat(&[&["app"], arguments, &common].concat());
+    (std::fs::read_to_string(&file).unwrap_or_default(), output)
+}
+
+#[test]
+fn applications_end_with_an_outcome_that_the_store_has() {
+    let demo = Demo::start(&["--rtt", "60"]);
+    let says = |(json, output): (String, Output), parts: &[&str]| {
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{said}{}", text(&output.stderr));
+        for part in parts {
+            assert!(json.contains(part) || said.contains(part), "no {part:?}: {said}{json}");
+        }
+    };
+    let watched = ["--monitor", "--rollback", "task"];
+    let social = [&["social", "--nodes", "16", "--clients", "4", "--graph", "regular"][..], &watched].concat();
+    says(app(&demo, &social), &["16 of 16 tasks", "16 nodes and 48 edges", "\"faults\": []", "\"overlaps\": 0", "\"gaps\": 0", "outcome      right"]);
+    says(
+        app(&demo, &["social", "--nodes", "9", "--clients", "3", "--consistency", "sequential"]),
+        &["\"rolled_back\": 0", "9 of 9 tasks", "nobody watched"],
+    );
+    let adaptive = [&["social", "--nodes", "12", "--clients", "6", "--consistency", "adaptive", "--livelock", "reorder"][..], &watched].concat();
+    says(app(&demo, &adaptive), &["12 of 12 tasks", "\"faults\": []"]);
+    let weather =
+        [&["weather", "--shape", "grid", "--nodes", "16", "--clients", "4", "--put-share", "50", "--duration", "4", "--write-all"][..], &watched]
+            .concat();
+    says(app(&demo, &weather), &["a grid of 4 x 4 nodes", "of states,", "each is in all data centers what its client wrote last"]);
+    let conjunctive = ["conjunctive", "--predicates", "3", "--locals", "2", "--clients", "3", "--chance", "0.5", "--rate", "10", "--duration", "5"];
+    says(app(&demo, &conjunctive), &["were true at once", "; 0 of them without an alarm", "told after"]);
+    // A weak keyspace without quorums will do, too, as far as it goes.
+    says(app(&demo, &["weather", "--nodes", "4", "--clients", "1", "--keyspace", "eventual", "--duration", "1", "--quiet"]), &["outcome      right"]);
+    // Nothing is left behind.
+    let list = text(&demo.ctl(&["monitor", "list"]).stdout);
+    assert!(!list.contains("flag"), "{list}");
+
+    for (arguments, words) in [
+        (&["social", "--rollback", "task"][..], "needs --monitor"),
+        (&["social", "--consistency", "adaptive"], "rolled back"),
+        (&["social", "--consistency", "sequential", "--monitor", "--rollback", "task"], "where quorums meet nothing is rolled back"),
+        (&["social", "--consistency", "sequential", "--keyspace", "eventual"], "which has no quorums"),
+        (&["social", "--write-all", "--keyspace", "eventual"], "--write-all needs one of protocol quorum"),
+        (&["social", "--keyspace", "nope"], "there is no keyspace `nope`"),
+        (&["social", "--graph", "regular", "--nodes", "8", "--clients", "0"], "0 is not in 1..=1000"),
+        (&["weather", "--nodes", "4", "--clients", "9"], "each needs one"),
+        (&["weather", "--put-share", "100"], "100 is not in 5..=90"),
+        (&["conjunctive", "--clients", "2", "--locals", "3"], "each of another client"),
+        (&["conjunctive", "--chance", "1.5"], "from 0 to 1"),
+    ] {
+        let (_, output) = app(&demo, arguments);
+        assert!(!output.status.success() && text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
+    }
+    demo.terminate();
+}
+
+/// An outcome that is wrong ends with an exit code that says so: here a colouring that is not whole.
+#[test]
+fn an_application_whose_outcome_is_wrong_fails() {
+    let demo = Demo::start(&["--rtt", "40"]);
+    let (json, output) = app(&demo, &["social", "--nodes", "2000", "--clients", "3", "--consistency", "sequential", "--duration", "2"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("outcome      WRONG") && json.contains("nodes were coloured when the time was over"), "{said}{json}");
+    demo.terminate();
 }

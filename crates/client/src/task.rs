@@ -1,7 +1,8 @@
 //! Tasks: work that was written for one copy of the data, on a keyspace that is weaker, and is begun again when a monitor says that it has gone wrong (document 000, Algorithm 3).
 //!
 //! A task first reads and locks, and keeps what it is going to write to itself; then it writes. An alarm about a version that it has read or locked ends the reading phase: locks are given back, and
-//! after a random pause the task begins again. In the writing phase it goes on. Where that happens too often, tasks ask for quorums that meet, and when it has been calm for long enough they stop to.
+//! after a random pause the task begins again. In the writing phase it goes on. Where that happens too often, tasks ask for quorums that meet. There alarms roll nothing back, and are counted all the
+//! same: they tell of tasks that came so close together that they would have collided. When it has been calm for long enough, tasks stop to ask for quorums.
 
 use crate::session::{Put, Read, Version};
 use crate::{Client, Dial, Error, Quorum, Session, v1};
@@ -11,7 +12,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use v1::monitor_event::What;
 
 /// Alarms that are kept for tasks under way.
@@ -22,6 +25,10 @@ const RECENT: u32 = 100;
 const AGAIN: Duration = Duration::from_millis(200);
 /// Moves between modes that are remembered.
 const MOVES: usize = 256;
+/// For how long a task that writes is refused by a rollback, or by a full server, before it fails.
+const BUSY: Duration = Duration::from_secs(60);
+/// Between two tries of it.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How tasks are done.
 #[derive(Clone, Debug)]
@@ -36,10 +43,18 @@ pub struct TaskOptions {
     pub longest_pause: Duration,
     /// Whether an alarm counts that says *possible*.
     pub possible: bool,
+    /// For how long [`Task::settle`] waits: as long as an alarm takes. From a write in one data center to the node that watches, and from there to another data center.
+    pub settle: Duration,
+    /// After this time locks that nobody has given back, since their client has died, are free; `None`: never.
+    pub lock_for: Option<Duration>,
     /// What is asked for at first.
     pub weak: Dial,
+    /// What the writes at a task's end ask for, where that is more than `weak`: with W = N, what a task has written is everywhere before its locks are given back.
+    pub last: Option<Dial>,
     /// What is asked for once alarms come too often; `None`: never anything else. [`TaskOptions::SEQUENTIAL`] fits three data centers.
     pub sequential: Option<Dial>,
+    /// Whether that is asked for from the beginning.
+    pub begins_sequential: bool,
     /// So many tries of the last [`TaskOptions::window`] that were rolled back are too many.
     pub too_many: u32,
     /// See there.
@@ -52,7 +67,7 @@ impl TaskOptions {
     /// R + W > N for three replicas: each operation waits for two of them.
     pub const SEQUENTIAL: Quorum = Quorum { asked: 0, reads: 2, writes: 2 };
 
-    /// The usual ones, in `keyspace`: 16 tries, pauses up to 20 ms and up to 1 s, nothing but weak.
+    /// The usual ones, in `keyspace`: 16 tries, pauses up to 20 ms and up to 1 s, 250 ms to settle, locks for ever, nothing but weak.
     pub fn new(keyspace: impl Into<String>) -> TaskOptions {
         TaskOptions {
             keyspace: keyspace.into(),
@@ -60,8 +75,12 @@ impl TaskOptions {
             pause: Duration::from_millis(20),
             longest_pause: Duration::from_secs(1),
             possible: true,
+            settle: Duration::from_millis(250),
+            lock_for: None,
             weak: Dial::default(),
+            last: None,
             sequential: None,
+            begins_sequential: false,
             too_many: 4,
             window: 16,
             calm: 64,
@@ -74,15 +93,27 @@ impl TaskOptions {
 pub enum Stop {
     /// An alarm concerns what it has read or locked; it is begun again. A task's body passes this on.
     Alarm(Box<v1::MonitorEvent>),
+    /// It cannot go on now, for this reason: a lock is not given back, or what it asks for is being rolled back. It is begun again. A task's body may return this by itself.
+    Again(String),
     /// A read or a lock failed.
     Failed(Error),
-    /// It was begun as often as it may be, and rolled back each time.
+    /// It was begun as often as it may be, and had to begin again each time.
     TooOften(u32),
+}
+
+impl Stop {
+    /// Whether the task can be begun again.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Stop::Alarm(_) | Stop::Again(_))
+    }
 }
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
-        Stop::Failed(error)
+        match error {
+            Error::Busy(why) => Stop::Again(why),
+            error => Stop::Failed(error),
+        }
     }
 }
 
@@ -90,8 +121,9 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Stop::Alarm(event) => write!(f, "{} was violated (alarm {} {})", event.monitor, event.node, event.number),
+            Stop::Again(why) => f.write_str(why),
             Stop::Failed(error) => error.fmt(f),
-            Stop::TooOften(tries) => write!(f, "rolled back {tries} times"),
+            Stop::TooOften(tries) => write!(f, "begun {tries} times"),
         }
     }
 }
@@ -109,42 +141,143 @@ pub struct Move {
     pub reason: String,
 }
 
+/// What tasks have asked for, and what has become of them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// How often a task was begun.
+    pub tries: u64,
+    /// Of these, how many an alarm has ended.
+    pub rolled_back: u64,
+    /// Of these, how many ended since they could not go on.
+    pub begun_again: u64,
+    /// Of these, how many came so close to another while they asked for quorums that an alarm was told.
+    pub close: u64,
+    /// Reads.
+    pub gets: u64,
+    /// Writes.
+    pub puts: u64,
+}
+
 /// What monitors have said, with the number of each event.
 #[derive(Default)]
 struct Heard {
     events: VecDeque<(u64, Arc<v1::MonitorEvent>)>,
     next: u64,
+    /// Nobody tells anything now.
+    is_deaf: bool,
+    /// How often something may have been missed.
+    missed: u64,
 }
 
 impl Heard {
     fn push(&mut self, event: v1::MonitorEvent) {
         let same = |other: &v1::MonitorEvent| (&other.node, other.number, &other.what) == (&event.node, event.number, &event.what);
-        if !matches!(event.what, Some(What::Alarm(_))) || self.events.iter().any(|(_, other)| same(other)) {
-            return;
+        match event.what {
+            Some(What::Alarm(_)) if self.events.iter().any(|(_, other)| same(other)) => {}
+            Some(What::Alarm(_)) => {
+                self.events.push_back((self.next, Arc::new(event)));
+                self.next += 1;
+                if self.events.len() > KEPT {
+                    self.events.pop_front();
+                }
+            }
+            Some(What::Gap(_)) => self.missed += 1,
+            None => {}
         }
-        self.events.push_back((self.next, Arc::new(event)));
-        self.next += 1;
-        if self.events.len() > KEPT {
-            self.events.pop_front();
-        }
+    }
+
+    /// From now on nobody tells anything, or somebody does again; what was said meanwhile is not known.
+    fn lose(&mut self, is_deaf: bool) {
+        self.is_deaf = is_deaf;
+        self.missed += 1;
     }
 }
 
-fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
+impl Listening {
+    fn change(&self, change: impl FnOnce(&mut Heard)) {
+        change(&mut locked(&self.heard));
+        self.news.send_modify(|news| *news += 1);
+    }
+}
+
+/// What monitors say, for tasks of one data center. Clones listen together.
+#[derive(Clone)]
+pub struct Alarms(Arc<Listening>);
+
+struct Listening {
+    heard: Mutex<Heard>,
+    news: watch::Sender<u64>,
+    hears: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let hears = self.hears.get_mut().unwrap_or_else(PoisonError::into_inner);
+        hears.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Alarms {
+    /// No alarms: tasks are never rolled back.
+    pub fn none() -> Alarms {
+        Alarms(Arc::new(Listening { heard: Mutex::default(), news: watch::Sender::new(0), hears: Mutex::new(None) }))
+    }
+
+    /// How many it has heard.
+    pub fn heard(&self) -> u64 {
+        locked(&self.0.heard).next
+    }
+
+    /// What the monitors tell the node that `client` met first, from now on. While the node cannot be reached it is asked again and again, and tasks begin again: nobody could tell them.
+    ///
+    /// # Errors
+    /// There is nobody to listen to.
+    pub async fn listen(client: &Client) -> Result<Alarms, Error> {
+        let alarms = Alarms::none();
+        let mut events = subscribe(client, 0).await?;
+        let (client, to) = (client.clone(), Arc::downgrade(&alarms.0));
+        let hears = tokio::spawn(async move {
+            loop {
+                while let Ok(Some(event)) = events.message().await {
+                    let Some(to) = to.upgrade() else { return };
+                    to.change(|heard| heard.push(event));
+                }
+                match to.upgrade() {
+                    Some(to) => to.change(|heard| heard.lose(true)),
+                    None => return,
+                }
+                events = loop {
+                    tokio::time::sleep(AGAIN).await;
+                    if let Ok(events) = subscribe(&client, RECENT).await {
+                        break events;
+                    }
+                };
+                match to.upgrade() {
+                    Some(to) => to.change(|heard| heard.lose(false)),
+                    None => return,
+                }
+            }
+        });
+        *locked(&alarms.0.hears) = Some(hears);
+        Ok(alarms)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Does tasks, one after another, and listens to the monitors meanwhile.
 pub struct Tasks {
     options: TaskOptions,
     session: Session,
-    heard: Arc<Mutex<Heard>>,
-    listening: JoinHandle<()>,
+    alarms: Alarms,
     random: u64,
     /// Of the last tries: whether they were rolled back.
     last: VecDeque<bool>,
-    tries: u64,
-    rolled_back: u64,
+    counts: Counts,
+    /// Tries in a row that had to end.
+    in_vain: u32,
     calm: u32,
     /// How often the way back was too early.
     early: u32,
@@ -154,22 +287,25 @@ pub struct Tasks {
     moves: VecDeque<Move>,
 }
 
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.listening.abort();
-    }
-}
-
 /// One try of a task: what it has read and locked, and what it is going to write.
 pub struct Task<'a> {
     session: &'a mut Session,
-    heard: &'a Mutex<Heard>,
-    keyspace: String,
+    counts: &'a mut Counts,
+    alarms: &'a Alarms,
+    keyspace: &'a str,
     possible: bool,
+    settle: Duration,
+    lock_for: Option<Duration>,
+    is_sequential: bool,
+    last: Option<Dial>,
     /// Events from here on concern it.
     from: u64,
+    /// Of [`Heard::missed`], when it began.
+    missed: u64,
     seen: BTreeMap<Bytes, Vec<Version>>,
     writes: Vec<Put>,
+    /// It writes, and no alarm ends it any more.
+    is_writing: bool,
     /// What gives its locks back, the first taken first.
     locks: Vec<(Bytes, Bytes)>,
 }
@@ -180,44 +316,33 @@ impl Tasks {
     /// # Errors
     /// There is no such keyspace, or nobody to listen to.
     pub async fn begin(client: &Client, options: TaskOptions) -> Result<Tasks, Error> {
+        Tasks::with(client, options, Alarms::listen(client).await?)
+    }
+
+    /// Does tasks with `client`, rolled back by `alarms`.
+    ///
+    /// # Errors
+    /// There is no such keyspace.
+    pub fn with(client: &Client, options: TaskOptions, alarms: Alarms) -> Result<Tasks, Error> {
         let topology = client.topology();
         let number = |keyspace: &v1::Keyspace| keyspace.number.to_string() == options.keyspace;
         let named = topology.keyspaces.iter().find(|keyspace| keyspace.name == options.keyspace || number(keyspace));
         let keyspace = named.ok_or_else(|| Error::Refused(format!("there is no keyspace `{}`", options.keyspace)))?.name.clone();
-        let heard = Arc::new(Mutex::new(Heard::default()));
-        let mut events = subscribe(client, 0).await?;
-        let listening = tokio::spawn({
-            let (client, heard) = (client.clone(), heard.clone());
-            async move {
-                loop {
-                    while let Ok(Some(event)) = events.message().await {
-                        locked(&heard).push(event);
-                    }
-                    events = loop {
-                        tokio::time::sleep(AGAIN).await;
-                        if let Ok(events) = subscribe(&client, RECENT).await {
-                            break events;
-                        }
-                    };
-                }
-            }
-        });
         let mut session = client.session(keyspace.clone());
-        session.set_dial(options.weak);
-        let options = TaskOptions { keyspace, ..options };
+        let begins = options.sequential.filter(|_| options.begins_sequential);
+        session.set_dial(begins.unwrap_or(options.weak));
         Ok(Tasks {
-            options,
+            options: TaskOptions { keyspace, ..options },
             session,
-            heard,
-            listening,
+            alarms,
             random: RandomState::new().build_hasher().finish() | 1,
             last: VecDeque::new(),
-            tries: 0,
-            rolled_back: 0,
+            counts: Counts::default(),
+            in_vain: 0,
             calm: 0,
             early: 0,
             back_at: None,
-            is_sequential: false,
+            is_sequential: begins.is_some(),
             moves: VecDeque::new(),
         })
     }
@@ -225,55 +350,72 @@ impl Tasks {
     /// Does a task: `body` reads, locks and says what is to be written, and is begun again from the start if an alarm comes while it does. Then it is written.
     ///
     /// # Errors
-    /// What `body` says; a read, a lock or a write failed; it was rolled back as often as the options allow. Nothing was written then, unless a write failed, and locks are given back as far as possible.
+    /// What `body` says; a read, a lock or a write failed; it had to begin again as often as the options allow. Nothing was written then, unless a write failed, and locks are given back as far as possible.
     pub async fn run<T>(&mut self, body: impl AsyncFn(&mut Task<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
-        for attempt in 1..=self.options.tries.max(1) {
-            self.tries += 1;
-            let from = locked(&self.heard).next;
-            let mut task = Task {
-                session: &mut self.session,
-                heard: &self.heard,
-                keyspace: self.options.keyspace.clone(),
-                possible: self.options.possible,
-                from,
-                seen: BTreeMap::new(),
-                writes: Vec::new(),
-                locks: Vec::new(),
-            };
-            let done = match body(&mut task).await {
-                Ok(value) => task.check().map(|()| value),
-                Err(stop) => Err(stop),
-            };
-            let done = match done {
-                Ok(value) => {
-                    let written = task.write().await;
-                    task.release().await;
-                    written.map(|()| value)
-                }
-                Err(stop) => {
-                    task.release().await;
-                    Err(stop)
-                }
-            };
-            match done {
-                Err(Stop::Alarm(_)) => {
-                    self.note(true);
-                    if attempt < self.options.tries {
-                        tokio::time::sleep(self.pause(attempt)).await;
+        let tries = self.options.tries.max(1);
+        for attempt in 1..=tries {
+            match self.attempt(&body).await {
+                Err(stop) if stop.is_passing() => {
+                    if attempt < tries {
+                        self.pause().await;
                     }
                 }
-                done => {
-                    self.note(false);
-                    return done;
-                }
+                done => return done,
             }
         }
-        Err(Stop::TooOften(self.options.tries.max(1)))
+        Err(Stop::TooOften(tries))
     }
 
-    /// How many tries there were, and how many of them were rolled back.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.tries, self.rolled_back)
+    /// One try of a task, for who has another one to do meanwhile: as [`Tasks::run`], but what is passing ([`Stop::is_passing`]) is told.
+    ///
+    /// # Errors
+    /// As [`Tasks::run`].
+    pub async fn attempt<T>(&mut self, body: impl AsyncFnOnce(&mut Task<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
+        self.counts.tries += 1;
+        let (from, missed) = {
+            let heard = locked(&self.alarms.0.heard);
+            (heard.next, heard.missed)
+        };
+        let mut task = Task {
+            session: &mut self.session,
+            counts: &mut self.counts,
+            alarms: &self.alarms,
+            keyspace: &self.options.keyspace,
+            possible: self.options.possible,
+            settle: self.options.settle,
+            lock_for: self.options.lock_for,
+            is_sequential: self.is_sequential,
+            last: self.options.last.filter(|_| !self.is_sequential),
+            from,
+            missed,
+            seen: BTreeMap::new(),
+            writes: Vec::new(),
+            is_writing: false,
+            locks: Vec::new(),
+        };
+        let done = match body(&mut task).await {
+            Ok(value) => task.write().await.map(|()| value),
+            Err(stop) => Err(stop),
+        };
+        task.release().await;
+        let close = task.is_sequential && task.alarm().is_some();
+        self.note(done.as_ref().err(), close);
+        done
+    }
+
+    /// Waits for a random time, the longer the more tries in a row had to end: so who has collided does not come at the same time again.
+    pub async fn pause(&mut self) {
+        // xorshift64
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let most = self.options.pause.saturating_mul(1 << self.in_vain.saturating_sub(1).min(16)).min(self.options.longest_pause);
+        tokio::time::sleep(most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)).await;
+    }
+
+    /// What tasks have asked for so far, and what has become of them.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Whether tasks ask for quorums that meet now.
@@ -286,33 +428,27 @@ impl Tasks {
         self.moves.iter()
     }
 
-    /// A random part of what may be paused before the try after `attempt`.
-    fn pause(&mut self, attempt: u32) -> Duration {
-        // xorshift64
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let most = self.options.pause.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(self.options.longest_pause);
-        most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
-    }
-
-    /// A try has ended. Enough of them that were rolled back, or were not, change what the next ask for.
-    fn note(&mut self, rolled_back: bool) {
-        self.rolled_back += u64::from(rolled_back);
+    /// A try has ended, so or so. Enough of them that were rolled back, or were not, change what the next ask for.
+    fn note(&mut self, stop: Option<&Stop>, close: bool) {
+        let rolled_back = matches!(stop, Some(Stop::Alarm(_)));
+        self.counts.rolled_back += u64::from(rolled_back);
+        self.counts.begun_again += u64::from(matches!(stop, Some(Stop::Again(_))));
+        self.counts.close += u64::from(close);
+        self.in_vain = if stop.is_some_and(Stop::is_passing) { self.in_vain.saturating_add(1) } else { 0 };
         self.last.push_back(rolled_back);
         if self.last.len() > self.options.window.max(1) {
             self.last.pop_front();
         }
-        self.calm = if rolled_back { 0 } else { self.calm.saturating_add(1) };
+        self.calm = if rolled_back || close { 0 } else { self.calm.saturating_add(1) };
         let Some(sequential) = self.options.sequential else { return };
         let count = self.last.iter().filter(|rolled_back| **rolled_back).count();
         let wanted_calm = self.options.calm.max(1).saturating_mul(1 << self.early.min(5));
         if !self.is_sequential && count >= self.options.too_many.max(1) as usize {
-            let soon = self.back_at.is_some_and(|at| self.tries - at < u64::from(wanted_calm));
+            let soon = self.back_at.is_some_and(|at| self.counts.tries - at < u64::from(wanted_calm));
             self.early = if soon { self.early + 1 } else { self.early };
             self.turn(true, sequential, format!("{count} of the last {} tries were rolled back", self.last.len()));
         } else if self.is_sequential && self.calm >= wanted_calm {
-            self.back_at = Some(self.tries);
+            self.back_at = Some(self.counts.tries);
             self.turn(false, self.options.weak, format!("no alarm in {} tries", self.calm));
         }
     }
@@ -321,7 +457,7 @@ impl Tasks {
         self.is_sequential = to_sequential;
         self.session.set_dial(dial);
         (self.calm, self.last) = (0, VecDeque::new());
-        self.moves.push_back(Move { tries: self.tries, sequential: to_sequential, reason });
+        self.moves.push_back(Move { tries: self.counts.tries, sequential: to_sequential, reason });
         if self.moves.len() > MOVES {
             self.moves.pop_front();
         }
@@ -342,6 +478,7 @@ impl Task<'_> {
     /// The read's, or there has been an alarm.
     pub async fn get(&mut self, key: impl Into<Bytes>) -> Result<Read, Stop> {
         let key = key.into();
+        self.counts.gets += 1;
         let read = self.session.get(key.clone()).await?;
         if let Some(version) = &read.version {
             self.note(key, version.clone());
@@ -356,11 +493,20 @@ impl Task<'_> {
     /// The write's, or there has been an alarm.
     pub async fn lock(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>, free: impl Into<Bytes>) -> Result<(), Stop> {
         let (key, free) = (key.into(), free.into());
-        // What fails may have been written.
-        if !self.locks.iter().any(|(held, _)| *held == key) {
+        // What fails may have been written, unless it was refused.
+        let is_first = !self.locks.iter().any(|(held, _)| *held == key);
+        if is_first {
             self.locks.push((key.clone(), free));
         }
-        let version = self.session.put(key.clone(), value).await?;
+        self.counts.puts += 1;
+        let put = Put { expires_after: self.lock_for, ..Put::new(key.clone(), value) };
+        let version = match self.session.put_item(put).await {
+            Err(Error::Busy(why)) if is_first => {
+                self.locks.pop();
+                return Err(Stop::Again(why));
+            }
+            written => written?,
+        };
         self.note(key, version);
         self.check()
     }
@@ -371,9 +517,37 @@ impl Task<'_> {
     /// As [`Task::lock`].
     pub async fn mark(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), Stop> {
         let key = key.into();
-        let version = self.session.put(key.clone(), value).await?;
+        self.counts.puts += 1;
+        let put = Put { expires_after: self.lock_for, ..Put::new(key.clone(), value) };
+        let version = self.session.put_item(put).await?;
         self.note(key, version);
         self.check()
+    }
+
+    /// Waits until an alarm about what has been locked would have come ([`TaskOptions::settle`]); not at all where quorums meet, or where nothing is locked. What is read
+    /// afterwards is what the last one wrote who held these locks: it has had the time to arrive.
+    ///
+    /// # Errors
+    /// There has been an alarm.
+    pub async fn settle(&mut self) -> Result<(), Stop> {
+        if self.is_sequential || self.locks.is_empty() {
+            return self.check();
+        }
+        let until = Instant::now() + self.settle;
+        let mut news = self.alarms.0.news.subscribe();
+        loop {
+            news.mark_unchanged();
+            self.check()?;
+            // Who sends is there as long as this task.
+            if tokio::time::timeout_at(until, news.changed()).await.is_err() {
+                return self.check();
+            }
+        }
+    }
+
+    /// Whether it asks for quorums that meet.
+    pub fn is_sequential(&self) -> bool {
+        self.is_sequential
     }
 
     /// Writes `put` when the task has come to its end without an alarm.
@@ -381,15 +555,29 @@ impl Task<'_> {
         self.writes.push(put);
     }
 
-    /// Whether an alarm concerns what has been read or locked so far.
+    /// Whether an alarm concerns what has been read or locked so far. Where quorums meet none does.
     ///
     /// # Errors
-    /// One does.
+    /// One does; or it is not known, since monitors could not be heard all the time.
     pub fn check(&self) -> Result<(), Stop> {
-        let heard = locked(self.heard);
-        let events = heard.events.iter().skip_while(|(number, _)| *number < self.from);
-        let alarm = events.map(|(_, event)| event).find(|event| self.is_concerned(event));
-        alarm.map_or(Ok(()), |event| Err(Stop::Alarm(Box::new((**event).clone()))))
+        if self.is_sequential || self.is_writing {
+            return Ok(());
+        }
+        if let Some(event) = self.alarm() {
+            return Err(Stop::Alarm(Box::new((*event).clone())));
+        }
+        let heard = locked(&self.alarms.0.heard);
+        let is_short = heard.events.front().is_some_and(|(first, _)| *first > self.from);
+        match heard.is_deaf || heard.missed != self.missed || is_short {
+            true => Err(Stop::Again("an alarm may have been missed".into())),
+            false => Ok(()),
+        }
+    }
+
+    fn alarm(&self) -> Option<Arc<v1::MonitorEvent>> {
+        let heard = locked(&self.alarms.0.heard);
+        let events = heard.events.iter().rev().take_while(|(number, _)| *number >= self.from);
+        events.map(|(_, event)| event).find(|event| self.is_concerned(event)).cloned()
     }
 
     fn is_concerned(&self, event: &v1::MonitorEvent) -> bool {
@@ -399,7 +587,7 @@ impl Task<'_> {
             let version = evidence.version.clone().map(Version::from);
             version.is_some_and(|version| self.seen.get(&evidence.variable).is_some_and(|seen| seen.contains(&version)))
         };
-        counts && event.keyspace == self.keyspace && alarm.evidence.iter().any(about)
+        counts && event.keyspace == *self.keyspace && alarm.evidence.iter().any(about)
     }
 
     fn note(&mut self, key: Bytes, version: Version) {
@@ -409,17 +597,42 @@ impl Task<'_> {
         }
     }
 
-    async fn write(&mut self) -> Result<(), Stop> {
+    /// Ends the reading phase, and writes what has been put; from now on no alarm ends this try. A body that has nothing to do afterwards need not call it.
+    ///
+    /// # Errors
+    /// There has been an alarm: nothing was written. Else a write's.
+    pub async fn write(&mut self) -> Result<(), Stop> {
+        self.check()?;
+        self.is_writing = true;
+        let dial = self.session.dial();
+        self.session.set_dial(self.last.unwrap_or(dial));
+        let mut written = Ok(());
         for put in std::mem::take(&mut self.writes) {
-            self.session.put_item(put).await?;
+            written = self.put_at_last(put).await.map_err(Stop::Failed);
+            if written.is_err() {
+                break;
+            }
         }
-        Ok(())
+        self.session.set_dial(dial);
+        written
     }
 
     /// Gives locks back, the last taken first. What fails is tried again by nobody: the lock's own time, if it has one, ends it.
     async fn release(&mut self) {
         for (key, free) in std::mem::take(&mut self.locks).into_iter().rev() {
-            let _ = self.session.put(key, free).await;
+            let _ = self.put_at_last(Put { expires_after: self.lock_for, ..Put::new(key, free) }).await;
+        }
+    }
+
+    /// Writes, and goes on trying for some time where it is refused for a passing reason: then nothing was written.
+    async fn put_at_last(&mut self, put: Put) -> Result<(), Error> {
+        let until = Instant::now() + BUSY;
+        loop {
+            self.counts.puts += 1;
+            match self.session.put_item(put.clone()).await {
+                Err(Error::Busy(_)) if Instant::now() < until => tokio::time::sleep(BUSY_PAUSE).await,
+                done => return done.map(drop),
+            }
         }
     }
 }

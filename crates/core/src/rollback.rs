@@ -408,6 +408,9 @@ impl Course {
     /// Nothing more will come of what `server` was asked.
     fn fail(&mut self, server: At, failure: Failure) {
         let definite = matches!(failure, Failure::Refused(_) | Failure::Busy(_) | Failure::Session(_));
+        if self.phase == Phase::Stop && definite {
+            self.stopped.remove(&server);
+        }
         self.open |= self.phase == Phase::Restore && !definite || self.phase == Phase::Resume;
         self.report.failed.get_or_insert((server.0, server.1, failure));
         // What is not under way need not begin; who was stopped is told to go on, whoever cannot be.

@@ -65,6 +65,7 @@ const ROOMS: &[&str] = &[
     "client",
     "cluster",
     "bench",
+    "apps",
     "lab",
     "cli",
 ];

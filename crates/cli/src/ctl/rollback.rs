@@ -3,13 +3,14 @@
 use super::monitor::{described, found_in};
 use super::one_of_each;
 use crate::connection::Node;
+use crate::date;
 use crate::output::say;
-use crate::{Failure, date};
 use clap::{ArgGroup, Args};
 use rheostat_client::rollback::{Difference, Report, Rollback};
 use rheostat_client::{Client, Error, v1};
 use rheostat_core::Timestamp;
 use rheostat_core::moment::Moment;
+use rheostat_core::operation::Failure;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ fn violation(text: &str) -> Result<(String, u64), String> {
     parts.ok_or_else(|| "a violation is node:number, as in eu-1:1795350898000001".to_owned())
 }
 
-pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, crate::Failure> {
     let mut clients: Vec<Client> = Vec::new();
     for (name, node) in one_of_each(topology, nodes) {
         match node {
@@ -95,7 +96,7 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
 }
 
 /// The time before the violation that `event` tells.
-pub(crate) fn before(event: &v1::MonitorEvent) -> Result<Timestamp, Failure> {
+pub(crate) fn before(event: &v1::MonitorEvent) -> Result<Timestamp, crate::Failure> {
     use v1::monitor_event::What;
     let Some(What::Alarm(alarm)) = &event.what else { return Err("this is not a violation".into()) };
     let since = alarm.since.unwrap_or_default();
@@ -153,7 +154,9 @@ pub(crate) fn described_report(report: &Report, dry_run: bool, list: usize, name
     }
     if let Some((dc, partition, failure)) = &report.failed {
         text.push_str(&format!("It did not come to its end: partition {partition} in {}: {failure}\n", name(dc.index())));
-        text.push_str("Rolling back again, to the same time, is safe.\n");
+        if report.restored > 0 || !matches!(failure, Failure::Refused(_)) {
+            text.push_str("Rolling back again, to the same time, is safe.\n");
+        }
     } else if report.shown {
         text.push_str("Every data center shows what was.\n");
     }

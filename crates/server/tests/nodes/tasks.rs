@@ -1,8 +1,8 @@
 //! Tasks of the Rust client: rolled back by alarms, begun again, and moved to quorums that meet.
 
 use crate::cluster::{Plan, any_port, keyspace};
-use rheostat_client::task::{Stop, Task, TaskOptions, Tasks};
-use rheostat_client::{Client, Dial, Options, Put};
+use rheostat_client::task::{Alarms, Stop, Task, TaskOptions, Tasks};
+use rheostat_client::{Client, Dial, Options, Put, Quorum};
 use rheostat_monitor::predicate::Definition;
 use rheostat_server::NodeConfig;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -69,8 +69,8 @@ async fn tasks_that_an_alarm_concerns_begin_again_and_move_to_quorums_that_meet(
     first.unwrap();
     second.unwrap();
     for tasks in [&one, &other] {
-        let (tries, rolled_back) = tasks.counts();
-        assert!(rolled_back > 0 && rolled_back < tries, "{rolled_back} of {tries} tries were rolled back");
+        let counts = tasks.counts();
+        assert!(counts.rolled_back > 0 && counts.rolled_back < counts.tries, "{counts:?}");
     }
     let moves: Vec<_> = one.moves().chain(other.moves()).filter(|turn| turn.sequential).collect();
     assert!(!moves.is_empty() && moves.iter().all(|turn| turn.reason.contains("were rolled back")), "{moves:?}");
@@ -97,5 +97,198 @@ async fn tasks_that_an_alarm_concerns_begin_again_and_move_to_quorums_that_meet(
     assert_eq!(session.get("{t}a").await.unwrap().value.as_deref(), Some(&b"0"[..]));
     assert_eq!(session.get("{t}never").await.unwrap().value, None);
     drop((one, other));
+    cluster.stop_all().await;
+}
+
+/// Three nodes with keyspace `locks` (quorums) and `plain` (with history), and the predicate that `{t}a` and `{t}b` of keyspace `locks` are not both 1.
+async fn watched(folder: Option<&std::path::Path>) -> (crate::cluster::Cluster, Vec<Client>) {
+    let change = |config: &mut NodeConfig| {
+        quorums(config);
+        config.keyspaces.push(rheostat_server::config::KeyspaceConfig { history_ms: 600_000, ..keyspace("plain", "eventual") });
+    };
+    let cluster = Plan { one_way_ms: 5.0, change, ..Plan::three(1) }.start(folder).await;
+    let expression = "!(`{t}a` = 1 && `{t}b` = 1)".into();
+    let definition = Definition { name: "one".into(), keyspace: "locks".into(), expression, infer: false, everywhere: false };
+    cluster.node(0).router().add_monitor(definition).await.unwrap();
+    let mut clients = Vec::new();
+    for node in 0..3 {
+        crate::client::eventually("all nodes know the predicate", async || cluster.node(node).router().list_monitors().len() == 1).await;
+        let address = cluster.node(node).addresses().grpc.unwrap();
+        clients.push(Client::connect_with(Options::new([format!("http://{address}")])).await.unwrap());
+    }
+    (cluster, clients)
+}
+
+/// Sets the other key of the predicate elsewhere, and waits until that has been told.
+async fn provoke(there: &Client, alarms: &Alarms) {
+    there.session("locks").put("{t}b", "1").await.unwrap();
+    crate::client::eventually("the alarm is told", async || alarms.heard() > 0).await;
+}
+
+#[tokio::test]
+async fn an_alarm_ends_a_task_that_waits_for_it_and_none_that_writes_or_asks_for_quorums() {
+    let (cluster, clients) = watched(None).await;
+    // An hour: the alarm ends the wait, or nothing to wait for does.
+    let options = TaskOptions { settle: Duration::from_secs(3600), ..TaskOptions::new("locks") };
+    let fresh = async || Alarms::listen(&clients[0]).await.unwrap();
+    let calm = async || {
+        for key in ["{t}a", "{t}b"] {
+            clients[0].session("locks").put(key, "0").await.unwrap();
+        }
+        for client in &clients {
+            crate::client::eventually("it is calm", async || client.session("locks").get("{t}b").await.unwrap().value.as_deref() == Some(&b"0"[..]))
+                .await;
+        }
+    };
+
+    let alarms = fresh().await;
+    let mut tasks = Tasks::with(&clients[0], options.clone(), alarms.clone()).unwrap();
+    tasks.attempt(async |task: &mut Task<'_>| task.settle().await).await.expect("nothing is locked");
+    let waits = async |task: &mut Task<'_>| {
+        task.lock("{t}a", "1", "0").await?;
+        clients[1].session("locks").put("{t}b", "1").await.unwrap();
+        task.put(Put::new("{t}never", "1"));
+        task.settle().await
+    };
+    let ended = tasks.attempt(waits).await;
+    assert!(matches!(&ended, Err(stop @ Stop::Alarm(_)) if stop.is_passing()), "{ended:?}");
+    assert_eq!((tasks.counts().tries, tasks.counts().rolled_back), (2, 1));
+    tasks.pause().await;
+
+    calm().await;
+    let alarms = fresh().await;
+    let mut tasks = Tasks::with(&clients[0], options.clone(), alarms.clone()).unwrap();
+    let writes = async |task: &mut Task<'_>| {
+        task.lock("{t}a", "1", "0").await?;
+        task.put(Put::new("{t}written", "1"));
+        task.write().await?;
+        provoke(&clients[1], &alarms).await;
+        task.check()
+    };
+    tasks.attempt(writes).await.expect("who writes goes on");
+    assert_eq!((tasks.counts().rolled_back, tasks.counts().puts), (0, 3));
+
+    // What is written at the end is everywhere before the end, if that is asked for.
+    let everywhere = Some(Dial { quorum: Quorum { asked: 0, reads: 1, writes: 3 }, ..Dial::default() });
+    let alone = Dial { quorum: Quorum { asked: 0, reads: 1, writes: 1 }, ..Dial::default() };
+    let mut tasks = Tasks::with(&clients[0], TaskOptions { weak: alone, last: everywhere, ..options.clone() }, Alarms::none()).unwrap();
+    for round in 0..10 {
+        let value = round.to_string();
+        tasks
+            .attempt(async |task: &mut Task<'_>| {
+                task.put(Put::new("{t}all", value.clone()));
+                Ok(())
+            })
+            .await
+            .unwrap();
+        for client in &clients {
+            let mut session = client.session("locks");
+            session.set_dial(alone);
+            assert_eq!(session.get("{t}all").await.unwrap().value.as_deref(), Some(value.as_bytes()));
+        }
+    }
+
+    calm().await;
+    let alarms = fresh().await;
+    let sequential = Some(Dial { quorum: TaskOptions::SEQUENTIAL, ..Dial::default() });
+    let options = TaskOptions { sequential, begins_sequential: true, calm: 2, ..options };
+    let mut tasks = Tasks::with(&clients[0], options, alarms.clone()).unwrap();
+    let close = async |task: &mut Task<'_>| {
+        assert!(task.is_sequential());
+        task.lock("{t}a", "1", "0").await?;
+        provoke(&clients[1], &alarms).await;
+        task.settle().await
+    };
+    tasks.attempt(close).await.expect("where quorums meet nothing is rolled back");
+    assert_eq!((tasks.counts().rolled_back, tasks.counts().close), (0, 1));
+    for calm in 1..=2 {
+        assert!(tasks.is_sequential(), "what came close is not calm: {calm}");
+        tasks.attempt(async |task: &mut Task<'_>| task.get("{t}written").await).await.unwrap();
+    }
+    assert!(!tasks.is_sequential());
+    assert_eq!(tasks.moves().map(|turn| turn.sequential).collect::<Vec<_>>(), [false]);
+    let mut session = clients[0].session("locks");
+    assert_eq!(session.get("{t}never").await.unwrap().value, None);
+    assert_eq!(session.get("{t}written").await.unwrap().value.as_deref(), Some(&b"1"[..]));
+    drop(tasks);
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_lock_whose_client_has_died_is_free_after_its_time_and_a_task_outlasts_a_rollback() {
+    let (cluster, clients) = watched(None).await;
+    let options = TaskOptions { lock_for: Some(Duration::from_millis(200)), ..TaskOptions::new("locks") };
+    let mut tasks = Tasks::with(&clients[0], options, Alarms::none()).unwrap();
+    let locked = std::cell::Cell::new(false);
+    let dies = tasks.attempt(async |task: &mut Task<'_>| {
+        task.lock("{t}c", "1", "0").await?;
+        locked.set(true);
+        std::future::pending::<Result<(), Stop>>().await
+    });
+    tokio::select! {
+        _ = dies => unreachable!("it waits for ever"),
+        () = crate::client::eventually("it is locked", async || locked.get()) => {}
+    }
+    let mut session = clients[0].session("locks");
+    crate::client::eventually("it is free", async || session.clone().get("{t}c").await.unwrap().value.is_none()).await;
+    drop(tasks);
+
+    // A rollback's coordinator that has died: what a task reads and writes is refused for some seconds.
+    session = clients[0].session("plain");
+    let at = session.put("x", "1").await.unwrap();
+    let _ = cluster.node(0).router().pause_link(rheostat_core::DcId(0), rheostat_core::DcId(2));
+    let rollback = rheostat_client::rollback::Rollback {
+        keyspace: "plain".into(),
+        at: rheostat_core::Timestamp::new(at.millis, at.counter as u16),
+        keys: "x".into(),
+        stop_for: Duration::from_secs(4),
+        dry_run: false,
+    };
+    let all = clients.clone();
+    let coordinator = tokio::spawn(async move { rollback.run(&all, |_| {}).await });
+    let mut tasks = Tasks::with(&clients[0], TaskOptions::new("plain"), Alarms::none()).unwrap();
+    crate::client::eventually("writes are refused", async || matches!(session.clone().put("x", "2").await, Err(rheostat_client::Error::Busy(_))))
+        .await;
+    coordinator.abort();
+    let locks = tasks.attempt(async |task: &mut Task<'_>| task.lock("x", "3", "0").await).await;
+    assert!(matches!(&locks, Err(stop @ Stop::Again(why)) if stop.is_passing() && why.contains("being rolled back")), "{locks:?}");
+    let writes = async |task: &mut Task<'_>| {
+        task.put(Put::new("x", "4"));
+        Ok(())
+    };
+    tasks.attempt(writes).await.expect("it is written when the time is over");
+    assert_eq!(session.get("x").await.unwrap().value.as_deref(), Some(&b"4"[..]));
+    assert!(tasks.counts().puts > 2, "it was refused at first: {:?}", tasks.counts());
+    assert_eq!(tasks.counts().begun_again, 1);
+    cluster.stop_all().await;
+}
+
+/// Who cannot hear the monitors does not go on as if they were silent.
+#[tokio::test]
+async fn a_task_begins_again_while_nobody_can_tell_it_of_alarms() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, clients) = watched(Some(folder.path())).await;
+    let alarms = Alarms::listen(&clients[0]).await.unwrap();
+    let mut tasks = Tasks::with(&clients[1], TaskOptions::new("locks"), alarms).unwrap();
+    let read = async |task: &mut Task<'_>| task.get("{t}x").await;
+    tasks.attempt(&read).await.unwrap();
+    let lasts = tasks.attempt(async |task: &mut Task<'_>| {
+        cluster.stop(0).await;
+        crate::client::eventually("it is noticed", async || task.check().is_err()).await;
+        task.put(Put::new("{t}never", "1"));
+        Ok(())
+    });
+    let lasts = lasts.await;
+    assert!(matches!(&lasts, Err(Stop::Again(why)) if why.contains("missed")), "{lasts:?}");
+    let begun = tasks.attempt(&read).await;
+    assert!(matches!(&begun, Err(Stop::Again(_))), "nobody tells: {begun:?}");
+    cluster.start(0).await;
+    let until = tokio::time::Instant::now() + crate::client::PATIENCE;
+    while let Err(stop) = tasks.attempt(&read).await {
+        assert!(stop.is_passing() && tokio::time::Instant::now() < until, "{stop}");
+        tasks.pause().await;
+    }
+    assert_eq!(clients[1].session("locks").get("{t}never").await.unwrap().value, None);
+    drop(tasks);
     cluster.stop_all().await;
 }

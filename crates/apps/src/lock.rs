@@ -1,0 +1,250 @@
+//! Peterson's lock for each edge of a graph, in keys of a store, taken in one order by all; and who has held which at the same time.
+
+use crate::graph::Graph;
+use rheostat_client::task::{Stop, Task};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two looks at a lock that somebody else holds.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// For how long a lock may be held by another.
+const PATIENCE: Duration = Duration::from_secs(15);
+const TAKEN: &str = "true";
+const FREE: &str = "false";
+
+/// The predicate that a lock of every edge is violated: a pattern for keys that begin with `prefix` (document 000, §5).
+pub fn predicate(prefix: &str) -> String {
+    format!(
+        "!({prefix}flag{{A}}_{{B}}_{{A}} = true && {prefix}turn{{A}}_{{B}} = \"{{A}}\" \
+         && {prefix}flag{{A}}_{{B}}_{{B}} = true && {prefix}turn{{A}}_{{B}} = \"{{B}}\")"
+    )
+}
+
+/// The lock of an edge, as one of its two ends takes it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Lock {
+    one: u32,
+    other: u32,
+    own: u32,
+}
+
+impl Lock {
+    /// The lock of the edge between `own` and `other`, taken for `own`.
+    pub fn new(own: u32, other: u32) -> Lock {
+        Lock { one: own.min(other), other: own.max(other), own }
+    }
+
+    /// The edge, its smaller end first. Locks are taken in this order.
+    pub fn edge(self) -> (u32, u32) {
+        (self.one, self.other)
+    }
+
+    fn theirs(self) -> u32 {
+        if self.own == self.one { self.other } else { self.one }
+    }
+
+    fn flag(self, prefix: &str, of: u32) -> String {
+        format!("{prefix}flag{}_{}_{of}", self.one, self.other)
+    }
+
+    fn turn(self, prefix: &str) -> String {
+        format!("{prefix}turn{}_{}", self.one, self.other)
+    }
+
+    /// Takes it, as if there were one copy of the data: flag, turn, and waiting while the other end wants it and it is the other's turn.
+    ///
+    /// # Errors
+    /// [`Stop::Again`] if it is not given back within `patience`; what the task says.
+    pub async fn take(self, task: &mut Task<'_>, prefix: &str, patience: Duration) -> Result<(), Stop> {
+        let until = Instant::now() + patience;
+        let (theirs, turn) = (self.flag(prefix, self.theirs()), self.turn(prefix));
+        // Who sees that it is held does not reach for it: two turns that are under way at the same time look like two holders. Where quorums meet they never are, and one look less is needed.
+        while !task.is_sequential() && is(task, &theirs, TAKEN).await? {
+            self.wait(until).await?;
+        }
+        task.lock(self.flag(prefix, self.own), TAKEN, FREE).await?;
+        task.mark(turn.clone(), self.theirs().to_string()).await?;
+        while is(task, &theirs, TAKEN).await? && is(task, &turn, &self.theirs().to_string()).await? {
+            self.wait(until).await?;
+        }
+        Ok(())
+    }
+
+    async fn wait(self, until: Instant) -> Result<(), Stop> {
+        if Instant::now() >= until {
+            return Err(Stop::Again(format!("the lock of edge {}-{} is not given back", self.one, self.other)));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+        Ok(())
+    }
+}
+
+async fn is(task: &mut Task<'_>, key: &str, value: &str) -> Result<bool, Stop> {
+    Ok(task.get(key.to_owned()).await?.value.as_deref() == Some(value.as_bytes()))
+}
+
+/// The locks that are needed to write `node`, those of edges to nodes of other clients, in the order in which all take them.
+pub fn around(graph: &Graph, node: u32, owner: impl Fn(u32) -> usize) -> Vec<Lock> {
+    let theirs = graph.of_node(node).iter().filter(|other| owner(**other) != owner(node));
+    let mut locks: Vec<Lock> = theirs.map(|other| Lock::new(node, *other)).collect();
+    locks.sort_unstable_by_key(|lock| lock.edge());
+    locks
+}
+
+/// Takes `locks`, and waits until an alarm about them would have come. Whoever else holds them is known as long as the visit lasts.
+///
+/// # Errors
+/// As [`Lock::take`].
+pub async fn enter<'a>(task: &mut Task<'_>, locks: &[Lock], prefix: &str, ledger: &'a Ledger) -> Result<Visit<'a>, Stop> {
+    for lock in locks {
+        lock.take(task, prefix, PATIENCE).await?;
+    }
+    let visit = ledger.enter(locks.iter().map(|lock| lock.edge()).collect());
+    task.settle().await?;
+    Ok(visit)
+}
+
+/// Who is between taking locks and giving them back, for those who run all clients in one process: finds work that stands though two did it at the same time.
+#[derive(Default)]
+pub struct Ledger(Mutex<Inside>);
+
+#[derive(Default)]
+struct Inside {
+    next: u64,
+    /// Of each edge: who is inside.
+    edges: HashMap<(u32, u32), Vec<Holder>>,
+    overlaps: u64,
+}
+
+struct Holder {
+    visit: u64,
+    /// It goes on to write.
+    writes: bool,
+    /// Another one has written beside it.
+    beside: bool,
+}
+
+/// A stay inside; it ends when this is dropped.
+pub struct Visit<'a> {
+    ledger: &'a Ledger,
+    number: u64,
+    edges: Vec<(u32, u32)>,
+}
+
+impl Ledger {
+    /// Somebody holds the locks of `edges`.
+    pub fn enter(&self, edges: Vec<(u32, u32)>) -> Visit<'_> {
+        let mut inside = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = inside.next;
+        inside.next += 1;
+        for edge in &edges {
+            inside.edges.entry(*edge).or_default().push(Holder { visit: number, writes: false, beside: false });
+        }
+        Visit { ledger: self, number, edges }
+    }
+
+    /// How often two have held the same lock at the same time, and have both written.
+    pub fn overlaps(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).overlaps
+    }
+}
+
+impl Visit<'_> {
+    /// From now on it writes, whatever comes.
+    pub fn write(&self) {
+        let mut inside = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overlaps = 0;
+        for edge in &self.edges {
+            let mut beside = false;
+            for holder in inside.edges.get_mut(edge).into_iter().flatten() {
+                if holder.visit == self.number {
+                    beside |= holder.beside;
+                    holder.writes = true;
+                } else {
+                    beside |= holder.writes;
+                    holder.beside |= !holder.writes;
+                }
+            }
+            overlaps += u64::from(beside);
+        }
+        inside.overlaps += overlaps;
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut inside = self.ledger.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for edge in &self.edges {
+            if let Some(holders) = inside.edges.get_mut(edge) {
+                holders.retain(|holder| holder.visit != self.number);
+                if holders.is_empty() {
+                    inside.edges.remove(edge);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_of_an_edge_name_the_same_keys() {
+        let (one, other) = (Lock::new(17, 4), Lock::new(4, 17));
+        assert_eq!((one.edge(), other.edge()), ((4, 17), (4, 17)));
+        assert_eq!((one.flag("p:", 17), other.flag("p:", 4)), ("p:flag4_17_17".into(), "p:flag4_17_4".into()));
+        assert_eq!((one.turn("p:"), other.turn("p:")), ("p:turn4_17".into(), "p:turn4_17".into()));
+        assert_eq!((one.theirs(), other.theirs()), (4, 17));
+        assert!(Lock::new(9, 2).edge() < one.edge(), "the order of the edges, whoever takes them");
+    }
+
+    #[test]
+    fn locks_are_those_of_edges_between_clients_in_one_order() {
+        let graph = Graph::line(4).unwrap();
+        let halves = |node: u32| node as usize / 2;
+        assert_eq!(around(&graph, 1, halves), [Lock::new(1, 2)]);
+        assert!(around(&graph, 0, halves).is_empty(), "its neighbour has the same client");
+        let graph = Graph::regular(100, 6, 3).unwrap();
+        for node in 0..100 {
+            let locks = around(&graph, node, |node| node as usize);
+            assert_eq!(locks.len(), 6);
+            assert!(locks.iter().map(|lock| lock.edge()).is_sorted());
+        }
+    }
+
+    #[test]
+    fn work_that_two_have_done_at_the_same_time_is_found_whoever_ends_first() {
+        let ledger = Ledger::default();
+        // One after the other.
+        for _ in 0..2 {
+            ledger.enter(vec![(1, 2)]).write();
+        }
+        // One of two is rolled back.
+        let (one, other) = (ledger.enter(vec![(1, 2)]), ledger.enter(vec![(1, 2), (2, 3)]));
+        drop(other);
+        one.write();
+        drop(one);
+        // Locks of other edges.
+        let (one, other) = (ledger.enter(vec![(1, 2)]), ledger.enter(vec![(2, 3)]));
+        one.write();
+        other.write();
+        drop((one, other));
+        assert_eq!(ledger.overlaps(), 0);
+        // Both write, the second when the first has left.
+        let (one, other) = (ledger.enter(vec![(1, 2)]), ledger.enter(vec![(1, 2)]));
+        one.write();
+        drop(one);
+        other.write();
+        drop(other);
+        assert_eq!(ledger.overlaps(), 1);
+        let (one, other) = (ledger.enter(vec![(1, 2)]), ledger.enter(vec![(1, 2)]));
+        one.write();
+        other.write();
+        drop((other, one));
+        assert_eq!(ledger.overlaps(), 2);
+        assert!(ledger.0.lock().unwrap().edges.is_empty());
+    }
+}
