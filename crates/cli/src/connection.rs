@@ -60,13 +60,25 @@ impl Connection {
 
     /// Connects to the first address that answers.
     pub async fn client(&self) -> Result<Client, Failure> {
-        Client::connect_with(self.options()?).await.map_err(|error| format!("cannot connect: {error}"))
+        Client::connect_with(self.options()?).await.map_err(|error| self.cannot_connect(&error))
+    }
+
+    /// Why there is no connection, and what to do.
+    fn cannot_connect(&self, error: &Error) -> Failure {
+        let next = match (error, self.address.is_empty()) {
+            (Error::Unreachable(_), true) => "; these are the demo's addresses: `rheostat demo` starts it, -a HOST:PORT names another cluster",
+            (Error::Unreachable(_), false) => {
+                "; -a takes a gRPC address, `listen.grpc` of a node's configuration, and --authority where that speaks TLS"
+            }
+            _ => "",
+        };
+        format!("cannot connect: {}{next}", plain(error))
     }
 
     /// Connects to every node of the cluster: those at the given addresses, and those that they speak of. In the order of the topology.
     pub async fn nodes(&self) -> Result<(v1::TopologyResponse, Vec<Node>), Failure> {
         let options = self.options()?;
-        let first = Client::connect_with(options.clone()).await.map_err(|error| format!("cannot connect: {error}"))?;
+        let first = Client::connect_with(options.clone()).await.map_err(|error| self.cannot_connect(&error))?;
         let topology = first.topology().clone();
         let mut clients = vec![first];
         // A given address may lead to a node where the address that the cluster knows does not.
@@ -90,6 +102,13 @@ impl Connection {
     }
 }
 
+/// An error of a connection without the layers that repeat each other: `10.0.0.5:7401: Connection refused (os error 111)`.
+pub fn plain(error: &Error) -> String {
+    let text = error.to_string();
+    let layers = ["unreachable", "transport error", "tcp connect error"];
+    text.split(": ").filter(|part| !layers.contains(part)).collect::<Vec<_>>().join(": ")
+}
+
 /// Connects to each of `addresses` at the same time.
 async fn dial(options: &Options, addresses: Vec<String>) -> Vec<Result<Client, Error>> {
     let mut results: Vec<Result<Client, Error>> = addresses.iter().map(|_| Err(Error::Unreachable("its gRPC address is not known".into()))).collect();
@@ -104,4 +123,18 @@ async fn dial(options: &Options, addresses: Vec<String>) -> Vec<Result<Client, E
         }
     }
     results
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_connection_says_it_once() {
+        let error = Error::Unreachable(
+            "127.0.0.1:1: unreachable: transport error: tcp connect error: tcp connect error: refused; 127.0.0.1:2: unreachable: none".into(),
+        );
+        assert_eq!(plain(&error), "127.0.0.1:1: refused; 127.0.0.1:2: none");
+        assert!(plain(&Error::Refused("a: b".into())).ends_with("a: b"));
+    }
 }

@@ -13,14 +13,15 @@ mod status;
 mod token_key;
 
 use crate::Failure;
-use crate::connection::{Connection, Node};
+use crate::connection::{Connection, Node, plain};
 use clap::{Args, Subcommand};
 use rheostat_client::{Error, v1};
+use serde_json::{Value, json};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  rheostat ctl status                           the demo's nodes, partition servers and links
+  rheostat ctl status                           what is wrong in the demo's cluster, and its data centers at a glance; --verbose: all of it
   rheostat ctl -a 10.0.0.5:7401 status          another cluster; one address is enough, the other nodes are found
   rheostat ctl explain photo                    every version of a key in every data center, and why it is visible or not
   rheostat ctl counter stock                    a counter's rights, as every data center sees them
@@ -39,14 +40,17 @@ Examples:
 pub struct Arguments {
     #[command(flatten)]
     connection: Connection,
+    /// Answer in JSON: one value, or one for each line where there is no end
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Nodes, partition servers, links and how far behind they are
-    Status,
+    /// What is wrong, and each data center at a glance; with --verbose nodes, partition servers and links too
+    Status(status::Arguments),
     /// A key's versions in every data center: timestamp, origin, dependencies, visible or why not
     Explain(explain::Arguments),
     /// A counter's rights as every data center sees them; reclaim those of a data center that is gone for ever
@@ -71,25 +75,39 @@ enum Command {
 
 /// Runs `ctl`.
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let json = arguments.json;
     match &arguments.command {
-        Command::Cluster(cluster) => return cluster::run(cluster).await,
+        Command::Cluster(cluster) => return cluster::run(cluster, json).await,
+        Command::Shell(_) if json => return Err(no_json("shell")),
         Command::Shell(shell) => return shell::run(shell, &arguments.connection).await,
-        Command::Monitor(monitor) => return monitor::run(monitor, &arguments.connection).await,
+        Command::Monitor(monitor) => return monitor::run(monitor, json, &arguments.connection).await,
         _ => {}
     }
     let (topology, nodes) = arguments.connection.nodes().await?;
     match arguments.command {
-        Command::Status => status::run(&topology, &nodes).await,
-        Command::Explain(explain) => explain::run(&explain, &topology, &nodes).await,
-        Command::Counter(counter) => counter::run(&counter, &topology, &nodes).await,
-        Command::PauseLink(link) => link::run(&link, true, &topology, &nodes).await,
-        Command::ResumeLink(link) => link::run(&link, false, &topology, &nodes).await,
-        Command::RotateTokenKey => token_key::run(&nodes).await,
-        Command::Convergence(convergence) => convergence::run(&convergence, &topology, &nodes).await,
+        Command::Status(status) => status::run(&status, json, &topology, &nodes).await,
+        Command::Explain(explain) => explain::run(&explain, json, &topology, &nodes).await,
+        Command::Counter(counter) => counter::run(&counter, json, &topology, &nodes).await,
+        Command::PauseLink(link) => link::run(&link, true, json, &topology, &nodes).await,
+        Command::ResumeLink(link) => link::run(&link, false, json, &topology, &nodes).await,
+        Command::RotateTokenKey => token_key::run(json, &nodes).await,
+        Command::Convergence(convergence) => convergence::run(&convergence, json, &topology, &nodes).await,
+        Command::Rollback(_) if json => Err(no_json("rollback")),
         Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
         Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Why `command` does not run with `--json`.
+fn no_json(command: &str) -> Failure {
+    format!("ctl {command} answers people only; leave --json out")
+}
+
+/// A version as JSON.
+fn version_json(version: &v1::Version) -> Value {
+    let written = version.written.unwrap_or_default();
+    json!({ "millis": written.millis, "counter": written.counter, "origin": version.origin })
 }
 
 /// What a node says of itself.
@@ -124,12 +142,9 @@ fn bits(at: Option<&v1::Timestamp>) -> u64 {
     at.map_or(0, |at| at.millis << 16 | u64::from(at.counter))
 }
 
-/// How far `at` is behind `now_ms`, in milliseconds; `-` before the first word.
-fn behind(now_ms: u64, at: Option<&v1::Timestamp>) -> String {
-    match at {
-        Some(at) if at.millis > 0 => now_ms.saturating_sub(at.millis).to_string(),
-        _ => "-".to_string(),
-    }
+/// How far `at` is behind `now_ms`, in milliseconds; `None` before the first word.
+fn behind_ms(now_ms: u64, at: Option<&v1::Timestamp>) -> Option<u64> {
+    at.filter(|at| at.millis > 0).map(|at| now_ms.saturating_sub(at.millis))
 }
 
 /// A node of each data center that can be reached, with the data center's name; an error where there is none.
@@ -143,7 +158,7 @@ fn one_of_each<'a>(topology: &'a v1::TopologyResponse, nodes: &'a [Node]) -> Vec
         for node in there {
             match &node.client {
                 Ok(_) => return Ok(node),
-                Err(error) => why = format!("{}: {error}", node.info.name),
+                Err(error) => why = format!("{} does not answer: {}", node.info.name, plain(error)),
             }
         }
         Err(why)

@@ -16,6 +16,11 @@ pub fn text(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Prints `value` as one line of JSON.
+pub fn json(value: &serde_json::Value) {
+    line(format_args!("{value}"));
+}
+
 /// As `println!`.
 macro_rules! say {
     () => { crate::output::line(format_args!("")) };

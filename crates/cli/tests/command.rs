@@ -70,6 +70,7 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["ctl", "status", "-a", "x"], 2, "unexpected argument '-a'");
     fails(&["ctl", "-a", "x", "status"], 1, "`x` has no port");
     fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "cannot connect");
+    fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "-a takes a gRPC address");
     fails(&["kv", "--level", "stronger", "get", "k"], 2, "the levels are: eventual, session, causal");
     fails(&["kv", "--authority", "no-such.pem", "get", "k"], 1, "no-such.pem: cannot be read");
     fails(&["bench", "ycsb", "z"], 2, "there is no workload \"z\"");
@@ -333,7 +334,14 @@ fn the_tour_shows_that_no_effect_comes_before_its_cause() {
     let mut eu = demo.connect(2);
     assert_eq!(eu.ask(&["MGET", "comment", "photo"]), "(nil nil)");
     let status = demo.ctl(&["status"]);
-    assert!(text(&status.stdout).contains("paused: us-east - eu"), "{}", text(&status.stdout));
+    let found = text(&status.stdout);
+    assert!(found.contains("the link between us-east and eu is cut on purpose; rheostat ctl resume-link us-east eu"), "{found}");
+    assert!(found.contains("behind the others by") && !found.contains("keyspace  partition"), "{found}");
+    let verbose = text(&demo.ctl(&["status", "--verbose"]).stdout);
+    assert!(verbose.starts_with("cluster demo: ") && verbose.contains("leader_known") && verbose.contains("under way"), "{verbose}");
+    let said = eu.ask(&["RHEO", "EXPLAIN", "comment"]);
+    assert!(said.contains("us-west") && said.contains("data center us-east") && !said.contains("data center 0"), "data centers have names: {said}");
+    in_json(&demo);
     let convergence = demo.ctl(&["convergence", "--wait", "0"]);
     assert_eq!(convergence.status.code(), Some(1), "{}", text(&convergence.stdout));
     assert!(text(&convergence.stdout).contains("not converged"), "{}", text(&convergence.stdout));
@@ -449,6 +457,29 @@ fn a_rollback_that_is_killed_lets_clients_go_on_and_comes_to_its_end_when_it_is_
     }
     assert_eq!(client.ask(&["SET", "seat", "mine"]), "OK");
     demo.terminate();
+}
+
+/// Each command of `ctl` that looks at something answers in JSON as well: one value.
+fn in_json(demo: &Demo) {
+    let ask = |arguments: &[&str]| -> serde_json::Value {
+        let output = demo.ctl(arguments);
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}{}", text(&output.stdout), text(&output.stderr)))
+    };
+    let status = ask(&["--json", "status"]);
+    assert!(status["wrong"].as_array().unwrap().iter().any(|one| one["next"] == "rheostat ctl resume-link us-east eu lets it go on"), "{status}");
+    assert_eq!((status["data_centers"][2]["name"].as_str(), status["nodes"].as_array().unwrap().len()), (Some("eu"), 3), "{status}");
+    let explained = ask(&["explain", "comment", "--json"]);
+    let versions = &explained["data_centers"][2]["versions"];
+    assert_eq!(versions[0]["version"]["origin"], "us-west", "{explained}");
+    assert!(versions[0]["hidden"].as_str().unwrap().contains("data center us-east"), "{explained}");
+    let convergence = ask(&["convergence", "--links", "--wait", "0", "--json"]);
+    assert!(convergence["converged"] == false && convergence["links"].as_array().unwrap().len() > 6, "{convergence}");
+    assert_eq!(ask(&["pause-link", "eu", "us-east", "--json"])["nodes"][0]["changed"], false);
+    assert_eq!(ask(&["monitor", "--json", "list"]), serde_json::json!([]));
+    assert_eq!(ask(&["counter", "none", "--json"])["data_centers"].as_array().unwrap().len(), 3);
+    assert!(ask(&["rotate-token-key", "--json"])["generation"].is_u64());
+    assert!(text(&demo.ctl(&["shell", "--json"]).stderr).contains("leave --json out"));
 }
 
 #[test]

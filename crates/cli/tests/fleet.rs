@@ -98,7 +98,7 @@ impl Drop for Fleet {
 }
 
 const TWO: &str = "partitions = 2\n[[data_center]]\nname = \"here\"\nnodes = 2\n[[data_center]]\nname = \"there\"\n\
-                   [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[[keyspace]]\nname = \"strong\"\nprotocol = \"strong\"\n\
+                   [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[[keyspace]]\nname = \"strong\"\nprotocol = \"strong\"\n[[keyspace]]\nname = \"agreed\"\nprotocol = \"staged\"\n\
                    [emulation]\nround_trip_ms = 20.0\nclock = [{ node = \"here-1\", offset_ms = 5 }]\nslow = [{ data_center = \"here\", partition = 1, ms = 10.0 }]\n";
 
 /// A data center in memory begins empty, and what it wrote is in the others: timestamps say that all is well, the content says what it lacks.

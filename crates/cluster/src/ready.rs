@@ -79,7 +79,8 @@ pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>])
 /// Servers that keep a partition's data together: keyspace, partition, and data center where each has its own.
 type Group = (String, u32, String);
 
-/// The groups of the servers of the node that says `status`, and whether its server leads each.
+/// The groups with a leader of the servers of the node that says `status`, and whether its server leads each. A protocol that has none (`staged`) says so by not
+/// speaking of one.
 fn groups(status: &v1::StatusResponse) -> impl Iterator<Item = (Group, bool)> {
     let topology = status.topology.as_ref();
     status.replicas.iter().filter_map(move |replica| {
@@ -90,7 +91,7 @@ fn groups(status: &v1::StatusResponse) -> impl Iterator<Item = (Group, bool)> {
             v1::Span::Everywhere => String::new(),
             _ => return None,
         };
-        let leads = replica.gauges.iter().any(|gauge| gauge.name == "leader" && gauge.value == 1.0);
-        Some(((replica.keyspace.clone(), replica.partition, place), leads))
+        let leader = replica.gauges.iter().find(|gauge| gauge.name == "leader")?;
+        Some(((replica.keyspace.clone(), replica.partition, place), leader.value == 1.0))
     })
 }

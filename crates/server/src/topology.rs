@@ -174,6 +174,27 @@ impl Topology {
         self.data_centers.get(dc.index()).map_or("?", String::as_str)
     }
 
+    /// `text` with the names of the data centers that it numbers, as rooms do that know no names: `data center 0, 2`, the vector `{0:1700.3, 2:1699.0}`, the version
+    /// `1700.3@0`.
+    pub fn with_names(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len() + 16);
+        let (mut rest, mut listing) = (text, false);
+        while let Some(at) = rest.find(|character: char| character.is_ascii_digit()) {
+            let (before, number) = rest.split_at(at);
+            out.push_str(before);
+            let (number, after) = number.split_at(number.find(|character: char| !character.is_ascii_digit()).unwrap_or(number.len()));
+            let is_listed = before.ends_with("data center ") || listing && before == ", ";
+            let is_entry = after.starts_with(':') && (before.ends_with('{') || before.ends_with(", "));
+            let name = number.parse().ok().and_then(|index: usize| self.data_centers.get(index));
+            match name.filter(|_| is_listed || is_entry || before.ends_with('@')) {
+                Some(name) => out.push_str(name),
+                None => out.push_str(number),
+            }
+            (rest, listing) = (after, is_listed);
+        }
+        out + rest
+    }
+
     /// The nodes of data center `dc`.
     pub fn nodes_in(&self, dc: DcId) -> impl Iterator<Item = &NodeInfo> {
         self.nodes.iter().filter(move |node| node.dc == dc)
@@ -192,5 +213,30 @@ impl Topology {
             (0..self.partitions).map(PartitionId).any(|partition| self.is_grouped_at(self.this(), partition) && self.is_grouped_at(other, partition))
         };
         other.id != self.node && (other.dc == self.here || own_the_same() || in_one_group())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_centers_in_words_have_their_names() {
+        let mut config = NodeConfig::new("c", "a1", "east");
+        config.data_centers = ["east", "west", "2nd"].map(String::from).to_vec();
+        let topology = Topology::new(&config);
+        for (text, named) in [
+            (
+                "waits for everything from data center 1 up to 1700.3; here up to -",
+                "waits for everything from data center west up to 1700.3; here up to -",
+            ),
+            ("of data center 0, 2; 1 of them", "of data center east, 2nd; 1 of them"),
+            ("{0:1700.3, 2:1699.0}; nearest: k 1700.1@1", "{east:1700.3, 2nd:1699.0}; nearest: k 1700.1@west"),
+            ("data center 7 and 99999999999999999999@99999999999999999999", "data center 7 and 99999999999999999999@99999999999999999999"),
+            ("entry 0, 1 of 2 at 12:30", "entry 0, 1 of 2 at 12:30"),
+            ("", ""),
+        ] {
+            assert_eq!(topology.with_names(text), named);
+        }
     }
 }

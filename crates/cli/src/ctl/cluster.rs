@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use rheostat_cluster::fleet::{Event, Fleet};
 use rheostat_cluster::nodes::Planned;
 use rheostat_cluster::place::{Down, Piece};
+use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,16 +86,17 @@ fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| format!("this program's own file is not known: {error}"))
 }
 
-pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: &Arguments, json: bool) -> Result<ExitCode, Failure> {
     let fleet = |file: &PathBuf| Fleet::from_file(file, &program()?);
     match &arguments.command {
+        Command::Status { file } => status(json, &fleet(file)?).await,
+        Command::Node(arguments) => node::run(arguments).await,
+        _ if json => Err(super::no_json("cluster up, down and logs")),
         Command::Up { file, dry_run: true, .. } => dry_run(&fleet(file)?, true),
         Command::Up { file, wait, .. } => up(&fleet(file)?, Duration::from_secs(*wait)).await,
         Command::Down { file, dry_run: true, .. } => dry_run(&fleet(file)?, false),
         Command::Down { file, kill, .. } => down(&fleet(file)?, *kill).await,
-        Command::Status { file } => status(&fleet(file)?).await,
         Command::Logs { file, node, follow, lines } => logs(&fleet(file)?, node.as_deref(), *follow, *lines).await,
-        Command::Node(arguments) => node::run(arguments).await,
     }
 }
 
@@ -150,12 +152,19 @@ async fn down(fleet: &Fleet, kill: bool) -> Result<ExitCode, Failure> {
     if failed.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(failed.join("\n")) }
 }
 
-async fn status(fleet: &Fleet) -> Result<ExitCode, Failure> {
+async fn status(json: bool, fleet: &Fleet) -> Result<ExitCode, Failure> {
     let mut table = Table::new(["node", "data center", "host", "process", "since", "RESP", "gRPC", "metrics"]);
-    let mut failed = Vec::new();
+    let (mut failed, mut rows) = (Vec::new(), Vec::new());
     let mut all = true;
     for (member, running) in fleet.members.iter().zip(fleet.running().await) {
         let config = &member.planned.config;
+        let [resp, grpc, metrics] = addresses(&member.planned);
+        let known = running.as_ref().ok().map(|running| running.as_ref());
+        rows.push(json!({
+            "node": config.node, "data_center": config.data_center, "host": member.planned.host, "running": known.map(|running| running.is_some()),
+            "process": known.flatten().map(|running| running.pid), "since_ms": known.flatten().map(|running| running.since_ms),
+            "error": running.as_ref().err().map(ToString::to_string), "resp": resp, "grpc": grpc, "metrics": metrics,
+        }));
         let [process, since] = match running {
             Ok(Some(running)) => [running.pid.to_string(), date::text(running.since_ms / 1000)],
             Ok(None) => {
@@ -169,6 +178,10 @@ async fn status(fleet: &Fleet) -> Result<ExitCode, Failure> {
         };
         let row = [config.node.clone(), config.data_center.clone(), member.planned.host.clone(), process, since];
         table.row(row.into_iter().chain(addresses(&member.planned)));
+    }
+    if json {
+        output::json(&json!({ "cluster": fleet.description.cluster, "nodes": rows }));
+        return Ok(if failed.is_empty() && all { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     output::text(&table.text(0));
     match (failed.is_empty(), all) {

@@ -4,12 +4,13 @@
 //! difference.
 
 use super::convergence::Writer;
-use super::{bits, is_group, one_of_each};
+use super::{bits, is_group, one_of_each, version_json};
 use crate::Failure;
 use crate::connection::Node;
 use crate::output::{self, say};
-use crate::table::Table;
+use crate::table::{Table, printable};
 use rheostat_client::{Client, Error, v1};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most keys that are looked at, and repaired, at a time.
@@ -149,6 +150,17 @@ pub(super) async fn repair(topology: &v1::TopologyResponse, nodes: &[Node], diff
     Ok(restored)
 }
 
+pub(super) fn as_json(differences: &[Difference]) -> Value {
+    let one = |difference: &Difference| {
+        let (at, origin) = &difference.newest;
+        let newest = v1::Version { written: Some(v1::Timestamp { millis: at >> 16, counter: (at & 0xFFFF) as u32 }), origin: origin.clone() };
+        json!({
+            "keyspace": difference.keyspace, "slot": difference.slot, "key": printable(&difference.key), "newest": version_json(&newest), "lacked_by": difference.lack(),
+        })
+    };
+    differences.iter().map(one).collect()
+}
+
 pub(super) fn print(differences: &[Difference]) {
     if differences.is_empty() {
         say!("the content is the same in every data center");
@@ -157,7 +169,7 @@ pub(super) fn print(differences: &[Difference]) {
     let mut table = Table::new(["keyspace", "slot", "key", "newest version", "lacked by"]);
     for difference in differences {
         let (at, origin) = &difference.newest;
-        let (key, lack) = (String::from_utf8_lossy(&difference.key).into_owned(), difference.lack().join(", "));
+        let (key, lack) = (printable(&difference.key), difference.lack().join(", "));
         table.row([difference.keyspace.clone(), difference.slot.to_string(), key, format!("{}.{}@{origin}", at >> 16, at & 0xFFFF), lack]);
     }
     say!();

@@ -4,13 +4,15 @@
 //! then waiting until each of its peers has received its updates up to there. Then the content is compared, since what was received may have been lost. Where several servers of a partition keep their data together, what their stores
 //! have takes the place of clocks and links.
 
-use super::{behind, bits, content, is_group, one_of_each, status_of_all};
+use super::{behind_ms, bits, content, is_group, one_of_each, status_of_all};
 use crate::Failure;
 use crate::connection::Node;
+use crate::date::span;
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::Args;
 use rheostat_client::v1;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -43,10 +45,10 @@ struct Lag {
     /// The writer's clock when the question was asked.
     target: u64,
     received: u64,
-    behind_ms: String,
+    behind_ms: Option<u64>,
 }
 
-pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let asked_at = Instant::now();
     let ends = asked_at + Duration::from_secs(arguments.wait);
     let targets = targets(topology, &statuses(nodes).await?);
@@ -56,35 +58,77 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
         if lags.len() != expected {
             return Err(format!("{} links should be there, {} are: partition servers do not answer", expected, lags.len()));
         }
-        let converged = lags.values().all(|lag| lag.received >= lag.target);
+        let converged = lags.values().all(Lag::has_all);
         if converged || Instant::now() + PAUSE >= ends {
             break (lags, converged);
         }
         tokio::time::sleep(PAUSE).await;
     };
-    let mut table = Table::new(["from", "to", "keyspace", "partition", "behind, ms", "has all"]);
-    for ((from, to, keyspace, partition), lag) in &lags {
-        let has_all = if lag.received >= lag.target { "yes" } else { "no" };
-        table.row([from.clone(), to.clone(), keyspace.clone(), partition.to_string(), lag.behind_ms.clone(), has_all.to_string()]);
+    let waited_ms = asked_at.elapsed().as_millis() as u64;
+    if !json {
+        tell(&lags, converged, waited_ms);
     }
-    output::text(&table.text(0));
-    let waited_ms = asked_at.elapsed().as_millis();
-    match converged {
-        true => say!("converged: after {waited_ms} ms, everything written before the question is in every data center"),
-        false => say!("not converged after {waited_ms} ms: see the links without `yes`"),
+    let content = if arguments.links { None } else { Some(content_of(arguments, (topology, nodes), &targets, ends).await?) };
+    let digests = if arguments.digest { Some(digests(topology, nodes).await?) } else { None };
+    let same = content.as_ref().is_none_or(|content| content.differences.is_empty()) && digests.as_ref().is_none_or(|digests| digests.same);
+    if json {
+        let link = |((from, to, keyspace, partition), lag): (&Link, &Lag)| json!({ "from": from, "to": to, "keyspace": keyspace, "partition": partition, "behind_ms": lag.behind_ms, "has_all": lag.has_all() });
+        output::json(&json!({
+            "converged": converged, "waited_ms": waited_ms, "links": lags.iter().map(link).collect::<Vec<_>>(),
+            "differences": content.as_ref().map(|content| content::as_json(&content.differences)),
+            "restored": content.as_ref().and_then(|content| content.restored), "digests": digests.map(|digests| digests.as_json()),
+        }));
+    } else {
+        content.iter().for_each(Content::tell);
+        digests.iter().for_each(Digests::tell);
     }
-    let same = arguments.links || same_content(arguments, (topology, nodes), &targets, ends).await?;
-    let same = same & (!arguments.digest || digests(topology, nodes).await?);
     Ok(if converged && same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Compares what the data centers have, until it is the same or `ends` has come, and repairs it if that is asked for. Says whether it is the same.
-async fn same_content(
+impl Lag {
+    fn has_all(&self) -> bool {
+        self.received >= self.target
+    }
+}
+
+/// Prints what each link has brought.
+fn tell(lags: &BTreeMap<Link, Lag>, converged: bool, waited_ms: u64) {
+    let mut table = Table::new(["from", "to", "keyspace", "partition", "behind by", "has all"]);
+    for ((from, to, keyspace, partition), lag) in lags {
+        let (behind, has_all) = (lag.behind_ms.map_or("-".to_string(), span), if lag.has_all() { "yes" } else { "no" });
+        table.row([from.clone(), to.clone(), keyspace.clone(), partition.to_string(), behind, has_all.to_string()]);
+    }
+    output::text(&table.text(0));
+    let waited = span(waited_ms);
+    match converged {
+        true => say!("converged: after {waited}, everything written before the question is in every data center"),
+        false => say!("not converged after {waited}: see the links without `yes`; rheostat ctl status says what is wrong, --wait waits longer"),
+    }
+}
+
+/// What was found of the data centers' content.
+struct Content {
+    differences: Vec<content::Difference>,
+    /// How many versions were given to data centers that lacked them, where that was asked for.
+    restored: Option<u64>,
+}
+
+impl Content {
+    fn tell(&self) {
+        content::print(&self.differences);
+        if let Some(restored) = self.restored {
+            say!("{restored} versions were given to data centers that lacked them");
+        }
+    }
+}
+
+/// Compares what the data centers have, until it is the same or `ends` has come, and repairs it if that is asked for.
+async fn content_of(
     arguments: &Arguments,
     (topology, nodes): (&v1::TopologyResponse, &[Node]),
     targets: &BTreeMap<Writer, u64>,
     ends: Instant,
-) -> Result<bool, Failure> {
+) -> Result<Content, Failure> {
     let mut restored = 0;
     let differences = loop {
         let differences = match content::compare(topology, nodes, targets).await {
@@ -103,11 +147,7 @@ async fn same_content(
         }
         tokio::time::sleep(PAUSE).await;
     };
-    content::print(&differences);
-    if arguments.repair {
-        say!("{restored} versions were given to data centers that lacked them");
-    }
-    Ok(differences.is_empty())
+    Ok(Content { differences, restored: arguments.repair.then_some(restored) })
 }
 
 /// The status of every node. Errors: a node that does not answer, since without it nothing can be claimed.
@@ -159,7 +199,7 @@ fn look(topology: &v1::TopologyResponse, targets: &BTreeMap<Writer, u64>, status
             for (from, at) in received {
                 let writer = (from.clone(), replica.keyspace.clone(), replica.partition);
                 let Some(target) = targets.get(&writer) else { continue };
-                let lag = Lag { target: *target, received: bits(at), behind_ms: behind(status.physical_ms, at) };
+                let lag = Lag { target: *target, received: bits(at), behind_ms: behind_ms(status.physical_ms, at) };
                 let link = (from.clone(), here.clone(), replica.keyspace.clone(), replica.partition);
                 if lags.get(&link).is_none_or(|other| other.received < lag.received) {
                     lags.insert(link, lag);
@@ -170,10 +210,32 @@ fn look(topology: &v1::TopologyResponse, targets: &BTreeMap<Writer, u64>, status
     lags
 }
 
-/// Prints what every data center shows; says whether all show the same.
-async fn digests(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<bool, Failure> {
-    let mut same = true;
-    let mut table = Table::new(["keyspace", "data center", "keys", "digest"]);
+/// What every data center shows.
+struct Digests {
+    /// Keyspace, data center, number of keys, digest.
+    rows: Vec<(String, String, u64, u64)>,
+    same: bool,
+}
+
+impl Digests {
+    fn tell(&self) {
+        let mut table = Table::new(["keyspace", "data center", "keys", "digest"]);
+        for (keyspace, data_center, keys, digest) in &self.rows {
+            table.row([keyspace.clone(), data_center.clone(), keys.to_string(), format!("{digest:016x}")]);
+        }
+        say!();
+        output::text(&table.text(0));
+        say!("{}", if self.same { "every data center shows the same" } else { "the data centers do not show the same" });
+    }
+
+    fn as_json(&self) -> Value {
+        let row = |(keyspace, data_center, keys, digest): &(String, String, u64, u64)| json!({ "keyspace": keyspace, "data_center": data_center, "keys": keys, "digest": format!("{digest:016x}") });
+        json!({ "same": self.same, "data_centers": self.rows.iter().map(row).collect::<Vec<_>>() })
+    }
+}
+
+async fn digests(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Digests, Failure> {
+    let (mut same, mut rows) = (true, Vec::new());
     for keyspace in &topology.keyspaces {
         let mut first: Option<Vec<v1::PartitionDigest>> = None;
         for (data_center, node) in one_of_each(topology, nodes) {
@@ -183,12 +245,9 @@ async fn digests(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<bool
             let answer = client.admin().digest(client.request(request)).await;
             let answer = answer.map_err(|status| format!("data center {data_center}: {}", rheostat_client::Error::from(status)))?.into_inner();
             let (keys, digest) = answer.partitions.iter().fold((0, 0), |(keys, digest), one| (keys + one.keys, digest ^ one.digest));
-            table.row([keyspace.name.clone(), data_center.to_string(), keys.to_string(), format!("{digest:016x}")]);
+            rows.push((keyspace.name.clone(), data_center.to_string(), keys, digest));
             same &= *first.get_or_insert_with(|| answer.partitions.clone()) == answer.partitions;
         }
     }
-    say!();
-    output::text(&table.text(0));
-    say!("{}", if same { "every data center shows the same" } else { "the data centers do not show the same" });
-    Ok(same)
+    Ok(Digests { rows, same })
 }

@@ -6,7 +6,8 @@ use crate::connection::Node;
 use crate::output::{self, say};
 use crate::rights;
 use clap::Args;
-use rheostat_client::{CounterView, Error, v1};
+use rheostat_client::{CounterView, Error, Rights, Standing, v1};
+use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
@@ -29,29 +30,54 @@ pub struct Arguments {
     yes: bool,
 }
 
-pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     for name in [&arguments.reclaim, &arguments.by].into_iter().flatten() {
         if !topology.data_centers.contains(name) {
             return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
         }
     }
     if let Some(gone) = &arguments.reclaim {
-        reclaim(arguments, gone, topology, nodes).await?;
+        if json && !arguments.yes {
+            return Err("a question cannot be asked in JSON: say --yes".into());
+        }
+        reclaim(arguments, gone, json, topology, nodes).await?;
     }
-    let mut well = true;
+    let (mut well, mut answers) = (true, Vec::new());
     for (data_center, node) in one_of_each(topology, nodes) {
         match look(arguments, node).await {
+            Ok(view) if json => answers.push(as_json(data_center, &view)),
             Ok(view) => {
                 say!("as {data_center} sees it: {}", rights::headline(&view));
                 output::text(&rights::bars(&view, 2));
             }
             Err(why) => {
                 well = false;
-                say!("{data_center}: {why}");
+                match json {
+                    true => answers.push(json!({ "data_center": data_center, "error": why })),
+                    false => say!("{data_center}: {why}"),
+                }
             }
         }
     }
+    if json {
+        output::json(&json!({ "key": arguments.key, "keyspace": arguments.keyspace, "data_centers": answers }));
+    }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn as_json(data_center: &str, view: &CounterView) -> Value {
+    let right = |rights: &Rights| {
+        let (reclaiming, by) = match &rights.standing {
+            Standing::Member => (false, None),
+            Standing::Reclaiming => (true, None),
+            Standing::Reclaimed(by) => (false, Some(by)),
+        };
+        json!({ "data_center": rights.data_center, "down": rights.down, "up": rights.up, "reclaiming": reclaiming, "reclaimed_by": by })
+    };
+    json!({
+        "data_center": data_center, "value": view.value, "lower": view.lower, "upper": view.upper, "staleness_ms": view.staleness_ms,
+        "rights": view.rights.iter().map(right).collect::<Vec<_>>(),
+    })
 }
 
 async fn look(arguments: &Arguments, node: Result<&Node, String>) -> Result<CounterView, String> {
@@ -60,7 +86,7 @@ async fn look(arguments: &Arguments, node: Result<&Node, String>) -> Result<Coun
     session.counter(arguments.key.clone()).look().await.map_err(|error| error.to_string())
 }
 
-async fn reclaim(arguments: &Arguments, gone: &str, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<(), Failure> {
+async fn reclaim(arguments: &Arguments, gone: &str, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<(), Failure> {
     if arguments.by.as_deref() == Some(gone) {
         return Err(format!("the rights of {gone} cannot go to {gone} itself"));
     }
@@ -79,7 +105,9 @@ async fn reclaim(arguments: &Arguments, gone: &str, topology: &v1::TopologyRespo
         }
         let mut session = client.session(arguments.keyspace.clone());
         session.counter(arguments.key.clone()).reclaim(gone).await.map_err(|error| format!("{by}: {error}"))?;
-        say!("{by} reclaims the rights of {gone}.");
+        if !json {
+            say!("{by} reclaims the rights of {gone}.");
+        }
         return Ok(());
     }
     Err(why)

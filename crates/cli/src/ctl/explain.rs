@@ -1,12 +1,13 @@
 //! `rheostat ctl explain`.
 
-use super::one_of_each;
-use crate::Failure;
+use super::{one_of_each, version_json};
 use crate::connection::Node;
 use crate::output::{self, say};
 use crate::table::Table;
+use crate::{Failure, date};
 use clap::Args;
 use rheostat_client::{Client, v1};
+use serde_json::{Value, json};
 use std::process::ExitCode;
 
 /// Arguments of `ctl explain`.
@@ -20,12 +21,13 @@ pub struct Arguments {
     /// Through the eyes of this session [default: a new one]
     #[arg(short, long, default_value = "", value_name = "TOKEN")]
     session: String,
+    /// Timestamps as the servers have them, milliseconds since 1970 and a counter, in place of times of day
+    #[arg(long)]
+    raw: bool,
 }
 
-pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
-    let names: Vec<String> = topology.data_centers.iter().enumerate().map(|(number, name)| format!("{number} {name}")).collect();
-    say!("data centers: {}", names.join(", "));
-    let mut well = true;
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let (mut well, mut answers) = (true, Vec::new());
     for (data_center, node) in one_of_each(topology, nodes) {
         let client = node.and_then(|node| node.client.as_ref().map_err(ToString::to_string));
         let answer = match client {
@@ -33,12 +35,19 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
             Err(why) => Err(why),
         };
         match answer {
-            Ok(answer) => print(data_center, &answer),
+            Ok(answer) if json => answers.push(as_json(data_center, &answer)),
+            Ok(answer) => print(data_center, &answer, arguments.raw),
             Err(why) => {
-                say!("{data_center}: {why}");
                 well = false;
+                match json {
+                    true => answers.push(json!({ "data_center": data_center, "error": why })),
+                    false => say!("{data_center}: {why}"),
+                }
             }
         }
+    }
+    if json {
+        output::json(&json!({ "key": arguments.key, "keyspace": arguments.keyspace, "data_centers": answers }));
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -50,8 +59,20 @@ pub(super) async fn ask(client: &Client, key: &str, keyspace: &str, session: &st
     Ok(answer.map_err(|status| rheostat_client::Error::from(status).to_string())?.into_inner())
 }
 
-/// Prints the versions of a key in `data_center`.
-pub(super) fn print(data_center: &str, answer: &v1::ExplainResponse) {
+fn as_json(data_center: &str, answer: &v1::ExplainResponse) -> Value {
+    let version = |version: &v1::ExplainedVersion| {
+        json!({
+            "version": version_json(&version.version.clone().unwrap_or_default()), "length": version.length, "expires_at_ms": version.expires_at_ms,
+            "dependencies": version.dependencies, "hidden": version.hidden,
+        })
+    };
+    json!({ "data_center": data_center, "partition": answer.partition, "versions": answer.versions.iter().map(version).collect::<Vec<_>>() })
+}
+
+/// Prints the versions of a key in `data_center`, with times of day (UTC) unless they are to be `raw`.
+pub(super) fn print(data_center: &str, answer: &v1::ExplainResponse, raw: bool) {
+    let now_ms = date::now_ms();
+    let readable = |text: &str| if raw { text.to_string() } else { date::readable(text, now_ms) };
     say!("{data_center} (partition {})", answer.partition);
     if answer.versions.is_empty() {
         say!("  no version");
@@ -68,13 +89,17 @@ pub(super) fn print(data_center: &str, answer: &v1::ExplainResponse) {
                 shown = true;
                 "visible: this is read".to_string()
             }
-            why => format!("hidden: {why}"),
+            why => format!("hidden: {}", readable(why)),
         };
         table.row([
-            format!("{}.{}@{}", written.millis, written.counter, id.origin),
+            readable(&format!("{}.{}@{}", written.millis, written.counter, id.origin)),
             version.length.map_or("deleted".to_string(), |length| format!("{length} bytes")),
-            if version.expires_at_ms == 0 { "never".to_string() } else { version.expires_at_ms.to_string() },
-            if version.dependencies.is_empty() { "none".to_string() } else { version.dependencies.clone() },
+            match version.expires_at_ms {
+                0 => "never".to_string(),
+                ms if raw => ms.to_string(),
+                ms => date::moment(ms, now_ms),
+            },
+            if ["", "{}"].contains(&version.dependencies.as_str()) { "none".to_string() } else { readable(&version.dependencies) },
             state,
         ]);
     }

@@ -2,9 +2,10 @@
 
 use crate::Failure;
 use crate::connection::Node;
-use crate::output::say;
+use crate::output::{self, say};
 use clap::Args;
 use rheostat_client::{Error, v1};
+use serde_json::json;
 use std::process::ExitCode;
 
 /// Arguments of `ctl pause-link` and `ctl resume-link`.
@@ -17,7 +18,13 @@ pub struct Arguments {
 }
 
 /// Tells every node at either end.
-pub(super) async fn run(arguments: &Arguments, pause: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+pub(super) async fn run(
+    arguments: &Arguments,
+    pause: bool,
+    json: bool,
+    topology: &v1::TopologyResponse,
+    nodes: &[Node],
+) -> Result<ExitCode, Failure> {
     let ends = [&arguments.a, &arguments.b];
     for end in ends {
         if !topology.data_centers.contains(end) {
@@ -28,20 +35,33 @@ pub(super) async fn run(arguments: &Arguments, pause: bool, topology: &v1::Topol
         return Err("a link is between two different data centers".to_string());
     }
     let word = if pause { "paused" } else { "resumed" };
-    let (mut told, mut failed) = (0, Vec::new());
+    let (mut told, mut failed, mut answers) = (0, Vec::new(), Vec::new());
     for node in nodes.iter().filter(|node| ends.contains(&&node.info.data_center)) {
         match tell(node, arguments, pause).await {
             Ok(changed) => {
                 told += 1;
-                say!("{}: {}{word}", node.info.name, if changed { "" } else { "was already " });
+                answers.push(json!({ "node": node.info.name, "changed": changed }));
+                if !json {
+                    say!("{}: {}{word}", node.info.name, if changed { "" } else { "was already " });
+                }
             }
-            Err(error) => failed.push(format!("{}: {error}", node.info.name)),
+            Err(error) => {
+                answers.push(json!({ "node": node.info.name, "error": error.to_string() }));
+                failed.push(format!("{}: {error}", node.info.name));
+            }
         }
+    }
+    if json {
+        output::json(&json!({ "between": ends, "paused": pause, "nodes": answers }));
+        return Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(format!("{told} nodes have {word} the link, but not these: {}", failed.join("; ")))
+    Err(format!(
+        "{told} nodes have {word} the link, but not these: {}. Say it again when they answer: it does no harm to the others",
+        failed.join("; ")
+    ))
 }
 
 async fn tell(node: &Node, arguments: &Arguments, pause: bool) -> Result<bool, Error> {

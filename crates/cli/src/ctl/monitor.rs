@@ -6,6 +6,7 @@ use crate::output::say;
 use crate::{date, table};
 use clap::{Args, Subcommand};
 use rheostat_client::{Client, Error, v1};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -101,7 +102,7 @@ const REMEMBERED: Duration = Duration::from_millis(500);
 /// Between two attempts to hear of a cluster again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(arguments: &Arguments, connection: &Connection) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connection) -> Result<ExitCode, Failure> {
     match &arguments.command {
         Command::Add(add) => {
             let client = connection.client().await?;
@@ -109,10 +110,13 @@ pub(super) async fn run(arguments: &Arguments, connection: &Connection) -> Resul
                 let name = monitor.name.clone();
                 let request = client.request(v1::AddMonitorRequest { monitor: Some(monitor) });
                 client.admin().add_monitor(request).await.map_err(|status| format!("{name}: {}", Error::from(status)))?;
-                say!("{name} is watched for.");
+                match json {
+                    true => crate::output::json(&json!({ "name": name, "watched": true })),
+                    false => say!("{name} is watched for."),
+                }
             }
         }
-        Command::List => list(&connection.client().await?).await?,
+        Command::List => list(json, &connection.client().await?).await?,
         Command::Remove { name } => {
             let client = connection.client().await?;
             let request = client.request(v1::RemoveMonitorRequest { name: name.clone() });
@@ -120,9 +124,12 @@ pub(super) async fn run(arguments: &Arguments, connection: &Connection) -> Resul
             if !answer.into_inner().removed {
                 return Err(format!("there is no monitor called `{name}`"));
             }
-            say!("{name} is not watched for any more.");
+            match json {
+                true => crate::output::json(&json!({ "name": name, "watched": false })),
+                false => say!("{name} is not watched for any more."),
+            }
         }
-        Command::Watch(watch) => return watch.run(connection).await,
+        Command::Watch(watch) => return watch.run(json, connection).await,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -152,9 +159,19 @@ impl Add {
     }
 }
 
-async fn list(client: &Client) -> Result<(), Failure> {
+async fn list(json: bool, client: &Client) -> Result<(), Failure> {
     let answer = client.admin().list_monitors(client.request(v1::ListMonitorsRequest {})).await.map_err(|status| Error::from(status).to_string())?;
     let monitors = answer.into_inner().monitors;
+    if json {
+        let one = |monitor: &v1::Monitor| {
+            json!({
+                "name": monitor.name, "keyspace": monitor.keyspace, "expression": monitor.expression, "type": monitor.kind, "pattern": monitor.infer,
+                "everywhere": monitor.everywhere, "node": monitor.node,
+            })
+        };
+        crate::output::json(&monitors.iter().map(one).collect());
+        return Ok(());
+    }
     if monitors.is_empty() {
         say!("Nothing is watched for.");
         return Ok(());
@@ -176,18 +193,19 @@ fn one_line(text: &str) -> String {
 }
 
 impl Watch {
-    async fn run(&self, connection: &Connection) -> Result<ExitCode, Failure> {
+    async fn run(&self, json: bool, connection: &Connection) -> Result<ExitCode, Failure> {
         let (mut left, mut recent) = (self.count.unwrap_or(u64::MAX), self.recent);
         let mut client = connection.client().await?;
         while left > 0 {
-            let ended = self.follow(&client, recent, &mut left).await;
+            let ended = self.follow(json, &client, recent, &mut left).await;
             if left == 0 {
                 break;
             }
-            say!(
-                "-- {}; what monitors say meanwhile is not shown",
-                ended.map_or_else(|error| error.to_string(), |()| "the node has stopped".to_owned())
-            );
+            let why = ended.map_or_else(|error| error.to_string(), |()| "the node has stopped".to_owned());
+            match json {
+                true => crate::output::json(&json!({ "disconnected": why })),
+                false => say!("-- {why}; what monitors say meanwhile is not shown"),
+            }
             recent = 0;
             client = loop {
                 tokio::time::sleep(AGAIN).await;
@@ -195,16 +213,22 @@ impl Watch {
                     break client;
                 }
             };
-            say!("-- connected to {} again", client.topology().node);
+            match json {
+                true => crate::output::json(&json!({ "connected": client.topology().node })),
+                false => say!("-- connected to {} again", client.topology().node),
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn follow(&self, client: &Client, recent: u32, left: &mut u64) -> Result<(), Error> {
+    async fn follow(&self, json: bool, client: &Client, recent: u32, left: &mut u64) -> Result<(), Error> {
         let request = v1::WatchMonitorsRequest { name: self.name.clone().unwrap_or_default(), recent };
         let mut events = client.admin().watch_monitors(client.request(request)).await?.into_inner();
         while let Some(event) = events.message().await? {
-            crate::output::text(&described(&event));
+            match json {
+                true => crate::output::json(&as_json(&event)),
+                false => crate::output::text(&described(&event)),
+            }
             *left -= 1;
             if *left == 0 {
                 break;
@@ -230,21 +254,14 @@ pub(crate) async fn found_in(clients: &[Client], node: &str, number: u64) -> Res
     found.ok_or_else(|| format!("no node remembers a violation {node} {number}; the last 100 are remembered (ctl monitor watch --recent 100)"))
 }
 
-/// A time of day, in UTC, to the millisecond.
-fn time(millis: u64) -> String {
-    let text = date::text(millis / 1000);
-    let clock = text.split(' ').nth(1).unwrap_or("?");
-    format!("{clock}.{:03}", millis % 1000)
-}
-
 fn at(timestamp: Option<&v1::Timestamp>) -> String {
-    timestamp.map_or_else(|| "?".to_owned(), |at| time(at.millis))
+    timestamp.map_or_else(|| "?".to_owned(), |at| date::time(at.millis))
 }
 
 /// An event as text for people.
 pub(crate) fn described(event: &v1::MonitorEvent) -> String {
     use v1::monitor_event::What;
-    let (when, who) = (time(event.at_ms), format!("{} {}", event.node, event.number));
+    let (when, who) = (date::time(event.at_ms), format!("{} {}", event.node, event.number));
     let of = if event.monitor.is_empty() { "all monitors" } else { &event.monitor };
     match &event.what {
         Some(What::Alarm(alarm)) => {
@@ -264,12 +281,33 @@ pub(crate) fn described(event: &v1::MonitorEvent) -> String {
     }
 }
 
+/// An event as JSON. Names and values that are not text are escaped as elsewhere.
+fn as_json(event: &v1::MonitorEvent) -> Value {
+    use v1::monitor_event::What;
+    let at = |at: Option<&v1::Timestamp>| at.map(|at| at.millis);
+    let evidence = |one: &v1::MonitorEvidence| {
+        json!({
+            "variable": table::printable(&one.variable), "value": one.value.as_ref().map(|value| table::printable(value)), "data_center": one.data_center,
+            "from_ms": at(one.from.as_ref()), "until_ms": at(one.until.as_ref()), "version": one.version.as_ref().map(super::version_json),
+        })
+    };
+    let (what, more) = match &event.what {
+        Some(What::Alarm(alarm)) => {
+            let word = if alarm.verdict() == v1::MonitorVerdict::Violated { "violated" } else { "possible" };
+            (word, json!({ "since_ms": at(alarm.since.as_ref()), "evidence": alarm.evidence.iter().map(evidence).collect::<Vec<_>>() }))
+        }
+        Some(What::Gap(why)) => ("gap", json!({ "why": why })),
+        None => ("unknown", Value::Null),
+    };
+    json!({ "what": what, "monitor": event.monitor, "keyspace": event.keyspace, "at_ms": event.at_ms, "node": event.node, "number": event.number, "more": more })
+}
+
 fn stood(evidence: &v1::MonitorEvidence) -> String {
     let value = match &evidence.value {
         Some(value) => format!("\"{}\"", value.escape_ascii()),
         None => "absent".to_owned(),
     };
-    let until = evidence.until.as_ref().map_or_else(|| "and stands".to_owned(), |until| format!("until {}", time(until.millis)));
+    let until = evidence.until.as_ref().map_or_else(|| "and stands".to_owned(), |until| format!("until {}", date::time(until.millis)));
     let written = match &evidence.version {
         Some(version) => format!("written in {} at {}", version.origin, at(version.written.as_ref())),
         None => "never written".to_owned(),

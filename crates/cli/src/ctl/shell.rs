@@ -121,7 +121,7 @@ impl Shell {
             }
             Command::Explain(key) => {
                 let answer = explain::ask(&self.client, &key, &self.keyspace, self.token()).await?;
-                explain::print(&self.client.topology().data_center, &answer);
+                explain::print(&self.client.topology().data_center, &answer, false);
             }
             Command::Session(SessionCommand::Show) => match self.token() {
                 "" => say!("(new)"),
@@ -168,7 +168,7 @@ impl Shell {
             Command::Connect(address) => self.move_to(&address).await?,
             Command::Status => {
                 let (topology, nodes) = self.connection.nodes().await?;
-                super::status::run(&topology, &nodes).await?;
+                super::status::run(&super::status::Arguments::default(), false, &topology, &nodes).await?;
             }
             Command::Help => say!("{}", command::HELP),
             _ => {}

@@ -1,79 +1,183 @@
-//! `rheostat ctl status`.
+//! `rheostat ctl status`: what is wrong first, in words; then a line for each data center; everything else when it is asked for.
 
-use super::{behind, is_group, status_of_all};
+use super::{behind_ms, is_group, status_of_all};
 use crate::Failure;
-use crate::connection::Node;
+use crate::connection::{Node, plain};
+use crate::date::span;
 use crate::output::{self, say};
 use crate::table::{Table, bytes};
-use rheostat_client::v1;
+use clap::Args;
+use rheostat_client::{Error, v1};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-pub(super) async fn run(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+/// From here on a data center that is behind another one is worth a line.
+const FAR_BEHIND_MS: u64 = 10_000;
+
+/// From here on so are clocks that differ.
+const FAR_APART_MS: u64 = 1_000;
+
+/// Arguments of `ctl status`.
+#[derive(Args, Debug, Default)]
+pub struct Arguments {
+    /// Also every node, every server of a group, and every link
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+type Answer = Result<v1::StatusResponse, Error>;
+
+/// Something that is not as it should be.
+#[derive(Debug, PartialEq, Eq)]
+struct Complaint {
+    what: String,
+    /// What to do.
+    next: String,
+    /// Somebody is not served: the exit code is 1.
+    grave: bool,
+}
+
+fn grave(what: String, next: &str) -> Complaint {
+    Complaint { what, next: next.to_string(), grave: true }
+}
+
+fn mild(what: String, next: &str) -> Complaint {
+    Complaint { what, next: next.to_string(), grave: false }
+}
+
+/// A data center at a glance.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    name: String,
+    nodes: usize,
+    answering: usize,
+    keys: u64,
+    memory_bytes: u64,
+    log_bytes: u64,
+    waiting: u64,
+    /// By how many milliseconds it is behind each other data center; `None` before the first word from there. Without those of which nothing is known.
+    behind_ms: BTreeMap<String, Option<u64>>,
+}
+
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let answers = status_of_all(nodes).await;
-    let keyspaces: Vec<String> =
-        topology.keyspaces.iter().map(|keyspace| format!("{} {} ({})", keyspace.number, keyspace.name, keyspace.protocol)).collect();
-    say!(
-        "cluster {}: data centers {}; {} partitions; keyspaces {}",
-        topology.cluster,
-        topology.data_centers.join(", "),
-        topology.partitions,
-        keyspaces.join(", ")
-    );
-    say!("\nNodes");
-    let mut table = Table::new(["node", "data center", "RESP", "gRPC", "up, s", "keys", "memory", "log", "state"]);
-    for (node, answer) in nodes.iter().zip(&answers) {
-        let info = &node.info;
-        let mut row = vec![info.name.clone(), info.data_center.clone(), dash(&info.resp), dash(&info.grpc)];
-        match answer {
-            Err(error) => row.extend(["-".into(), "-".into(), "-".into(), "-".into(), error.to_string()]),
-            Ok(status) => {
-                let sum = |of: fn(&v1::Replica) -> u64| status.replicas.iter().map(of).sum::<u64>();
-                row.extend([
-                    (status.uptime_ms / 1000).to_string(),
-                    sum(|replica| replica.keys).to_string(),
-                    bytes(sum(|replica| replica.memory_bytes)),
-                    bytes(sum(|replica| replica.log_bytes)),
-                    state(status),
-                ]);
+    let infos: Vec<&v1::Node> = nodes.iter().map(|node| &node.info).collect();
+    let complaints = complaints(topology, &infos, &answers);
+    let places = places(topology, &infos, &answers);
+    if json {
+        output::json(&as_json(topology, &infos, &answers, &complaints, &places));
+    } else {
+        output::text(&glance(topology, &complaints, &places));
+        if arguments.verbose {
+            details(topology, &infos, &answers);
+        }
+    }
+    Ok(if complaints.iter().any(|complaint| complaint.grave) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What is wrong, the worst first.
+fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answer]) -> Vec<Complaint> {
+    let mut found = Vec::new();
+    let silent: BTreeSet<&str> = nodes.iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(node, _)| node.name.as_str()).collect();
+    let named: Vec<(&v1::Node, &v1::StatusResponse)> =
+        nodes.iter().copied().zip(answers).filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?))).collect();
+    for (node, answer) in nodes.iter().zip(answers) {
+        if let Err(error) = answer {
+            let why = plain(error);
+            let next = "look whether its process runs, and at its log (journalctl -u rheostat, or rheostat ctl cluster logs)";
+            found.push(grave(format!("node {} of {} does not answer: {}", node.name, node.data_center, first_line(&why)), next));
+        }
+    }
+    for (node, status) in &named {
+        if !status.clock_distrusted.is_empty() {
+            let what =
+                format!("node {} of {} does not believe its clock, and writes nothing: {}", node.name, node.data_center, status.clock_distrusted);
+            found.push(grave(what, "put that machine's clock right (chronyc tracking); it is believed again within seconds"));
+        }
+        let mut failed: BTreeMap<(&str, &str), Vec<&v1::Replica>> = BTreeMap::new();
+        for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty()) {
+            failed.entry((replica.keyspace.as_str(), replica.failed.as_str())).or_default().push(replica);
+        }
+        for ((keyspace, why), replicas) in failed {
+            let what = format!("node {} of {} does not serve keyspace {keyspace}, {}: {why}", node.name, node.data_center, servers(&replicas));
+            found.push(grave(what, "look at its disk and its log; when the disk is full, free some: it goes on by itself"));
+        }
+        let mut leaderless: BTreeMap<&str, Vec<&v1::Replica>> = BTreeMap::new();
+        for replica in status.replicas.iter().filter(|replica| replica.gauges.iter().any(|gauge| gauge.name == "leader_known" && gauge.value == 0.0))
+        {
+            leaderless.entry(&replica.keyspace).or_default().push(replica);
+        }
+        for (keyspace, replicas) in leaderless {
+            let what = format!("node {} of {} knows no leader in keyspace {keyspace}, {}", node.name, node.data_center, servers(&replicas));
+            found.push(grave(what, "a majority of each group's servers must be up and connected"));
+        }
+    }
+    let cut: BTreeSet<(&str, &str)> =
+        named.iter().flat_map(|(_, status)| &status.paused).map(|pair| ordered(&pair.data_center, &pair.other)).collect();
+    for (one, other) in in_order(topology, &cut) {
+        found.push(mild(
+            format!("the link between {one} and {other} is cut on purpose"),
+            &format!("rheostat ctl resume-link {one} {other} lets it go on"),
+        ));
+    }
+    let mut apart: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    for (node, status) in &named {
+        for peer in status.peers.iter().filter(|peer| !peer.connected) {
+            if !silent.contains(peer.node.as_str()) && !cut.contains(&ordered(&node.data_center, &peer.data_center)) {
+                let why = apart.entry(ordered(&node.name, &peer.node)).or_default();
+                if why.is_empty() {
+                    *why = &peer.last_error;
+                }
             }
         }
-        table.row(row);
     }
-    output::text(&table.text(2));
-    groups(topology, &answers);
-    links(topology, &answers);
-    let well = |status: &v1::StatusResponse| status.clock_distrusted.is_empty() && status.replicas.iter().all(|replica| replica.failed.is_empty());
-    let all_well = answers.iter().all(|answer| answer.as_ref().is_ok_and(well));
-    Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn dash(text: &str) -> String {
-    if text.is_empty() { "-".to_string() } else { text.to_string() }
-}
-
-/// What is not as it should be at a node.
-fn state(status: &v1::StatusResponse) -> String {
-    let mut notes = Vec::new();
-    if !status.clock_distrusted.is_empty() {
-        notes.push(format!("CLOCK NOT BELIEVED: {}", status.clock_distrusted));
+    for ((one, other), why) in apart {
+        let why = if why.is_empty() { String::new() } else { format!(": {}", first_line(why)) };
+        found.push(mild(
+            format!("nodes {one} and {other} are not connected{why}"),
+            "each must reach the other's peer port, and have the same cluster password",
+        ));
     }
-    for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty()) {
-        notes.push(format!("keyspace {} {} FAILED: {}", replica.keyspace, server(replica), replica.failed));
-    }
-    for pair in &status.paused {
-        notes.push(format!("paused: {} - {}", pair.data_center, pair.other));
-    }
-    for peer in status.peers.iter().filter(|peer| !peer.connected) {
-        let paused = status.paused.iter().any(|pair| pair.data_center == peer.data_center || pair.other == peer.data_center);
-        if !paused {
-            notes.push(format!("no connection to {}{}{}", peer.node, if peer.last_error.is_empty() { "" } else { ": " }, peer.last_error));
+    let mut clocks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (node, status) in &named {
+        for (peer, ahead_ms) in status.peers.iter().filter_map(|peer| Some((peer, peer.clock_ahead_ms?))) {
+            if ahead_ms.unsigned_abs() > FAR_APART_MS {
+                clocks.entry(ordered(&node.name, &peer.node)).or_insert(ahead_ms.unsigned_abs());
+            }
         }
     }
-    let waiting: u64 = status.replicas.iter().map(|replica| replica.waiting).sum();
-    if waiting > 0 {
-        notes.push(format!("{waiting} operations wait"));
+    for ((one, other), ms) in clocks {
+        found.push(mild(format!("the clocks of {one} and {other} are {} apart", span(ms)), "chronyc tracking at both says which is wrong"));
     }
-    if notes.is_empty() { "well".to_string() } else { notes.join("; ") }
+    for place in places(topology, nodes, answers) {
+        for (from, ms) in &place.behind_ms {
+            let explained = cut.contains(&ordered(&place.name, from))
+                || nodes.iter().any(|node| silent.contains(node.name.as_str()) && node.data_center == *from);
+            if let Some(ms) = ms.filter(|ms| *ms >= FAR_BEHIND_MS && !explained) {
+                let what = format!("{} does not show everything that {from} wrote until {} ago", place.name, span(ms));
+                found.push(mild(what, "rheostat ctl status --verbose says in which partition"));
+            }
+        }
+    }
+    // Stable: within each rank the order stays.
+    found.sort_by_key(|complaint| !complaint.grave);
+    found
+}
+
+/// A pair without direction.
+fn ordered<'a>(one: &'a str, other: &'a str) -> (&'a str, &'a str) {
+    if one <= other { (one, other) } else { (other, one) }
+}
+
+/// Pairs of data centers, each in the order of the cluster.
+fn in_order<'a>(topology: &'a v1::TopologyResponse, pairs: &'a BTreeSet<(&'a str, &'a str)>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let place = |name: &str| topology.data_centers.iter().position(|other| other == name);
+    pairs.iter().map(move |(one, other)| if place(one) <= place(other) { (*one, *other) } else { (*other, *one) })
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 /// A partition server's name within its data center: its partition, and its number unless it is the first.
@@ -84,14 +188,125 @@ fn server(replica: &v1::Replica) -> String {
     }
 }
 
-/// The servers that keep their data together, and the numbers of their protocols.
-fn groups(topology: &v1::TopologyResponse, answers: &[Result<v1::StatusResponse, rheostat_client::Error>]) {
+/// Several of them: `partitions 0, 1, 3 replica 2`.
+fn servers(replicas: &[&v1::Replica]) -> String {
+    let word = if replicas.len() == 1 { "partition" } else { "partitions" };
+    let names: Vec<String> = replicas.iter().map(|replica| server(replica).replacen("partition ", "", 1)).collect();
+    format!("{word} {}", names.join(", "))
+}
+
+/// By how many milliseconds what is shown at `replica` is behind `link`'s data center: what every reader sees where the protocol tracks that, else what has arrived.
+fn shown_behind_ms(topology: &v1::TopologyResponse, status: &v1::StatusResponse, replica: &v1::Replica, link: &v1::Link) -> Option<u64> {
+    visible_behind_ms(topology, status, replica, link).or_else(|| behind_ms(status.physical_ms, link.received.as_ref()))
+}
+
+fn visible_behind_ms(topology: &v1::TopologyResponse, status: &v1::StatusResponse, replica: &v1::Replica, link: &v1::Link) -> Option<u64> {
+    let place = topology.data_centers.iter().position(|name| *name == link.data_center)?;
+    behind_ms(status.physical_ms, replica.stable.get(place))
+}
+
+fn places(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answer]) -> Vec<Place> {
+    let one = |name: &String| {
+        let there: Vec<&Answer> = nodes.iter().zip(answers).filter(|(node, _)| node.data_center == *name).map(|(_, answer)| answer).collect();
+        let replicas = || there.iter().copied().flatten().flat_map(|status| &status.replicas);
+        let sum = |of: fn(&v1::Replica) -> u64| replicas().map(of).sum::<u64>();
+        let mut behind: BTreeMap<String, Option<u64>> = BTreeMap::new();
+        for status in there.iter().copied().flatten() {
+            for replica in &status.replicas {
+                for link in &replica.links {
+                    let ms = shown_behind_ms(topology, status, replica, link);
+                    let worst = behind.entry(link.data_center.clone()).or_insert(ms);
+                    // Nothing heard is worse than anything.
+                    *worst = worst.zip(ms).map(|(one, other)| one.max(other));
+                }
+            }
+        }
+        Place {
+            name: name.clone(),
+            nodes: there.len(),
+            answering: there.iter().filter(|answer| answer.is_ok()).count(),
+            // The other replicas have the same ones.
+            keys: replicas().filter(|replica| replica.replica == 0).map(|replica| replica.keys).sum(),
+            memory_bytes: sum(|replica| replica.memory_bytes),
+            log_bytes: sum(|replica| replica.log_bytes),
+            waiting: sum(|replica| replica.waiting),
+            behind_ms: behind,
+        }
+    };
+    topology.data_centers.iter().map(one).collect()
+}
+
+/// What an operator reads first.
+fn glance(topology: &v1::TopologyResponse, complaints: &[Complaint], places: &[Place]) -> String {
+    let mut out = match complaints.len() {
+        0 => format!("cluster {}: all is well\n", topology.cluster),
+        1 => format!("cluster {}: something is wrong\n", topology.cluster),
+        count => format!("cluster {}: {count} things are wrong\n", topology.cluster),
+    };
+    for complaint in complaints {
+        out.push_str(&format!("  {}; {}\n", complaint.what, complaint.next));
+    }
+    let mut table = Table::new(["data center", "nodes", "keys", "memory", "log", "waiting", "behind the others by"]);
+    for place in places {
+        let nodes = if place.answering == place.nodes { place.nodes.to_string() } else { format!("{} of {}", place.answering, place.nodes) };
+        let behind = |(from, ms): (&String, &Option<u64>)| format!("{from} {}", ms.map_or("?".to_string(), span));
+        let behind: Vec<String> = place.behind_ms.iter().map(behind).collect();
+        table.row([
+            place.name.clone(),
+            nodes,
+            place.keys.to_string(),
+            bytes(place.memory_bytes),
+            bytes(place.log_bytes),
+            place.waiting.to_string(),
+            if behind.is_empty() { "-".to_string() } else { behind.join(", ") },
+        ]);
+    }
+    out.push('\n');
+    out + &table.text(2)
+}
+
+/// Every node, every server of a group, every link.
+fn details(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answer]) {
+    let keyspaces: Vec<String> =
+        topology.keyspaces.iter().map(|keyspace| format!("{} {} ({})", keyspace.number, keyspace.name, keyspace.protocol)).collect();
+    say!("\n{} partitions; keyspaces {}", topology.partitions, keyspaces.join(", "));
+    say!("\nNodes");
+    let mut table = Table::new(["node", "data center", "RESP", "gRPC", "up for", "keys", "memory", "log", "waiting"]);
+    for (node, answer) in nodes.iter().zip(answers) {
+        let mut row = vec![node.name.clone(), node.data_center.clone(), dash(&node.resp), dash(&node.grpc)];
+        match answer {
+            Err(_) => row.extend(["does not answer".to_string()]),
+            Ok(status) => {
+                let sum = |of: fn(&v1::Replica) -> u64| status.replicas.iter().map(of).sum::<u64>();
+                row.extend([
+                    span(status.uptime_ms),
+                    sum(|replica| replica.keys).to_string(),
+                    bytes(sum(|replica| replica.memory_bytes)),
+                    bytes(sum(|replica| replica.log_bytes)),
+                    sum(|replica| replica.waiting).to_string(),
+                ]);
+            }
+        }
+        table.row(row);
+    }
+    output::text(&table.text(2));
+    groups(topology, answers);
+    links(topology, answers);
+}
+
+fn dash(text: &str) -> String {
+    if text.is_empty() { "-".to_string() } else { text.to_string() }
+}
+
+/// The servers that keep their data together, and the numbers of their protocols that are not zero.
+fn groups(topology: &v1::TopologyResponse, answers: &[Answer]) {
     let grouped = |replica: &&v1::Replica| topology.keyspaces.iter().any(|keyspace| keyspace.name == replica.keyspace && is_group(keyspace));
     let mut rows = Vec::new();
     for status in answers.iter().flatten() {
         let (node, here) = status.topology.as_ref().map_or(("?", "?"), |topology| (&topology.node, &topology.data_center));
         for replica in status.replicas.iter().filter(grouped) {
-            let numbers: Vec<String> = replica.gauges.iter().map(|gauge| format!("{} {}", gauge.name, gauge.value)).collect();
+            let shown = replica.gauges.iter().filter(|gauge| gauge.value != 0.0 || gauge.name == "leader_known");
+            let numbers: Vec<String> = shown.map(|gauge| format!("{} {}", gauge.name, gauge.value)).collect();
             let place = (replica.keyspace.clone(), replica.partition, here.to_string(), replica.replica);
             rows.push((place, [node.to_string(), replica.keys.to_string(), numbers.join(", ")]));
         }
@@ -107,29 +322,183 @@ fn groups(topology: &v1::TopologyResponse, answers: &[Result<v1::StatusResponse,
     }
 }
 
-fn links(topology: &v1::TopologyResponse, answers: &[Result<v1::StatusResponse, rheostat_client::Error>]) {
+fn links(topology: &v1::TopologyResponse, answers: &[Answer]) {
     let mut table = Table::new(["from", "to", "keyspace", "partition", "arrived", "on disk", "visible", "under way"]);
+    let shown = |ms: Option<u64>| ms.map_or("-".to_string(), span);
     for status in answers.iter().flatten() {
         let here = status.topology.as_ref().map_or("?", |topology| &topology.data_center);
         for replica in &status.replicas {
             for link in &replica.links {
-                let place = topology.data_centers.iter().position(|name| *name == link.data_center);
-                let stable = place.and_then(|place| replica.stable.get(place));
                 table.row([
                     link.data_center.clone(),
                     here.to_string(),
                     replica.keyspace.clone(),
                     replica.partition.to_string(),
-                    behind(status.physical_ms, link.received.as_ref()),
-                    behind(status.physical_ms, link.received_durable.as_ref()),
-                    behind(status.physical_ms, stable),
+                    shown(behind_ms(status.physical_ms, link.received.as_ref())),
+                    shown(behind_ms(status.physical_ms, link.received_durable.as_ref())),
+                    shown(visible_behind_ms(topology, status, replica, link)),
                     bytes(link.bytes_under_way),
                 ]);
             }
         }
     }
     if !table.is_empty() {
-        say!("\nLinks: how far behind the present, in ms by the receiver's clock, and bytes sent the other way that are not on disk there");
+        say!("\nLinks: how far behind the present, by the receiver's clock, and bytes sent the other way that are not on disk there");
         output::text(&table.text(2));
+    }
+}
+
+fn as_json(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answer], complaints: &[Complaint], places: &[Place]) -> Value {
+    let wrong = |complaint: &Complaint| json!({ "what": complaint.what, "next": complaint.next, "grave": complaint.grave });
+    let place = |place: &Place| {
+        json!({
+            "name": place.name, "nodes": place.nodes, "answering": place.answering, "keys": place.keys, "memory_bytes": place.memory_bytes,
+            "log_bytes": place.log_bytes, "waiting": place.waiting, "behind_ms": place.behind_ms,
+        })
+    };
+    let replica = |status: &v1::StatusResponse, replica: &v1::Replica| {
+        let gauges: BTreeMap<&str, f64> = replica.gauges.iter().map(|gauge| (gauge.name.as_str(), gauge.value)).collect();
+        let link = |link: &v1::Link| {
+            json!({
+                "data_center": link.data_center, "bytes_under_way": link.bytes_under_way,
+                "received_behind_ms": behind_ms(status.physical_ms, link.received.as_ref()),
+                "on_disk_behind_ms": behind_ms(status.physical_ms, link.received_durable.as_ref()),
+                "visible_behind_ms": visible_behind_ms(topology, status, replica, link),
+            })
+        };
+        json!({
+            "keyspace": replica.keyspace, "partition": replica.partition, "replica": replica.replica, "failed": replica.failed, "keys": replica.keys,
+            "waiting": replica.waiting, "memory_bytes": replica.memory_bytes, "log_bytes": replica.log_bytes, "gauges": gauges,
+            "links": replica.links.iter().map(link).collect::<Vec<_>>(),
+        })
+    };
+    let node = |(node, answer): (&&v1::Node, &Answer)| match answer {
+        Err(error) => json!({ "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "error": error.to_string() }),
+        Ok(status) => {
+            let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
+            json!({
+                "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "release": status.release, "uptime_ms": status.uptime_ms,
+                "clock_distrusted": status.clock_distrusted, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+                "partition_servers": status.replicas.iter().map(|one| replica(status, one)).collect::<Vec<_>>(),
+            })
+        }
+    };
+    json!({
+        "cluster": topology.cluster,
+        "partitions": topology.partitions,
+        "wrong": complaints.iter().map(wrong).collect::<Vec<_>>(),
+        "data_centers": places.iter().map(place).collect::<Vec<_>>(),
+        "nodes": nodes.iter().zip(answers).map(node).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: u64 = 1_795_219_506_000;
+
+    fn at(ms_ago: u64) -> Option<v1::Timestamp> {
+        Some(v1::Timestamp { millis: NOW_MS - ms_ago, counter: 0 })
+    }
+
+    fn topology() -> v1::TopologyResponse {
+        let data_centers = ["us", "eu", "asia"].map(String::from).to_vec();
+        v1::TopologyResponse { cluster: "shop".into(), data_centers, partitions: 1, ..v1::TopologyResponse::default() }
+    }
+
+    fn nodes() -> Vec<v1::Node> {
+        let node = |name: &str| v1::Node { name: format!("{name}-1"), data_center: name.into(), ..v1::Node::default() };
+        ["us", "eu", "asia"].map(node).to_vec()
+    }
+
+    fn status(place: usize) -> v1::StatusResponse {
+        let names = ["us", "eu", "asia"];
+        let others = || names.iter().enumerate().filter(move |(index, _)| *index != place).map(|(_, name)| name.to_string());
+        let link = |data_center: String| v1::Link { data_center, received: at(60), ..v1::Link::default() };
+        let replica = v1::Replica {
+            keyspace: "default".into(),
+            keys: 2,
+            links: others().map(link).collect(),
+            stable: vec![at(90).unwrap(); 3],
+            ..v1::Replica::default()
+        };
+        let peer = |data_center: String| v1::Peer { node: format!("{data_center}-1"), data_center, connected: true, ..v1::Peer::default() };
+        v1::StatusResponse { physical_ms: NOW_MS, replicas: vec![replica], peers: others().map(peer).collect(), ..v1::StatusResponse::default() }
+    }
+
+    fn told(answers: &[Answer]) -> (String, bool) {
+        let (topology, nodes) = (topology(), nodes());
+        let nodes: Vec<&v1::Node> = nodes.iter().collect();
+        let complaints = complaints(&topology, &nodes, answers);
+        let places = places(&topology, &nodes, answers);
+        let json = as_json(&topology, &nodes, answers, &complaints, &places);
+        assert_eq!((json["wrong"].as_array().unwrap().len(), json["nodes"].as_array().unwrap().len()), (complaints.len(), 3));
+        (glance(&topology, &complaints, &places), complaints.iter().any(|complaint| complaint.grave))
+    }
+
+    #[test]
+    fn a_cluster_that_is_well_is_four_lines() {
+        let answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
+        let (text, grave) = told(&answers);
+        assert!(!grave);
+        assert!(text.starts_with("cluster shop: all is well\n\n  data center"), "{text}");
+        assert!(text.contains("\n  us               1     2     0 B  0 B        0  asia 90 ms, eu 90 ms\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_and_each_cause_once() {
+        let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
+        answers[2] = Err(Error::Unreachable("connection refused\nsecond line".into()));
+        for (place, other) in [(0, "eu"), (1, "us")] {
+            let Ok(status) = &mut answers[place] else { unreachable!() };
+            status.paused.push(v1::LinkRequest { data_center: "us".into(), other: "eu".into() });
+            status.peers.iter_mut().for_each(|peer| peer.connected = false);
+            status.replicas[0].stable[usize::from(other == "eu")] = at(200_000).unwrap();
+            status.replicas[0].gauges.push(v1::Gauge { name: "leader_known".into(), value: place as f64 });
+        }
+        let (text, grave) = told(&answers);
+        assert!(grave);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "cluster shop: 3 things are wrong");
+        assert!(lines[1].starts_with("  node asia-1 of asia does not answer: ") && lines[1].contains("connection refused; look"), "{text}");
+        assert!(lines[2].starts_with("  node us-1 of us knows no leader in keyspace default, partition 0; a majority"), "{text}");
+        assert_eq!(lines[3], "  the link between us and eu is cut on purpose; rheostat ctl resume-link us eu lets it go on");
+        assert_eq!(lines[4], "", "peers out of reach and lags follow from these: {text}");
+        assert!(text.contains("0 of 1") && text.contains("eu 3 min"), "{text}");
+    }
+
+    #[test]
+    fn what_has_no_other_cause_is_told_by_itself() {
+        let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
+        let Ok(status) = &mut answers[1] else { unreachable!() };
+        status.replicas[0].stable[0] = at(FAR_BEHIND_MS).unwrap();
+        status.peers[0].connected = false;
+        status.peers[0].last_error = "refused".into();
+        status.peers[1].clock_ahead_ms = Some(-1_001);
+        let (text, grave) = told(&answers);
+        assert!(!grave);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "cluster shop: 3 things are wrong");
+        assert!(lines[1].starts_with("  nodes eu-1 and us-1 are not connected: refused; "), "{text}");
+        assert!(lines[2].starts_with("  the clocks of asia-1 and eu-1 are 1.0 s apart; "), "{text}");
+        assert!(lines[3].starts_with("  eu does not show everything that us wrote until 10 s ago; "), "{text}");
+
+        let Ok(status) = &mut answers[1] else { unreachable!() };
+        status.replicas[0].stable[0] = at(FAR_BEHIND_MS - 1).unwrap();
+        status.peers[0].connected = true;
+        status.peers[1].clock_ahead_ms = Some(1_000);
+        status.clock_distrusted = "3600 s ahead".into();
+        status.replicas[0].failed = "disk full".into();
+        let second = v1::Replica { partition: 3, replica: 2, ..status.replicas[0].clone() };
+        status.replicas.push(second);
+        let (text, grave) = told(&answers);
+        assert!(
+            grave
+                && text.contains("2 things")
+                && text.contains("does not believe its clock")
+                && text.contains("does not serve keyspace default, partitions 0, 3 replica 2: disk full"),
+            "{text}"
+        );
     }
 }

@@ -1,8 +1,10 @@
 //! Outcomes as RESP replies.
 
+use super::info::version_text;
 use super::state::LastAnswer;
 use crate::resp::ReplyWriter;
 use crate::resp::command::TimeOf;
+use crate::topology::Topology;
 use rheostat_core::operation::{Explained, Failure, Level, Outcome, Quality, Read};
 
 /// The reply where a partition server is at fault.
@@ -114,7 +116,6 @@ impl Render {
             (Render::Count, Outcome::Count(count)) => writer.integer(i64::try_from(*count).unwrap_or(i64::MAX)),
             (Render::Pong, _) => writer.simple("PONG"),
             (Render::Ok, Outcome::Count(_)) => writer.ok(),
-            (Render::Explain, Outcome::Explained(versions)) => write_explained(versions, writer),
             _ => {
                 writer.error(STRANGE);
                 return false;
@@ -138,14 +139,14 @@ impl Render {
     }
 }
 
-fn write_explained(versions: &[Explained], writer: &mut ReplyWriter<'_>) {
+pub(super) fn write_explained(versions: &[Explained], topology: &Topology, writer: &mut ReplyWriter<'_>) {
     writer.array(versions.len());
     for version in versions {
         writer.map(6);
         writer.bulk(b"version");
-        writer.bulk(version.id.to_string().as_bytes());
+        writer.bulk(version_text(topology, version.id).as_bytes());
         writer.bulk(b"origin");
-        writer.integer(version.id.origin.0.into());
+        writer.bulk(topology.dc_name(version.id.origin).as_bytes());
         writer.bulk(b"length");
         match version.length {
             Some(length) => writer.integer(i64::try_from(length).unwrap_or(i64::MAX)),

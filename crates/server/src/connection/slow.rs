@@ -75,6 +75,9 @@ impl Context {
     }
 
     fn done_with(self, session: Session, waits: Waits, render: Render, outcome: &Outcome) -> SlowDone {
+        if matches!(render, Render::Explain) {
+            return self.done_in_order(session, waits, vec![outcome.clone()], vec![render]);
+        }
         let mut last = LastAnswer::default();
         let done = self.done(Some(session), waits, |writer| {
             render.write(outcome, self.now.physical_ms, &mut last, writer);

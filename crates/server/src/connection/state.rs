@@ -3,7 +3,7 @@
 mod control;
 mod multi;
 
-use super::answer::Render;
+use super::answer::{Render, write_explained};
 use super::cluster::View;
 use super::counters::{self, Telling};
 use super::output::Output;
@@ -587,7 +587,7 @@ impl State {
     pub(super) fn tell_on(&mut self, shard: &mut Shard, told: &mut Told, limit: usize, out: &mut Output) -> bool {
         while out.len() <= limit {
             let (Some(outcome), Some(render)) = (told.outcomes.next(), told.renders.next()) else { return false };
-            let ok = render.write(&outcome, told.now_ms, &mut self.last, &mut out.writer(self.version));
+            let ok = self.write(render, &outcome, told.now_ms, out);
             shard.counters.errors += u64::from(!ok);
         }
         told.outcomes.len() > 0
@@ -599,8 +599,21 @@ impl State {
         if after > Position(0) && after > shard.durable(replica) {
             out.wait_for(replica, after);
         }
-        let ok = render.write(&outcome, now.physical_ms, &mut self.last, &mut out.writer(self.version));
+        let ok = self.write(render, &outcome, now.physical_ms, out);
         shard.counters.errors += u64::from(!ok);
+    }
+
+    /// Writes a reply; says whether it is not an error. An explanation names data centers, which only the cluster knows.
+    #[inline]
+    fn write(&mut self, render: Render, outcome: &Outcome, now_ms: u64, out: &mut Output) -> bool {
+        let mut writer = out.writer(self.version);
+        match (render, outcome) {
+            (Render::Explain, Outcome::Explained(versions)) => {
+                write_explained(versions, &self.shared.topology, &mut writer);
+                true
+            }
+            _ => render.write(outcome, now_ms, &mut self.last, &mut writer),
+        }
     }
 
     /// What a waiting request takes with it.

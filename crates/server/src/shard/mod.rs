@@ -289,10 +289,10 @@ impl Shard {
         (grows && self.memory_full).then(|| Failure::Busy("the memory that limits.memory_bytes allows is used up".into()))
     }
 
-    /// Counts an outcome's kind.
+    /// Counts an outcome's kind. Data centers that it speaks of get their names: what it comes from knows numbers only.
     #[inline]
-    fn count(&mut self, outcome: Outcome) -> Outcome {
-        match &outcome {
+    fn count(&mut self, mut outcome: Outcome) -> Outcome {
+        match &mut outcome {
             Outcome::Read(_, quality) | Outcome::Many(_, quality) => {
                 let level = level_index(quality.level);
                 self.counters.reads[level] += 1;
@@ -300,7 +300,18 @@ impl Shard {
                     self.counters.staleness_ms[level].record(staleness_ms, 1);
                 }
             }
-            Outcome::Failed(failure) => self.counters.failures[failure_index(failure)] += 1,
+            Outcome::Failed(failure) => {
+                self.counters.failures[failure_index(failure)] += 1;
+                if let Failure::Timeout(why) | Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why) = failure {
+                    *why = self.shared.topology.with_names(why);
+                }
+            }
+            Outcome::Explained(versions) => {
+                for version in versions {
+                    version.dependencies = self.shared.topology.with_names(&version.dependencies);
+                    version.hidden = version.hidden.as_deref().map(|why| self.shared.topology.with_names(why));
+                }
+            }
             _ => {}
         }
         outcome

@@ -241,6 +241,8 @@ async fn the_server_tells_about_itself() {
     assert_eq!(quality.items()[1].text(), "causal", "{quality:?}");
     let explained = client.ask("RHEO EXPLAIN k").await;
     assert_eq!(explained.items().len(), 1, "{explained:?}");
+    let fields: Vec<String> = explained.items()[0].items().iter().take(4).map(|item| item.text()).collect();
+    assert!(fields[1].ends_with("@here") && fields[3] == "here", "data centers have names: {fields:?}");
     assert_eq!(client.ask("QUIT").await, Reply::ok());
     assert_eq!(client.receive().await, None);
     node.shutdown().await;

@@ -171,7 +171,7 @@ async fn each_write_of_a_pipeline_depends_on_the_one_before() {
                 .collect();
             let (written, _) = newest["version"].split_once('@').unwrap();
             if let Some(before) = before {
-                assert_eq!(newest["dependencies"], format!("{{0:{before}}}"));
+                assert_eq!(newest["dependencies"], format!("{{here:{before}}}"));
             }
             before = Some(written.to_owned());
         }
