@@ -4,6 +4,7 @@ mod cluster;
 mod content;
 mod convergence;
 mod counter;
+mod dial;
 mod explain;
 mod link;
 pub(crate) mod monitor;
@@ -31,6 +32,7 @@ Examples:
   rheostat ctl monitor add nolap '!(lock_a = 1 && lock_b = 1)' --keyspace eventual
   rheostat ctl rollback --keyspace eventual --to -30s --dry-run     what going back half a minute would cost
   rheostat ctl shell                            read and write at the demo's cluster, command by command
+  rheostat ctl dial                             what one level more or less would have changed, and what it costs
   rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)
   rheostat ctl convergence --repair             and give each data center what it has lost and others have";
 
@@ -63,6 +65,8 @@ enum Command {
     RotateTokenKey,
     /// Whether everything written so far is in every data center, how far behind each link is, and which keys differ
     Convergence(convergence::Arguments),
+    /// What one level more or less would have returned and cost, of a sample of reads, and how likely a read misses a write
+    Dial(dial::Arguments),
     /// Predicates that must never be violated: watch for them, and see when they were
     Monitor(monitor::Arguments),
     /// Go back to a time in the past, in all data centers: keys are written back as they were then
@@ -92,6 +96,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::ResumeLink(link) => link::run(&link, false, json, &topology, &nodes).await,
         Command::RotateTokenKey => token_key::run(json, &nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, json, &topology, &nodes).await,
+        Command::Dial(dial) => dial::run(&dial, json, &topology, &nodes).await,
         Command::Rollback(_) if json => Err(no_json("rollback")),
         Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,
         // Run above: they reach servers in their own way.

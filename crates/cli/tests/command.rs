@@ -356,6 +356,33 @@ fn the_tour_shows_that_no_effect_comes_before_its_cause() {
 }
 
 #[test]
+fn the_dial_says_what_reads_missed_while_a_link_was_cut() {
+    let demo = Demo::start(&["--datacenters", "2", "--rtt", "4", "--partitions", "1"]);
+    let dial = |more: &[&str]| text(&demo.ctl(&[&["dial", "--keyspace", "eventual"], more].concat()).stdout);
+    assert_eq!(dial(&[]), "keyspace eventual (eventual): one of 1000 reads of one key is sampled\n  none so far\n");
+    let (mut near, mut far) = (demo.connect(0), demo.connect(1));
+    for client in [&mut near, &mut far] {
+        assert_eq!(client.ask(&["SELECT", "eventual"]), "OK");
+    }
+    assert!(demo.ctl(&["pause-link", "us-east", "us-west"]).status.success());
+    assert_eq!(near.ask(&["SET", "k", "new"]), "OK");
+    std::thread::sleep(Duration::from_millis(5));
+    for _ in 0..2000 {
+        assert_eq!(far.ask(&["GET", "k"]), "nil");
+    }
+    assert!(dial(&[]).contains("strong: nothing is settled yet"), "{}", dial(&[]));
+    assert!(demo.ctl(&["resume-link", "us-east", "us-west"]).status.success());
+    until("true", |_| (), || dial(&[]).contains("strong would change 100 % of reads (2 of 2;").to_string());
+    let json = dial(&["--json", "--data-center", "us-west"]);
+    assert!(json.contains("\"differ\":2") && json.contains("\"level\":\"eventual\""), "{json}");
+    let elsewhere = dial(&["--data-center", "us-east"]);
+    assert!(elsewhere.contains("none so far"), "{elsewhere}");
+    let wrong = demo.ctl(&["dial", "--keyspace", "nope"]);
+    assert!(text(&wrong.stderr).contains("there is no keyspace `nope`; there are: default, eventual"), "{}", text(&wrong.stderr));
+    demo.terminate();
+}
+
+#[test]
 fn counters_from_the_command_line() {
     let demo = Demo::start(&["--datacenters", "2", "--rtt", "4"]);
     let kv = |node: usize, arguments: &[&str]| {

@@ -22,6 +22,7 @@ pub mod glob;
 pub mod ids;
 pub mod link;
 pub mod moment;
+pub mod notch;
 pub mod operation;
 pub mod planted;
 pub mod protocol;

@@ -203,6 +203,8 @@ pub struct Dial {
     pub quorum: Quorum,
     /// For reads: each key is as it was then, for all that every data center has written; at level eventual, for all that has arrived here. Part of no session.
     pub as_of: Option<AsOf>,
+    /// The service level that a read is part of, for whoever counts: see [`crate::notch::label_of`]. 0: none.
+    pub label: u16,
 }
 
 impl Dial {
@@ -755,7 +757,7 @@ wire_enum!(Level, "a level", { 0 => Eventual, 1 => Session(guarantees), 2 => Cau
 wire_enum!(Strategy, "a strategy", { 0 => Auto, 1 => Coordinated, 2 => Predicted });
 wire_struct!(Quorum { asked, reads, writes });
 wire_struct!(Insufficient { write, needed, answered });
-wire_struct!(Dial { level, strategy, groups, fresh_ms, within_us, quorum, as_of });
+wire_struct!(Dial { level, strategy, groups, fresh_ms, within_us, quorum, as_of, label });
 wire_enum!(SetCondition, "a condition", { 0 => Always, 1 => IfAbsent, 2 => IfPresent, 3 => IfValue(value), 4 => IfVersion(version) });
 wire_enum!(Expiry, "an expiry", { 0 => Never, 1 => At(at), 2 => Keep });
 wire_enum!(ExpiryCondition, "an expiry condition", { 0 => Always, 1 => IfNone, 2 => IfSome, 3 => IfLater, 4 => IfEarlier });

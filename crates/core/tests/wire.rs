@@ -47,10 +47,10 @@ fn dial() -> impl Strategy<Value = Dial> {
     let bounds = (prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
     let quorum = any::<(u8, u8, u8)>().prop_map(|(asked, reads, writes)| Quorum { asked, reads, writes });
     let as_of = any::<u64>().prop_map(|bits| AsOf::new(Timestamp::from_bits(bits / 3)));
-    let all = (prop::option::of(level()), strategy, any::<u64>(), bounds, quorum, as_of);
-    all.prop_map(|(level, strategy, groups, (fresh_ms, within_us), quorum, as_of)| {
+    let all = (prop::option::of(level()), strategy, any::<u64>(), bounds, quorum, as_of, any::<u16>());
+    all.prop_map(|(level, strategy, groups, (fresh_ms, within_us), quorum, as_of, label)| {
         let groups = Groups(groups);
-        Dial { level, strategy, groups, fresh_ms, within_us, quorum, as_of }
+        Dial { level, strategy, groups, fresh_ms, within_us, quorum, as_of, label }
     })
 }
 

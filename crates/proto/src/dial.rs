@@ -92,7 +92,7 @@ pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
         _ => Err(format!("as_of = {}.{}: not a time that a clock can show", at.millis, at.counter)),
     });
     let (groups, as_of) = (Groups(dial.groups), as_of.transpose()?);
-    Ok(Dial { level, strategy, groups, fresh_ms: dial.fresh_ms, within_us: dial.within_us, quorum, as_of })
+    Ok(Dial { level, strategy, groups, fresh_ms: dial.fresh_ms, within_us: dial.within_us, quorum, as_of, label: 0 })
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
             for strategy in Strategy::ALL {
                 let quorum = Quorum { asked: 0, reads: 2, writes: 3 };
                 let as_of = AsOf::new(Timestamp::new(1_795_350_898_000, 3));
-                let dial = Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None, quorum, as_of };
+                let dial = Dial { level, strategy, groups: Groups(5), fresh_ms: Some(3), within_us: None, quorum, as_of, label: 0 };
                 assert_eq!(dial_in(&dial_out(dial)), Ok(dial));
             }
         }

@@ -7,6 +7,7 @@ use crate::status::{
 use crate::topology::Topology;
 use rheostat_core::Timestamp;
 use rheostat_core::counter::Scope;
+use rheostat_core::notch::{Sampled, Share, Tally};
 use rheostat_core::operation::Level;
 use rheostat_core::replica::LinkStatus;
 use std::fmt::Write;
@@ -199,6 +200,32 @@ fn service_levels(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&Service
     }
 }
 
+/// One call for each keyspace, level and service level of which reads were sampled, with the values of these labels.
+fn sampled(view: &View<'_>, samples: &mut Samples<'_>, mut each: impl FnMut(&mut Samples<'_>, &[&str], &Tally)) {
+    for keyspace in view.keyspaces {
+        let mut sum = Sampled::default();
+        let here = view.status.replicas.iter().filter(|replica| replica.keyspace == keyspace.id);
+        here.filter_map(|replica| replica.sampled.as_ref()).for_each(|one| sum.add(one));
+        for (level, label, tally) in &sum.tallies {
+            let names = view.status.service_levels_named(*label).join(", ");
+            each(samples, &[&keyspace.name, &level.to_string(), &names], tally);
+        }
+    }
+}
+
+fn compared(view: &View<'_>, samples: &mut Samples<'_>, value: fn(Share) -> u64) {
+    sampled(view, samples, |samples, labels, tally| {
+        for (other, share) in [("eventual", tally.eventual), ("own", tally.own), ("strong", tally.strong)] {
+            if share.of > 0 {
+                let all: Vec<&str> = labels.iter().copied().chain([other]).collect();
+                samples.add(&all, value(share) as f64);
+            }
+        }
+    });
+}
+
+const SAMPLED: &[&str] = &["keyspace", "level", "service_level"];
+const COMPARED: &[&str] = &["keyspace", "level", "service_level", "other"];
 const SERVICE_LEVEL: &[&str] = &["service_level"];
 const REPLICA: &[&str] = &["keyspace", "partition", "replica"];
 const LINK: &[&str] = &["keyspace", "partition", "replica", "data_center"];
@@ -369,6 +396,42 @@ pub const METRICS: &[Metric] = &[
             for level in &view.status.service_levels {
                 samples.histogram(&[&level.name], &level.staleness_ms, 1e3);
             }
+        }
+    ),
+    metric!(
+        "sampled_reads_total",
+        Counter,
+        SAMPLED,
+        "Sampled reads that were answered, by the level achieved; with `sample_reads` of the keyspace, one of so many (docs/dial.md).",
+        |view, samples| {
+            sampled(view, samples, |samples, labels, tally| samples.add(labels, tally.reads as f64));
+        }
+    ),
+    metric!(
+        "sampled_unsettled_total",
+        Counter,
+        SAMPLED,
+        "Sampled reads of which it is not known what level strong would have returned: what was written before them did not come within a minute.",
+        |view, samples| {
+            sampled(view, samples, |samples, labels, tally| samples.add(labels, tally.unsettled as f64));
+        }
+    ),
+    metric!(
+        "sampled_compared_total",
+        Counter,
+        COMPARED,
+        "Sampled reads that were compared with what another level would have returned: `eventual`, `own` (the keyspace's), `strong`.",
+        |view, samples| {
+            compared(view, samples, |share| share.of);
+        }
+    ),
+    metric!(
+        "sampled_changed_total",
+        Counter,
+        COMPARED,
+        "Sampled reads of which that other level would have returned another version.",
+        |view, samples| {
+            compared(view, samples, |share| share.differ);
         }
     ),
     metric!("monitors", Gauge, &[], "Predicates that are watched for in this cluster, as far as this node knows.", |view, samples| {
@@ -599,6 +662,7 @@ mod tests {
     use crate::topology::NodeId;
     use rheostat_core::DcId;
     use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
+    use rheostat_core::notch::label_of;
     use rheostat_core::replica::Status;
     use rheostat_core::store::{Position, StoreStats};
     use std::path::Path;
@@ -634,6 +698,8 @@ mod tests {
             filling: false,
             failed: None,
         };
+        let tally = Tally { reads: 9, strong: Share { of: 7, differ: 2 }, unsettled: 1, ..Tally::default() };
+        let sampled = Sampled { tallies: vec![(Level::Causal, label_of("checkout"), tally)], ..Sampled::default() };
         let status = NodeStatus {
             passwords_refused: (0, 0),
             tokens_refused: 0,
@@ -644,7 +710,7 @@ mod tests {
             connections: 3,
             memory_bytes: 0,
             shards: vec![shard],
-            replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status }],
+            replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status, sampled: Some(sampled) }],
             peers: Vec::new(),
             monitors: MonitorStatus { predicates: 2, alarms: vec![("nolap".into(), [3, 1])], ..MonitorStatus::default() },
             service_levels: vec![ServiceLevelStatus {
@@ -683,6 +749,10 @@ mod tests {
             r#"rheostat_protocol_gauge{keyspace="default",partition="0",replica="0",name="parked"} 2"#,
             r#"rheostat_service_level_reads_total{service_level="checkout",entry="1",aim="strong 200ms"} 4"#,
             r#"rheostat_service_level_missed_total{service_level="checkout"} 2"#,
+            r#"rheostat_sampled_reads_total{keyspace="default",level="causal",service_level="checkout"} 9"#,
+            r#"rheostat_sampled_unsettled_total{keyspace="default",level="causal",service_level="checkout"} 1"#,
+            r#"rheostat_sampled_compared_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 7"#,
+            r#"rheostat_sampled_changed_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 2"#,
             r#"rheostat_monitor_alarms_total{monitor="nolap",verdict="violated"} 1"#,
             r#"rheostat_link_paused{data_center="a",other="b"} 1"#,
         ] {

@@ -7,7 +7,8 @@ use crate::config::{KeyspaceConfig, NodeConfig, ServiceLevelConfig};
 use crate::shared::lock;
 use crate::status::{Histogram, ServiceLevelStatus};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
-use rheostat_core::operation::Outcome;
+use rheostat_core::notch::{NOBODY, label_of};
+use rheostat_core::operation::{Dial, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Ask, Course, Forecast, MOST_ENTRIES, Progress, Request, ServiceLevel};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub(crate) struct Served {
     /// Its name, if it has one.
     pub(crate) name: Option<String>,
     pub(crate) aims: Arc<ServiceLevel>,
+    /// Of reads under it, where they are sampled.
+    label: u16,
     counts: Arc<Mutex<Counts>>,
 }
 
@@ -50,7 +53,8 @@ impl ServiceLevels {
     pub(crate) fn new(config: &NodeConfig) -> ServiceLevels {
         let served = |(name, text): (&String, &ServiceLevelConfig)| {
             let aims = ServiceLevel::parse(&text.entries).ok()?;
-            Some((name.clone(), Arc::new(Served { name: Some(name.clone()), aims: Arc::new(aims), counts: Arc::default() })))
+            let label = label_of(name);
+            Some((name.clone(), Arc::new(Served { name: Some(name.clone()), aims: Arc::new(aims), label, counts: Arc::default() })))
         };
         let named: BTreeMap<String, Arc<Served>> = config.service_levels.iter().filter_map(served).collect();
         let default = |keyspace: &KeyspaceConfig| named.get(keyspace.service_level.as_ref()?).cloned();
@@ -79,7 +83,7 @@ impl ServiceLevels {
             0 => why,
             _ => format!("{why}; service levels with a name are {}", self.named.keys().cloned().collect::<Vec<_>>().join(", ")),
         })?;
-        Ok(Arc::new(Served { name: None, aims: Arc::new(aims), counts: self.unnamed.clone() }))
+        Ok(Arc::new(Served { name: None, aims: Arc::new(aims), label: label_of(UNNAMED), counts: self.unnamed.clone() }))
     }
 
     fn with_forecast<R>(&self, (keyspace, partition): (KeyspaceId, PartitionId), look: impl FnOnce(&mut Forecast) -> R) -> R {
@@ -144,7 +148,8 @@ pub(crate) async fn serve(
     let now_us = || shared.clocks.monotonic_us();
     let serves = |level| shared.keyspaces[usize::from(keyspace.0)].serves(level);
     let most_us = shared.config.limits.operation_timeout_ms * 1000;
-    let mut course = Course::begin(&served.aims, request.dial(), request.is_of_several(), now_us(), most_us, serves);
+    let dial = Dial { label: served.label, ..request.dial() };
+    let mut course = Course::begin(&served.aims, dial, request.is_of_several(), now_us(), most_us, serves);
     let mut next = levels.with_forecast(place, |forecast| course.next(forecast, now_us()));
     let (outcome, achieved) = loop {
         let Some(ask) = next else { break (Outcome::Failed(course.missed()), None) };
@@ -165,7 +170,7 @@ pub(crate) async fn serve(
 /// Makes a read whose answer nobody gets, to learn whether what it asks for can be held.
 fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, request: &Request, probe: Ask, served: &Served) {
     lock(&served.counts).probes += 1;
-    let started = access.start(place.0, place.1, session.clone(), request.at(probe.dial));
+    let started = access.start(place.0, place.1, session.clone(), request.at(Dial { label: NOBODY, ..probe.dial }));
     let (shared, aims) = (access.shared().clone(), served.aims.clone());
     tokio::spawn(async move {
         let (outcome, _) = started.finish().await;

@@ -1,10 +1,12 @@
 //! What a node says about itself: for operators, metrics and tests.
 
 use crate::monitors::MonitorStatus;
+use crate::service_levels::UNNAMED;
 use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::counter::Scope;
 use rheostat_core::ids::KeyspaceId;
+use rheostat_core::notch::{Sampled, label_of};
 use rheostat_core::operation::{Failure, Level, Outcome};
 use rheostat_core::replica::Status;
 
@@ -43,6 +45,14 @@ pub struct NodeStatus {
     pub quiet: bool,
 }
 
+impl NodeStatus {
+    /// The names of the service levels whose reads have this label where they are sampled; none for 0.
+    pub fn service_levels_named(&self, label: u16) -> Vec<&str> {
+        let names = self.service_levels.iter().map(|level| level.name.as_str()).filter(|name| *name != UNNAMED);
+        names.chain([UNNAMED]).filter(|name| label_of(name) == label).collect()
+    }
+}
+
 /// One partition server.
 #[derive(Clone, Debug)]
 pub struct ReplicaStatus {
@@ -52,6 +62,8 @@ pub struct ReplicaStatus {
     pub shard: usize,
     /// The server itself says.
     pub status: Status,
+    /// What other levels would have returned, as far as that is sampled.
+    pub sampled: Option<Sampled>,
 }
 
 /// One shard. All numbers count from its start.

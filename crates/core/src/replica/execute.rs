@@ -254,7 +254,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// The protocol has answered an operation that waited.
-    pub(super) fn resume(&mut self, op: OpId, reply: P::Reply, out: &mut Outbox) {
+    pub(super) fn resume(&mut self, now: Now, op: OpId, reply: P::Reply, out: &mut Outbox) {
         // Nobody may wait for it any more.
         let Some(Pending { mut session, stage, deadline_us, writes, read_parts, .. }) = self.pending.remove(&op) else { return };
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before it waited");
@@ -269,6 +269,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.pending.insert(op, Pending { session, deadline_us, waits_for, writes, stage: Stage::Stale(fresh), read_parts: false });
             return self.stale.push_back(op);
         }
+        self.sampled_ended(now, op, &outcome);
         self.hold(Done { op, outcome, session }, out);
     }
 
@@ -307,7 +308,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let Ok(request) = asked_for::<P>(client.request(fresh.call.clone()), fresh.dial) else { continue };
             *stage = Stage::Fresh(fresh.clone());
             if let Some(reply) = self.request(now, op, request, out) {
-                self.resume(op, reply, out);
+                self.resume(now, op, reply, out);
             }
             in_vain = if self.stale.back() == Some(&op) { in_vain + 1 } else { 0 };
             if in_vain >= LOOK_AGAIN_AT {
@@ -375,6 +376,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     Outcome::Failed(Failure::Timeout(pending.waits_for))
                 }
             };
+            self.sampled_ended(now, op, &outcome);
             self.hold(Done { op, outcome, session: pending.session }, out);
         }
     }

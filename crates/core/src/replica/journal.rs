@@ -4,6 +4,7 @@ use super::reservation::{Reservation, Reserved};
 use super::stop::Stop;
 use super::{Applied, Counters, Wanted};
 use crate::ids::Now;
+use crate::notch::{Held, Notches};
 use crate::reserved::is_reserved;
 use crate::store::{Cut, History, Store};
 use crate::version::{Key, Update, Version};
@@ -137,10 +138,12 @@ pub(crate) struct Journal<C> {
     pub(super) tapped: Option<Arc<dyn Wanted>>,
     pub(super) applied: Vec<Applied>,
     pub(super) counters: Counters,
+    /// Of reads and writes that are sampled.
+    pub(super) notches: Notches,
 }
 
 impl<C> Journal<C> {
-    pub(super) fn new(here: DcId, cut: C, saved: Saved, boot: Option<u64>) -> Journal<C> {
+    pub(super) fn new(here: DcId, cut: C, saved: Saved, boot: Option<u64>, notches: Notches) -> Journal<C> {
         Journal {
             here,
             cut,
@@ -152,6 +155,7 @@ impl<C> Journal<C> {
             tapped: None,
             applied: Vec::new(),
             counters: Counters::default(),
+            notches,
         }
     }
 
@@ -186,6 +190,12 @@ impl<C> Journal<C> {
             self.arrived.extend(update.items.iter().map(|item| &item.key).filter(|key| is_reserved(key)).cloned());
         }
         self.append(store, update, own);
+        if let Some(item) = update.items.first()
+            && self.notches.are_on()
+            && !is_reserved(&item.key)
+        {
+            self.notches.wrote(&item.key, update.id);
+        }
     }
 
     /// See [`crate::protocol::Step::refilled`].
@@ -216,6 +226,12 @@ impl<C> Journal<C> {
             self.latch(store.append(update, own, &Everywhere { cut: &self.cut, upto: self.everywhere }));
             if let Some(wanted) = &self.tapped {
                 note(&**wanted, store, update, &mut self.applied);
+            }
+            if self.notches.watch(update.id.written) {
+                for item in &update.items {
+                    let live = item.value.is_some() && (item.expires_ms == 0 || item.expires_ms > update.id.written.millis());
+                    self.notches.stored(&item.key, Held { id: update.id, live });
+                }
             }
         }
     }

@@ -20,17 +20,19 @@ mod peers;
 mod refill;
 mod repair;
 mod reservation;
+mod sampling;
 mod serve;
 mod stop;
 
 use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
+use crate::notch::{Notches, Sampled};
 use crate::operation::{Failure, Operation, Outcome};
 use crate::planted::Planted;
 use crate::protocol::{EffectOf, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
-use crate::store::{Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
-use crate::version::{Key, Value, VersionId};
+use crate::store::{Cut, Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
+use crate::version::{Key, Value, Version, VersionId};
 use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
 use execute::Pending;
@@ -90,6 +92,8 @@ pub struct ReplicaConfig {
     pub refill: bool,
     /// Seeds the random source.
     pub seed: u64,
+    /// One of so many reads and writes is sampled, to say what other levels would have returned ([`crate::notch`]); 0: none.
+    pub sample_every: u32,
     /// A planted bug; the simulator's only.
     pub planted: Planted,
 }
@@ -113,6 +117,7 @@ impl ReplicaConfig {
             boot: None,
             refill: false,
             seed: 0,
+            sample_every: 0,
             planted: Planted::NONE,
         }
     }
@@ -352,6 +357,11 @@ pub trait PartitionServer: Send {
 
     /// Counters, sizes, lags.
     fn status(&self, now: Now) -> Status;
+
+    /// What other levels would have returned, as far as that is sampled here.
+    fn sampled(&self) -> Option<Sampled> {
+        None
+    }
 }
 
 /// A partition server of protocol `P` over store `S`.
@@ -387,6 +397,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     held_done: VecDeque<(Position, Done)>,
     /// Messages of the protocol to itself.
     loopback: VecDeque<P::Message>,
+    /// Sampled writes that are not visible yet, without their values.
+    unseen: Vec<Version<P::Meta>>,
     flush_wanted: bool,
     flushing: bool,
     flushed_at_us: u64,
@@ -418,7 +430,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
-            journal: Journal::new(config.place.dc(), protocol.cut(History::new(0, config.history_ms), &start.received), saved, config.boot),
+            journal: Journal::new(
+                config.place.dc(),
+                protocol.cut(History::new(0, config.history_ms), &start.received),
+                saved,
+                config.boot,
+                // Where versions stand side by side, one answer is not newer than another.
+                Notches::new(if P::Cut::SIBLINGS { 0 } else { config.sample_every }, config.planted),
+            ),
             random: Random::new(config.seed),
             effects: Effects::new(config.place.server),
             spare: Vec::new(),
@@ -437,6 +456,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             held_frames: VecDeque::new(),
             held_done: VecDeque::new(),
             loopback: VecDeque::new(),
+            unseen: Vec::new(),
             flush_wanted: false,
             flushing: false,
             flushed_at_us: 0,

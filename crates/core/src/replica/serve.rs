@@ -4,6 +4,7 @@ use super::journal::Everywhere;
 use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status, Wanted};
 use crate::ids::{Now, OpId, ServerId};
 use crate::link::LinkFrame;
+use crate::notch::Sampled;
 use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Reading, Span, Step};
 use crate::session::Session;
@@ -58,6 +59,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.journal.tapped.is_some() {
             out.applied.append(&mut self.journal.applied);
         }
+        self.sample_writes(now);
         if self.effects.is_empty() {
             return;
         }
@@ -65,7 +67,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.effects.swap(&mut effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Reply { op: answered, reply } => self.resume(answered, reply, out),
+                Effect::Reply { op: answered, reply } => self.resume(now, answered, reply, out),
                 Effect::Send { to, message, departure } => self.send(to, message, departure, out),
                 Effect::Heartbeat(at) => self.heartbeat = self.heartbeat.max(at),
                 Effect::Timer { timer, after_us } => self.timers.push((now.monotonic_us + after_us, timer)),
@@ -84,6 +86,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return false;
         }
         self.effects.answering(op);
+        self.journal.notches.look_at_clock(now.physical_ms);
         let filling = self.peers.lack();
         let (clock, store, random, effects, journal) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects, &mut self.journal);
         handler(&mut self.protocol, &mut Step { now, clock, store, random, effects, filling, journal });
@@ -238,7 +241,14 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
-        self.run(now, operation, session, out)
+        match self.sample(now, &operation, session) {
+            None => self.run(now, operation, session, out),
+            Some(number) => {
+                let execution = self.run(now, operation, session, out);
+                self.sampled_ends(now, number, &execution);
+                execution
+            }
+        }
     }
 
     fn peek(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
@@ -286,6 +296,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             self.journal.counters.frames_refused += 1;
         }
         self.look_again(now, out);
+        self.settle_samples(now);
     }
 
     fn tick(&mut self, now: Now, out: &mut Outbox) {
@@ -301,6 +312,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.look_again(now, out);
         self.expire(now, out);
         self.collect(now);
+        self.settle_samples(now);
         self.pump_links(now, out);
     }
 
@@ -320,6 +332,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn abandon(&mut self, op: OpId) {
         if self.pending.remove(&op).is_some() {
+            self.journal.notches.forget(op);
             self.protocol.on_abandon(op);
         }
         self.held_done.retain(|(_, done)| done.op != op);
@@ -469,5 +482,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             filling: self.is_filling() || self.is_refilling() || P::Cut::SIBLINGS && self.peers.lack(),
             failed: self.journal.failed.clone(),
         }
+    }
+
+    fn sampled(&self) -> Option<Sampled> {
+        self.journal.notches.are_on().then(|| self.journal.notches.sampled())
     }
 }

@@ -27,6 +27,7 @@ use read::Stage;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::counter::{CounterCall, UpdateName};
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
+use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quorum};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
@@ -599,6 +600,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
 
     fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool {
         self.inner.merge_sessions(session, other)
+    }
+
+    fn sampled(&self) -> Option<Sampled> {
+        self.inner.sampled()
     }
 
     fn status(&self, now: Now) -> Status {

@@ -43,21 +43,21 @@ pub struct Desk {
 
 /// A server in memory that has never run.
 pub fn open(protocol: &str, options: &str, place: Place) -> Box<dyn PartitionServer> {
-    begin(0, protocol, options, place, false)
+    begin(protocol, options, place, |_| ())
 }
 
 /// Likewise, one that keeps history.
 pub fn open_keeping(history_ms: u64, protocol: &str, options: &str, place: Place) -> Box<dyn PartitionServer> {
-    begin(history_ms, protocol, options, place, false)
+    begin(protocol, options, place, |config| config.history_ms = history_ms)
 }
 
-fn begin(history_ms: u64, protocol: &str, options: &str, place: Place, refill: bool) -> Box<dyn PartitionServer> {
+/// A server in memory that has never run, with what `change` makes of its configuration.
+pub fn begin(protocol: &str, options: &str, place: Place, change: impl FnOnce(&mut ReplicaConfig)) -> Box<dyn PartitionServer> {
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Memory;
-    config.history_ms = history_ms;
-    config.refill = refill;
     config.planted = Planted::NONE;
     config.seed = u64::from(place.server.dc.0) * 16 + u64::from(place.server.replica);
+    change(&mut config);
     registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap()
 }
 
@@ -115,7 +115,7 @@ impl Desk {
     pub fn lose_disk(&mut self, protocol: &str, options: &str, id: ServerId) {
         let data_centers = 1 + self.replicas.keys().map(|id| id.dc.0).max().unwrap();
         let place = Place { server: id, data_centers, partitions: self.partitions, replicas: 1 };
-        self.replicas.insert(id, begin(0, protocol, options, place, true));
+        self.replicas.insert(id, begin(protocol, options, place, |config| config.refill = true));
         self.under_way.retain(|(from, to, _)| *from != id && *to != id);
         self.with(id, |replica, now, out| replica.start(now, out));
     }

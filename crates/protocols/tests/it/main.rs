@@ -9,6 +9,7 @@ mod eventual;
 mod gentlerain;
 mod hybrid;
 mod network;
+mod notch;
 mod orion;
 mod past;
 mod quorum;

@@ -19,6 +19,7 @@ const PREDICTED: Dial = Dial {
     fresh_ms: None,
     within_us: None,
     as_of: None,
+    label: 0,
     quorum: rheostat_core::operation::Quorum::KEYSPACE,
 };
 

@@ -154,6 +154,9 @@ pub struct KeyspaceConfig {
     /// Versions written in the last so many milliseconds are kept, superseded or not.
     #[serde(default)]
     pub history_ms: u64,
+    /// One of so many reads of one key is sampled, to say what other levels would have returned; 0: none.
+    #[serde(default = "sample_reads")]
+    pub sample_reads: u32,
     /// The name of the service level of its reads, where the client asks for none.
     #[serde(default, rename = "sla", skip_serializing_if = "Option::is_none")]
     pub service_level: Option<String>,
@@ -171,6 +174,10 @@ fn one_replica() -> u8 {
 
 fn flush_interval_ms() -> u64 {
     100
+}
+
+fn sample_reads() -> u32 {
+    1000
 }
 
 fn link_flush_interval_ms() -> u64 {

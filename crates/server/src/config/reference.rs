@@ -70,6 +70,11 @@ pub const KEYS: &[Key] = &[
         "integer",
         "How far back each key can be read as of a time in the past (`RHEO AT`), and be rolled back, in milliseconds: what was replaced longer ago is not kept. It takes memory, within `limits.memory_bytes`. 0: not at all.",
     ),
+    key(
+        "keyspace[].sample_reads",
+        "integer",
+        "One of so many reads of one key, and of writes, is sampled at each partition server, to say what other levels would have returned (`ctl dial`, docs/dial.md). 1: every one. 0: none.",
+    ),
     key("keyspace[].sla", "string", "The name of the service level of its reads, where a client asks for none."),
     key("keyspace[].options", "table", "The protocol's own options."),
     key(

@@ -6,6 +6,7 @@ use crate::router::Router;
 use crate::status::ReplicaStatus;
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Quorum, Read};
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
@@ -195,6 +196,27 @@ impl Admin for Service {
 
     async fn watch_monitors(&self, request: Request<v1::WatchMonitorsRequest>) -> Result<Response<monitors::Events>, Status> {
         monitors::watch(&self.router, &self.subscribers, request.into_inner()).map(Response::new)
+    }
+
+    async fn notches(&self, request: Request<v1::NotchesRequest>) -> Result<Response<v1::NotchesResponse>, Status> {
+        let wanted = match request.get_ref().keyspace.as_str() {
+            "" => None,
+            name => Some(convert::keyspace(&self.router, name)?.id),
+        };
+        let status = self.router.status().await;
+        let names = |label: u16| status.service_levels_named(label).join(", ");
+        let of = |keyspace: &KeyspaceInfo| {
+            let mut sampled = Sampled::default();
+            for replica in status.replicas.iter().filter(|replica| replica.keyspace == keyspace.id) {
+                sampled.add(replica.sampled.as_ref().unwrap_or(&Sampled::default()));
+            }
+            let every = self.router.shared().config.keyspaces[usize::from(keyspace.id.0)].sample_reads;
+            // Where versions stand side by side, nothing is sampled.
+            let every = if status.replicas.iter().any(|replica| replica.keyspace == keyspace.id && replica.sampled.is_some()) { every } else { 0 };
+            rheostat_proto::notch::out(&keyspace.name, keyspace.level, every, &sampled, names)
+        };
+        let keyspaces = self.router.keyspaces().iter().filter(|keyspace| wanted.is_none_or(|wanted| keyspace.id == wanted));
+        Ok(Response::new(v1::NotchesResponse { keyspaces: keyspaces.map(of).collect() }))
     }
 
     async fn digest(&self, request: Request<v1::DigestRequest>) -> Result<Response<v1::DigestResponse>, Status> {

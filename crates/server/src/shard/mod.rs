@@ -517,7 +517,12 @@ impl Shard {
     fn report(&self) -> Report {
         let now = self.now();
         let status = ShardStatus { shard: self.index, connections: self.connections.len(), counters: self.counters.clone() };
-        let replica = |slot: &Slot| ReplicaStatus { keyspace: slot.keyspace, shard: self.index, status: slot.server.status(now) };
+        let replica = |slot: &Slot| ReplicaStatus {
+            keyspace: slot.keyspace,
+            shard: self.index,
+            status: slot.server.status(now),
+            sampled: slot.server.sampled(),
+        };
         (status, self.replicas.iter().map(replica).collect())
     }
 }

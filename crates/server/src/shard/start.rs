@@ -174,6 +174,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         operation_timeout_us: limits.operation_timeout_ms * 1000,
         max_waiting: limits.max_waiting,
         history_ms: keyspace.history_ms,
+        sample_every: keyspace.sample_reads,
         boot: shared.clocks.boot(),
         refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(Life::replaces),
         // Different at each server and each start: what the protocol draws must not repeat.

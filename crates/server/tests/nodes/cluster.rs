@@ -19,6 +19,7 @@ pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
         flush_interval_ms: 100,
         link_flush_interval_ms: 2,
         history_ms: 0,
+        sample_reads: 1000,
         service_level: None,
         options: Default::default(),
         counters: Default::default(),

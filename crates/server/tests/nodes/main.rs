@@ -5,6 +5,7 @@ mod clocks;
 mod cluster;
 mod commands;
 mod counters;
+mod dial;
 mod encrypted;
 mod full_disk;
 mod hostile;
