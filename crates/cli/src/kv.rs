@@ -10,7 +10,10 @@ use clap::{Args, Subcommand};
 use rheostat_client::{AsOf, Condition, Dial, Error, Level, Put, PutIf, Quorum, Read, Session, Version};
 use rheostat_core::moment::Moment;
 use rheostat_core::sla::parse_bound;
-use std::io::Write;
+use rheostat_receipts::{MOST_LINE, Receipt};
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,6 +28,7 @@ Examples:
   rheostat kv -k strong put lock me --if-absent         only if it has no value; in a keyspace that decides such writes
   rheostat kv counter add stock -1                      take one, if the counter's bounds allow it; kv counter --help
   rheostat kv -k cart --quorum 0,2,2 get basket         of which two replicas answer; in a keyspace of protocol quorum
+  rheostat kv --receipt mine.txt put greeting hi        also keep what the node says of it, signed; rheostat verify checks such files
   rheostat kv --show-session put a 1                    prints the session's token to standard error;
   rheostat kv -a 127.0.0.1:7411 --session TOKEN get a   with it, a read elsewhere never misses that write
 
@@ -63,6 +67,9 @@ pub struct Arguments {
     /// Print the session's token to standard error afterwards
     #[arg(long)]
     show_session: bool,
+    /// Append a receipt of each get, put and del to this file, for `rheostat verify`; the last one there says what the session's next one follows
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
     /// Print version, level, staleness bound and, with --sla, the entry that was achieved to standard error
     #[arg(short, long)]
     verbose: bool,
@@ -187,15 +194,70 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let as_of = arguments.at.and_then(|at| AsOf::new(at.resolve(now_ms)));
     session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, quorum, as_of, ..session.dial() });
-    let all_there = operate(&arguments, &mut session).await.map_err(|error| error.to_string())?;
+    let mut receipts = arguments.receipt.as_deref().map(|path| Receipts::open(path, &mut session)).transpose()?;
+    let all_there = operate(&arguments, &mut session, &mut receipts).await.map_err(|error| error.to_string())?;
+    if let Some(receipts) = receipts {
+        receipts.end()?;
+    }
     if arguments.show_session {
         eprintln!("{}", session.token());
     }
     Ok(if all_there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The file that receipts are appended to.
+struct Receipts {
+    path: PathBuf,
+    file: File,
+    lines: String,
+    kept: usize,
+}
+
+impl Receipts {
+    /// Opens the file at `path` for the receipts of `session`. Errors: it cannot be read or written.
+    fn open(path: &Path, session: &mut Session) -> Result<Receipts, Failure> {
+        let at = |error| format!("{}: {error}", path.display());
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(at)?;
+        let length = file.metadata().map_err(at)?.len();
+        (&file).seek(SeekFrom::Start(length.saturating_sub(2 * MOST_LINE as u64))).map_err(at)?;
+        let mut tail = Vec::new();
+        (&file).take(2 * MOST_LINE as u64).read_to_end(&mut tail).map_err(at)?;
+        // Whether it is of this session, the receipts themselves show.
+        if let Some(last) = tail.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().and_then(|line| Receipt::from_line(line).ok()) {
+            session.set_previous_receipt(last.statement.digest().to_vec());
+        }
+        session.set_receipts(true);
+        let lines = if tail.is_empty() || tail.ends_with(b"\n") { String::new() } else { "\n".into() };
+        Ok(Receipts { path: path.to_owned(), file, lines, kept: 0 })
+    }
+
+    fn take(&mut self, session: &mut Session) {
+        if let Some(line) = session.take_receipt() {
+            self.lines += &format!("{line}\n");
+            self.kept += 1;
+        }
+    }
+
+    /// Writes them. Errors: the disk's.
+    fn end(mut self) -> Result<(), Failure> {
+        if self.kept == 0 {
+            eprintln!("no receipt: there is one of each get, put and del that was done, in the present");
+            return Ok(());
+        }
+        self.file.write_all(self.lines.as_bytes()).map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
 /// Runs the operation; says whether every key was there.
-async fn operate(arguments: &Arguments, session: &mut Session) -> Result<bool, Error> {
+async fn operate(arguments: &Arguments, session: &mut Session, receipts: &mut Option<Receipts>) -> Result<bool, Error> {
+    let done = operate_one(arguments, session, receipts).await?;
+    if let Some(receipts) = receipts {
+        receipts.take(session);
+    }
+    Ok(done)
+}
+
+async fn operate_one(arguments: &Arguments, session: &mut Session, receipts: &mut Option<Receipts>) -> Result<bool, Error> {
     match &arguments.operation {
         Operation::Get { key } => {
             let read = session.get(key.clone()).await?;
@@ -241,6 +303,9 @@ async fn operate(arguments: &Arguments, session: &mut Session) -> Result<bool, E
             let mut all = true;
             for key in keys {
                 let deleted = session.delete(key.clone()).await?;
+                if let Some(receipts) = receipts {
+                    receipts.take(session);
+                }
                 say!("{key}: {}", if deleted.existed { "deleted" } else { "was not there" });
                 all &= deleted.existed;
             }

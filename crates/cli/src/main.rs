@@ -26,6 +26,7 @@ mod sim;
 mod table;
 mod tickets;
 mod tour;
+mod verify;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ enum Command {
     /// Simulate clusters in virtual time, under faults, and check every promise
     Sim(sim::Arguments),
     Check(check::Arguments),
+    Verify(verify::Arguments),
     /// Explore every state of small models, and check what must hold in each
     Model(model::Arguments),
     /// Compare the protocols that a keyspace can run: promises, waits, bytes, lines of code
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         Command::Lab(arguments) => lab::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Check(arguments) => check::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Protocols(arguments) => protocols::run(&arguments),
         Command::Config => config::run(),

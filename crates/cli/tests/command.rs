@@ -1,5 +1,9 @@
 //! The command as a user runs it: what it prints, its exit codes, and a demonstration from start to SIGTERM.
 
+use rheostat_core::operation::Level;
+use rheostat_core::version::VersionId;
+use rheostat_core::{DcId, Timestamp};
+use rheostat_receipts::{Act, Batch, Signer, Statement};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -380,6 +384,109 @@ fn the_dial_says_what_reads_missed_while_a_link_was_cut() {
     let wrong = demo.ctl(&["dial", "--keyspace", "nope"]);
     assert!(text(&wrong.stderr).contains("there is no keyspace `nope`; there are: default, eventual"), "{}", text(&wrong.stderr));
     demo.terminate();
+}
+
+#[test]
+fn receipts_are_kept_and_verified_and_what_is_wrong_with_them_is_said() {
+    let demo = Demo::start(&["--datacenters", "2", "--rtt", "4", "--partitions", "2"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (mine, yours) = (path("mine"), path("yours"));
+    let address = |node: usize| format!("127.0.0.1:{}", demo.ports[node].1);
+    let kv = |node: usize, arguments: &[&str]| rheostat(&[&["kv", "-a", &address(node)], arguments].concat());
+    let put = kv(0, &["--receipt", &mine, "--show-session", "put", "photo", "sunset"]);
+    assert!(put.status.success(), "{}", text(&put.stderr));
+    let token = text(&put.stderr).trim().to_string();
+    // In the other data center the session waits for what it has written.
+    let read = kv(1, &["--receipt", &mine, "--session", &token, "get", "photo"]);
+    assert_eq!(text(&read.stdout), "sunset\n", "{}", text(&read.stderr));
+    assert!(kv(1, &["--receipt", &yours, "get", "photo"]).status.success());
+    assert!(kv(0, &["--receipt", &yours, "del", "photo", "nothing"]).status.code() == Some(1), "one key is not there");
+    let none = kv(0, &["--receipt", &yours, "mget", "photo"]);
+    assert!(text(&none.stderr).contains("no receipt"), "{}", text(&none.stderr));
+
+    let status = text(&demo.ctl(&["status", "--verbose"]).stdout);
+    let keys: Vec<String> = status.split_whitespace().filter(|word| word.len() == 64).map(str::to_string).collect();
+    assert_eq!(keys.len(), 2, "{status}");
+    let trust = keys.join(",");
+    let verified = |arguments: &[&str]| {
+        let output = rheostat(&[&["verify"], arguments].concat());
+        assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (code, said) = verified(&["--trust", &trust, &mine, &yours]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("4 receipts signed by trusted keys") && said.contains("1 continue another one's session"), "{said}");
+    assert!(said.contains("0 contradictions, 0 possible ones, 0 lines"), "{said}");
+    let (code, said) = verified(&[&mine]);
+    assert!(code == Some(1) && said.contains("whom do you trust?") && said.contains(&keys[0]), "{said}");
+    let (code, said) = verified(&["--trust", &"0".repeat(64), &mine]);
+    assert!(code == Some(1) && said.contains("which is not trusted") && said.contains("2 lines that are no receipts"), "{said}");
+    let trusting = path("trusting");
+    std::fs::write(&trusting, format!("# ours\n{} us-east\n\n{} us-west\n", keys[0], keys[1])).unwrap();
+    assert_eq!(verified(&["--trust-file", &trusting, &mine]).0, Some(0));
+    demo.terminate();
+
+    // Altered, cut short, not text, without end, empty, not there.
+    let whole = std::fs::read_to_string(&mine).unwrap();
+    let altered = whole.replacen("a", "b", 3);
+    let hostile: Vec<(&str, Vec<u8>)> = vec![
+        ("altered", altered.into_bytes()),
+        ("cut", whole.as_bytes()[..whole.len() - 40].to_vec()),
+        ("binary", (0..100_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect()),
+        ("endless", vec![b'a'; 30 << 20]),
+        ("digits", [b"rheo-receipt-1:".to_vec(), vec![b'0'; 1 << 20]].concat()),
+    ];
+    for (name, bytes) in hostile {
+        let file = path(name);
+        std::fs::write(&file, bytes).unwrap();
+        let (code, said) = verified(&["--trust", &trust, &file]);
+        assert!(code == Some(1) && !said.contains(" 0 lines that are no receipts"), "{name}: {said}");
+        assert!(said.len() < 20_000, "{name}: {} bytes", said.len());
+    }
+    std::fs::write(path("empty"), "").unwrap();
+    assert_eq!(verified(&["--trust", &trust, &path("empty")]).0, Some(0));
+    fails(&["verify", "--trust", &trust, "no-such-file"], 1, "no-such-file: cannot be read");
+    fails(&["verify", "--trust", "12", &mine], 2, "is no public key");
+    fails(&["verify", "--trust", &trust], 2, "<FILE>");
+
+    // What no store can have said that keeps its promises.
+    let signer = Signer::new().unwrap();
+    let mut one = Statement {
+        cluster: 1,
+        node: "liar".into(),
+        here: DcId(0),
+        keyspace: "default".into(),
+        salt: 7,
+        key: Statement::key_digest(b"photo"),
+        act: Act::Write,
+        version: Some(VersionId { written: Timestamp::new(20, 0), origin: DcId(0) }),
+        lasting: true,
+        level: Level::Causal,
+        staleness_ms: None,
+        began_ms: 30,
+        before: [0; 32],
+        after: [1; 32],
+        past: Default::default(),
+        previous: None,
+    };
+    let mut lines = String::new();
+    for read in [Some(VersionId { written: Timestamp::new(10, 0), origin: DcId(1) }), None] {
+        let mut batch = Batch::default();
+        let wrote = one.clone();
+        one.salt += 1;
+        let missed = Statement { act: Act::Read, version: read, before: wrote.after, previous: Some(wrote.digest()), ..one.clone() };
+        let places = [&wrote, &missed].map(|statement| batch.add(statement.digest()).unwrap());
+        for (statement, place) in [wrote, missed].into_iter().zip(places) {
+            lines += &format!("{}\n", batch.receipt(statement, place, &signer).unwrap().to_line());
+        }
+    }
+    std::fs::write(path("lies"), lines).unwrap();
+    let (code, said) = verified(&["--trust", &signer.public(), &path("lies")]);
+    assert!(code == Some(1) && said.contains("BROKEN: read your writes") && said.contains("lies, line 1") && said.contains("lies, line 2"), "{said}");
+    assert!(said.contains("POSSIBLY BROKEN") && said.contains("1 contradictions, 1 possible ones"), "{said}");
+    let (_, said) = verified(&["--nothing-is-deleted", "--trust", &signer.public(), &path("lies")]);
+    assert!(said.contains("2 contradictions, 0 possible ones"), "{said}");
 }
 
 #[test]

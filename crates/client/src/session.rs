@@ -171,6 +171,12 @@ pub struct Session {
     way: Way,
     /// Of its updates of counters.
     pub(crate) names: Names,
+    /// Its operations have receipts.
+    receipts: bool,
+    /// Of the last operation, if it has one.
+    receipt: Option<String>,
+    /// The digest of the last one.
+    previous: Bytes,
 }
 
 impl Session {
@@ -184,7 +190,43 @@ impl Session {
             told_at: None,
             way: Way::default(),
             names: Names::new(),
+            receipts: false,
+            receipt: None,
+            previous: Bytes::new(),
         }
+    }
+
+    /// Whether `get`, `put`, `put_item`, `put_if` and `delete` have receipts from now on: what the node says of each, and signs, for `rheostat verify`.
+    pub fn set_receipts(&mut self, on: bool) {
+        self.receipts = on;
+    }
+
+    /// The receipt of the last of these operations, one line of text; `None` if it has none: it failed, it changed nothing, or receipts are not on.
+    pub fn take_receipt(&mut self) -> Option<String> {
+        self.receipt.take()
+    }
+
+    /// The digest of the receipt that this session's next one is to name, where another process had that (as [`Session::previous_receipt`]).
+    pub fn set_previous_receipt(&mut self, digest: impl Into<Bytes>) {
+        self.previous = digest.into();
+    }
+
+    /// The digest of the last receipt; empty without one.
+    pub fn previous_receipt(&self) -> &[u8] {
+        &self.previous
+    }
+
+    fn keep_receipt(&mut self, receipt: Option<v1::Receipt>) {
+        self.receipt = receipt.map(|v1::Receipt { line, digest }| {
+            self.previous = digest;
+            line
+        });
+    }
+
+    /// `dial`, asking for a receipt if receipts are on.
+    fn for_receipt(&self, dial: v1::Dial) -> Option<v1::Dial> {
+        let previous_receipt = if self.receipts { self.previous.clone() } else { Bytes::new() };
+        Some(v1::Dial { receipt: self.receipts, previous_receipt, ..dial })
     }
 
     /// The session's token; empty before its first operation. See [`Client::resume`].
@@ -253,7 +295,8 @@ impl Session {
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
             let get = |mut store: Store, context| {
-                let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: self.read_dial(self.dial) };
+                let dial = self.read_dial(self.dial).and_then(|dial| self.for_receipt(dial));
+                let message = v1::GetRequest { context: Some(context), key: key.clone(), dial };
                 let request = self.client.request_within(message, tries.left());
                 async move { store.get(request).await }
             };
@@ -264,6 +307,7 @@ impl Session {
         };
         let quality = quality(reply.quality)?;
         self.set_token(reply.session);
+        self.keep_receipt(reply.receipt);
         Ok(Read::new(reply.read.unwrap_or_default(), quality))
     }
 
@@ -282,6 +326,7 @@ impl Session {
     pub async fn put_item(&mut self, put: Put) -> Result<Version, Error> {
         let reply = self.send_put(put, None).await?;
         self.set_token(reply.session);
+        self.keep_receipt(reply.receipt);
         written(reply.version)
     }
 
@@ -292,6 +337,7 @@ impl Session {
     pub async fn put_if(&mut self, put: Put, condition: Condition) -> Result<PutIf, Error> {
         let reply = self.send_put(put, Some(condition.into_message())).await?;
         self.set_token(reply.session);
+        self.keep_receipt(reply.receipt);
         let before = reply.before.ok_or_else(|| Error::Server("the answer does not say what the key was".into()))?;
         let before = Before { value: before.value, version: before.version.map(Version::from), expires_ms: before.expires_at_ms };
         let version = if reply.applied { Some(written(reply.version)?) } else { None };
@@ -324,12 +370,13 @@ impl Session {
         let key = key.into();
         let tries = Tries::new(self.client.options());
         let delete = |mut store: Store, context| {
-            let message = v1::DeleteRequest { context: Some(context), key: key.clone(), dial: Some(dial_out(self.dial)) };
+            let message = v1::DeleteRequest { context: Some(context), key: key.clone(), dial: self.for_receipt(dial_out(self.dial)) };
             let request = self.client.request(message);
             async move { store.delete(request).await }
         };
         let reply = self.send(&key, &tries, delete).await?;
         self.set_token(reply.session);
+        self.keep_receipt(reply.receipt);
         Ok(Deleted { existed: reply.existed, version: reply.version.map(Version::from) })
     }
 
@@ -358,7 +405,7 @@ impl Session {
     async fn send_put(&self, put: Put, condition: Option<v1::Condition>) -> Result<v1::PutResponse, Error> {
         let (key, item, tries) = (put.key.clone(), put.into_item(), Tries::new(self.client.options()));
         let put = |mut store: Store, context| {
-            let (item, dial, condition) = (Some(item.clone()), Some(dial_out(self.dial)), condition.clone());
+            let (item, dial, condition) = (Some(item.clone()), self.for_receipt(dial_out(self.dial)), condition.clone());
             let request = self.client.request(v1::PutRequest { context: Some(context), item, dial, condition });
             async move { store.put(request).await }
         };

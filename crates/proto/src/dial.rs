@@ -67,6 +67,8 @@ pub fn dial_out(dial: Dial) -> v1::Dial {
             reads: dial.quorum.reads.into(),
             writes: dial.quorum.writes.into(),
         }),
+        receipt: false,
+        previous_receipt: bytes::Bytes::new(),
         as_of: dial.as_of.map(|at| v1::Timestamp { millis: at.time().millis(), counter: at.time().counter().into() }),
     }
 }

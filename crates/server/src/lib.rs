@@ -29,6 +29,7 @@ pub mod node;
 mod peer;
 mod placement;
 pub mod probe;
+mod receipts;
 pub mod resp;
 pub mod router;
 mod service_levels;

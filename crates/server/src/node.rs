@@ -7,6 +7,7 @@ use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
 use crate::memory::Memory;
 use crate::placement::Placement;
+use crate::receipts::{self, Receipts};
 use crate::router::Router;
 use crate::shard::flush::Flusher;
 use crate::shard::mailbox::{Control, mailbox};
@@ -38,6 +39,8 @@ pub enum StartError {
     Listen(SocketAddr, io::Error),
     /// The keys that sign session tokens.
     TokenKeys(KeyFileError),
+    /// The key that signs receipts cannot be read or kept.
+    ReceiptKey(KeyFileError),
     /// The data directory as a whole.
     Folder(FolderError),
     /// A partition's store or protocol, in words for the operator.
@@ -54,7 +57,7 @@ impl fmt::Display for StartError {
             StartError::Config(error) => error.fmt(f),
             StartError::Tls(error) => error.fmt(f),
             StartError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
-            StartError::TokenKeys(error) => error.fmt(f),
+            StartError::TokenKeys(error) | StartError::ReceiptKey(error) => error.fmt(f),
             StartError::Folder(error) => error.fmt(f),
             StartError::Partition(why) | StartError::Monitors(why) => f.write_str(why),
             StartError::Thread(error) => write!(f, "a thread cannot be started: {error}"),
@@ -155,9 +158,10 @@ impl Node {
             None => token_keys::load_or_make(config.data_dir.as_deref(), clocks.physical_ms()),
         };
         let token_keys = token_keys.map_err(StartError::TokenKeys)?;
+        let receipts = Receipts::new(receipts::load_or_make(config.data_dir.as_deref()).map_err(StartError::ReceiptKey)?);
         let lives = Lives::begin(config.data_dir.as_deref(), config.accept_lost_writes).map_err(StartError::Folder)?;
         let max_connections = config.limits.max_connections;
-        let shared = Arc::new(Shared::new(config, topology, keyspaces, (clocks, lives), handles, placement, token_keys));
+        let shared = Arc::new(Shared::new(config, topology, keyspaces, (clocks, lives), handles, placement, (token_keys, receipts)));
         let most = crate::descriptors::most_connections();
         if most < max_connections {
             tracing::warn!(most, max_connections, "the limit on open files (ulimit -n) allows fewer connections than limits.max_connections");

@@ -13,6 +13,7 @@ use crate::monitors::Monitors;
 use crate::named::NamedSessions;
 use crate::peer::Peer;
 use crate::placement::Placement;
+use crate::receipts::Receipts;
 use crate::service_levels::ServiceLevels;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::space::Space;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Vec<Option<Arc<Peer>>>,
     /// The keys that sign session tokens.
     token_keys: RwLock<Arc<TokenKeys>>,
+    pub(crate) receipts: Receipts,
     /// Held by whoever writes them to disk.
     pub(crate) saving_token_keys: Mutex<()>,
     /// Session tokens that were refused.
@@ -95,7 +97,7 @@ impl Shared {
         (clocks, lives): (Clocks, Lives),
         shards: Vec<ShardHandle>,
         placement: Placement,
-        token_keys: TokenKeys,
+        (token_keys, receipts): (TokenKeys, Receipts),
     ) -> Shared {
         let peers: Vec<Option<Arc<Peer>>> =
             topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
@@ -122,6 +124,7 @@ impl Shared {
             placement,
             peers,
             token_keys: RwLock::new(Arc::new(token_keys)),
+            receipts,
             saving_token_keys: Mutex::new(()),
             tokens_refused: AtomicU64::new(0),
             paused: Mutex::new(BTreeSet::new()),
@@ -289,7 +292,15 @@ mod tests {
         let keyspaces = keyspaces.map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, false).unwrap()).collect();
         let placement = Placement::new(&topology, 2);
         let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
-        Shared::new(config, topology, keyspaces, (Clocks::new(0, 0, 60_000), Lives::default()), shards, placement, TokenKeys::new([7; 32], 0))
+        Shared::new(
+            config,
+            topology,
+            keyspaces,
+            (Clocks::new(0, 0, 60_000), Lives::default()),
+            shards,
+            placement,
+            (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap())),
+        )
     }
 
     /// Where an operation goes: a shard of this node as `Ok`, another node as `Err`.

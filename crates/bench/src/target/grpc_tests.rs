@@ -57,7 +57,7 @@ impl Store for Server {
         let request = request.into_inner();
         self.0.lock().unwrap().levels.push(request.dial.unwrap_or_default().level);
         let session = self.turn(request.context)?;
-        Ok(Response::new(v1::GetResponse { read: Some(self.read(&request.key)), quality: quality(), session }))
+        Ok(Response::new(v1::GetResponse { read: Some(self.read(&request.key)), quality: quality(), session, receipt: None }))
     }
 
     async fn put(&self, request: Wanted<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
@@ -71,7 +71,7 @@ impl Store for Server {
         }
         let session = self.turn(request.context)?;
         self.0.lock().unwrap().map.insert(item.key.to_vec(), item.value.unwrap().to_vec());
-        Ok(Response::new(v1::PutResponse { version: Some(v1::Version::default()), session, applied: true, before: None, kept: false }))
+        Ok(Response::new(v1::PutResponse { version: Some(v1::Version::default()), session, applied: true, before: None, kept: false, receipt: None }))
     }
 
     async fn read_transaction(&self, request: Wanted<v1::ReadTransactionRequest>) -> Result<Response<v1::ReadTransactionResponse>, Status> {

@@ -52,7 +52,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     let shown: Vec<(&str, &Gathered)> = wanted().filter_map(|name| Some((*name, all.get(*name)?))).collect();
     if json {
         let keyspaces: Vec<Value> = shown.iter().map(|(name, gathered)| to_json(name, gathered)).collect();
-        say!("{}", json!({ "keyspaces": keyspaces, "missing": silent }));
+        output::json(&json!({ "keyspaces": keyspaces, "missing": silent }));
     } else {
         for (name, gathered) in shown {
             output::text(&page(name, gathered, &all));

@@ -290,6 +290,14 @@ fn details(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
         table.row(row);
     }
     output::text(&table.text(2));
+    let mut table = Table::new(["node", "key"]);
+    for (node, status) in nodes.iter().zip(answers).filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?))) {
+        table.row([node.name.clone(), dash(&status.receipt_key)]);
+    }
+    if !table.is_empty() {
+        say!("\nKeys that sign receipts (rheostat verify --trust)");
+        output::text(&table.text(2));
+    }
     groups(topology, answers);
     links(topology, answers);
 }
@@ -378,7 +386,7 @@ fn as_json(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
             let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
             json!({
                 "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "release": status.release, "uptime_ms": status.uptime_ms,
-                "clock_distrusted": status.clock_distrusted, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+                "clock_distrusted": status.clock_distrusted, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
                 "partition_servers": status.replicas.iter().map(|one| replica(status, one)).collect::<Vec<_>>(),
             })
         }

@@ -6,6 +6,7 @@ use super::counters;
 use super::state::{Away, Joined, LastAnswer};
 use crate::access::{self, Access, Started};
 use crate::keyspace::KeyspaceInfo;
+use crate::receipts::{Begun, Issued};
 use crate::resp::command::Scan;
 use crate::resp::{ReplyWriter, RespVersion};
 use crate::service_levels::{self, Served};
@@ -45,6 +46,8 @@ pub(super) struct SlowDone {
     pub(super) told: Option<Told>,
     /// Keys that are watched from now on, as they were seen.
     pub(super) watched: Option<(KeyspaceId, Vec<Guard>)>,
+    /// Its receipt.
+    pub(super) receipt: Option<(KeyspaceId, Issued)>,
 }
 
 /// Outcomes of requests in a row, on their way into the output.
@@ -71,7 +74,7 @@ impl Context {
     pub(super) fn done(self, session: Option<Session>, waits: Waits, write: impl FnOnce(&mut ReplyWriter<'_>)) -> SlowDone {
         let mut reply = Vec::new();
         write(&mut ReplyWriter::new(&mut reply, self.version));
-        SlowDone { reply, waits, session: session.map(|session| (self.keyspace, session)), last: None, told: None, watched: None }
+        SlowDone { reply, waits, session: session.map(|session| (self.keyspace, session)), last: None, told: None, watched: None, receipt: None }
     }
 
     fn done_with(self, session: Session, waits: Waits, render: Render, outcome: &Outcome) -> SlowDone {
@@ -125,6 +128,40 @@ pub(super) fn serve(context: Context, access: ShardAccess, session: Session, rea
             last.achieved = achieved;
         }
         done
+    })
+}
+
+/// An operation that has a receipt, under a service level if there is one and it is a read.
+pub(super) fn with_receipt(
+    context: Context,
+    access: ShardAccess,
+    session: Session,
+    (partition, operation, render): (PartitionId, Operation, Render),
+    served: Option<Arc<Served>>,
+    begun: Begun,
+) -> Slow {
+    Box::pin(async move {
+        let request = match served {
+            Some(served) => Request::of(operation).map(|request| (request, served)),
+            None => Err(operation),
+        };
+        let (outcome, achieved, session) = match request {
+            Ok((request, served)) => service_levels::serve(&access, (context.keyspace, partition), session, &request, &served).await,
+            Err(operation) => {
+                let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
+                (outcome, None, session)
+            }
+        };
+        let make = |salt| begun.ended(&access.shared, salt, &outcome, &session);
+        let issued = Issued::add(&mut access.shard.borrow_mut().receipts, make).unwrap_or_else(|error| {
+            tracing::error!(%error, "no receipt could be made");
+            None
+        });
+        let mut done = context.done_with(session, access.waits(), render, &outcome);
+        if let Some(last) = &mut done.last {
+            last.achieved = achieved;
+        }
+        SlowDone { receipt: issued.map(|issued| (context.keyspace, issued)), ..done }
     })
 }
 

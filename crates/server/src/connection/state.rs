@@ -10,6 +10,7 @@ use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::access::Started;
 use crate::named::{Member, NameError};
+use crate::receipts::{Begun, Issued};
 use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, TimeOf};
 use crate::resp::table::Flags;
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
@@ -27,10 +28,11 @@ use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
 use rheostat_core::store::Position;
 use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_receipts::Digest;
 use rheostat_storage::MAX_KEY_BYTES;
 use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -85,6 +87,8 @@ pub(super) struct State {
     /// By keyspace: the session, once there is one. Absent while a request that uses it waits.
     sessions: Vec<Option<Session>>,
     last: LastAnswer,
+    /// Its operations have receipts.
+    receipts: Option<Box<Receipting>>,
     /// Requests whose operations leave for another shard when no more of them follow.
     away: Option<Away>,
     /// Writes that are made when no more of them follow. There are none while there is `away`.
@@ -94,6 +98,15 @@ pub(super) struct State {
     name: Vec<u8>,
     library: (Vec<u8>, Vec<u8>),
     last_command: &'static str,
+}
+
+/// The receipts of a connection's operations.
+#[derive(Default)]
+pub(super) struct Receipting {
+    /// Of the last operation, if it has one.
+    last: Option<Issued>,
+    /// By keyspace: the statement that the next one names.
+    previous: BTreeMap<KeyspaceId, Digest>,
 }
 
 /// The service level of a connection's reads.
@@ -158,6 +171,7 @@ impl State {
             member: None,
             sessions: shared.keyspaces.iter().map(|_| None).collect(),
             last: LastAnswer::default(),
+            receipts: None,
             away: None,
             joined: None,
             multi: None,
@@ -241,6 +255,11 @@ impl State {
     fn command(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: Command<'_>, out: &mut Output) -> Flow {
         if self.joined.is_some() && !matches!(command, Command::Set(_)) {
             return Flow::Later;
+        }
+        if let Some(receipts) = &mut self.receipts
+            && !matches!(command, Command::Rheo(RheoCommand::Receipt(_)))
+        {
+            receipts.last = None;
         }
         let single = match self.one(now, command) {
             Ok(single) => return self.single(shard, handle, now, single, out),
@@ -473,6 +492,18 @@ impl State {
     /// Runs one operation, or keeps it for later ones to join.
     #[inline]
     fn single(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, mut single: Single, out: &mut Output) -> Flow {
+        if self.receipts.is_some()
+            && let Some(begun) = self.begin_receipt(now, &single)
+        {
+            // Each alone, since the receipt says what the session was before it and after it.
+            if self.collects() {
+                return Flow::Later;
+            }
+            let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
+            let access = ShardAccess::new(handle, &self.shared);
+            let Single { partition, operation, render } = single;
+            return Flow::Slow(slow::with_receipt(self.context(now), access, session, (partition, operation, render), served, begun));
+        }
         if let Some(served) = self.service_level().cloned() {
             match Request::of(single.operation) {
                 Err(other) => single.operation = other,
@@ -495,6 +526,14 @@ impl State {
             _ if self.joined.is_some() => Flow::Later,
             _ => self.run(shard, now, single, out),
         }
+    }
+
+    /// What is said of an operation in its receipt before it has run; `None` if it has none.
+    fn begin_receipt(&mut self, now: Now, single: &Single) -> Option<Begun> {
+        let keyspace = self.keyspace;
+        let previous = self.receipts.as_ref()?.previous.get(&keyspace).copied();
+        let session = session_of(&mut self.sessions, &self.shared, keyspace);
+        Begun::of(&self.shared, (keyspace, single.partition), &single.operation, session, (previous, now.physical_ms))
     }
 
     /// Runs one operation: here if its partition is, else where it is.
@@ -694,6 +733,10 @@ impl State {
         }
         if let Some(last) = done.last {
             self.last = last;
+        }
+        if let (Some(receipts), Some((keyspace, issued))) = (&mut self.receipts, done.receipt) {
+            receipts.previous.insert(keyspace, issued.digest());
+            receipts.last = Some(issued);
         }
         if let Some((keyspace, seen)) = done.watched {
             self.multi.get_or_insert_default().watch(keyspace, seen);

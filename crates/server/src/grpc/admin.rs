@@ -125,6 +125,7 @@ impl Admin for Service {
             peers: peers.collect(),
             uptime_ms: status.uptime_ms,
             clock_distrusted: status.clock_distrusted.unwrap_or_default(),
+            receipt_key: self.router.shared().receipts.signer.public(),
         }))
     }
 

@@ -2,16 +2,34 @@
 
 use super::convert;
 use crate::keyspace::KeyspaceInfo;
+use crate::receipts::{Begun, Receipts};
 use crate::router::Router;
 use crate::service_levels::{self, Served};
+use crate::token_keys;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
 use rheostat_proto::v1;
+use rheostat_receipts::Digest;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Status;
+
+/// That the reply is to carry a receipt, which names this statement.
+pub(super) struct Wanted(Option<Digest>);
+
+impl Wanted {
+    /// What `dial` asks for. Errors: the digest is none.
+    pub(super) fn of(dial: Option<&v1::Dial>) -> Result<Option<Wanted>, Status> {
+        let Some(dial) = dial.filter(|dial| dial.receipt) else { return Ok(None) };
+        match Digest::try_from(&*dial.previous_receipt) {
+            Ok(digest) => Ok(Some(Wanted(Some(digest)))),
+            Err(_) if dial.previous_receipt.is_empty() => Ok(Some(Wanted(None))),
+            Err(_) => Err(Status::invalid_argument("dial.previous_receipt is no digest of a receipt")),
+        }
+    }
+}
 
 /// A request's keyspace, session and deadline.
 pub(super) struct Asked<'a> {
@@ -38,6 +56,46 @@ impl Asked<'_> {
         let running = self.router.execute(self.keyspace.id, partition, self.session, operation);
         let (outcome, session) = in_time(partition, self.deadline, running).await?;
         told(self.router, self.keyspace.id, outcome, &session)
+    }
+
+    /// As [`Asked::read`], also with the operation's receipt, if `wanted` asks for one and it has one.
+    pub(super) async fn run_for_receipt(
+        self,
+        partition: PartitionId,
+        operation: Operation,
+        served: Option<Arc<Served>>,
+        wanted: Option<Wanted>,
+    ) -> Result<(Outcome, Option<Achieved>, String, Option<v1::Receipt>), Status> {
+        let Some(Wanted(previous)) = wanted else {
+            return self.read(partition, operation, served).await.map(|(outcome, achieved, session)| (outcome, achieved, session, None));
+        };
+        let (shared, keyspace) = (self.router.shared().clone(), self.keyspace.id);
+        let begun = Begun::of(&shared, (keyspace, partition), &operation, &self.session, (previous, shared.clocks.physical_ms()));
+        let request = match served {
+            Some(served) => Request::of(operation).map(|request| (request, served)),
+            None => Err(operation),
+        };
+        let (outcome, achieved, session) = match request {
+            Ok((request, served)) => {
+                let running = service_levels::serve(self.router, (keyspace, partition), self.session, &request, &served);
+                in_time(partition, self.deadline, running).await?
+            }
+            Err(operation) => {
+                let running = self.router.execute(keyspace, partition, self.session, operation);
+                let (outcome, session) = in_time(partition, self.deadline, running).await?;
+                (outcome, None, session)
+            }
+        };
+        let salt = token_keys::random().map(u64::from_le_bytes).map_err(|error| Status::internal(error.to_string()))?;
+        let receipt = match begun.and_then(|begun| begun.ended(&shared, salt, &outcome, &session)) {
+            None => None,
+            Some(statement) => {
+                let digest = statement.digest().to_vec().into();
+                Receipts::sign(&shared, statement).await.map(|receipt| v1::Receipt { line: receipt.to_line(), digest })
+            }
+        };
+        let (outcome, session) = told(self.router, keyspace, outcome, &session)?;
+        Ok((outcome, achieved, session, receipt))
     }
 
     /// As [`Asked::run`], of a read under the service level `served`, if there is one; also which entry was achieved.

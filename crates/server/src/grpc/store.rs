@@ -1,6 +1,6 @@
 //! The service `Store`.
 
-use super::asked::{Asked, strange};
+use super::asked::{Asked, Wanted, strange};
 use super::convert;
 use crate::router::Router;
 use rheostat_core::ids::PartitionId;
@@ -23,22 +23,23 @@ impl Service {
     }
 
     async fn write(&self, asked: Asked<'_>, items: SmallVec<[Item; 1]>, dial: Option<v1::Dial>) -> Result<Response<v1::PutResponse>, Status> {
+        let wanted = Wanted::of(dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, dial)?;
         let first = items.first().ok_or_else(|| Status::invalid_argument("nothing to write"))?;
         let partition = self.router.partition_of(&first.key);
         if items.len() > 1 {
             check_together(&self.router, partition, &items)?;
         }
-        match asked.run(partition, Operation::Put { items, dial }).await? {
-            (Outcome::Written(id), session) => {
+        match asked.run_for_receipt(partition, Operation::Put { items, dial }, None, wanted).await? {
+            (Outcome::Written(id), _, session, receipt) => {
                 let version = Some(convert::version(self.router.topology(), id));
-                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: false }))
+                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: false, receipt }))
             }
-            (Outcome::Kept(id), session) => {
+            (Outcome::Kept(id), _, session, receipt) => {
                 let version = Some(convert::version(self.router.topology(), id));
-                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: true }))
+                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: true, receipt }))
             }
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 }
@@ -52,6 +53,7 @@ impl Service {
         dial: Option<v1::Dial>,
         condition: v1::Condition,
     ) -> Result<Response<v1::PutResponse>, Status> {
+        let wanted = Wanted::of(dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, dial)?;
         let topology = self.router.topology();
         let condition = convert::condition(topology, condition)?;
@@ -59,15 +61,16 @@ impl Service {
         let expiry = if item.expires_ms == 0 { Expiry::Never } else { Expiry::At(item.expires_ms) };
         let partition = self.router.partition_of(&item.key);
         let change = Change::Set { value, expiry, condition };
-        match asked.run(partition, Operation::Change { key: item.key, change, dial }).await? {
-            (Outcome::Changed { before, version }, session) => Ok(Response::new(v1::PutResponse {
+        match asked.run_for_receipt(partition, Operation::Change { key: item.key, change, dial }, None, wanted).await? {
+            (Outcome::Changed { before, version }, _, session, receipt) => Ok(Response::new(v1::PutResponse {
                 version: version.map(|id| convert::version(topology, id)),
                 session,
                 applied: version.is_some(),
                 before: Some(convert::read(topology, before)),
                 kept: false,
+                receipt,
             })),
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 }
@@ -98,13 +101,15 @@ impl Store for Service {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
         let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
+        let wanted = Wanted::of(request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
-        match asked.read(self.router.partition_of(&key), Operation::Get { key, dial }, served).await? {
-            (Outcome::Read(read, quality), achieved, session) => Ok(Response::new(v1::GetResponse {
+        match asked.run_for_receipt(self.router.partition_of(&key), Operation::Get { key, dial }, served, wanted).await? {
+            (Outcome::Read(read, quality), achieved, session, receipt) => Ok(Response::new(v1::GetResponse {
                 read: Some(convert::read(self.router.topology(), read)),
                 quality: Some(convert::achieved(quality, achieved)),
                 session,
+                receipt,
             })),
             (other, ..) => Err(strange(&other)),
         }
@@ -132,15 +137,18 @@ impl Store for Service {
     async fn delete(&self, request: Request<v1::DeleteRequest>) -> Result<Response<v1::DeleteResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
+        let wanted = Wanted::of(request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
-        match asked.run(self.router.partition_of(&key), Operation::Change { key, change: Change::Delete, dial }).await? {
-            (Outcome::Changed { before, version }, session) => Ok(Response::new(v1::DeleteResponse {
+        let partition = self.router.partition_of(&key);
+        match asked.run_for_receipt(partition, Operation::Change { key, change: Change::Delete, dial }, None, wanted).await? {
+            (Outcome::Changed { before, version }, _, session, receipt) => Ok(Response::new(v1::DeleteResponse {
                 existed: before.value.is_some(),
                 version: version.map(|id| convert::version(self.router.topology(), id)),
                 session,
+                receipt,
             })),
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 
@@ -197,6 +205,7 @@ impl Store for Service {
                 applied: true,
                 before: None,
                 kept: false,
+                receipt: None,
             })),
             (other, _) => Err(strange(&other)),
         }

@@ -15,6 +15,7 @@ mod watch;
 pub(crate) use start::{Acceptors, Starting, run};
 
 use crate::connection::Connection;
+use crate::receipts::Turn;
 use crate::shared::Shared;
 use crate::space::FULL;
 use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, level_index};
@@ -108,6 +109,8 @@ pub(crate) struct Shard {
     pub(crate) connections: HashMap<u64, Rc<Connection>>,
     flusher: Flusher,
     turn_wanted: bool,
+    /// The receipts of this turn, if any were asked for.
+    pub(crate) receipts: Option<Rc<Turn>>,
     /// As the partition servers were last told.
     quiet: bool,
     /// What the partition servers know of [`crate::clocks::Clocks::changes`].

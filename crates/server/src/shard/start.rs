@@ -153,6 +153,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         turn_waker: None,
         counters: ShardCounters::default(),
         memory_full: false,
+        receipts: None,
         disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),
         scratch: Vec::new(),
         stopping: false,

@@ -56,6 +56,8 @@ fn turn(
         this.turn_waker = Some(context.waker().clone());
     }
     this.turn_wanted = false;
+    // What is signed together is what came in one turn.
+    this.receipts = None;
     let now = this.now();
     while let Poll::Ready(Some(control)) = mailbox.control.poll_recv(context) {
         match control {

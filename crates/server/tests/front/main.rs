@@ -3,6 +3,7 @@
 mod admin;
 mod counters;
 mod grpc;
+mod receipts;
 mod tls;
 mod transactions;
 

@@ -17,6 +17,7 @@ mod past;
 mod pipelines;
 mod pools;
 mod quorums;
+mod receipts;
 mod replicas;
 mod replication;
 mod rollback;

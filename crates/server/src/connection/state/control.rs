@@ -6,7 +6,9 @@ use crate::connection::output::Output;
 use crate::connection::slow::{self, ShardAccess};
 use crate::connection::{cluster, info};
 use crate::named::Member;
-use crate::resp::command::{ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewServiceLevel, RheoCommand, SessionCommand};
+use crate::resp::command::{
+    ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewServiceLevel, ReceiptCommand, RheoCommand, SessionCommand,
+};
 use crate::resp::table;
 use crate::resp::{Command, ReplyWriter};
 use crate::shard::Shard;
@@ -348,6 +350,16 @@ impl State {
             }
             RheoCommand::Status => return Flow::Slow(info::status(self.context(now), self.shared.clone())),
             RheoCommand::Quality => self.quality(&mut out.writer(self.version)),
+            RheoCommand::Receipt(ReceiptCommand::Key) => out.writer(self.version).bulk(self.shared.receipts.signer.public().as_bytes()),
+            RheoCommand::Receipt(ReceiptCommand::Set(on)) => {
+                self.receipts = on.then(Box::default);
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Receipt(ReceiptCommand::Last) => {
+                let last = self.receipts.as_ref().and_then(|receipts| receipts.last.as_ref());
+                let line = last.and_then(|last| last.line(&self.shared.receipts.signer));
+                out.writer(self.version).bulk_or_null(line.as_deref().map(str::as_bytes));
+            }
             // One operation each; taken care of before.
             RheoCommand::Explain(_) | RheoCommand::Counter(_) | RheoCommand::Siblings(_) | RheoCommand::Put(_) => {
                 return self.error(shard, out, "ERR this command was not recognized");

@@ -77,6 +77,19 @@ pub enum RheoCommand<'a> {
     Status,
     /// The level, staleness bound and version of the last reply on this connection.
     Quality,
+    /// Of receipts.
+    Receipt(ReceiptCommand),
+}
+
+/// RHEO RECEIPT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReceiptCommand {
+    /// Whether this connection's operations have receipts from now on.
+    Set(bool),
+    /// The node's public key.
+    Key,
+    /// That of the last operation.
+    Last,
 }
 
 /// RHEO PUT.
@@ -450,6 +463,19 @@ pub(in crate::resp) fn rheo_explain<'a>(_: &'static Entry, arguments: Arguments<
 
 pub(in crate::resp) fn rheo_status<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Status))
+}
+
+pub(in crate::resp) fn rheo_receipt<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let is = |word: &str| arguments.at(2).eq_ignore_ascii_case(word.as_bytes());
+    let command = match arguments.len() {
+        2 => ReceiptCommand::Last,
+        3 if is("on") => ReceiptCommand::Set(true),
+        3 if is("off") => ReceiptCommand::Set(false),
+        3 if is("key") => ReceiptCommand::Key,
+        3 => return Err(CommandError::Syntax),
+        _ => return Err(CommandError::WrongArity(entry.name)),
+    };
+    Ok(Command::Rheo(RheoCommand::Receipt(command)))
 }
 
 pub(in crate::resp) fn rheo_quality<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {

@@ -516,6 +516,10 @@ pub static COMMANDS: &[Entry] = &[
                 ],
             )
             .optional()]),
+        Entry::own("rheo|receipt", -2, FAST, parse::rheo_receipt)
+            .does("Returns the receipt of the last operation on this connection: a line that the node has signed, or nothing if receipts are not on, or the operation has none. ON and OFF set whether operations on one key have receipts from now on; KEY returns the node's public key")
+            .takes(&[Argument::one_of("command", &[Argument::token("on", "ON"), Argument::token("off", "OFF"), Argument::token("key", "KEY")]).optional()])
+            .hints(VARYING),
         Entry::own("rheo|scope", -2, FAST, parse::rheo_scope)
             .does("Sets, or returns, where updates of counters on this connection get the rights that they need: LOCAL, only here; GLOBAL, from other data centers too")
             .takes(&[SCOPE.optional()]),
