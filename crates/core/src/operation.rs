@@ -197,7 +197,8 @@ pub struct Dial {
     pub groups: Groups,
     /// For reads: the answer reflects every write of another data center that is older than so many milliseconds. Until it does, the read waits.
     pub fresh_ms: Option<u32>,
-    /// How long the operation may wait at its partition server, in microseconds; never longer than the server lets any wait.
+    /// How long the operation may wait at its partition server, in microseconds; never longer than the server lets any wait. Then it fails, but where
+    /// the protocol keeps bounds ([`crate::protocol::Protocol::KEEPS_BOUNDS`]): there it is answered with what there is.
     pub within_us: Option<u32>,
     /// For protocols with quorums.
     pub quorum: Quorum,

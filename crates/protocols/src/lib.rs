@@ -11,6 +11,7 @@ pub mod eventual;
 mod gather;
 pub mod gentlerain;
 pub mod hybrid;
+mod pages;
 pub mod quorum;
 pub mod registry;
 pub mod session;

@@ -8,9 +8,9 @@ use rheostat_core::ids::OpId;
 use rheostat_core::operation::{Change, Read, SetCondition};
 use rheostat_core::protocol::{Departure, Span, Step};
 use rheostat_core::store::Store;
-use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::Wire;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 impl<W: Scope> Replicated<W> {
     /// Upon commit of entries.
@@ -145,11 +145,5 @@ impl<W: Scope> Replicated<W> {
             Span::Everywhere => self.stable.join(&(0..self.place.data_centers).map(|dc| (DcId(dc), at)).collect()),
             _ => self.stable.raise(origin, at),
         };
-    }
-
-    /// An item for a page.
-    pub(super) fn page_update(key: Key, version: Version<u64>) -> Update<u64> {
-        let items = smallvec![Item { key, value: version.value, expires_ms: version.expires_ms }];
-        Update { id: version.id, items, meta: version.meta }
     }
 }

@@ -4,6 +4,7 @@ use super::group::member;
 use super::message::Message;
 use super::raft_message::RaftMessage;
 use super::server::{Replicated, Scope};
+use crate::pages::{PAGE_KEYS, page};
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::Read;
@@ -13,13 +14,6 @@ use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::smallvec;
 use std::collections::BTreeSet;
-
-/// Bytes of versions in one page, about.
-const PAGE_BYTES: usize = 128 << 10;
-/// Keys of one slot that a page asks the store for at once.
-const PAGE_KEYS: usize = 256;
-/// Slots that one page goes through at most.
-const PAGE_SLOTS: u16 = 2048;
 
 /// The index with a tombstone that this member has made itself: of no entry.
 pub(super) const BURIED: u64 = 0;
@@ -120,7 +114,6 @@ impl<W: Scope> Replicated<W> {
     /// A member asks for a page.
     pub(super) fn on_fetch<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, snapshot: u64, (slot, place): (u16, u32)) {
         let asker = member(from.dc, from.replica);
-        let (mut slot_now, mut place_now) = (slot, place);
         if let Some(asked) = self.group.snapshots.get_mut(&asker) {
             *asked = step.now.monotonic_us;
         }
@@ -128,24 +121,7 @@ impl<W: Scope> Replicated<W> {
         if self.group.saved.installing || self.group.applied < snapshot || slot >= slots::SLOTS {
             return;
         }
-        let (mut updates, mut bytes, mut next) = (Vec::new(), 0, None);
-        loop {
-            let page = step.store.scan(slot_now, place_now, PAGE_KEYS);
-            for key in page.keys {
-                if let Some(version) = step.store.latest(&key, |_| true).cloned() {
-                    bytes += key.len() + version.value.as_ref().map_or(0, |value| value.len()) + 32;
-                    updates.push(Self::page_update(key, version));
-                }
-            }
-            (slot_now, place_now) = page.next.map_or((slot_now + 1, 0), |next| (slot_now, next));
-            if slot_now >= slots::SLOTS {
-                break;
-            }
-            if bytes >= PAGE_BYTES || slot_now - slot >= PAGE_SLOTS {
-                next = Some((slot_now, place_now));
-                break;
-            }
-        }
+        let (updates, next) = page(step, (slot, place));
         let message = Message::Page { snapshot, slot, from: place, next, updates };
         step.effects.send_member(from, message, Departure::AsReply);
     }

@@ -2,6 +2,7 @@
 
 use super::costs::Costs;
 use super::options::Estimate;
+use super::steps::{Condition, STEPS, Stage};
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +56,29 @@ const fn bits(steps: &[u8]) -> u32 {
     bits
 }
 
-const COORDINATION: u32 = bits(&[9, 10, 11, 12, 13, 14, 16]);
-const EXECUTION: u32 = bits(&[17]);
+/// The steps of `stage` whose conditions hold, when there is something to be done in it.
+fn steps_of(stage: Stage, sort: Sort, standing: &Standing) -> u32 {
+    let taken = |condition: &Condition| holds(*condition, sort, standing);
+    STEPS.iter().filter(|step| step.stage == stage && step.needs.iter().all(taken)).fold(0, |bits, step| bits | 1 << (step.number - 1))
+}
+
+/// Whether a condition of Table II holds. What goes through a stage is there for the next one.
+fn holds(condition: Condition, sort: Sort, standing: &Standing) -> bool {
+    match condition {
+        Condition::Write => sort == Sort::Write,
+        Condition::Read => sort == Sort::Read,
+        Condition::Connected => standing.connected,
+        Condition::CutOff => !standing.connected,
+        Condition::ReplicaFailed => standing.replica_failed,
+        Condition::Buffered | Condition::Pending | Condition::PendingSpace => true,
+        Condition::Logged => standing.logged > 0,
+        // b-list and b-file are one here.
+        Condition::Overflowed => false,
+        Condition::BufferSpace => !standing.buffer_full,
+        Condition::BufferFull => standing.buffer_full,
+        Condition::Compactable => standing.compactable,
+    }
+}
 
 impl Choice {
     /// Whether step `number` is taken.
@@ -113,26 +135,28 @@ impl Budget<'_> {
 pub fn choose(sort: Sort, bound_us: Option<u32>, standing: &Standing, costs: &[(f64, f64); 19], answer_us: f64) -> Choice {
     let left_us = bound_us.map_or(f64::INFINITY, f64::from) - answer_us;
     let mut budget = Budget { costs, left_us, choice: Choice::default() };
-    let transmission = if standing.buffer_full { bits(&[4, 6, 7]) } else { bits(&[4, 5, 7]) };
+    let of = |stage| steps_of(stage, sort, standing);
+    let from_log = bits(&[3]);
     // What is always done (Algorithm 1), whatever it takes.
     let least = match sort {
-        Sort::Read => bits(&[19]),
-        Sort::Write if standing.connected => bits(&[2]) | transmission,
-        Sort::Write => bits(&[1]),
+        Sort::Read => of(Stage::Acquisition),
+        Sort::Write if standing.connected => of(Stage::Reception) & !from_log | of(Stage::Transmission),
+        Sort::Write => of(Stage::Reception),
     };
     let us = budget.sum(least, |(k, b)| k + b);
     budget.spend(least, us);
     // Algorithm 2, what contributes most first.
-    budget.choice.executed = budget.take(EXECUTION, standing.pending);
+    let execution = of(Stage::Execution);
+    budget.choice.executed = budget.take(execution, standing.pending);
     // What is behind others in the order is not made before them.
     let in_turn = budget.choice.executed == standing.pending;
     if standing.connected && in_turn {
-        let coordination = COORDINATION | EXECUTION | if standing.replica_failed { bits(&[15]) } else { 0 };
+        let coordination = of(Stage::Coordination) | execution;
         budget.choice.coordinated = budget.take(coordination, standing.buffered + u32::from(sort == Sort::Write));
-        budget.choice.transmitted = budget.take(bits(&[3]) | transmission | coordination, standing.logged);
+        budget.choice.transmitted = budget.take(from_log | of(Stage::Transmission) | coordination, standing.logged);
     }
     if standing.compactable {
-        budget.take(bits(&[18]), 1);
+        budget.take(of(Stage::Compaction), 1);
     }
     budget.choice
 }
@@ -146,25 +170,17 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::steps::{Condition, STEPS, starts};
+    use super::super::steps::starts;
     use super::*;
     use rheostat_core::random::Random;
 
-    fn holds(condition: Condition, sort: Sort, standing: &Standing, coordinated: bool) -> bool {
+    /// As on a path, where nothing is there that was neither waiting nor came by the steps before.
+    fn holds_on_a_path(condition: Condition, sort: Sort, standing: &Standing, coordinated: bool) -> bool {
         match condition {
-            Condition::Write => sort == Sort::Write,
-            Condition::Read => sort == Sort::Read,
-            Condition::Connected => standing.connected,
-            Condition::CutOff => !standing.connected,
-            Condition::ReplicaFailed => standing.replica_failed,
-            // What has just been transmitted is buffered, and what has just been coordinated is pending.
             Condition::Buffered => standing.buffered > 0 || sort == Sort::Write || standing.logged > 0,
             Condition::Pending => standing.pending > 0 || coordinated,
-            Condition::Logged => standing.logged > 0,
-            Condition::Overflowed | Condition::Compactable => false,
-            Condition::BufferSpace => !standing.buffer_full,
-            Condition::BufferFull => standing.buffer_full,
-            Condition::PendingSpace => true,
+            Condition::Compactable => false,
+            _ => holds(condition, sort, standing),
         }
     }
 
@@ -175,7 +191,7 @@ mod tests {
         while let Some(path) = open.pop() {
             let step = STEPS[usize::from(path[path.len() - 1]) - 1];
             let coordinated = path.contains(&16);
-            if !step.needs.iter().all(|condition| holds(*condition, sort, standing, coordinated)) {
+            if !step.needs.iter().all(|condition| holds_on_a_path(*condition, sort, standing, coordinated)) {
                 continue;
             }
             // Where a replica has failed, the p-file is not optional.

@@ -3,8 +3,8 @@
 use super::message::{Batch, Command, Held, Reply};
 use super::record::{Record, Stored};
 use super::server::Staged;
-use rheostat_clock::Timestamp;
-use rheostat_core::operation::{Failure, Read, SetCondition};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::operation::{Change, Failure, Read, SetCondition};
 use rheostat_core::protocol::Step;
 use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Update, Version, VersionId};
@@ -90,7 +90,7 @@ impl Staged {
                     return (Some(again).filter(|_| newest.id == id).into_iter().collect(), None);
                 }
                 let (before, since) = read_of(newest, now_ms);
-                if let rheostat_core::operation::Change::Set { condition, .. } = &mut change
+                if let Change::Set { condition, .. } = &mut change
                     && self.planted.is("condition-taken-as-met")
                 {
                     *condition = SetCondition::Always;
@@ -139,7 +139,7 @@ impl Staged {
 
     /// Of writes that were received here and may have been made in batches that were not seen here, nobody can tell.
     fn give_up_own<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let last = VersionId { written: self.saved.cutoff, origin: rheostat_clock::DcId(u8::MAX) };
+        let last = VersionId { written: self.saved.cutoff, origin: DcId(u8::MAX) };
         let ids: Vec<VersionId> = self.own.range(..=last).map(|(id, _)| *id).collect();
         for id in ids {
             let Some(waiting) = self.held.get(&id) else { continue };
@@ -164,7 +164,7 @@ impl Staged {
             self.round = None;
         }
         // Ordered writes up to the cutoff that were in no batch never will be.
-        let last = VersionId { written: self.saved.cutoff, origin: rheostat_clock::DcId(u8::MAX) };
+        let last = VersionId { written: self.saved.cutoff, origin: DcId(u8::MAX) };
         let late: Vec<VersionId> = self.held.range(..=last).filter(|(_, waiting)| waiting.held.ordered).map(|(id, _)| *id).collect();
         for id in late {
             self.send_again(step, id);

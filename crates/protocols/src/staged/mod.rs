@@ -24,4 +24,4 @@ pub use costs::{Costs, Line};
 pub use message::{Ballot, Batch, Command, Held, Message, Past, Reply, Request};
 pub use options::{Estimate, StagedOptions};
 pub use server::Staged;
-pub use steps::{Condition, STEPS, Stage, Step as StepOfTable, starts};
+pub use steps::{Condition, STEPS, Stage, Step, starts};

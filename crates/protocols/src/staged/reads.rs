@@ -120,7 +120,7 @@ impl Staged {
     fn told_upto(&self) -> Timestamp {
         let held = self.held.values().rev().find(|waiting| waiting.held.ordered).map(|waiting| waiting.held.id.written);
         let held = held.filter(|_| !self.planted.is("held-writes-not-told"));
-        let accepted = self.batches.values().map(|stored| stored.batch.cutoff).max();
+        let accepted = self.batches.values().next_back().map(|stored| stored.batch.cutoff);
         self.saved.cutoff.max(held.unwrap_or_default()).max(accepted.unwrap_or_default())
     }
 

@@ -30,6 +30,7 @@ pub(super) struct Waiting {
 }
 
 /// A write that was received here, from when it is kept until it is made.
+#[derive(Default)]
 pub(super) struct Own {
     /// Who waits for the answer.
     pub(super) op: Option<OpId>,
@@ -71,8 +72,7 @@ impl Staged {
     pub(super) fn recovered(&mut self, index: u64, held: Held) {
         let bytes = held.to_bytes().len();
         if held.id.origin == self.place.dc() && !held.ordered {
-            let own = Own { op: None, has: BTreeSet::new(), begun_us: 0, durable_us: None, wanted_us: None, due_us: None, strict: false };
-            self.own.insert(held.id, own);
+            self.own.insert(held.id, Own::default());
         }
         self.held_bytes += bytes;
         if let Some(old) = self.held.insert(held.id, Waiting { held, index, bytes }) {
@@ -109,7 +109,7 @@ impl Staged {
             return self.have_kept(step, op, id);
         }
         let wanted_us = (due_us.is_none() || strict).then_some(now_us);
-        let own = Own { op: Some(op), has: BTreeSet::new(), begun_us: now_us, durable_us: None, wanted_us, due_us, strict };
+        let own = Own { op: Some(op), begun_us: now_us, wanted_us, due_us, strict, ..Own::default() };
         self.own.insert(id, own);
         step.effects.parked(op, "a majority of the partition's servers to have the write, and to put it into the order".into());
         self.transmit(step, held);

@@ -131,12 +131,11 @@ impl Staged {
 
     /// What waits here, as the choice of steps sees it.
     pub(super) fn standing(&self, now_us: u64) -> Standing {
-        let ordered = self.held.values().filter(|waiting| waiting.held.ordered).take(usize::from(u16::MAX)).count() as u32;
+        // Decided batches are made at once, and what is kept for later is transmitted as soon as somebody is heard; no operation waits with either.
         Standing {
             connected: self.connected(now_us),
             replica_failed: self.place.peers().any(|dc| !self.hears(now_us, dc)),
-            buffered: ordered,
-            logged: self.own.len().saturating_sub(ordered as usize) as u32,
+            buffered: self.held.len() as u32,
             ..Standing::default()
         }
     }
@@ -213,6 +212,10 @@ impl Staged {
     }
 
     fn on_status<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, status: Peer) {
+        if step.clock.check(step.now.physical_ms, status.floor.max(status.cutoff)).is_err() {
+            self.too_far_ahead += 1;
+            return;
+        }
         let behind = status.executed > self.saved.executed;
         self.peers.insert(from, Peer { heard_us: step.now.monotonic_us.max(1), ..status });
         let made = |waiting: &Waiting| !waiting.held.ordered && waiting.held.id.origin == from && waiting.held.id.written <= status.floor;
@@ -455,7 +458,7 @@ impl Protocol for Staged {
             ("staged_rounds", self.rounds as f64),
             ("staged_held_writes", self.held.len() as f64),
             ("staged_held_bytes", self.held_bytes as f64),
-            ("staged_kept_batches", self.batches.len() as f64),
+            ("staged_batches", self.batches.len() as f64),
             ("staged_kept_writes", self.kept as f64),
             ("staged_restamped_writes", self.restamped as f64),
             ("staged_excluded_writes", self.excluded as f64),

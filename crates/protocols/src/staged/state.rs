@@ -3,20 +3,13 @@
 
 use super::message::Message;
 use super::server::Staged;
+use crate::pages::{PagePlace, page};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::ServerId;
 use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::slots;
 use rheostat_core::store::Store;
-use rheostat_core::version::{Item, Key, Update, Version};
-use smallvec::smallvec;
-
-/// Bytes of versions in one page, about.
-const PAGE_BYTES: usize = 128 << 10;
-/// Keys of one slot that a page asks the store for at once.
-const PAGE_KEYS: usize = 256;
-/// Slots that one page goes through at most.
-const PAGE_SLOTS: u16 = 2048;
+use rheostat_core::version::Update;
 
 /// How often a page is asked for again before another server is asked for all.
 const MOST_TRIES: u32 = 4;
@@ -26,7 +19,7 @@ pub(super) struct Pages {
     /// Who has them.
     from: DcId,
     /// Where to go on: slot, and place in it.
-    next: (u16, u32),
+    next: PagePlace,
     asked_us: u64,
     /// How often that was in vain.
     tries: u32,
@@ -34,6 +27,12 @@ pub(super) struct Pages {
     base: Option<(u64, Timestamp)>,
     /// The greatest instance that is in any page.
     most: u64,
+}
+
+impl Pages {
+    fn of(from: DcId) -> Pages {
+        Pages { from, next: (0, 0), asked_us: 0, tries: 0, base: None, most: 0 }
+    }
 }
 
 impl Staged {
@@ -46,7 +45,7 @@ impl Staged {
             self.saved.installing = true;
             self.save(step);
         }
-        self.pages = Some(Pages { from, next: (0, 0), asked_us: 0, tries: 0, base: None, most: 0 });
+        self.pages = Some(Pages::of(from));
         self.ask_for_page(step);
     }
 
@@ -57,7 +56,7 @@ impl Staged {
             // They were cut short by a restart.
             let best = self.peers.iter().filter(|(_, peer)| peer.heard_us > 0).max_by_key(|(_, peer)| peer.executed).map(|(dc, _)| *dc);
             if let Some(from) = best {
-                self.pages = Some(Pages { from, next: (0, 0), asked_us: 0, tries: 0, base: None, most: 0 });
+                self.pages = Some(Pages::of(from));
             }
         }
         let patience_us = self.options.patience_ms * 4_000;
@@ -78,29 +77,11 @@ impl Staged {
     }
 
     /// A server asks for a page.
-    pub(super) fn on_page_wanted<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, (slot, place): (u16, u32)) {
+    pub(super) fn on_page_wanted<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, (slot, place): PagePlace) {
         if self.saved.installing || slot >= slots::SLOTS {
             return;
         }
-        let (mut slot_now, mut place_now) = (slot, place);
-        let (mut updates, mut bytes, mut next) = (Vec::new(), 0, None);
-        loop {
-            let page = step.store.scan(slot_now, place_now, PAGE_KEYS);
-            for key in page.keys {
-                if let Some(version) = step.store.latest(&key, |_| true).cloned() {
-                    bytes += key.len() + version.value.as_ref().map_or(0, |value| value.len()) + 32;
-                    updates.push(page_update(key, version));
-                }
-            }
-            (slot_now, place_now) = page.next.map_or((slot_now + 1, 0), |next| (slot_now, next));
-            if slot_now >= slots::SLOTS {
-                break;
-            }
-            if bytes >= PAGE_BYTES || slot_now - slot >= PAGE_SLOTS {
-                next = Some((slot_now, place_now));
-                break;
-            }
-        }
+        let (updates, next) = page(step, (slot, place));
         let (executed, cutoff) = (self.saved.executed, self.saved.cutoff);
         step.effects.send_member(from, Message::Pages { slot, from: place, next, updates, executed, cutoff }, Departure::AsReply);
     }
@@ -110,8 +91,8 @@ impl Staged {
         &mut self,
         step: &mut Step<'_, Self, S>,
         from: DcId,
-        at: (u16, u32),
-        next: Option<(u16, u32)>,
+        at: PagePlace,
+        next: Option<PagePlace>,
         updates: Vec<Update<Timestamp>>,
         (executed, cutoff): (u64, Timestamp),
     ) {
@@ -144,10 +125,4 @@ impl Staged {
             }
         }
     }
-}
-
-/// An item for a page.
-fn page_update(key: Key, version: Version<Timestamp>) -> Update<Timestamp> {
-    let items = smallvec![Item { key, value: version.value, expires_ms: version.expires_ms }];
-    Update { id: version.id, items, meta: version.meta }
 }

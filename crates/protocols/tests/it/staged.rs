@@ -193,3 +193,17 @@ fn who_was_away_for_long_gets_the_state() {
         assert_eq!(found(anew(&mut desk, 2, get(key, within(0)), nothing)).0.as_deref(), expected, "key {number}");
     }
 }
+
+/// What a server far ahead of the others says of the order is not believed: they go on without it, and it is heard again when its clock is right.
+#[test]
+fn a_server_far_ahead_is_not_believed() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    desk.skew_ms.insert(server(2, 0), 3_600_000);
+    desk.pass(2_000, everything);
+    assert!(desk.gauge(server(0, 0), "too_far_ahead_messages") > 0.0);
+    assert!(matches!(anew(&mut desk, 0, put(&x, "v", Dial::default()), everything), Outcome::Written(_)));
+    let (read, quality) = found(anew(&mut desk, 1, get(&x, within(0)), everything));
+    assert_eq!(read.as_deref(), Some("v"));
+    assert!(quality.staleness_ms.is_some_and(|ms| ms < 60_000), "{quality:?}");
+}

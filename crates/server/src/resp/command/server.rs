@@ -370,7 +370,7 @@ pub(in crate::resp) fn rheo_at<'a>(entry: &'static Entry, arguments: Arguments<'
     }
     let asked = match arguments.get(2) {
         None => None,
-        Some(word) if word.eq_ignore_ascii_case(b"now") => Some(None),
+        Some(word) if word.eq_ignore_ascii_case(b"now") || word.eq_ignore_ascii_case(b"none") => Some(None),
         Some(word) => Some(Some(Moment::parse(&printable(word, REPEATED)).map_err(|why| CommandError::Other(format!("ERR {why}").into()))?)),
     };
     Ok(Command::Rheo(RheoCommand::At(asked)))
