@@ -1,5 +1,6 @@
 //! `rheostat ctl`: looking at a cluster and operating it.
 
+mod bounds;
 mod cluster;
 mod content;
 mod convergence;
@@ -25,6 +26,7 @@ Examples:
   rheostat ctl status                           what is wrong in the demo's cluster, and its data centers at a glance; --verbose: all of it
   rheostat ctl -a 10.0.0.5:7401 status          another cluster; one address is enough, the other nodes are found
   rheostat ctl explain photo                    every version of a key in every data center, and why it is visible or not
+  rheostat ctl bounds --late                    operations that took longer than they might, and what had been planned for them
   rheostat ctl counter stock                    a counter's rights, as every data center sees them
   rheostat ctl pause-link us-east eu            cut a link on purpose
   rheostat ctl resume-link us-east eu
@@ -57,6 +59,8 @@ enum Command {
     Explain(explain::Arguments),
     /// A counter's rights as every data center sees them; reclaim those of a data center that is gone for ever
     Counter(counter::Arguments),
+    /// What was planned for the latest operations with a bound (`RHEO WITHIN`) where the protocol keeps bounds, how long they took, and what they came to
+    Bounds(bounds::Arguments),
     /// Cut the link between two data centers until it is resumed
     PauseLink(link::Arguments),
     /// Let a paused link go on
@@ -92,6 +96,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Status(status) => status::run(&status, json, &topology, &nodes).await,
         Command::Explain(explain) => explain::run(&explain, json, &topology, &nodes).await,
         Command::Counter(counter) => counter::run(&counter, json, &topology, &nodes).await,
+        Command::Bounds(bounds) => bounds::run(&bounds, json, &topology, &nodes).await,
         Command::PauseLink(link) => link::run(&link, true, json, &topology, &nodes).await,
         Command::ResumeLink(link) => link::run(&link, false, json, &topology, &nodes).await,
         Command::RotateTokenKey => token_key::run(json, &nodes).await,

@@ -274,9 +274,11 @@ async fn operate_one(arguments: &Arguments, session: &mut Session, receipts: &mu
             let put = Put { expires_after: expires_after_ms.map(Duration::from_millis), ..Put::new(key.clone(), value.clone()) };
             let Some(condition) = condition.condition() else {
                 say!("{}", session.put_item(put).await?);
+                describe_copies(arguments, key, session);
                 return Ok(true);
             };
             let PutIf { version, before } = session.put_if(put, condition).await?;
+            describe_copies(arguments, key, session);
             match &version {
                 Some(version) => say!("{version}"),
                 None => say!(
@@ -320,6 +322,13 @@ async fn operate_one(arguments: &Arguments, session: &mut Session, receipts: &mu
             }
             Ok(many.reads.iter().all(|read| read.value.is_some()))
         }
+    }
+}
+
+fn describe_copies(arguments: &Arguments, key: &str, session: &Session) {
+    if let (true, Some(copies)) = (arguments.verbose, session.copies()) {
+        let (data_centers, entry, ms) = (copies.data_centers, copies.entry, copies.used.as_secs_f64() * 1e3);
+        eprintln!("{key}: in {data_centers} data center{}, entry {entry} after {ms:.1} ms", if data_centers == 1 { "" } else { "s" });
     }
 }
 

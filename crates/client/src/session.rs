@@ -67,6 +67,23 @@ pub struct Achieved {
     pub used: Duration,
 }
 
+/// In how many data centers a write was when it was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// The one that was asked included.
+    pub data_centers: u32,
+    /// Which entry of the service level that satisfies, counted from 1.
+    pub entry: u32,
+    /// The time that it took, at the node that was asked.
+    pub used: Duration,
+}
+
+impl From<v1::Copies> for Copies {
+    fn from(copies: v1::Copies) -> Copies {
+        Copies { data_centers: copies.data_centers, entry: copies.entry, used: Duration::from_micros(copies.used_us) }
+    }
+}
+
 impl Read {
     pub(crate) fn new(read: v1::Read, quality: Achievement) -> Read {
         let Achievement { level, staleness_ms, achieved } = quality;
@@ -165,6 +182,7 @@ pub struct Session {
     pub(crate) token: String,
     pub(crate) dial: Dial,
     service_level: String,
+    copies: Option<Copies>,
     /// When a server last told this session something new; `None` if the token came from elsewhere.
     pub(crate) told_at: Option<Instant>,
     /// What is emulated of the way to the servers.
@@ -187,6 +205,7 @@ impl Session {
             token,
             dial: Dial::default(),
             service_level: String::new(),
+            copies: None,
             told_at: None,
             way: Way::default(),
             names: Names::new(),
@@ -263,16 +282,22 @@ impl Session {
         self.dial = dial;
     }
 
-    /// Sets the service level that reads are served under: its name in the servers' configuration, or its entries from best to least, as in `strong 200ms; causal 1s 20ms; eventual`. `none` is none at all,
-    /// the empty text the keyspace's own, if no level is set. A text that is no service level is refused by the server with the next read.
+    /// Sets the service level that reads and writes are served under: its name in the servers' configuration, or its entries from best to least, as in
+    /// `strong 200ms; causal 1s 20ms; eventual; durable 2 300ms; durable 1`. `none` is none at all, the empty text the keyspace's own, if no level is set. A text that is no
+    /// service level is refused by the server with the next operation.
     ///
-    /// The times are those of the node that is asked. A read that satisfies no entry is an error, never something weaker.
+    /// The times are those of the node that is asked. What satisfies no entry is an error, never something weaker; such a write is made all the same.
     pub fn set_service_level(&mut self, text: impl Into<String>) {
         self.service_level = text.into();
     }
 
-    /// The message for `dial` of a read.
-    pub(crate) fn read_dial(&self, dial: Dial) -> Option<v1::Dial> {
+    /// In how many data centers the last write was when it was answered, under a service level with entries for writes.
+    pub fn copies(&self) -> Option<Copies> {
+        self.copies
+    }
+
+    /// The message for `dial` of an operation that can be under a service level.
+    pub(crate) fn served_dial(&self, dial: Dial) -> Option<v1::Dial> {
         Some(v1::Dial { service_level: self.service_level.clone(), ..dial_out(dial) })
     }
 
@@ -295,7 +320,7 @@ impl Session {
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
             let get = |mut store: Store, context| {
-                let dial = self.read_dial(self.dial).and_then(|dial| self.for_receipt(dial));
+                let dial = self.served_dial(self.dial).and_then(|dial| self.for_receipt(dial));
                 let message = v1::GetRequest { context: Some(context), key: key.clone(), dial };
                 let request = self.client.request_within(message, tries.left());
                 async move { store.get(request).await }
@@ -325,6 +350,7 @@ impl Session {
     /// See [`Error`]; not retried.
     pub async fn put_item(&mut self, put: Put) -> Result<Version, Error> {
         let reply = self.send_put(put, None).await?;
+        self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);
         written(reply.version)
@@ -336,6 +362,7 @@ impl Session {
     /// See [`Error`]; not retried. Refused by keyspaces that cannot decide it, and when `put` deletes. That the condition does not hold is no error.
     pub async fn put_if(&mut self, put: Put, condition: Condition) -> Result<PutIf, Error> {
         let reply = self.send_put(put, Some(condition.into_message())).await?;
+        self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);
         let before = reply.before.ok_or_else(|| Error::Server("the answer does not say what the key was".into()))?;
@@ -353,11 +380,12 @@ impl Session {
         let first = items.first().map(|item| item.key.clone()).ok_or_else(|| Error::Refused("nothing to write".into()))?;
         let tries = Tries::new(self.client.options());
         let put = |mut store: Store, context| {
-            let message = v1::PutManyRequest { context: Some(context), items: items.clone(), dial: Some(dial_out(self.dial)) };
+            let message = v1::PutManyRequest { context: Some(context), items: items.clone(), dial: self.served_dial(self.dial) };
             let request = self.client.request(message);
             async move { store.put_many(request).await }
         };
         let reply = self.send(&first, &tries, put).await?;
+        self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         written(reply.version)
     }
@@ -370,11 +398,16 @@ impl Session {
         let key = key.into();
         let tries = Tries::new(self.client.options());
         let delete = |mut store: Store, context| {
-            let message = v1::DeleteRequest { context: Some(context), key: key.clone(), dial: self.for_receipt(dial_out(self.dial)) };
+            let message = v1::DeleteRequest {
+                context: Some(context),
+                key: key.clone(),
+                dial: self.served_dial(self.dial).and_then(|dial| self.for_receipt(dial)),
+            };
             let request = self.client.request(message);
             async move { store.delete(request).await }
         };
         let reply = self.send(&key, &tries, delete).await?;
+        self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);
         Ok(Deleted { existed: reply.existed, version: reply.version.map(Version::from) })
@@ -405,7 +438,8 @@ impl Session {
     async fn send_put(&self, put: Put, condition: Option<v1::Condition>) -> Result<v1::PutResponse, Error> {
         let (key, item, tries) = (put.key.clone(), put.into_item(), Tries::new(self.client.options()));
         let put = |mut store: Store, context| {
-            let (item, dial, condition) = (Some(item.clone()), self.for_receipt(dial_out(self.dial)), condition.clone());
+            let (item, dial, condition) =
+                (Some(item.clone()), self.served_dial(self.dial).and_then(|dial| self.for_receipt(dial)), condition.clone());
             let request = self.client.request(v1::PutRequest { context: Some(context), item, dial, condition });
             async move { store.put(request).await }
         };

@@ -37,7 +37,7 @@ impl Session {
         let (key, item, tries) = (put.key.clone(), put.into_item(), Tries::new(self.client.options()));
         let replace = |mut store: Store, context| {
             let request =
-                self.client.request(v1::ReplaceRequest { context: Some(context), item: Some(item.clone()), dial: Some(dial_out(self.dial)) });
+                self.client.request(v1::ReplaceRequest { context: Some(context), item: Some(item.clone()), dial: self.served_dial(self.dial) });
             async move { store.replace(request).await }
         };
         let reply = self.send(&key, &tries, replace).await?;

@@ -91,7 +91,7 @@ impl Session {
     async fn ask(&self, keys: &[Bytes], dial: Dial, token: &str, tries: &Tries) -> Result<v1::ReadTransactionResponse, Error> {
         let first = keys.first().map(Bytes::as_ref).unwrap_or_default();
         let read = |mut store: Store, context| {
-            let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.to_vec(), dial: self.read_dial(dial) };
+            let message = v1::ReadTransactionRequest { context: Some(context), keys: keys.to_vec(), dial: self.served_dial(dial) };
             let request = self.client.request_within(message, tries.left());
             async move { store.read_transaction(request).await }
         };

@@ -554,6 +554,13 @@ impl Operation {
         }
     }
 
+    /// It has waited for so many microseconds before its partition server saw it: of a bound on how long it may wait, so much is gone. A bound of 0 is one that was asked for.
+    pub fn has_waited(&mut self, us: u64) {
+        if let Some(within_us) = self.dial_mut().and_then(|dial| dial.within_us.as_mut()).filter(|within_us| **within_us > 0) {
+            *within_us = within_us.saturating_sub(u32::try_from(us).unwrap_or(u32::MAX)).max(1);
+        }
+    }
+
     /// The key that decides which partition serves this operation; `None` where the caller names it.
     pub fn key(&self) -> Option<&Key> {
         match self {

@@ -235,6 +235,25 @@ pub struct Card {
     pub cut_off: &'static str,
 }
 
+/// What was planned for an operation with a bound, and what it came to. Times are in microseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bounded {
+    /// When it was answered, on this server's monotonic clock.
+    pub at_us: u64,
+    /// `read` or `write`.
+    pub kind: &'static str,
+    /// How long it might take.
+    pub within_us: u64,
+    /// What was planned.
+    pub planned: &'static str,
+    /// How long that takes, for all that was known.
+    pub planned_us: u64,
+    /// How long it took.
+    pub took_us: u64,
+    /// What it was answered with.
+    pub came_to: String,
+}
+
 /// A protocol, seen from the server: the state of one partition server, and its handlers.
 pub trait Protocol: Sized + Send + 'static {
     /// The one spelling of its name: folder, registry, configuration, command line, metric, scenario.
@@ -369,6 +388,11 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// Numbers for `status` and metrics: (name, value).
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)>;
+
+    /// The latest operations with a bound on how long they may take, where the protocol keeps bounds ([`Protocol::KEEPS_BOUNDS`]); the oldest first, not more than some dozens.
+    fn bounded(&self) -> Vec<Bounded> {
+        Vec::new()
+    }
 
     /// Per data center (by index), up to which timestamp its updates are visible here for certain; empty if the protocol does not track it.
     fn stable(&self) -> Vec<Timestamp>;

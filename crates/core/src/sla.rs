@@ -4,12 +4,16 @@
 //! ([`Forecast`]), falls to another one while time is left ([`Course`]), and says in the end which entry the answer satisfies ([`ServiceLevel::held`]). An answer that
 //! satisfies none is an error, never something weaker. The idea is that of consistency-based service levels (Pileus, SOSP 2013), with an order instead of utilities.
 //!
+//! Entries such as `durable 2 200ms` are for writes: in how many data centers a write is, by when ([`Keeping`]).
+//!
 //! All of it is a pure function of the times that are handed in, in microseconds of one monotonic clock.
 
+mod copies;
 mod course;
 mod forecast;
 
 use crate::operation::{Level, Quality};
+pub use copies::{Copies, Keeping, Wait};
 pub use course::{Achieved, Ask, Course, Progress, Request};
 pub use forecast::Forecast;
 use smallvec::SmallVec;
@@ -20,6 +24,9 @@ pub const MOST_ENTRIES: usize = 8;
 
 /// The longest bound that an entry can have, in milliseconds: a day.
 pub const LONGEST_MS: u32 = 86_400_000;
+
+/// How often an entry that is passed over is tried beside, in microseconds at least.
+const PROBE_US: u64 = 100_000;
 
 /// One entry of a service level: an answer that satisfies it has all three.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,41 +79,68 @@ impl fmt::Display for Bound {
     }
 }
 
-/// What a read is to give: entries from best to least. Made by [`ServiceLevel::parse`].
+/// What reads and writes are to give: entries from best to least. Made by [`ServiceLevel::parse`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceLevel {
     aims: SmallVec<[Aim; 4]>,
+    copies: SmallVec<[Copies; 2]>,
 }
 
 impl ServiceLevel {
     /// Reads `strong 200ms; causal 1s 20ms; eventual`: entries with `;` between them, from best to least. An entry is a level, then a bound on the staleness and one on the latency, each a number with
     /// `ms`, `s` or `m`. One bound alone is the latency's; `fresh 1s` and `within 20ms` name them.
     ///
+    /// Entries for writes come after those, as `durable 2 200ms; durable 1`: the number of data centers, and a bound on the latency.
+    ///
     /// # Errors
     /// In words for the user: what is wrong with which entry; also an entry that is never reached, since whatever satisfies it satisfies one before.
     pub fn parse(text: &str) -> Result<ServiceLevel, String> {
-        let mut aims: SmallVec<[Aim; 4]> = SmallVec::new();
+        let mut level = ServiceLevel { aims: SmallVec::new(), copies: SmallVec::new() };
         for (index, entry) in text.split(';').enumerate() {
-            let aim = parse_aim(entry).map_err(|why| format!("entry {} of the service level, `{}`: {why}", index + 1, entry.trim()))?;
-            if let Some(before) = aims.iter().position(|before| before.covers(&aim)) {
-                return Err(format!(
-                    "entry {} of the service level, `{aim}`, is never reached: whatever satisfies it satisfies entry {}, `{}`",
-                    index + 1,
-                    before + 1,
-                    aims[before]
-                ));
-            }
-            aims.push(aim);
-            if aims.len() > MOST_ENTRIES {
+            level.add(entry).map_err(|why| format!("entry {} of the service level, `{}`: {why}", index + 1, entry.trim()))?;
+            if index >= MOST_ENTRIES {
                 return Err(format!("a service level has at most {MOST_ENTRIES} entries"));
             }
         }
-        Ok(ServiceLevel { aims })
+        Ok(level)
     }
 
-    /// The entries, best first; at least one.
+    fn add(&mut self, entry: &str) -> Result<(), String> {
+        let covered =
+            |before: usize, text: String| Err(format!("it is never reached: whatever satisfies it satisfies entry {}, `{text}`", before + 1));
+        let mut words = entry.split_whitespace();
+        if words.next().is_some_and(|word| word.eq_ignore_ascii_case("durable")) {
+            let copies = parse_copies(words)?;
+            if let Some(before) = self.copies.iter().position(|before| before.covers(&copies)) {
+                return covered(self.aims.len() + before, self.copies[before].to_string());
+            }
+            self.copies.push(copies);
+            return Ok(());
+        }
+        let aim = parse_aim(entry)?;
+        if !self.copies.is_empty() {
+            return Err("entries for reads come before those for writes (`durable`)".into());
+        }
+        if let Some(before) = self.aims.iter().position(|before| before.covers(&aim)) {
+            return covered(before, self.aims[before].to_string());
+        }
+        self.aims.push(aim);
+        Ok(())
+    }
+
+    /// The entries for reads, best first. They are counted before those for writes.
     pub fn aims(&self) -> &[Aim] {
         &self.aims
+    }
+
+    /// The entries for writes, best first. There is at least one entry of either.
+    pub fn copies(&self) -> &[Copies] {
+        &self.copies
+    }
+
+    /// All entries, as text, in their order.
+    pub fn entries(&self) -> impl Iterator<Item = String> {
+        self.aims.iter().map(ToString::to_string).chain(self.copies.iter().map(ToString::to_string))
     }
 
     /// The index of the first entry that an answer of `quality` after `used_us` satisfies.
@@ -117,10 +151,28 @@ impl ServiceLevel {
 
 impl fmt::Display for ServiceLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, aim) in self.aims.iter().enumerate() {
-            write!(f, "{}{aim}", if index == 0 { "" } else { "; " })?;
+        for (index, entry) in self.entries().enumerate() {
+            write!(f, "{}{entry}", if index == 0 { "" } else { "; " })?;
         }
         Ok(())
+    }
+}
+
+fn parse_copies<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<Copies, String> {
+    let mut word = words.next();
+    if word.is_some_and(|word| word.eq_ignore_ascii_case("in")) {
+        word = words.next();
+    }
+    let number = word.and_then(|word| word.parse().ok()).filter(|number| *number > 0);
+    let data_centers = number.ok_or("`durable` needs a number of data centers after it, as in `durable 2 200ms`")?;
+    let mut bound = words.next();
+    if bound.is_some_and(|word| word.eq_ignore_ascii_case("within")) {
+        bound = Some(words.next().ok_or("`within` needs a time after it, as in `within 20ms`")?);
+    }
+    let within_ms = bound.map(parse_bound).transpose()?;
+    match words.next() {
+        None => Ok(Copies { data_centers, within_ms }),
+        Some(word) => Err(format!("`{word}` is too much: a number of data centers, and a time")),
     }
 }
 
@@ -196,6 +248,8 @@ mod tests {
             ("causal 1s within 20ms", "causal 1s 20ms"),
             ("causal fresh 1s 20ms", "causal 1s 20ms"),
             ("causal fresh 61s", "causal fresh 61s"),
+            ("eventual; Durable in 3 within 200ms;durable 1", "eventual; durable 3 200ms; durable 1"),
+            ("durable 2", "durable 2"),
             ("session 2m; monotonic-reads+read-your-writes 3m", "session 2m; monotonic-reads+read-your-writes 3m"),
         ] {
             let parsed = ServiceLevel::parse(text).unwrap();
@@ -219,10 +273,22 @@ mod tests {
             ("strong fresh", "`fresh` needs a time"),
             ("strong fresh 1s fresh 2s", "`fresh` is there twice"),
             ("strong fresh 1s within 2s 3s", "more than two times"),
-            ("eventual; causal 20ms", "entry 2 of the service level, `causal 20ms`, is never reached"),
+            ("eventual; causal 20ms", "entry 2 of the service level, `causal 20ms`: it is never reached"),
             ("causal 20ms; strong 10ms", "never reached: whatever satisfies it satisfies entry 1, `causal 20ms`"),
             ("causal fresh 1s; causal 500ms 20ms", "never reached"),
             ("causal 1s 20ms; causal 1s 20ms", "never reached"),
+            ("durable", "`durable` needs a number"),
+            ("durable 0", "`durable` needs a number"),
+            ("durable 256", "`durable` needs a number"),
+            ("durable two", "`durable` needs a number"),
+            ("durable 2 within", "`within` needs a time"),
+            ("durable 2 200", "`200` is no time"),
+            ("durable 2 1s 2s", "`2s` is too much"),
+            (
+                "durable 2; durable 3 1s",
+                "entry 2 of the service level, `durable 3 1s`: it is never reached: whatever satisfies it satisfies entry 1, `durable 2`",
+            ),
+            ("durable 2; eventual", "entries for reads come before"),
         ] {
             let error = ServiceLevel::parse(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

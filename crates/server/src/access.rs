@@ -279,6 +279,46 @@ pub(crate) async fn await_replication(
     }
 }
 
+/// How many data centers have the write `upto` of a partition, this one included: once there are `wanted`, or at `deadline`.
+pub(crate) async fn copies(
+    access: &impl Access,
+    (keyspace, partition): (KeyspaceId, PartitionId),
+    session: Session,
+    upto: Timestamp,
+    wanted: u8,
+    deadline: Instant,
+) -> Result<u8, Failure> {
+    let start = |session: Session, wanted: u8| {
+        access.start(keyspace, partition, session, Operation::AwaitReplication { upto, data_centers: wanted.saturating_sub(1) })
+    };
+    let here = access.topology().here;
+    loop {
+        let started = start(session.clone(), wanted);
+        match tokio::time::timeout_at(deadline, started.finish()).await {
+            Err(_) => {
+                let started = start(session.clone(), 0);
+                return counted(started.finish().await.0, upto, here);
+            }
+            // A partition answers at the latest when an operation's own time is up; a longer wait asks again.
+            Ok((outcome, _)) => match counted(outcome, upto, here)? {
+                reached if reached >= wanted || Instant::now() >= deadline => return Ok(reached),
+                _ => tokio::task::yield_now().await,
+            },
+        }
+    }
+}
+
+/// How many data centers have `upto`, by the answer of one here.
+pub(crate) fn counted(outcome: Outcome, upto: Timestamp, here: DcId) -> Result<u8, Failure> {
+    match outcome {
+        Outcome::Replicated(progress) => {
+            let others = progress.iter().enumerate().filter(|(dc, at)| *dc != here.index() && **at >= upto);
+            Ok(1 + others.count() as u8)
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
 /// The other data centers that have everything up to `upto` on disk: once there are `wanted` of them, or at the operation's deadline.
 async fn replicated(access: &impl Access, keyspace: KeyspaceId, session: &Session, upto: Timestamp, wanted: u8) -> Result<Vec<DcId>, Failure> {
     let operations = everywhere(access, |_| Operation::AwaitReplication { upto, data_centers: wanted });

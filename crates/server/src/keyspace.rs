@@ -81,7 +81,7 @@ impl KeyspaceInfo {
 
     /// Whether it can give a level of `aims`.
     pub fn serves_some(&self, aims: &ServiceLevel) -> bool {
-        aims.aims().iter().any(|aim| self.serves(aim.level))
+        aims.aims().is_empty() || aims.aims().iter().any(|aim| self.serves(aim.level))
     }
 
     /// The words for a user whose service level has no entry that it can give.

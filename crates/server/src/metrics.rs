@@ -694,6 +694,7 @@ mod tests {
             end: Position(10),
             durable: Position(4),
             counters: Default::default(),
+            bounded: Vec::new(),
             gauges: vec![("parked", 2.0)],
             filling: false,
             failed: None,

@@ -1,23 +1,24 @@
-//! Service levels at this node: those that have names, what reads under them came to, and what is expected of the next ones.
+//! Service levels at this node: those that have names, what operations under them came to, and what is expected of the next ones.
 //!
-//! Only reads under a service level come here. What they share is behind locks that are held for some hundred nanoseconds.
+//! Only operations under a service level come here. What they share is behind locks that are held for some hundred nanoseconds.
 
-use crate::access::Access;
+use crate::access::{self, Access};
 use crate::config::{KeyspaceConfig, NodeConfig, ServiceLevelConfig};
 use crate::shared::lock;
 use crate::status::{Histogram, ServiceLevelStatus};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::{NOBODY, label_of};
-use rheostat_core::operation::{Dial, Outcome};
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
 use rheostat_core::session::Session;
-use rheostat_core::sla::{Achieved, Ask, Course, Forecast, MOST_ENTRIES, Progress, Request, ServiceLevel};
+use rheostat_core::sla::{Achieved, Ask, Course, Forecast, Keeping, MOST_ENTRIES, Progress, Request, ServiceLevel, Wait};
+use rheostat_core::version::VersionId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// What service levels without a name are counted as.
 pub const UNNAMED: &str = "unnamed";
 
-/// A service level that reads are served under.
+/// A service level that operations are served under.
 #[derive(Debug)]
 pub(crate) struct Served {
     /// Its name, if it has one.
@@ -28,7 +29,7 @@ pub(crate) struct Served {
     counts: Arc<Mutex<Counts>>,
 }
 
-/// What reads under a service level came to.
+/// What operations under a service level came to.
 #[derive(Debug, Default)]
 struct Counts {
     held: [u64; MOST_ENTRIES],
@@ -104,7 +105,7 @@ impl ServiceLevels {
                 staleness_ms: counts.staleness_ms.clone(),
             }
         };
-        let entries = |served: &Served| served.aims.aims().iter().map(ToString::to_string).collect();
+        let entries = |served: &Served| served.aims.entries().collect();
         let mut all: Vec<ServiceLevelStatus> = self.named.iter().map(|(name, served)| told(name, entries(served), &served.counts)).collect();
         let unnamed = told(UNNAMED, vec![String::new(); MOST_ENTRIES], &self.unnamed);
         if unnamed.missed > 0 || unnamed.held.iter().any(|held| *held > 0) {
@@ -123,10 +124,12 @@ impl Served {
     fn count(&self, outcome: &Outcome, achieved: Option<Achieved>) {
         let mut counts = lock(&self.counts);
         match (achieved, outcome) {
-            (Some(Achieved { entry, used_us }), Outcome::Read(_, quality) | Outcome::Many(_, quality)) => {
+            (Some(Achieved { entry, used_us, .. }), outcome) => {
                 counts.held[entry] += 1;
                 counts.latency_us.record(used_us, 1);
-                if let Some(staleness_ms) = quality.staleness_ms {
+                if let Outcome::Read(_, quality) | Outcome::Many(_, quality) = outcome
+                    && let Some(staleness_ms) = quality.staleness_ms
+                {
                     counts.staleness_ms.record(staleness_ms, 1);
                 }
             }
@@ -135,12 +138,33 @@ impl Served {
     }
 }
 
-/// Makes the read `request` at `partition`, with the best entry of `served` that can be expected to hold, and others while there is time. The answer comes with the entry that it satisfies.
+/// Makes `request` at `partition`, with the best entry of `served` that can be expected to hold, and others while there is time. The answer comes with the entry that it satisfies.
 pub(crate) async fn serve(
+    access: &impl Access,
+    place: (KeyspaceId, PartitionId),
+    session: Session,
+    request: Request,
+    served: &Served,
+) -> (Outcome, Option<Achieved>, Session) {
+    match request {
+        Request::One(key, dial) => {
+            let at = |dial| Operation::Get { key: key.clone(), dial };
+            read(access, place, session, (&at, dial, false), served).await
+        }
+        Request::Several(keys, dial) => {
+            let several = keys.len() > 1;
+            let at = |dial| Operation::ReadTransaction { keys: keys.clone(), dial };
+            read(access, place, session, (&at, dial, several), served).await
+        }
+        Request::Write(operation) => write(access, place, session, *operation, served).await,
+    }
+}
+
+async fn read(
     access: &impl Access,
     (keyspace, partition): (KeyspaceId, PartitionId),
     mut session: Session,
-    request: &Request,
+    (at, dial, several): (&impl Fn(Dial) -> Operation, Dial, bool),
     served: &Served,
 ) -> (Outcome, Option<Achieved>, Session) {
     let shared = access.shared().clone();
@@ -148,15 +172,15 @@ pub(crate) async fn serve(
     let now_us = || shared.clocks.monotonic_us();
     let serves = |level| shared.keyspaces[usize::from(keyspace.0)].serves(level);
     let most_us = shared.config.limits.operation_timeout_ms * 1000;
-    let dial = Dial { label: served.label, ..request.dial() };
-    let mut course = Course::begin(&served.aims, dial, request.is_of_several(), now_us(), most_us, serves);
+    let dial = Dial { label: served.label, ..dial };
+    let mut course = Course::begin(&served.aims, dial, several, now_us(), most_us, serves);
     let mut next = levels.with_forecast(place, |forecast| course.next(forecast, now_us()));
     let (outcome, achieved) = loop {
         let Some(ask) = next else { break (Outcome::Failed(course.missed()), None) };
         if let Some(probe) = levels.with_forecast(place, |forecast| course.probe(&ask, forecast, now_us())) {
-            probe_beside(access, place, &session, request, probe, served);
+            probe_beside(access, place, &session, at(Dial { label: NOBODY, ..probe.dial }), probe, served);
         }
-        let (outcome, seen) = access.start(keyspace, partition, session, request.at(ask.dial)).finish().await;
+        let (outcome, seen) = access.start(keyspace, partition, session, at(ask.dial)).finish().await;
         session = seen;
         match levels.with_forecast(place, |forecast| course.answer(&ask, outcome, forecast, now_us())) {
             Progress::Ask(another) => next = Some(another),
@@ -167,10 +191,87 @@ pub(crate) async fn serve(
     (outcome, achieved, session)
 }
 
-/// Makes a read whose answer nobody gets, to learn whether what it asks for can be held.
-fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, request: &Request, probe: Ask, served: &Served) {
+/// Makes a write, and waits for its copies in other data centers.
+async fn write(
+    access: &impl Access,
+    place: (KeyspaceId, PartitionId),
+    session: Session,
+    operation: Operation,
+    served: &Served,
+) -> (Outcome, Option<Achieved>, Session) {
+    let shared = access.shared().clone();
+    let now_us = || shared.clocks.monotonic_us();
+    let begun_us = now_us();
+    let (outcome, session) = access.start(place.0, place.1, session, operation).finish().await;
+    let Some(version) = written(&outcome) else { return (outcome, None, session) };
+    let most_us = shared.config.limits.operation_timeout_ms * 1000;
+    let mut keeping = Keeping::begin(&served.aims, begun_us, most_us, shared.topology.data_centers.len());
+    let mut reached = 1;
+    let mut probed = false;
+    loop {
+        let next = shared.service_levels.with_forecast(place, |forecast| {
+            let wait = keeping.next(forecast, now_us())?;
+            Some((wait, keeping.probe(&wait, forecast, now_us()).filter(|_| !probed)))
+        });
+        let Some((wait, probe)) = next else { break };
+        if let Some(probe) = probe {
+            probed = true;
+            await_beside(access, place, &session, version, probe, served);
+        }
+        match access::copies(access, place, session.clone(), version.written, wait.data_centers, shared.clocks.instant(wait.until_us).into()).await {
+            Ok(copies) => reached = copies,
+            // The write is made; of its copies nothing is known.
+            Err(failure) => {
+                served.count(&outcome, None);
+                return (Outcome::Failed(failure), None, session);
+            }
+        }
+        let came_us = now_us();
+        shared.service_levels.with_forecast(place, |forecast| forecast.record_wait(&wait, came_us, reached >= wait.data_centers));
+        if let Some(entry) = keeping.held(reached, came_us) {
+            let achieved = Achieved { entry, used_us: came_us.saturating_sub(begun_us), data_centers: Some(reached) };
+            served.count(&outcome, Some(achieved));
+            return (outcome, Some(achieved), session);
+        }
+    }
+    served.count(&outcome, None);
+    let used_ms = now_us().saturating_sub(begun_us) / 1000;
+    let missed = format!(
+        "an entry of the service level `{}` to be held: the write is made, and {reached} data centers had it after {used_ms} ms",
+        served.text()
+    );
+    (Outcome::Failed(Failure::Timeout(missed)), None, session)
+}
+
+/// The version that a write has made, if it has made one that others get in the keyspace's own order.
+fn written(outcome: &Outcome) -> Option<VersionId> {
+    match outcome {
+        Outcome::Written(version) | Outcome::Changed { version: Some(version), .. } => Some(*version),
+        _ => None,
+    }
+}
+
+/// Waits for copies of a write that nobody waits for, to learn whether what `probe` is for can be held.
+fn await_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, version: VersionId, probe: Wait, served: &Served) {
     lock(&served.counts).probes += 1;
-    let started = access.start(place.0, place.1, session.clone(), request.at(Dial { label: NOBODY, ..probe.dial }));
+    let operation = Operation::AwaitReplication { upto: version.written, data_centers: probe.data_centers.saturating_sub(1) };
+    let started = access.start(place.0, place.1, session.clone(), operation);
+    let (shared, here) = (access.shared().clone(), access.topology().here);
+    tokio::spawn(async move {
+        let by = shared.clocks.instant(probe.until_us).into();
+        let came = match tokio::time::timeout_at(by, started.finish()).await {
+            Ok((outcome, _)) => access::counted(outcome, version.written, here).is_ok_and(|copies| copies >= probe.data_centers),
+            Err(_) => false,
+        };
+        let now_us = shared.clocks.monotonic_us();
+        shared.service_levels.with_forecast(place, |forecast| forecast.record_wait(&probe, now_us, came));
+    });
+}
+
+/// Makes a read whose answer nobody gets, to learn whether what it asks for can be held.
+fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, operation: Operation, probe: Ask, served: &Served) {
+    lock(&served.counts).probes += 1;
+    let started = access.start(place.0, place.1, session.clone(), operation);
     let (shared, aims) = (access.shared().clone(), served.aims.clone());
     tokio::spawn(async move {
         let (outcome, _) = started.finish().await;

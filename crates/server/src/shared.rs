@@ -215,7 +215,8 @@ impl Shared {
         let sender = Answer::Task(sender);
         match self.route(keyspace, partition) {
             Route::Here(shard) => {
-                let message = Message::Execute(Box::new((Sequence::one(keyspace, partition, operation, sender), session)));
+                let message =
+                    Message::Execute(Box::new((Sequence::one(keyspace, partition, operation, sender).given(self.clocks.monotonic_us()), session)));
                 if shard.send(message).is_err() {
                     let failure = match *self.stopping.borrow() {
                         true => Failure::Unreachable(partition),

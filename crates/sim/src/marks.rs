@@ -29,11 +29,13 @@ pub(crate) const SNAPSHOT_REFUSED: Mark = Mark { name: "a predicted snapshot was
 pub(crate) const BOUND_LEFT_TIME: Mark = Mark { name: "a bounded read was strong", causal: false };
 /// A bounded read took what was there.
 pub(crate) const BOUND_CAME_FIRST: Mark = Mark { name: "a bounded read took what was there", causal: false };
+/// A bounded read took what was there, although its session had read further in another partition.
+pub(crate) const BOUND_CAME_TOO_EARLY: Mark = Mark { name: "a bounded read was no more than eventual", causal: false };
 /// A write was kept where it was made, for later.
 pub(crate) const WRITE_KEPT: Mark = Mark { name: "a write was kept for later", causal: false };
 
 /// Marks of runs of a protocol that keeps bounds.
-pub const OF_BOUNDS: &[Mark] = &[BOUND_LEFT_TIME, BOUND_CAME_FIRST, WRITE_KEPT];
+pub const OF_BOUNDS: &[Mark] = &[BOUND_LEFT_TIME, BOUND_CAME_FIRST, BOUND_CAME_TOO_EARLY, WRITE_KEPT];
 
 /// A mark that the gauge of a server's counters shows.
 #[derive(Clone, Copy, Debug)]

@@ -71,7 +71,15 @@ impl Store for Server {
         }
         let session = self.turn(request.context)?;
         self.0.lock().unwrap().map.insert(item.key.to_vec(), item.value.unwrap().to_vec());
-        Ok(Response::new(v1::PutResponse { version: Some(v1::Version::default()), session, applied: true, before: None, kept: false, receipt: None }))
+        Ok(Response::new(v1::PutResponse {
+            version: Some(v1::Version::default()),
+            session,
+            applied: true,
+            before: None,
+            kept: false,
+            receipt: None,
+            copies: None,
+        }))
     }
 
     async fn read_transaction(&self, request: Wanted<v1::ReadTransactionRequest>) -> Result<Response<v1::ReadTransactionResponse>, Status> {

@@ -28,7 +28,7 @@ use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use crate::notch::{Notches, Sampled};
 use crate::operation::{Failure, Operation, Outcome};
 use crate::planted::Planted;
-use crate::protocol::{EffectOf, Effects, Protocol, Span, Start};
+use crate::protocol::{Bounded, EffectOf, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
 use crate::store::{Cut, Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
@@ -249,6 +249,8 @@ pub struct Status {
     pub counters: Counters,
     /// The protocol's own numbers.
     pub gauges: Vec<(&'static str, f64)>,
+    /// The latest operations with a bound, the oldest first.
+    pub bounded: Vec<Bounded>,
     /// Whether what it has lost is still coming.
     pub filling: bool,
     /// Why it serves nothing any more, if its store has failed.

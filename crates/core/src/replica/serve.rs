@@ -479,6 +479,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             durable: self.store.durable(),
             counters: self.journal.counters,
             gauges: self.protocol.gauges(now),
+            bounded: self.protocol.bounded(),
             filling: self.is_filling() || self.is_refilling() || P::Cut::SIBLINGS && self.peers.lack(),
             failed: self.journal.failed.clone(),
         }

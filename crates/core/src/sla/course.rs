@@ -1,16 +1,11 @@
 //! One read under a service level, from its beginning to its answer.
 
-use super::ServiceLevel;
+use super::copies::is_write;
 use super::forecast::{Forecast, Kind};
+use super::{PROBE_US, ServiceLevel};
 use crate::operation::{Dial, Failure, Level, Operation, Outcome};
 use crate::version::Key;
 use std::sync::Arc;
-
-/// An entry is expected to hold if it is with this probability.
-const EXPECTED: f32 = 0.9;
-
-/// How often an entry that is passed over is tried beside, in microseconds at least.
-const PROBE_US: u64 = 100_000;
 
 /// A read that is to be made.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -32,13 +27,15 @@ pub enum Progress {
     Done(Outcome, Option<Achieved>),
 }
 
-/// What a read under a service level came to.
+/// What an operation under a service level came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Achieved {
     /// The entry that the answer satisfies, counted from 0.
     pub entry: usize,
     /// The time that it took, in microseconds.
     pub used_us: u64,
+    /// Of a write: the data centers that had it.
+    pub data_centers: Option<u8>,
 }
 
 /// One read under a service level, from its beginning to its answer.
@@ -64,19 +61,8 @@ impl Course {
 
     /// The read that is to be made now: of the entries that can still be held the first that is expected to be, else the likeliest. `None`: there is none.
     pub fn next(&mut self, forecast: &mut Forecast, now_us: u64) -> Option<Ask> {
-        let mut likeliest: Option<(f32, Ask)> = None;
-        for entry in 0..self.aims.aims().len() {
-            let Some((ask, within_us)) = self.ask(entry, now_us) else { continue };
-            let probability = forecast.of(ask.kind, now_us).within(u64::from(within_us));
-            if probability >= EXPECTED {
-                likeliest = Some((probability, ask));
-                break;
-            }
-            if likeliest.as_ref().is_none_or(|(best, _)| probability > *best) {
-                likeliest = Some((probability, ask));
-            }
-        }
-        let (_, ask) = likeliest?;
+        let open = (0..self.aims.aims().len()).filter_map(|entry| self.ask(entry, now_us));
+        let (ask, _) = forecast.best(open, |(ask, within_us)| (ask.kind, u64::from(*within_us)), now_us)?;
         self.closed |= 1 << ask.entry;
         Some(ask)
     }
@@ -108,7 +94,7 @@ impl Course {
         }
         let within_us = u32::try_from(left_us).unwrap_or(u32::MAX);
         let dial = Dial { level: Some(aim.level), fresh_ms: aim.fresh_ms, within_us: Some(within_us), ..self.dial };
-        Some((Ask { entry, dial, asked_us: now_us, kind: Kind { aim, several: self.several } }, within_us))
+        Some((Ask { entry, dial, asked_us: now_us, kind: Kind::Read { aim, several: self.several } }, within_us))
     }
 
     /// Takes in what came of `ask`.
@@ -123,7 +109,7 @@ impl Course {
         forecast.record(ask, now_us, quality.is_some_and(|quality| aim.is_held(quality, 0)));
         match (quality, outcome) {
             (Some(quality), outcome) => match self.aims.held(quality, used_us) {
-                Some(entry) => return Progress::Done(outcome, Some(Achieved { entry, used_us })),
+                Some(entry) => return Progress::Done(outcome, Some(Achieved { entry, used_us, data_centers: None })),
                 None => self.why.push(format!("`{aim}` came after {} ms", used_us / 1000)),
             },
             (None, Outcome::Failed(Failure::Timeout(what))) => self.why.push(format!("`{aim}` waited for {what}")),
@@ -146,48 +132,28 @@ impl Course {
     }
 }
 
-/// A read that can be made under a service level.
+/// An operation that a service level says something of.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Request {
-    /// Of one key.
+    /// A read of one key.
     One(Key, Dial),
     /// Of several, from one snapshot.
     Several(Vec<Key>, Dial),
+    /// A write.
+    Write(Box<Operation>),
 }
 
 impl Request {
-    /// The read of the present that `operation` is.
+    /// The read of the present, or the write, that `operation` is, if `aims` has entries for it.
     ///
     /// # Errors
     /// It is none; it comes back.
-    pub fn of(operation: Operation) -> Result<Request, Operation> {
+    pub fn of(operation: Operation, aims: &ServiceLevel) -> Result<Request, Operation> {
         match operation {
-            Operation::Get { dial: Dial { as_of: Some(_), .. }, .. } | Operation::ReadTransaction { dial: Dial { as_of: Some(_), .. }, .. } => {
-                Err(operation)
-            }
-            Operation::Get { key, dial } => Ok(Request::One(key, dial)),
-            Operation::ReadTransaction { keys, dial } => Ok(Request::Several(keys, dial)),
+            Operation::Get { key, dial } if dial.as_of.is_none() && !aims.aims().is_empty() => Ok(Request::One(key, dial)),
+            Operation::ReadTransaction { keys, dial } if dial.as_of.is_none() && !aims.aims().is_empty() => Ok(Request::Several(keys, dial)),
+            write if !aims.copies().is_empty() && is_write(&write) => Ok(Request::Write(Box::new(write))),
             other => Err(other),
-        }
-    }
-
-    /// What it asks for by itself.
-    pub fn dial(&self) -> Dial {
-        match self {
-            Request::One(_, dial) | Request::Several(_, dial) => *dial,
-        }
-    }
-
-    /// Whether it is of more than one key.
-    pub fn is_of_several(&self) -> bool {
-        matches!(self, Request::Several(keys, _) if keys.len() > 1)
-    }
-
-    /// The operation, asking for `dial`.
-    pub fn at(&self, dial: Dial) -> Operation {
-        match self {
-            Request::One(key, _) => Operation::Get { key: key.clone(), dial },
-            Request::Several(keys, _) => Operation::ReadTransaction { keys: keys.clone(), dial },
         }
     }
 }
@@ -244,7 +210,7 @@ mod tests {
         // From then on it is passed over, and what is expected to hold is asked at once.
         for _ in 0..20 {
             let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, strong_is_cut);
-            assert_eq!((tried, achieved), (vec![1], Some(Achieved { entry: 1, used_us: 300 })));
+            assert_eq!((tried, achieved), (vec![1], Some(Achieved { entry: 1, used_us: 300, data_centers: None })));
         }
         // It is forgotten when nobody asks, and tried again.
         now_us += 10_000_000;

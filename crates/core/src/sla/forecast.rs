@@ -1,15 +1,22 @@
 //! What is expected of reads, from those that were made.
 
-use super::Aim;
 use super::course::Ask;
+use super::{Aim, Copies};
 
-/// What kind of read a latency was measured of. Bounds tell kinds apart, since of a read that was given up only this is known, that it took longer than its own bound.
+/// What a latency was measured of. Bounds tell kinds apart, since of what was given up only this is known, that it took longer than its own bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Kind {
-    pub(super) aim: Aim,
-    /// Of several keys.
-    pub(super) several: bool,
+pub(super) enum Kind {
+    Read {
+        aim: Aim,
+        /// Of several keys.
+        several: bool,
+    },
+    /// A write's copies.
+    Write(Copies),
 }
+
+/// An entry is expected to hold if it is with this probability.
+const EXPECTED: f32 = 0.9;
 
 /// Half of what was measured is forgotten after so many microseconds.
 const HALF_LIFE_US: u64 = 500_000;
@@ -103,9 +110,27 @@ impl Forecast {
 
     /// The read that `ask` is has ended at `now_us`; `came`: with an answer of the level and the freshness that it asked for.
     pub fn record(&mut self, ask: &Ask, now_us: u64, came: bool) {
-        let took_us = now_us.saturating_sub(ask.asked_us);
-        let known = self.of(ask.kind, now_us);
-        known.counts[if came { bucket(took_us) } else { BUCKETS - 1 }] += 1.0;
+        self.add(ask.kind, now_us.saturating_sub(ask.asked_us), now_us, came);
+    }
+
+    pub(super) fn add(&mut self, kind: Kind, took_us: u64, now_us: u64, came: bool) {
+        self.of(kind, now_us).counts[if came { bucket(took_us) } else { BUCKETS - 1 }] += 1.0;
+    }
+
+    /// Of `open`, from best to least, each with its kind and the microseconds that it may take: the first that is expected to hold, else the likeliest.
+    pub(super) fn best<T>(&mut self, open: impl Iterator<Item = T>, of: impl Fn(&T) -> (Kind, u64), now_us: u64) -> Option<T> {
+        let mut likeliest: Option<(f32, T)> = None;
+        for one in open {
+            let (kind, within_us) = of(&one);
+            let probability = self.of(kind, now_us).within(within_us);
+            if probability >= EXPECTED {
+                return Some(one);
+            }
+            if likeliest.as_ref().is_none_or(|(best, _)| probability > *best) {
+                likeliest = Some((probability, one));
+            }
+        }
+        likeliest.map(|(_, one)| one)
     }
 }
 
@@ -126,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_told_apart_is_bounded_and_what_was_asked_for_longest_ago_goes() {
-        let kind = |ms| Kind { aim: Aim { level: Level::Causal, fresh_ms: Some(ms), within_ms: None }, several: false };
+        let kind = |ms| Kind::Read { aim: Aim { level: Level::Causal, fresh_ms: Some(ms), within_ms: None }, several: false };
         let mut forecast = Forecast::default();
         for ms in 1..1000 {
             forecast.of(kind(1), u64::from(2 * ms));

@@ -80,6 +80,8 @@ pub struct Costs {
     pub coordinate: Line,
     /// Of the question that comes before (Ask and Told), to a quorum and back.
     pub ask: Line,
+    /// By how much this server is late when an answer is due: others are served before it. Equations 1 and 2: the answer's own cost.
+    pub late: Line,
 }
 
 impl Costs {

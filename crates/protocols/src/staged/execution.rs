@@ -97,7 +97,7 @@ impl Staged {
                 }
                 let items: SmallVec<[Item; 1]> = change.item(now_ms, key, &before).into_iter().collect();
                 let version = (!items.is_empty()).then_some(id);
-                (items, Some(Reply::Changed(before, since.unwrap_or(id.written), version)))
+                (items, Some(Reply::Changed(before, self.seen(since.unwrap_or(id.written)), version)))
             }
             Command::PutIf(items, guards) => {
                 if items.iter().any(|item| step.store.latest(&item.key, |_| true).is_some_and(|newest| newest.id == id)) {
@@ -122,6 +122,7 @@ impl Staged {
             self.costs.coordinate.learn(1, step.now.monotonic_us.saturating_sub(wanted_us.max(own.durable_us.unwrap_or(0))));
         }
         if let (Some(op), Some(reply)) = (own.op, reply) {
+            self.remember(step.now.monotonic_us, own.plan, "write", "made".into());
             step.effects.reply(op, reply);
         }
     }
@@ -150,7 +151,9 @@ impl Staged {
                 continue;
             }
             self.forget_held(&id);
-            if let Some(op) = self.own.remove(&id).and_then(|own| own.op) {
+            let Some(own) = self.own.remove(&id) else { continue };
+            if let Some(op) = own.op {
+                self.remember(step.now.monotonic_us, own.plan, "write", "nobody can tell".into());
                 let why = "the write's turn in the order: it may have come while this server was behind".into();
                 step.effects.reply(op, Reply::Failed(Failure::Timeout(why)));
             }

@@ -2,6 +2,7 @@
 
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Change, Failure, Guard, Level, Quality, Read};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Item, Key, Update, VersionId};
@@ -15,6 +16,19 @@ pub struct Past {
     pub read: Timestamp,
     /// Likewise, what it has written in order.
     pub written: Timestamp,
+    /// As `read`, of what it has read in the partitions that are asked now.
+    pub here: Timestamp,
+}
+
+/// Up to where one partition's order must be made for what a session has read there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Of how many.
+    pub of: u16,
+    /// Up to here.
+    pub at: Timestamp,
 }
 
 /// How long an operation may take.
@@ -50,15 +64,15 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Of a read: what was read, up to where the order must be made for it, and how good it is.
-    Get(Read, Timestamp, Quality),
+    Get(Read, Seen, Quality),
     /// Of a write.
     Put(VersionId),
     /// Of a write that is kept where it was made, for later, in no order (path (1) of the paper).
     Kept(VersionId),
     /// Of a change: what was there before, and what was written.
-    Changed(Read, Timestamp, Option<VersionId>),
-    /// Of a read of several keys.
-    Many(Vec<Read>, Timestamp, Quality),
+    Changed(Read, Seen, Option<VersionId>),
+    /// Of a read of several keys, of one partition or several.
+    Many(Vec<Read>, Vec<Seen>, Quality),
     /// Of a guarded write that was not made: how the guards' keys were.
     Unmet(Vec<Read>),
     /// It failed.
@@ -239,7 +253,7 @@ pub enum Message {
     },
 }
 
-wire_struct!(Past { read, written });
+wire_struct!(Past { read, written, here });
 wire_struct!(Bound { within_us, least });
 wire_struct!(Held { id, ordered, command });
 wire_struct!(Ballot { round, by });

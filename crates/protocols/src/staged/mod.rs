@@ -12,6 +12,7 @@ mod execution;
 mod message;
 mod options;
 mod reads;
+mod recent;
 mod reception;
 mod record;
 mod server;

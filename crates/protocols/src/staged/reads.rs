@@ -2,7 +2,8 @@
 
 use super::Sort;
 use super::execution::read_of;
-use super::message::{Bound, Command, Message, Past, Reply};
+use super::message::{Bound, Command, Message, Past, Reply, Seen};
+use super::recent::Plan;
 use super::server::{DUE, Staged};
 use crate::gather::{TransactionId, by_partition};
 use rheostat_clock::{DcId, Timestamp};
@@ -41,12 +42,15 @@ pub(super) struct Reading {
     came_ms: u64,
     /// When its time is up, and whether it then takes what is here, if that is not behind what the session has read.
     due: Option<(u64, bool)>,
+    plan: Option<Plan>,
+    /// It may take no time: then not even the session's past is looked at.
+    takes_anything: bool,
 }
 
 /// What the slices of a read of several partitions have come to.
 pub(super) struct Gathered {
-    /// Up to where the order must be made for it.
-    since: Timestamp,
+    /// Up to where the orders must be made for it.
+    seen: Vec<Seen>,
     level: Level,
     /// Where the order stands, at the one that is furthest behind.
     cutoff: Timestamp,
@@ -58,7 +62,7 @@ pub(super) struct Gathered {
 pub(super) enum Then {
     Read(Reading),
     /// A write that is to be ordered after everything that anybody has been told of, and when it is due.
-    Write(OpId, Command, Past, Option<u64>),
+    Write(OpId, Command, Past, Option<u64>, Option<Plan>),
 }
 
 impl Then {
@@ -135,12 +139,19 @@ impl Staged {
     ) {
         let now_us = step.now.monotonic_us;
         let best = bound.is_some_and(|bound| bound.least.is_none());
-        let due = bound.map(|bound| (now_us + u64::from(bound.within_us), best));
-        let level = if best && !self.is_time_to_ask(now_us, bound) { IN_ORDER } else { level };
+        let due_us = |bound: Bound| if best { self.due_us(now_us, bound.within_us) } else { now_us + u64::from(bound.within_us) };
+        let due = bound.map(|bound| (due_us(bound), best));
+        let (is_time, cost_us) = if bound.is_some() { self.time_to_ask(now_us, due) } else { (true, 0) };
+        let level = if best && !is_time { IN_ORDER } else { level };
+        let takes_anything = bound.is_some_and(|bound| bound.within_us == 0);
+        let plan = bound.map(|bound| {
+            let what = if level == Level::Strong { "a question to the others" } else { "what is here" };
+            Plan { begun_us: now_us, within_us: bound.within_us, what, cost_us: if level == Level::Strong { cost_us } else { 0 } }
+        });
         if let Some((due_us, _)) = due {
             step.effects.timer(DUE, due_us.saturating_sub(now_us));
         }
-        let mut reading = Reading { asker, keys, past, level, need: None, need_us: now_us, came_ms: step.now.physical_ms, due };
+        let mut reading = Reading { asker, keys, past, level, need: None, need_us: now_us, came_ms: step.now.physical_ms, due, plan, takes_anything };
         match level {
             Level::Eventual => return self.serve(step, reading, Level::Eventual),
             Level::Session(set) => reading.need = Some(need(set, past)),
@@ -150,14 +161,14 @@ impl Staged {
         self.await_order(step, reading);
     }
 
-    /// Whether the question and what may follow from it fit into a bound, for all that is known.
-    fn is_time_to_ask(&self, now_us: u64, bound: Option<Bound>) -> bool {
-        let within_us = bound.map(|bound| bound.within_us);
+    /// Whether the question and what may follow from it fit into a bound, for all that is known, and how long they take, in microseconds.
+    fn time_to_ask(&self, now_us: u64, due: Option<(u64, bool)>) -> (bool, u64) {
         let (_, ask_us) = self.costs.ask.planned(self.options.estimate);
         let standing = self.standing(now_us);
-        let left_us = within_us.map(|within_us| within_us.saturating_sub(ask_us as u32));
+        let left_us = due.map(|(due_us, _)| u32::try_from(due_us.saturating_sub(now_us + ask_us as u64)).unwrap_or(u32::MAX));
         let choice = standing.choose(Sort::Read, left_us, &self.costs, self.options.estimate);
-        standing.connected && left_us != Some(0) && (standing.buffered == 0 || choice.coordinated > 0)
+        let is_time = standing.connected && left_us != Some(0) && (standing.buffered == 0 || choice.coordinated > 0);
+        (is_time, ask_us as u64 + choice.cost_us as u64)
     }
 
     /// Puts a question to the others: one for all who have one since the last.
@@ -231,9 +242,9 @@ impl Staged {
                     (reading.need, reading.need_us) = (Some(question.upto.max(reading.past.read)), now_us);
                     self.await_order(step, reading);
                 }
-                Then::Write(op, command, past, due_us) => {
+                Then::Write(op, command, past, due_us, plan) => {
                     let after = question.upto.max(past.read).max(past.written);
-                    self.receive(step, op, command, after, (due_us, true));
+                    self.receive(step, op, command, after, (due_us, true, plan));
                 }
             }
         }
@@ -283,16 +294,27 @@ impl Staged {
         }
         for reading in due {
             let takes_what_is_here = reading.due.is_some_and(|(_, best)| best);
-            let behind = reading.past.read > self.saved.cutoff && !self.planted.is("bounded-read-goes-back");
-            if takes_what_is_here && !behind && !self.saved.installing {
-                self.serve(step, reading, IN_ORDER);
-                continue;
+            if takes_what_is_here && !self.saved.installing {
+                let (cutoff, past) = (self.saved.cutoff, reading.past);
+                let goes_back = self.planted.is("bounded-read-goes-back");
+                // With no time at all, what is here is what is asked for; a session that has seen more elsewhere does not take it in.
+                let level = match (past.read <= cutoff || goes_back, past.here <= cutoff || reading.takes_anything) {
+                    (true, _) => Some(IN_ORDER),
+                    (false, true) => Some(Level::Eventual),
+                    (false, false) => None,
+                };
+                if let Some(level) = level {
+                    self.costs.late.learn(1, reading.due.map_or(0, |(due_us, _)| now_us.saturating_sub(due_us)));
+                    self.serve(step, reading, level);
+                    continue;
+                }
             }
             let why = match reading.need {
-                _ if takes_what_is_here => format!("the order of writes to be made up to {}, which the session has read", reading.past.read),
+                _ if takes_what_is_here => format!("the order of writes to be made up to {}, which the session has read", reading.past.here),
                 Some(need) => format!("the order of writes to be made up to {need} (here up to {})", self.saved.cutoff),
                 None => "a majority of the partition's servers to say up to where writes were told of".into(),
             };
+            self.remember(now_us, reading.plan, "read", "nothing in time".into());
             if let Asker::Get(op) | Asker::Many(op) = reading.asker {
                 step.effects.reply(op, Reply::Failed(Failure::Timeout(why)));
             }
@@ -301,7 +323,7 @@ impl Staged {
 
     fn serve<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, reading: Reading, level: Level) {
         let now_ms = step.now.physical_ms;
-        let Reading { asker, keys, past, came_ms, .. } = reading;
+        let Reading { asker, keys, past, came_ms, plan, .. } = reading;
         let mut since = Timestamp::ZERO;
         let reads: Vec<Read> = keys
             .iter()
@@ -319,15 +341,19 @@ impl Staged {
         if level == Level::Eventual {
             since = Timestamp::ZERO;
         }
+        if plan.is_some() {
+            self.remember(step.now.monotonic_us, plan, "read", level.to_string());
+        }
         let cutoff = self.saved.cutoff;
         let quality = self.quality(now_ms.max(came_ms), level, cutoff);
+        let seen = self.seen(since);
         match asker {
             Asker::Get(op) => {
                 let hides = self.options.null_at_zero && level != Level::Strong && self.is_unmade(&keys[0]);
                 let read = reads.into_iter().next().filter(|_| !hides).unwrap_or_default();
-                step.effects.reply(op, Reply::Get(read, since, quality));
+                step.effects.reply(op, Reply::Get(read, seen, quality));
             }
-            Asker::Many(op) => step.effects.reply(op, Reply::Many(reads, since, quality)),
+            Asker::Many(op) => step.effects.reply(op, Reply::Many(reads, vec![seen], quality)),
             Asker::Coordinator(partition, transaction) => {
                 let message = Message::SliceReply { transaction, reads, since, level, cutoff };
                 if partition == self.place.server.partition {
@@ -337,6 +363,10 @@ impl Staged {
                 }
             }
         }
+    }
+
+    pub(super) fn seen(&self, at: Timestamp) -> Seen {
+        Seen { partition: self.place.server.partition, of: self.place.partitions, at }
     }
 
     fn quality(&self, now_ms: u64, level: Level, cutoff: Timestamp) -> Quality {
@@ -370,7 +400,7 @@ impl Staged {
             op,
             keys.len(),
             places.clone(),
-            Gathered { since: Timestamp::ZERO, level: Level::Strong, cutoff: Timestamp::MAX, came_ms: step.now.physical_ms },
+            Gathered { seen: Vec::new(), level: Level::Strong, cutoff: Timestamp::MAX, came_ms: step.now.physical_ms },
         );
         step.effects.parked(op, "other partitions of this data center".into());
         if let Some(bound) = bound {
@@ -390,14 +420,16 @@ impl Staged {
     /// Upon the answer of a slice.
     pub(super) fn on_slice_reply<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Message) {
         let Message::SliceReply { transaction, reads, since, level, cutoff } = message else { return };
+        let of = self.place.partitions;
         let answered = self.transactions.answer(transaction, from, reads, |gathered| {
-            gathered.since = since.max(gathered.since);
+            gathered.seen.push(Seen { partition: from, of, at: since });
             gathered.level = if gathered.level.implies(level) { level } else { gathered.level };
             gathered.cutoff = cutoff.min(gathered.cutoff);
         });
         if let Some(open) = answered {
             let quality = self.quality(step.now.physical_ms.max(open.state.came_ms), open.state.level, open.state.cutoff);
-            step.effects.reply(open.op, Reply::Many(open.reads, open.state.since, quality));
+            let seen = if quality.level == Level::Eventual { Vec::new() } else { open.state.seen };
+            step.effects.reply(open.op, Reply::Many(open.reads, seen, quality));
         }
     }
 

@@ -1,8 +1,9 @@
 //! Reception and transmission (steps 1 to 7): a write is kept here, and by a quorum before it is answered; or, cut off from a quorum, here alone and then in no order.
 
 use super::message::{Command, Held, Message, Reply};
+use super::recent::Plan;
 use super::record::Record;
-use super::server::{DUE, SOON, Staged};
+use super::server::{DUE, IN_TURN, SOON, Staged};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::OpId;
 use rheostat_core::operation::Failure;
@@ -45,6 +46,8 @@ pub(super) struct Own {
     pub(super) due_us: Option<u64>,
     /// Whether it is answered by then at the latest, or not at all: a weaker answer is not taken.
     pub(super) strict: bool,
+    /// With a bound.
+    pub(super) plan: Option<Plan>,
 }
 
 impl Staged {
@@ -93,7 +96,7 @@ impl Staged {
         op: OpId,
         command: Command,
         after: Timestamp,
-        (due_us, strict): (Option<u64>, bool),
+        (due_us, strict, plan): (Option<u64>, bool, Option<Plan>),
     ) {
         if self.is_full(1) {
             let busy = format!("{} writes of {} bytes wait for their turn in the order", self.held.len(), self.held_bytes);
@@ -106,10 +109,10 @@ impl Staged {
         let held = Held { id, ordered, command };
         self.keep(step, held.clone());
         if !ordered {
-            return self.have_kept(step, op, id);
+            return self.have_kept(step, op, id, plan);
         }
         let wanted_us = (due_us.is_none() || strict).then_some(now_us);
-        let own = Own { op: Some(op), begun_us: now_us, wanted_us, due_us, strict, ..Own::default() };
+        let own = Own { op: Some(op), begun_us: now_us, wanted_us, due_us, strict, plan, ..Own::default() };
         self.own.insert(id, own);
         step.effects.parked(op, "a majority of the partition's servers to have the write, and to put it into the order".into());
         self.transmit(step, held);
@@ -140,8 +143,9 @@ impl Staged {
     }
 
     /// Path (1): the write stays here, in no order, and is answered.
-    fn have_kept<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, id: VersionId) {
+    fn have_kept<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, id: VersionId, plan: Option<Plan>) {
         self.kept += 1;
+        self.remember(step.now.monotonic_us, plan, "write", "kept for later".into());
         let answer = if self.planted.is("kept-write-told-as-written") { Reply::Put(id) } else { Reply::Kept(id) };
         step.effects.reply(op, answer);
         self.coordinate_soon(step);
@@ -205,10 +209,15 @@ impl Staged {
         let Some(own) = self.own.get_mut(&id) else { return };
         if left_us > 0 && choice.coordinated > 0 {
             own.wanted_us = Some(now_us);
+            if let Some(plan) = &mut own.plan {
+                (plan.what, plan.cost_us) = (IN_TURN, now_us.saturating_sub(plan.begun_us) + choice.cost_us as u64);
+            }
             return self.want(step, id.written);
         }
         if let Some(op) = own.op.take() {
+            let plan = own.plan;
             step.effects.reply(op, Reply::Put(id));
+            self.remember(now_us, plan, "write", "on a majority's disks".into());
         }
     }
 
@@ -223,18 +232,23 @@ impl Staged {
             let (durable, strict) = (own.durable_us.is_some(), own.strict);
             // The least path takes as long as it takes, as long as there is one.
             let Some(op) = own.op.take_if(|_| strict || durable || !connected) else { continue };
+            let plan = own.plan;
             if strict {
+                self.remember(now_us, plan, "write", "nothing in time".into());
                 step.effects.reply(op, Reply::Failed(Failure::Timeout("the write's turn in the order; it may come yet".into())));
             } else if durable {
+                let late_us = own.due_us.map_or(0, |due_us| now_us.saturating_sub(due_us));
+                self.costs.late.learn(1, late_us);
+                self.remember(now_us, plan, "write", "on a majority's disks".into());
                 step.effects.reply(op, Reply::Put(id));
             } else {
-                self.keep_for_later(step, op, id);
+                self.keep_for_later(step, op, id, plan);
             }
         }
     }
 
     /// A write that no quorum has taken in, and that cannot reach one, gives up its place in the order.
-    fn keep_for_later<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, id: VersionId) {
+    fn keep_for_later<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, id: VersionId, plan: Option<Plan>) {
         if let Some(waiting) = self.held.get_mut(&id) {
             waiting.held.ordered = false;
         }
@@ -243,7 +257,7 @@ impl Staged {
             // Others may have it as an ordered one.
             own.has.clear();
         }
-        self.have_kept(step, op, id);
+        self.have_kept(step, op, id, plan);
     }
 
     /// An ordered write came too late for its place. One that was received here gets a later place, if somebody waits for it.

@@ -7,6 +7,7 @@ use super::costs::Costs;
 use super::message::{Asked, Bound, Command, Message, Past, Reply, Request};
 use super::options::StagedOptions;
 use super::reads::{Asker, Gathered, Reads, Then};
+use super::recent::{Plan, Recent};
 use super::reception::{Own, Waiting};
 use super::record::{Ends, Saved, Stored};
 use super::state::Pages;
@@ -15,7 +16,7 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::Level;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Departure, Protocol, Span, Start, Step};
+use rheostat_core::protocol::{Bounded, Call, Card, Departure, Protocol, Span, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version, VersionId};
 use std::collections::BTreeMap;
@@ -27,6 +28,11 @@ const WATCH: u8 = 1;
 pub(super) const DUE: u8 = 2;
 /// Writes that nobody waits for are coordinated.
 pub(super) const SOON: u8 = 3;
+
+/// Of a write: a majority of disks.
+const DURABLE: &str = "a majority's disks";
+/// Of a write: beyond that, its place in the order.
+pub(super) const IN_TURN: &str = "its turn in the order";
 
 /// A data center whose writes have stopped has the order made up to the present every so many milliseconds.
 const QUIET_MS: u64 = 1_000;
@@ -76,12 +82,18 @@ pub struct Staged {
     first_heard: Option<(DcId, u64)>,
     pub(super) soon: bool,
     watching: bool,
+    /// When the next heartbeat is due.
+    heartbeat_us: u64,
+    /// Whether an operation with a bound has come since the last heartbeat.
+    bounds_are_asked: bool,
     /// Counts for metrics.
     pub(super) rounds: u64,
     pub(super) restamped: u64,
     pub(super) kept: u64,
     pub(super) excluded: u64,
     pub(super) too_far_ahead: u64,
+    pub(super) late_answers: u64,
+    pub(super) recent: Recent,
 }
 
 /// The newest version is what every reader gets; a tombstone is done with when the order is made past it everywhere, and nothing unordered that is older can come.
@@ -127,6 +139,12 @@ impl Staged {
     /// How long it takes to reach a majority and back, in microseconds.
     pub(super) fn round_us(&self) -> u64 {
         self.costs.ask.line().1 as u64
+    }
+
+    /// When an operation within `within_us` is to be answered, so that this server's being late does not break its bound.
+    pub(super) fn due_us(&self, now_us: u64, within_us: u32) -> u64 {
+        let (_, late_us) = self.costs.late.planned(self.options.estimate);
+        now_us + u64::from(within_us).saturating_sub(late_us as u64)
     }
 
     /// What waits here, as the choice of steps sees it.
@@ -188,6 +206,11 @@ impl Staged {
 
     fn on_heartbeat_due<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         let now_us = step.now.monotonic_us;
+        // Where nobody asks, timers may come late on purpose.
+        if std::mem::take(&mut self.bounds_are_asked) {
+            self.costs.late.learn(1, now_us.saturating_sub(self.heartbeat_us));
+        }
+        self.heartbeat_us = now_us + self.options.heartbeat_ms * 1000;
         let (executed, cutoff, floor) = (self.saved.executed, self.saved.cutoff, self.floor(step));
         let (waiting, round_us) = (self.own.len() as u32, self.round_us());
         for dc in self.place.peers() {
@@ -227,16 +250,21 @@ impl Staged {
     }
 
     fn on_write<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, command: Command, past: Past, bound: Option<Bound>) {
-        let due_us = bound.map(|bound| step.now.monotonic_us + u64::from(bound.within_us));
+        let now_us = step.now.monotonic_us;
         let decides = !matches!(command, Command::Put(_));
         let strict = bound.is_none_or(|bound| bound.least == Some(Level::Strong)) || decides;
+        // An error has time until the very end.
+        let due_us = bound.map(|bound| if strict { now_us + u64::from(bound.within_us) } else { self.due_us(now_us, bound.within_us) });
+        let (what, line) = if strict { (IN_TURN, &self.costs.coordinate) } else { (DURABLE, &self.costs.transmit) };
+        let cost_us = line.planned(self.options.estimate).1 as u64;
+        let plan = bound.map(|bound| Plan { begun_us: now_us, within_us: bound.within_us, what, cost_us });
         if strict {
             if let Some(bound) = bound {
                 step.effects.timer(DUE, bound.within_us.into());
             }
-            return self.ask(step, Then::Write(op, command, past, due_us));
+            return self.ask(step, Then::Write(op, command, past, due_us, plan));
         }
-        self.receive(step, op, command, past.read.max(past.written), (due_us, false));
+        self.receive(step, op, command, past.read.max(past.written), (due_us, false, plan));
     }
 }
 
@@ -321,11 +349,15 @@ impl Protocol for Staged {
             first_heard: None,
             soon: false,
             watching: false,
+            heartbeat_us: 0,
+            bounds_are_asked: false,
             rounds: 0,
             restamped: 0,
             kept: 0,
             excluded: 0,
             too_far_ahead: 0,
+            late_answers: 0,
+            recent: Recent::default(),
         })
     }
 
@@ -344,6 +376,7 @@ impl Protocol for Staged {
     }
 
     fn on_request<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, Request { asked, past, bound }: Request) {
+        self.bounds_are_asked |= bound.is_some();
         match asked {
             Asked::Call(Call::Get { key, level, .. }) => self.read(step, Asker::Get(op), vec![key], (level, past), bound),
             Asked::Call(Call::ReadTransaction { keys, level, .. }) => self.read_many(step, op, keys, (level, past), bound),
@@ -466,8 +499,14 @@ impl Protocol for Staged {
             ("staged_transmit_us", self.costs.transmit.planned(self.options.estimate).1),
             ("staged_coordinate_us", self.costs.coordinate.planned(self.options.estimate).1),
             ("staged_ask_us", self.costs.ask.planned(self.options.estimate).1),
+            ("staged_late_us", self.costs.late.planned(self.options.estimate).1),
+            ("staged_late_answers", self.late_answers as f64),
             ("too_far_ahead_messages", self.too_far_ahead as f64),
         ]
+    }
+
+    fn bounded(&self) -> Vec<Bounded> {
+        self.recent.all()
     }
 
     fn stable(&self) -> Vec<Timestamp> {

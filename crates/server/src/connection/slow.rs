@@ -118,11 +118,11 @@ pub(super) fn await_started(context: Context, started: Started, render: Render) 
     })
 }
 
-/// A read under a service level.
-pub(super) fn serve(context: Context, access: ShardAccess, session: Session, read: (PartitionId, Request, Render), served: Arc<Served>) -> Slow {
-    let (partition, request, render) = read;
+/// An operation under a service level.
+pub(super) fn serve(context: Context, access: ShardAccess, session: Session, asked: (PartitionId, Request, Render), served: Arc<Served>) -> Slow {
+    let (partition, request, render) = asked;
     Box::pin(async move {
-        let (outcome, achieved, session) = service_levels::serve(&access, (context.keyspace, partition), session, &request, &served).await;
+        let (outcome, achieved, session) = service_levels::serve(&access, (context.keyspace, partition), session, request, &served).await;
         let mut done = context.done_with(session, access.waits(), render, &outcome);
         if let Some(last) = &mut done.last {
             last.achieved = achieved;
@@ -142,11 +142,11 @@ pub(super) fn with_receipt(
 ) -> Slow {
     Box::pin(async move {
         let request = match served {
-            Some(served) => Request::of(operation).map(|request| (request, served)),
+            Some(served) => Request::of(operation, &served.aims).map(|request| (request, served)),
             None => Err(operation),
         };
         let (outcome, achieved, session) = match request {
-            Ok((request, served)) => service_levels::serve(&access, (context.keyspace, partition), session, &request, &served).await,
+            Ok((request, served)) => service_levels::serve(&access, (context.keyspace, partition), session, request, &served).await,
             Err(operation) => {
                 let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
                 (outcome, None, session)

@@ -505,7 +505,7 @@ impl State {
             return Flow::Slow(slow::with_receipt(self.context(now), access, session, (partition, operation, render), served, begun));
         }
         if let Some(served) = self.service_level().cloned() {
-            match Request::of(single.operation) {
+            match Request::of(single.operation, &served.aims) {
                 Err(other) => single.operation = other,
                 Ok(_) if self.collects() => return Flow::Later,
                 Ok(request) => {

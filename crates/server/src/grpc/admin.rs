@@ -8,6 +8,7 @@ use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Quorum, Read};
+use rheostat_core::protocol::Bounded;
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
 use rheostat_core::{DcId, slots};
@@ -66,7 +67,20 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
         updates_received: status.counters.updates_received,
         failed: status.failed.clone().unwrap_or_default(),
         replica: status.server.replica.into(),
+        bounded: status.bounded.iter().map(|one| bounded(router, one)).collect(),
         gauges: status.gauges.iter().map(|(name, value)| v1::Gauge { name: name.to_string(), value: *value }).collect(),
+    }
+}
+
+fn bounded(router: &Router, one: &Bounded) -> v1::BoundedOperation {
+    v1::BoundedOperation {
+        ago_us: router.shared().clocks.monotonic_us().saturating_sub(one.at_us),
+        kind: one.kind.into(),
+        within_us: one.within_us,
+        planned: one.planned.into(),
+        planned_us: one.planned_us,
+        took_us: one.took_us,
+        came_to: one.came_to.clone(),
     }
 }
 

@@ -58,7 +58,7 @@ impl Asked<'_> {
         told(self.router, self.keyspace.id, outcome, &session)
     }
 
-    /// As [`Asked::read`], also with the operation's receipt, if `wanted` asks for one and it has one.
+    /// As [`Asked::run_under`], also with the operation's receipt, if `wanted` asks for one and it has one.
     pub(super) async fn run_for_receipt(
         self,
         partition: PartitionId,
@@ -67,17 +67,17 @@ impl Asked<'_> {
         wanted: Option<Wanted>,
     ) -> Result<(Outcome, Option<Achieved>, String, Option<v1::Receipt>), Status> {
         let Some(Wanted(previous)) = wanted else {
-            return self.read(partition, operation, served).await.map(|(outcome, achieved, session)| (outcome, achieved, session, None));
+            return self.run_under(partition, operation, served).await.map(|(outcome, achieved, session)| (outcome, achieved, session, None));
         };
         let (shared, keyspace) = (self.router.shared().clone(), self.keyspace.id);
         let begun = Begun::of(&shared, (keyspace, partition), &operation, &self.session, (previous, shared.clocks.physical_ms()));
         let request = match served {
-            Some(served) => Request::of(operation).map(|request| (request, served)),
+            Some(served) => Request::of(operation, &served.aims).map(|request| (request, served)),
             None => Err(operation),
         };
         let (outcome, achieved, session) = match request {
             Ok((request, served)) => {
-                let running = service_levels::serve(self.router, (keyspace, partition), self.session, &request, &served);
+                let running = service_levels::serve(self.router, (keyspace, partition), self.session, request, &served);
                 in_time(partition, self.deadline, running).await?
             }
             Err(operation) => {
@@ -98,19 +98,19 @@ impl Asked<'_> {
         Ok((outcome, achieved, session, receipt))
     }
 
-    /// As [`Asked::run`], of a read under the service level `served`, if there is one; also which entry was achieved.
-    pub(super) async fn read(
+    /// As [`Asked::run`], under the service level `served`, if there is one; also which entry was achieved.
+    pub(super) async fn run_under(
         self,
         partition: PartitionId,
         operation: Operation,
         served: Option<Arc<Served>>,
     ) -> Result<(Outcome, Option<Achieved>, String), Status> {
         let Some(served) = served else { return self.run(partition, operation).await.map(|(outcome, session)| (outcome, None, session)) };
-        let request = match Request::of(operation) {
+        let request = match Request::of(operation, &served.aims) {
             Ok(request) => request,
             Err(other) => return self.run(partition, other).await.map(|(outcome, session)| (outcome, None, session)),
         };
-        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, &request, &served);
+        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, request, &served);
         let (outcome, achieved, session) = in_time(partition, self.deadline, running).await?;
         let (outcome, session) = told(self.router, self.keyspace.id, outcome, &session)?;
         Ok((outcome, achieved, session))

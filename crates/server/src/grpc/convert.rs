@@ -157,6 +157,11 @@ pub(super) fn achieved(quality: Quality, achieved: Option<Achieved>) -> v1::Qual
     v1::Quality { level, guarantees, staleness_ms: quality.staleness_ms, entry, used_us }
 }
 
+/// In how many data centers a write under a service level is.
+pub(super) fn copies(achieved: Achieved) -> v1::Copies {
+    v1::Copies { data_centers: achieved.data_centers.unwrap_or(1).into(), entry: achieved.entry as u32 + 1, used_us: achieved.used_us }
+}
+
 pub(super) fn counter(topology: &Topology, view: CounterView) -> v1::Counter {
     let rights = view.rights.into_iter().map(|rights| {
         let (standing, heir) = match rights.standing {

@@ -23,6 +23,7 @@ impl Service {
     }
 
     async fn write(&self, asked: Asked<'_>, items: SmallVec<[Item; 1]>, dial: Option<v1::Dial>) -> Result<Response<v1::PutResponse>, Status> {
+        let served = convert::service_level(&self.router, asked.keyspace, dial.as_ref())?;
         let wanted = Wanted::of(dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, dial)?;
         let first = items.first().ok_or_else(|| Status::invalid_argument("nothing to write"))?;
@@ -30,14 +31,22 @@ impl Service {
         if items.len() > 1 {
             check_together(&self.router, partition, &items)?;
         }
-        match asked.run_for_receipt(partition, Operation::Put { items, dial }, None, wanted).await? {
-            (Outcome::Written(id), _, session, receipt) => {
+        match asked.run_for_receipt(partition, Operation::Put { items, dial }, served, wanted).await? {
+            (Outcome::Written(id), achieved, session, receipt) => {
                 let version = Some(convert::version(self.router.topology(), id));
-                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: false, receipt }))
+                Ok(Response::new(v1::PutResponse {
+                    version,
+                    session,
+                    applied: true,
+                    before: None,
+                    kept: false,
+                    receipt,
+                    copies: achieved.map(convert::copies),
+                }))
             }
             (Outcome::Kept(id), _, session, receipt) => {
                 let version = Some(convert::version(self.router.topology(), id));
-                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: true, receipt }))
+                Ok(Response::new(v1::PutResponse { version, session, applied: true, before: None, kept: true, receipt, copies: None }))
             }
             (other, ..) => Err(strange(&other)),
         }
@@ -53,6 +62,7 @@ impl Service {
         dial: Option<v1::Dial>,
         condition: v1::Condition,
     ) -> Result<Response<v1::PutResponse>, Status> {
+        let served = convert::service_level(&self.router, asked.keyspace, dial.as_ref())?;
         let wanted = Wanted::of(dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, dial)?;
         let topology = self.router.topology();
@@ -61,14 +71,15 @@ impl Service {
         let expiry = if item.expires_ms == 0 { Expiry::Never } else { Expiry::At(item.expires_ms) };
         let partition = self.router.partition_of(&item.key);
         let change = Change::Set { value, expiry, condition };
-        match asked.run_for_receipt(partition, Operation::Change { key: item.key, change, dial }, None, wanted).await? {
-            (Outcome::Changed { before, version }, _, session, receipt) => Ok(Response::new(v1::PutResponse {
+        match asked.run_for_receipt(partition, Operation::Change { key: item.key, change, dial }, served, wanted).await? {
+            (Outcome::Changed { before, version }, achieved, session, receipt) => Ok(Response::new(v1::PutResponse {
                 version: version.map(|id| convert::version(topology, id)),
                 session,
                 applied: version.is_some(),
                 before: Some(convert::read(topology, before)),
                 kept: false,
                 receipt,
+                copies: achieved.map(convert::copies),
             })),
             (other, ..) => Err(strange(&other)),
         }
@@ -137,16 +148,18 @@ impl Store for Service {
     async fn delete(&self, request: Request<v1::DeleteRequest>) -> Result<Response<v1::DeleteResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
+        let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let wanted = Wanted::of(request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
         let partition = self.router.partition_of(&key);
-        match asked.run_for_receipt(partition, Operation::Change { key, change: Change::Delete, dial }, None, wanted).await? {
-            (Outcome::Changed { before, version }, _, session, receipt) => Ok(Response::new(v1::DeleteResponse {
+        match asked.run_for_receipt(partition, Operation::Change { key, change: Change::Delete, dial }, served, wanted).await? {
+            (Outcome::Changed { before, version }, achieved, session, receipt) => Ok(Response::new(v1::DeleteResponse {
                 existed: before.value.is_some(),
                 version: version.map(|id| convert::version(self.router.topology(), id)),
                 session,
                 receipt,
+                copies: achieved.map(convert::copies),
             })),
             (other, ..) => Err(strange(&other)),
         }
@@ -167,7 +180,7 @@ impl Store for Service {
         // Any partition can lead it; one of this node saves a hop.
         let here = |partition: &PartitionId| self.router.serves(asked.keyspace.id, *partition);
         let partition = keys.iter().map(|key| topology.partition_of(key)).find(here).unwrap_or_else(|| topology.partition_of(first));
-        match asked.read(partition, Operation::ReadTransaction { keys, dial }, served).await? {
+        match asked.run_under(partition, Operation::ReadTransaction { keys, dial }, served).await? {
             (Outcome::Many(reads, quality), achieved, session) => Ok(Response::new(v1::ReadTransactionResponse {
                 reads: reads.into_iter().map(|read| convert::read(topology, read)).collect(),
                 quality: Some(convert::achieved(quality, achieved)),
@@ -195,19 +208,21 @@ impl Store for Service {
     async fn replace(&self, request: Request<v1::ReplaceRequest>) -> Result<Response<v1::PutResponse>, Status> {
         let request = request.into_inner();
         let asked = self.asked(request.context)?;
+        let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
         let item = convert::item(item, physical_ms())?;
-        match asked.run(self.router.partition_of(&item.key), Operation::Replace { item, dial }).await? {
-            (Outcome::Written(version), session) => Ok(Response::new(v1::PutResponse {
+        match asked.run_under(self.router.partition_of(&item.key), Operation::Replace { item, dial }, served).await? {
+            (Outcome::Written(version), achieved, session) => Ok(Response::new(v1::PutResponse {
                 version: Some(convert::version(self.router.topology(), version)),
                 session,
                 applied: true,
                 before: None,
                 kept: false,
                 receipt: None,
+                copies: achieved.map(convert::copies),
             })),
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 

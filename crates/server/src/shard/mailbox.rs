@@ -62,6 +62,8 @@ pub(crate) struct Sequence {
     /// Up to where replicas must be durable before anything of it is told.
     pub(crate) waits: Waits,
     pub(crate) answer: Answer,
+    /// When it was given to the shard, in microseconds of the monotonic clock; 0: it did not have to wait for it.
+    given_us: u64,
 }
 
 /// Up to where which replicas must be durable before something is told.
@@ -84,7 +86,19 @@ impl Sequence {
 
     /// Several, in order.
     pub(crate) fn new(keyspace: KeyspaceId, operations: VecDeque<(PartitionId, Operation)>, answer: Answer) -> Sequence {
-        Sequence { keyspace, operations, outcomes: Vec::new(), waits: Waits::new(), answer }
+        Sequence { keyspace, operations, outcomes: Vec::new(), waits: Waits::new(), answer, given_us: 0 }
+    }
+
+    /// It is given to a shard now, and may wait in its mailbox.
+    pub(crate) fn given(self, now_us: u64) -> Sequence {
+        Sequence { given_us: now_us, ..self }
+    }
+
+    /// Its shard takes it: what it has waited counts towards the bound of the first operation; the others wait for that one anyway.
+    pub(super) fn taken(&mut self, now_us: u64) {
+        if let (Some((_, first)), true) = (self.operations.front_mut(), self.given_us > 0) {
+            first.has_waited(now_us.saturating_sub(self.given_us));
+        }
     }
 
     /// Bytes that it keeps in memory, about.

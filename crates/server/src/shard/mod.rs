@@ -332,12 +332,14 @@ impl Shard {
 
     /// Hands `sequence` to another shard of this node, in the next turn.
     pub(crate) fn hand_over(&mut self, shard: u16, sequence: Sequence, session: Session) {
-        self.outgoing[usize::from(shard)].push((sequence, session));
+        let now_us = self.now().monotonic_us;
+        self.outgoing[usize::from(shard)].push((sequence.given(now_us), session));
         self.want_turn();
     }
 
     /// Begins operations that came from elsewhere.
-    fn take_sequence(&mut self, now: Now, sequence: Sequence, session: Session) {
+    fn take_sequence(&mut self, now: Now, mut sequence: Sequence, session: Session) {
+        sequence.taken(now.monotonic_us);
         self.counters.operations_received += sequence.operations.len() as u64;
         self.go_on(now, sequence, session);
     }

@@ -120,6 +120,56 @@ async fn below_the_last_entry_is_an_error_and_a_keyspace_can_have_a_service_leve
     cluster.stop_all().await;
 }
 
+/// Writes until one satisfies entry `number`, in so many data centers.
+async fn until_written(client: &mut Client, number: i64, data_centers: i64) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        assert_eq!(client.ask("SET {k}w 1").await, Reply::ok());
+        let found = (quality(client, "entry").await, quality(client, "data_centers").await);
+        if found == (Reply::Integer(number), Reply::Integer(data_centers)) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < until, "entry {number} in {data_centers} data centers is not held, but {found:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn writes_say_in_how_many_data_centers_they_are() {
+    let cluster = three().start(None).await;
+    let mut client = cluster.client(0).await;
+    assert_eq!(client.ask("SELECT posts").await, Reply::ok());
+    client.ask_until("SET {k}w 1", Reply::ok()).await;
+    assert_eq!(client.ask("RHEO SLA eventual; durable 3 10s; durable 1").await, Reply::ok());
+    assert_eq!(client.ask("RHEO SLA").await, Reply::bulk("eventual; durable 3 10s; durable 1"));
+    until_written(&mut client, 2, 3).await;
+    // Reads have their own entries, and every kind of write is one.
+    assert_eq!(client.ask("GET {k}w").await, Reply::bulk("1"));
+    assert_eq!((quality(&mut client, "entry").await, quality(&mut client, "data_centers").await), (Reply::Integer(1), Reply::Null));
+    for (write, answer) in [("DEL {k}w", Reply::Integer(1)), ("MSET {k}w 1 {k}x 2", Reply::ok()), ("GETSET {k}x 3", Reply::bulk("2"))] {
+        assert_eq!(client.ask(write).await, answer);
+        assert_eq!(quality(&mut client, "data_centers").await, Reply::Integer(3), "{write}");
+    }
+    // What writes nothing is in no data center.
+    assert_eq!(client.ask("DEL {k}nothing").await, Reply::Integer(0));
+    assert_eq!(quality(&mut client, "data_centers").await, Reply::Null);
+    // Nobody else has it: what is here is what there is, and soon nobody waits for more.
+    cut(&cluster, true);
+    assert_eq!(client.ask("RHEO SLA durable 2 300ms; durable 1").await, Reply::ok());
+    until_written(&mut client, 2, 1).await;
+    assert_eq!(client.ask("RHEO SLA durable 4; durable 2 100ms").await, Reply::ok());
+    let reply = client.ask("SET {k}w 7").await;
+    assert!(reply.is_error("TIMEOUT") && reply.text().contains("the write is made, and 1 data centers had it"), "{reply:?}");
+    assert_eq!(client.ask("GET {k}w").await, Reply::bulk("7"));
+    // It is noticed by itself that others have it again.
+    assert_eq!(client.ask("RHEO SLA durable 2 300ms; durable 1").await, Reply::ok());
+    cut(&cluster, false);
+    until_written(&mut client, 1, 2).await;
+    let (held, missed) = counted(cluster.node(0), "unnamed").await;
+    assert!(held[0] >= 1 && held[1] >= 1 && missed == 1, "{held:?} {missed}");
+    cluster.stop_all().await;
+}
+
 #[tokio::test]
 async fn reads_wait_to_be_fresh_and_not_longer_than_they_may() {
     let cluster = three().start(None).await;
@@ -165,7 +215,7 @@ async fn what_is_wrong_with_a_service_level_is_said() {
     for (request, says) in [
         ("RHEO SLA strong 20ms", "ERR keyspace `default` runs protocol causal, which serves no level of this service level"),
         ("RHEO SLA checkout", "ERR entry 1 of the service level, `checkout`: `checkout` is no level"),
-        ("RHEO SLA eventual; causal", "ERR entry 2 of the service level, `causal`, is never reached"),
+        ("RHEO SLA eventual; causal", "ERR entry 2 of the service level, `causal`: it is never reached"),
         ("RHEO SLA causal 1 2", "`1` is no time"),
         ("RHEO SLA \u{1f4a5}", "is no level"),
         ("RHEO FRESH 0", "ERR `0ms` is no time"),

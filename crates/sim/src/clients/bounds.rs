@@ -9,19 +9,23 @@ use crate::plan::Action;
 use crate::world::World;
 use rheostat_checkers::Observation;
 use rheostat_core::Timestamp;
+use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Dial, Guarantees, Level, Quality};
 use rheostat_core::random::Random;
+use rheostat_core::slots;
 use rheostat_core::version::VersionId;
 use std::collections::BTreeMap;
 
-/// What every bounded read is at least: the order makes the session's reads monotonic, and its writes follow each other and what it read.
-pub(super) const LEAST: Level = Level::Session(Guarantees::MONOTONIC_READS.with(Guarantees::MONOTONIC_WRITES).with(Guarantees::WRITES_FOLLOW_READS));
+/// What every bounded read is at least. What it may not do even so: go back behind what its session has read in the same partition, if it had any time.
+pub(super) const LEAST: Level = Level::Eventual;
 
 /// A session's place in the order.
 #[derive(Clone, Default)]
 pub(super) struct Place {
     /// Everything up to here has been read.
     read: Timestamp,
+    /// The same, of what it has read in each partition.
+    here: BTreeMap<PartitionId, Timestamp>,
     /// Its own newest write of each key.
     written: BTreeMap<usize, VersionId>,
 }
@@ -36,6 +40,10 @@ impl Place {
 
     pub(super) fn merge(&mut self, other: Place) {
         self.read = self.read.max(other.read);
+        for (partition, at) in other.here {
+            let here = self.here.entry(partition).or_default();
+            *here = at.max(*here);
+        }
         other.written.into_iter().for_each(|(key, version)| self.wrote(vec![key], version));
     }
 }
@@ -61,6 +69,10 @@ impl World<'_> {
         (!random.chance(1, 3)).then_some(within_us as u32)
     }
 
+    fn partition_of(&self, key: usize) -> PartitionId {
+        slots::partition_of(self.plan.keys[key].as_bytes(), self.plan.partitions)
+    }
+
     /// A write was kept for later.
     pub(super) fn note_kept(&mut self, action: &Action, version: VersionId) {
         self.marks.see(marks::WRITE_KEPT);
@@ -73,18 +85,24 @@ impl World<'_> {
 
     /// The answer to a read is at the place in the order that its session has, or beyond, and as good as it says.
     pub(super) fn check_place(&mut self, client: usize, current: &Current, observed: &[Observation], quality: Quality) {
-        if !self.keeps_bounds || quality.level == Level::Eventual {
+        let weak = quality.level == Level::Eventual;
+        if !self.keeps_bounds || weak && current.within_us.is_none_or(|within_us| within_us == 0) {
             return;
         }
-        if current.within_us.is_some() {
+        if weak {
+            self.marks.see(marks::BOUND_CAME_TOO_EARLY);
+        } else if current.within_us.is_some() {
             self.marks.see(if quality.level == Level::Strong { marks::BOUND_LEFT_TIME } else { marks::BOUND_CAME_FIRST });
         }
         let gives = |guarantee| quality.level.implies(Level::Session(guarantee));
-        let upto = if gives(Guarantees::MONOTONIC_READS) { self.clients[client].order.read } else { Timestamp::ZERO };
+        let order = &self.clients[client].order;
+        let upto = if gives(Guarantees::MONOTONIC_READS) { order.read } else { Timestamp::ZERO };
         let own = &self.clients[client].order.written;
         let begun_us = current.event.map_or(u64::MAX, |event| self.history.events()[event.index()].invoked_us);
         for (key, observed) in current.action.keys().into_iter().zip(observed) {
             let written = &self.written[key];
+            let partition = self.partition_of(key);
+            let upto = order.here.get(&partition).copied().unwrap_or_default().max(upto);
             let told = |at: &u64| quality.level == Level::Strong && *at < begun_us;
             let own = own.get(&key).copied().filter(|_| gives(Guarantees::READ_YOUR_WRITES));
             let required = written.versions.iter().zip(&written.told_us).filter(|(id, at)| id.written <= upto || told(at)).map(|(id, _)| *id).max();
@@ -98,6 +116,17 @@ impl World<'_> {
             );
             self.fail("stages", text);
             return;
+        }
+        // What is no more than eventual is no part of the session's history.
+        if weak {
+            return;
+        }
+        for (key, observed) in current.action.keys().into_iter().zip(observed) {
+            let partition = self.partition_of(key);
+            if let Some(version) = observed.version {
+                let here = self.clients[client].order.here.entry(partition).or_default();
+                *here = version.written.max(*here);
+            }
         }
         let order = &mut self.clients[client].order;
         order.read = observed.iter().filter_map(|observed| observed.version).map(|version| version.written).fold(order.read, Timestamp::max);

@@ -369,7 +369,7 @@ impl State {
     }
 
     fn quality(&self, writer: &mut ReplyWriter<'_>) {
-        writer.map(5);
+        writer.map(6);
         writer.bulk(b"level");
         writer.bulk_or_null(self.last.quality.map(|quality| quality.level.to_string()).as_deref().map(str::as_bytes));
         writer.bulk(b"staleness_ms");
@@ -383,7 +383,12 @@ impl State {
             None => writer.null(),
         }
         let achieved = self.last.achieved;
-        for (name, number) in [("entry", achieved.map(|one| one.entry as u64 + 1)), ("used_us", achieved.map(|one| one.used_us))] {
+        let numbers = [
+            ("entry", achieved.map(|one| one.entry as u64 + 1)),
+            ("used_us", achieved.map(|one| one.used_us)),
+            ("data_centers", achieved.and_then(|one| one.data_centers).map(u64::from)),
+        ];
+        for (name, number) in numbers {
             writer.bulk(name.as_bytes());
             match number {
                 Some(number) => writer.integer(i64::try_from(number).unwrap_or(i64::MAX)),
