@@ -91,6 +91,17 @@ pub fn values(rows: &[Row], select: Select<'_>, measure: &str, over: Over) -> Ve
     }
 }
 
+/// The mean of `measure` in each selected row over the slices that begin from `from_s` on and before `until_s`, in seconds, and that have it.
+pub fn in_slices(rows: &[Row], select: Select<'_>, measure: &str, from_s: f64, until_s: f64) -> Vec<f64> {
+    let within = |row: &Row| {
+        let begins = |index: usize| index as f64 * row.slice_s;
+        let values = row.slices.get(measure)?.iter().enumerate();
+        let values: Vec<f64> = values.filter(|(index, _)| (from_s..until_s).contains(&begins(*index))).filter_map(|(_, value)| *value).collect();
+        Some(summary(&values)?.mean)
+    };
+    rows.iter().filter(|row| select.fits(row)).filter_map(within).collect()
+}
+
 /// The rows of each contender at each place, in the order in which they come.
 pub fn cells(rows: &[Row], select: Select<'_>) -> Vec<(String, BTreeMap<String, Value>)> {
     let mut cells: Vec<(String, BTreeMap<String, Value>)> = Vec::new();

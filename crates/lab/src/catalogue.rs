@@ -40,6 +40,12 @@ files![
     "orion-put-share",
     "orion-client",
     "orion-partitions",
+    "staged-bounds",
+    "staged-write-bounds",
+    "staged-read-bounds",
+    "staged-read-write",
+    "staged-beside",
+    "service-level-link",
 ];
 
 /// Every built-in experiment with its text. Errors: a file that makes no sense, which the tests exclude.

@@ -142,7 +142,11 @@ fn on_ground(experiment: &Experiment, expect: &Expect, rows: &[Row], ground: Gro
 /// The value or the ratio at one place.
 fn measured(expect: &Expect, rows: &[Row], ground: GroundName, contender: &str, at: &BTreeMap<String, Value>) -> Option<Summary> {
     let values = |contender: &str, at: &BTreeMap<String, Value>, measure: &str| {
-        aggregate::values(rows, Select { ground: Some(ground), contender: Some(contender), at: Some(at) }, measure, Over::Repetitions)
+        let select = Select { ground: Some(ground), contender: Some(contender), at: Some(at) };
+        match (expect.from_s, expect.until_s) {
+            (None, None) => aggregate::values(rows, select, measure, Over::Repetitions),
+            (from_s, until_s) => aggregate::in_slices(rows, select, measure, from_s.unwrap_or(0.0), until_s.unwrap_or(f64::INFINITY)),
+        }
     };
     let upper = values(contender, at, &expect.measure);
     if expect.over.is_none() && expect.over_measure.is_none() && expect.over_at.is_empty() {

@@ -41,6 +41,12 @@ pub struct Row {
     /// Numbers, one for each measured client.
     #[serde(default)]
     pub clients: BTreeMap<String, Vec<f64>>,
+    /// How long a slice of the measured time is, in seconds; 0 if it was not cut.
+    #[serde(default)]
+    pub slice_s: f64,
+    /// Numbers, one for each slice.
+    #[serde(default)]
+    pub slices: BTreeMap<String, Vec<Option<f64>>>,
 }
 
 /// Where rows come from.
@@ -130,6 +136,8 @@ impl Row {
             values: measured.values,
             distributions: measured.distributions,
             clients: measured.clients,
+            slice_s: point.size.slice_ms.map_or(0.0, |ms| ms as f64 / 1000.0),
+            slices: measured.slices,
         }
     }
 }

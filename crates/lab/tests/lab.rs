@@ -262,7 +262,7 @@ fn every_built_in_file_is_whole_and_its_small_form_is_small() {
     }
     for figure in [
         "4.2", "4.3", "4.4", "4.5", "4.6", "5.1", "5.2", "5.3", "5.4", "5.6", "5.7", "7.2", "8.1", "8.4", "8.5", "8.6", "003-2", "003-3", "003-4",
-        "003-5", "table-1",
+        "003-5", "table-1", "004-7", "004-8", "004-9", "004-10", "004-III", "004-IV",
     ] {
         assert!(figures.iter().any(|known| known == figure), "figure {figure} is missing");
     }

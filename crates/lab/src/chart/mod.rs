@@ -6,7 +6,7 @@ mod draw;
 pub use draw::{png, svg};
 
 use crate::aggregate::{self, Over, Select, Summary};
-use crate::experiment::{Chart, ChartKind, Experiment, GroundName, PaperValue, Value};
+use crate::experiment::{Chart, ChartKind, Experiment, GroundName, PaperValue, TIME, Value};
 use crate::row::Row;
 use std::collections::BTreeMap;
 
@@ -107,6 +107,7 @@ impl Build<'_> {
         let words: Vec<String> = match &chart.x {
             None if chart.kind == ChartKind::Bar => self.contenders().into_iter().map(|(_, name)| name.to_owned()).collect(),
             None => Vec::new(),
+            Some(x) if x == TIME => Vec::new(),
             Some(x) => {
                 let values = self.measured_values(x);
                 let numbers = values.iter().all(|value| matches!(value, Value::Number(_)));
@@ -128,6 +129,7 @@ impl Build<'_> {
         };
         let (x_label, y_label) = match chart.kind {
             ChartKind::Cdf => (chart.label.clone(), "share of all, %".to_owned()),
+            _ if chart.x.as_deref() == Some(TIME) => ("time, s".to_owned(), chart.label.clone()),
             _ => (self.sweep(chart.x.as_ref()).map(|sweep| sweep.label.clone()).unwrap_or_default(), chart.label.clone()),
         };
         let name = format!("{}-{}", self.experiment.name, chart.name);
@@ -153,6 +155,7 @@ impl Build<'_> {
                     let colour = if self.chart.y.len() > 1 { contender * self.chart.y.len() + place } else { contender };
                     let points = match self.chart.kind {
                         ChartKind::Cdf => self.distribution(*ground, name, at, measure),
+                        _ if self.chart.x.as_deref() == Some(TIME) => self.over_time(*ground, name, at, measure),
                         _ => self.line(*ground, name, at, measure, words),
                     };
                     series.push(Series { name: ours(long), colour, paper: false, other_ground: several, points });
@@ -183,6 +186,20 @@ impl Build<'_> {
             point(place_of(&value, words)?, self.value(ground, contender, &at, measure)?)
         };
         self.measured_values(x).into_iter().filter_map(value).collect()
+    }
+
+    /// Over the slices of the measured time, each at its middle.
+    fn over_time(&self, ground: GroundName, contender: &str, at: &BTreeMap<String, Value>, measure: &str) -> Vec<(f64, f64, f64)> {
+        let select = Select { ground: Some(ground), contender: Some(contender), at: Some(at) };
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| select.fits(row)).collect();
+        let (count, slice_s) = rows.iter().fold((0, 0.0), |(count, slice_s): (usize, f64), row| {
+            (row.slices.get(measure).map_or(count, |values| count.max(values.len())), slice_s.max(row.slice_s))
+        });
+        let mean = |index: usize| {
+            let values: Vec<f64> = rows.iter().filter_map(|row| row.slices.get(measure)?.get(index).copied().flatten()).collect();
+            point((index as f64 + 0.5) * slice_s, aggregate::summary(&values)?)
+        };
+        (0..count).filter_map(mean).collect()
     }
 
     fn distribution(&self, ground: GroundName, contender: &str, at: &BTreeMap<String, Value>, name: &str) -> Vec<(f64, f64, f64)> {

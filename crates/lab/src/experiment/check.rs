@@ -2,6 +2,7 @@
 
 use super::*;
 use rheostat_core::operation::Level;
+use rheostat_core::sla::ServiceLevel;
 use rheostat_protocols::registry;
 use std::ops::Range;
 
@@ -12,7 +13,9 @@ const SERVERS: usize = 512;
 /// Most clients of an experiment.
 const CLIENTS: u64 = 10_000;
 /// Longest time of any kind, in milliseconds.
-const LONGEST_MS: f64 = 3_600_000.0;
+pub(super) const LONGEST_MS: f64 = 3_600_000.0;
+/// Most slices of the measured time.
+const SLICES: u64 = 1_000;
 /// Most rows of one size of an experiment.
 const ROWS: usize = 10_000;
 
@@ -70,6 +73,9 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
     experiment.contender.iter().try_for_each(|contender| check_contender(experiment, contender))?;
     for (index, sweep) in experiment.sweep.iter().enumerate() {
         let other = experiment.sweep[..index].iter().find(|other| other.get_ref().name == sweep.get_ref().name);
+        if sweep.get_ref().name == TIME {
+            return fault_at(sweep, format!("sweep `{TIME}`: that is the axis of what is measured in slices; take another name"));
+        }
         if other.is_some() || sweep.get_ref().quick.is_empty() || sweep.get_ref().full.is_empty() {
             return fault_at(sweep, format!("sweep `{}`: has no values, or its name is there twice", sweep.get_ref().name));
         }
@@ -79,6 +85,9 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
             range(&format!("{name}.{what}"), ms as f64, 0.0, LONGEST_MS)?;
         }
         range(&format!("{name}.measure_ms"), size.measure_ms as f64, 1.0, LONGEST_MS)?;
+        if let Some(slice_ms) = size.slice_ms {
+            range(&format!("{name}.slice_ms"), slice_ms as f64, size.measure_ms.div_ceil(SLICES) as f64, size.measure_ms as f64)?;
+        }
         range(&format!("{name}.repetitions"), size.repetitions.into(), 1.0, 1000.0)?;
     }
     for full in [false, true] {
@@ -91,6 +100,11 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
             let described = |(span, what): Fault| (span, if point.at.is_empty() { what } else { format!("{what} (where {})", place()) });
             check_cluster(&point.cluster).map_err(described)?;
             check_load(point).map_err(described)?;
+            if experiment.grounds.contains(&GroundName::Processes)
+                && let Some(what) = virtual_only(point)
+            {
+                return Err(described((None, format!("grounds: {what} is for virtual time only"))));
+            }
         }
     }
     experiment.chart.iter().try_for_each(|chart| check_chart(experiment, chart))?;
@@ -111,12 +125,28 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
     experiment.expect.iter().try_for_each(|expect| check_expect(experiment, expect))
 }
 
+/// What `point` asks for that processes do not have.
+fn virtual_only(point: &Point) -> Option<&'static str> {
+    let groups = point.load.iter().any(|load| matches!(load.does, Act::Groups(_)));
+    let all = [
+        (groups, "load.does.groups"),
+        (!point.cluster.change.is_empty(), "cluster.change"),
+        (point.cluster.megabits.is_some(), "cluster.megabits"),
+        (point.contender.service_level.is_some(), "contender.service_level"),
+        (point.size.slice_ms.is_some(), "slice_ms"),
+    ];
+    all.into_iter().find_map(|(asked, what)| asked.then_some(what))
+}
+
 fn check_contender(experiment: &Experiment, contender: &Spanned<Contender>) -> Result<(), Fault> {
-    let Contender { name, protocol, options, read_level, write_level, .. } = contender.get_ref();
+    let Contender { name, protocol, options, read_level, write_level, service_level, .. } = contender.get_ref();
     if experiment.contender.iter().filter(|other| other.get_ref().name == *name).count() > 1 {
         return fault_at(contender, format!("contender: `{name}` is there twice"));
     }
     registry::check_options(protocol, options).or_else(|why| fault_at(contender, format!("contender `{name}`: {why}")))?;
+    if let Some(text) = service_level {
+        ServiceLevel::parse(text).or_else(|why| fault_at(contender, format!("contender `{name}`: {why}")))?;
+    }
     let serves = registry::info(protocol).map(|info| info.serves);
     for level in [read_level, write_level].into_iter().flatten() {
         let Some(asked) = Level::from_name(level) else {
@@ -178,6 +208,16 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
             return fault(format!("cluster.link: there is no link from data center {from} to {to}"));
         }
     }
+    for Change { at_ms, between: [from, to], ms } in &cluster.change {
+        range("cluster.change.ms", *ms, 0.0, LONGEST_MS)?;
+        range("cluster.change.at_ms", *at_ms as f64, 0.0, LONGEST_MS)?;
+        if from == to || !known(*from, 0) || !known(*to, 0) {
+            return fault(format!("cluster.change: there is no way between data centers {from} and {to}"));
+        }
+    }
+    if let Some(megabits) = cluster.megabits {
+        range("cluster.megabits", megabits, 0.001, 1e6)?;
+    }
     let Service { request_us, key_us, message_us, kilobyte_us } = cluster.service;
     let costs = [("request_us", request_us), ("key_us", key_us), ("message_us", message_us), ("kilobyte_us", kilobyte_us)];
     costs.into_iter().try_for_each(|(name, us)| range(&format!("cluster.service.{name}"), us, 0.0, 1e6))
@@ -223,6 +263,12 @@ fn check_load(point: &Point) -> Result<(), Fault> {
                     return fault(format!("load.does.alternating.partitions: some, of the {partitions} that there are"));
                 }
             }
+            Act::Groups(groups) => {
+                range("load.does.groups.writes", groups.writes.into(), 1.0, 10_000.0)?;
+                range("load.does.groups.keys", groups.keys as f64, 1.0, 1e6)?;
+                range("load.does.groups.value_bytes", groups.value_bytes as f64, 0.0, 1e6)?;
+                range("load.does.groups.think_ms", groups.think_ms, 0.0, LONGEST_MS)?;
+            }
             Act::LinesOfCode(_) => {}
         }
     }
@@ -259,7 +305,11 @@ fn check_chart(experiment: &Experiment, spanned: &Spanned<Chart>) -> Result<(), 
     if (chart.kind == ChartKind::Line) && chart.x.is_none() {
         return fault_at(spanned, format!("chart `{}`: a line needs x, the name of a sweep", chart.name));
     }
-    for name in chart.x.iter().chain(&chart.panels) {
+    let over_time = chart.x.as_deref() == Some(TIME);
+    if over_time && (chart.kind != ChartKind::Line || !is_sliced(experiment)) {
+        return fault_at(spanned, format!("chart `{}`: what is drawn over {TIME} is a line, and needs slice_ms in both quick and full", chart.name));
+    }
+    for name in chart.x.iter().filter(|_| !over_time).chain(&chart.panels) {
         if !experiment.sweep.iter().any(|sweep| sweep.get_ref().name == *name) {
             return fault_at(spanned, format!("chart `{}`: there is no sweep `{name}`", chart.name));
         }
@@ -268,10 +318,17 @@ fn check_chart(experiment: &Experiment, spanned: &Spanned<Chart>) -> Result<(), 
     chart.contenders.iter().chain(&chart.over).try_for_each(|name| check_contender_name(experiment, spanned, name))
 }
 
+fn is_sliced(experiment: &Experiment) -> bool {
+    experiment.quick.slice_ms.is_some() && experiment.full.slice_ms.is_some()
+}
+
 fn check_expect(experiment: &Experiment, spanned: &Spanned<Expect>) -> Result<(), Fault> {
     let expect = spanned.get_ref();
     if expect.at_least.is_none() && expect.at_most.is_none() {
         return fault_at(spanned, "expect: give at_least, at_most or both; what has no bound cannot fail");
+    }
+    if expect.from_s.or(expect.until_s).is_some() && (!is_sliced(experiment) || expect.between_grounds) {
+        return fault_at(spanned, "expect: from_s and until_s need slice_ms in both quick and full, and one ground");
     }
     if expect.between_grounds && experiment.grounds.len() < 2 {
         return fault_at(spanned, "expect: between_grounds needs two grounds");

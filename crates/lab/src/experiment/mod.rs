@@ -6,10 +6,12 @@
 mod check;
 mod points;
 mod shown;
+mod within;
 
 pub use check::parse;
 pub use points::{Point, points};
-pub use shown::{Chart, ChartKind, Expect, PaperValue, TableOf};
+pub use shown::{Chart, ChartKind, Expect, PaperValue, TIME, TableOf};
+pub use within::Within;
 
 use rheostat_core::operation::Strategy;
 use serde::{Deserialize, Serialize};
@@ -124,6 +126,12 @@ pub struct Cluster {
     /// Ways from one data center to another that are not half a round trip.
     #[serde(default)]
     pub link: Vec<Link>,
+    /// Ways that change while it is measured; virtual time only.
+    #[serde(default)]
+    pub change: Vec<Change>,
+    /// How much a data center can send to another one, in millions of bits per second; virtual time only. Without it there is no limit.
+    #[serde(default)]
+    pub megabits: Option<f64>,
     /// What serving costs; virtual time only.
     #[serde(default)]
     pub service: Service,
@@ -184,6 +192,18 @@ pub struct Link {
     pub ms: f64,
 }
 
+/// From some time on, the ways between two data centers take as long as this.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When, in milliseconds from the beginning of the measured time.
+    pub at_ms: u64,
+    /// Between which data centers.
+    pub between: [u8; 2],
+    /// How long one way takes, in milliseconds, either way.
+    pub ms: f64,
+}
+
 /// What one thread of a partition server spends in virtual time, in microseconds of processor time. The defaults are what this project measures of
 /// itself on one core, docs/performance.md: 155 to 158 thousand unpipelined requests per second, 0.4 to 0.8 µs for a message between servers.
 /// Differences between the processor time of protocols are not in it; those need real processes.
@@ -239,6 +259,8 @@ pub enum Act {
     PingPong(PingPong),
     /// Reads one key of each partition in turn.
     Alternating(Alternating),
+    /// Writes of one key, and then a read of it.
+    Groups(Groups),
     /// Nothing is run: the protocols' lines of code are counted.
     LinesOfCode(LinesOfCode),
 }
@@ -327,6 +349,25 @@ pub struct Alternating {
     pub think_ms: f64,
 }
 
+/// Groups of operations: so many writes of one key, one after the other, then a read of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Groups {
+    /// Writes of a group.
+    pub writes: u32,
+    /// How many keys there are; each group takes one of them.
+    pub keys: u64,
+    /// Length of a value in bytes.
+    #[serde(default = "value_bytes")]
+    pub value_bytes: usize,
+    /// After the read, another one without a bound, which is not measured: what the group has left to be done does not meet the next one.
+    #[serde(default)]
+    pub settle: bool,
+    /// Between two groups, in milliseconds.
+    #[serde(default)]
+    pub think_ms: f64,
+}
+
 /// Lines of code without comments, blank lines and tests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -349,6 +390,15 @@ pub struct Contender {
     /// The level that writes ask for.
     #[serde(default)]
     pub write_level: Option<String>,
+    /// How long a read may take.
+    #[serde(default)]
+    pub read_within: Within,
+    /// How long a write may take.
+    #[serde(default)]
+    pub write_within: Within,
+    /// The service level that reads of one key are under; virtual time only. Neither `read_level` nor `read_within` are looked at then.
+    #[serde(default)]
+    pub service_level: Option<String>,
     /// How transactions find their snapshot.
     #[serde(default)]
     pub strategy: StrategyName,
@@ -426,6 +476,9 @@ pub struct Size {
     /// Ends earlier when every client that is measured has done so many operations or requests.
     #[serde(default)]
     pub operations: Option<u64>,
+    /// The measured time is cut into slices of so many milliseconds, and everything is measured for each of them too.
+    #[serde(default)]
+    pub slice_ms: Option<u64>,
     /// How often, each time with another seed.
     #[serde(default = "one")]
     pub repetitions: u32,

@@ -5,6 +5,9 @@ use crate::aggregate::Over;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
+/// The horizontal axis of what is measured in slices of time.
+pub const TIME: &str = "time";
+
 /// How a chart looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -27,7 +30,7 @@ pub struct Chart {
     pub title: String,
     /// How it looks.
     pub kind: ChartKind,
-    /// The sweep on the horizontal axis; not for distributions.
+    /// The sweep on the horizontal axis, or `time`; not for distributions.
     #[serde(default)]
     pub x: Option<String>,
     /// What is measured, or the distributions.
@@ -117,6 +120,12 @@ pub struct Expect {
     /// Places: values of sweeps; sweeps that are not named are free.
     #[serde(default)]
     pub at: BTreeMap<String, Value>,
+    /// The mean of the slices that begin at this time or later, in seconds from the beginning of the measured time, instead of the whole.
+    #[serde(default)]
+    pub from_s: Option<f64>,
+    /// And before this one.
+    #[serde(default)]
+    pub until_s: Option<f64>,
     /// The value, or the ratio, must not be less.
     #[serde(default)]
     pub at_least: Option<f64>,

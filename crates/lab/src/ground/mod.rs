@@ -33,6 +33,8 @@ pub struct Measured {
     pub distributions: BTreeMap<String, Vec<f64>>,
     /// Numbers by name, one for each measured client.
     pub clients: BTreeMap<String, Vec<f64>>,
+    /// Numbers by name, one for each slice of the measured time where there was anything to measure.
+    pub slices: BTreeMap<String, Vec<Option<f64>>>,
 }
 
 /// Most values of one kind that are kept to be sorted; beyond, every second one goes, again and again.
@@ -88,6 +90,15 @@ impl Samples {
 }
 
 impl Measured {
+    /// Puts down what was measured in each slice of the measured time, in their order.
+    pub fn in_slices(&mut self, slices: &[Measured]) {
+        for (index, slice) in slices.iter().enumerate() {
+            for (name, value) in slice.values.iter().filter(|(_, value)| value.is_finite()) {
+                self.slices.entry(name.clone()).or_insert_with(|| vec![None; slices.len()])[index] = Some(*value);
+            }
+        }
+    }
+
     /// Puts down what `samples` of `name` come to: `_mean_ms`, `_p50_ms`, `_p90_ms`, `_p95_ms`, `_p99_ms`, `_max_ms`, `_count` and, over
     /// `seconds`, `_per_second`, and the distribution `_ms`. Without samples only count and rate.
     pub fn latencies(&mut self, name: &str, samples: &Samples, seconds: f64) {

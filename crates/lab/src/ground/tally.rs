@@ -4,6 +4,7 @@ use super::{Measured, Samples};
 use crate::experiment::Cluster;
 use rheostat_bench::latency::Failures;
 use rheostat_core::DcId;
+use rheostat_core::operation::{Level, Outcome};
 use rheostat_core::slots;
 use rheostat_core::version::Key;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ impl Kind {
 #[derive(Default)]
 pub(super) struct Tallies {
     samples: BTreeMap<&'static str, Samples>,
+    /// Of yes and no: how often yes, and how often either.
+    shares: BTreeMap<String, (u64, u64)>,
     failures: Failures,
     /// Of ping-pong: when the last number was written.
     pub(super) written_ns: u64,
@@ -40,6 +43,40 @@ impl Tallies {
     /// Takes in one latency of `name`.
     pub(super) fn add(&mut self, name: &'static str, ms: f64) {
         self.samples.entry(name).or_default().add(ms);
+    }
+
+    /// Takes in one yes or no of `name`.
+    pub(super) fn share(&mut self, name: impl Into<String>, yes: bool) {
+        self.shares_of(name, yes.into(), 1);
+    }
+
+    /// Takes in so many times yes of so many.
+    pub(super) fn shares_of(&mut self, name: impl Into<String>, yes: u64, all: u64) {
+        let share = self.shares.entry(name.into()).or_default();
+        *share = (share.0 + yes, share.1 + all);
+    }
+
+    /// An operation with a bound has ended after so long, well or not. The bound is of the time at the server; the way to a server nearby and back is not in it.
+    pub(super) fn bounded(&mut self, kind: Kind, ms: f64, within_ms: f64, well: bool, cluster: &Cluster) {
+        let ways_ms = 2.0 * (cluster.near_ms + cluster.local_jitter_ms);
+        self.share(format!("{}_within", kind.name()), well && ms <= within_ms + ways_ms);
+    }
+
+    /// What an answer says of itself.
+    pub(super) fn answered(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Read(_, quality) => {
+                for (name, level) in [("strong", Level::Strong), ("causal", Level::Causal), ("session", Level::SESSION)] {
+                    self.share(format!("get_{name}"), quality.level.implies(level));
+                }
+                if let Some(staleness_ms) = quality.staleness_ms {
+                    self.add("staleness", staleness_ms as f64);
+                }
+            }
+            Outcome::Written(_) => self.share("put_kept", false),
+            Outcome::Kept(_) => self.share("put_kept", true),
+            _ => {}
+        }
     }
 
     /// An operation of a client in `dc` on `keys` took so long.
@@ -68,10 +105,20 @@ impl Tallies {
         self.failures.summary()
     }
 
+    /// What was measured in `seconds`, and no distributions.
+    pub(super) fn measured(&self, seconds: f64) -> Measured {
+        let mut measured = Measured::default();
+        self.sum_up(&mut measured, seconds);
+        measured.distributions.clear();
+        measured
+    }
+
     pub(super) fn sum_up(&self, measured: &mut Measured, seconds: f64) {
         for (name, samples) in &self.samples {
             measured.latencies(name, samples, seconds);
         }
+        let percent = |(yes, all): &(u64, u64)| 100.0 * *yes as f64 / *all as f64;
+        measured.values.extend(self.shares.iter().map(|(name, share)| (format!("{name}_percent"), percent(share))));
         measured.values.insert("operations_per_second".into(), self.operations() as f64 / seconds);
         measured.values.insert("failures".into(), self.failures.total() as f64);
     }

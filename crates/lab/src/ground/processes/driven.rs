@@ -25,7 +25,8 @@ pub(super) fn fits(point: &Point) -> bool {
     let own_level = contender.read_level.is_none() && contender.write_level.is_none();
     let mix = |load: &Load| matches!(&load.does, Act::Mix(mix) if mix.remote == 0.0 && mix.think_ms == 0.0);
     // The driver's connection is a gateway's, which would predict in the client's place.
-    let chosen = contender.strategy != StrategyName::Auto;
+    let bounded = contender.read_within.0.or(contender.write_within.0).is_some();
+    let chosen = bounded || contender.strategy != StrategyName::Auto;
     let near = point.cluster.near_ms < LEAST_MS;
     // A slow server's own clients would not wait for it, and whether a transaction involves it is not told apart.
     own_level && near && !chosen && point.cluster.slow.is_none() && point.load.iter().all(mix)

@@ -1,7 +1,7 @@
 //! Users with sessions over gRPC, each one doing one thing after the other.
 
 use super::describe::KEYSPACE;
-use crate::experiment::{Act, Alternating, Amplified, Contender, Load, Mix, PingPong, Point};
+use crate::experiment::{Act, Alternating, Amplified, Contender, Load, Mix, PingPong, Point, Within};
 use crate::ground::choice::{Drawing, Drawn, Pool, value, written_ns};
 use crate::ground::tally::{Kind, Tallies};
 use crate::ground::{Measured, Samples};
@@ -210,8 +210,8 @@ impl World {
     }
 }
 
-fn dial(contender: &Contender, level: &Option<String>) -> Dial {
-    Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), ..Dial::default() }
+fn dial(contender: &Contender, level: &Option<String>, within: Within) -> Dial {
+    Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), within_us: within.us(), ..Dial::default() }
 }
 
 fn ms(duration: Duration) -> f64 {
@@ -233,7 +233,8 @@ impl User {
             Act::Amplified(amplified) => self.amplified(amplified).await,
             Act::PingPong(ping) => self.ping_pong(ping).await,
             Act::Alternating(alternating) => self.alternating(alternating).await,
-            Act::LinesOfCode(_) => {}
+            // Both are for virtual time; files that ask for them here are refused.
+            Act::Groups(_) | Act::LinesOfCode(_) => {}
         }
         if let (true, Some(mean)) = (self.load().measured, self.seen.mean()) {
             self.world.means.borrow_mut().push(mean);
@@ -381,6 +382,10 @@ impl User {
         session.set_way(way(&world.point, self.dc, away));
         let result = ask(&mut session, &world.point.contender, kind, &keys, value).await;
         let counted = self.counted(since) && Instant::now() <= world.end;
+        let (_, within) = bounds(&world.point.contender, kind);
+        if let (true, Some(within_ms)) = (counted, within.0) {
+            world.tallies.borrow_mut().bounded(kind, ms(since.elapsed()), within_ms, result.is_ok(), &world.point.cluster);
+        }
         match result {
             Ok(reply) => {
                 self.session = Some(session);
@@ -409,10 +414,15 @@ fn way(point: &Point, home: DcId, away: Option<DcId>) -> Duration {
     if way_ms >= LEAST_MS { Duration::from_secs_f64(way_ms / 1000.0) } else { Duration::ZERO }
 }
 
+/// What operations of a kind ask for.
+fn bounds(contender: &Contender, kind: Kind) -> (&Option<String>, Within) {
+    if kind == Kind::Put { (&contender.write_level, contender.write_within) } else { (&contender.read_level, contender.read_within) }
+}
+
 async fn ask(session: &mut Session, contender: &Contender, kind: Kind, keys: &[Key], value: Option<Value>) -> Result<Reply, rheostat_client::Error> {
     let bytes = |key: &Key| bytes::Bytes::copy_from_slice(key);
-    let level = if kind == Kind::Put { &contender.write_level } else { &contender.read_level };
-    session.set_dial(dial(contender, level));
+    let (level, within) = bounds(contender, kind);
+    session.set_dial(dial(contender, level, within));
     match (kind, keys.first(), value) {
         (Kind::Put, Some(key), Some(value)) => session.put(bytes(key), bytes::Bytes::copy_from_slice(&value)).await.map(|_| Reply::Written),
         (Kind::Get, Some(key), _) => session.get(bytes(key)).await.map(|read| Reply::Read(read.value)),

@@ -1,15 +1,16 @@
 //! Clients: sessions that ask one thing after the other, in a closed loop or at times of their own.
 
 use super::{Answer, Asked, EPOCH_MS, Event, World, ns};
-use crate::experiment::{Act, Amplified, Load, Mix};
+use crate::experiment::{Act, Amplified, Groups, Load, Mix, Within};
 use crate::ground::Samples;
-use crate::ground::choice::{Drawing, Drawn, value, written_ns};
+use crate::ground::choice::{self, Drawing, Drawn, value, written_ns};
 use crate::ground::tally::Kind;
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
+use rheostat_core::sla::{Ask, Course};
 use rheostat_core::slots;
 use rheostat_core::version::{Item, Key, Value};
 
@@ -17,13 +18,18 @@ use rheostat_core::version::{Item, Key, Value};
 const AFTER_FAILURE_NS: u64 = 1_000_000;
 
 /// An operation under way.
-struct Current {
-    number: u64,
+pub(super) struct Current {
+    pub(super) number: u64,
     kind: Kind,
     /// When it was, or should have been, begun.
     since_ns: u64,
-    keys: Vec<Key>,
+    begun_ns: u64,
+    pub(super) keys: Vec<Key>,
     scatter: Option<(Scatter, Session)>,
+    /// How long it may take.
+    within_ms: Option<f64>,
+    /// A read under a service level.
+    pub(super) course: Option<(Course, Ask)>,
 }
 
 pub(super) struct Client {
@@ -34,9 +40,9 @@ pub(super) struct Client {
     pub(super) dc: DcId,
     pub(super) measured: bool,
     /// `None` while a request has it.
-    session: Option<Session>,
+    pub(super) session: Option<Session>,
     drawing: Drawing,
-    current: Option<Current>,
+    pub(super) current: Option<Current>,
     asked: u64,
     /// Steps of what it does: puts of a request, turns.
     step: u64,
@@ -45,6 +51,8 @@ pub(super) struct Client {
     meant_ns: u64,
     /// Of ping-pong: the number to write next, if it is this client's turn.
     turn: Option<u64>,
+    /// Of groups: the key of this one, and when each of its writes was made.
+    group: Option<(Key, Vec<u64>)>,
     done: u64,
     /// Latencies of whatever it does.
     pub(super) seen: Samples,
@@ -77,6 +85,7 @@ impl World<'_> {
                         request_since_ns: 0,
                         meant_ns: 0,
                         turn: None,
+                        group: None,
                         done: 0,
                         seen: Samples::default(),
                     });
@@ -117,9 +126,24 @@ impl World<'_> {
                 let value = value(self.now_ns, 0);
                 if alternating.writes { self.put(client, None, key, value) } else { self.get(client, None, key) }
             }
+            Act::Groups(groups) => self.wake_groups(client, groups),
             Act::LinesOfCode(_) => {}
         }
         Ok(())
+    }
+
+    fn wake_groups(&mut self, client: usize, groups: &Groups) {
+        let now_ns = self.now_ns;
+        let state = &mut self.clients[client];
+        let random = &mut state.drawing.random;
+        let (key, written) = state.group.get_or_insert_with(|| (choice::key(random.below(groups.keys)), Vec::new()));
+        let key = key.clone();
+        if (written.len() as u64) < u64::from(groups.writes) {
+            written.push(now_ns);
+            return self.put(client, None, key, value(now_ns, groups.value_bytes));
+        }
+        let within = if state.turn.is_some() { Within::default() } else { self.point.contender.read_within };
+        self.get_within(client, None, key, within);
     }
 
     fn wake_mix(&mut self, client: usize, mix: &Mix) {
@@ -150,28 +174,32 @@ impl World<'_> {
         self.put(client, None, key, value);
     }
 
-    fn dial(&self, level: &Option<String>) -> Dial {
+    fn dial(&self, level: &Option<String>, within: Within) -> Dial {
         let contender = &self.point.contender;
-        Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), ..Dial::default() }
+        Dial { level: level.as_deref().and_then(Level::from_name), strategy: contender.strategy.into(), within_us: within.us(), ..Dial::default() }
     }
 
     fn get(&mut self, client: usize, at: Option<DcId>, key: Key) {
-        let dial = self.dial(&self.point.contender.read_level);
+        self.get_within(client, at, key, self.point.contender.read_within);
+    }
+
+    fn get_within(&mut self, client: usize, at: Option<DcId>, key: Key, within: Within) {
+        let dial = self.dial(&self.point.contender.read_level, within);
         self.begin(client, Kind::Get, at, vec![key.clone()], Operation::Get { key, dial });
     }
 
     fn put(&mut self, client: usize, at: Option<DcId>, key: Key, value: Value) {
-        let dial = self.dial(&self.point.contender.write_level);
+        let dial = self.dial(&self.point.contender.write_level, self.point.contender.write_within);
         let items = [Item { key: key.clone(), value: Some(value), expires_ms: 0 }].into_iter().collect();
         self.begin(client, Kind::Put, at, vec![key], Operation::Put { items, dial });
     }
 
     fn transaction(&mut self, client: usize, at: Option<DcId>, keys: Vec<Key>) {
-        let dial = self.dial(&self.point.contender.read_level);
+        let dial = self.dial(&self.point.contender.read_level, self.point.contender.read_within);
         self.begin(client, Kind::Transaction, at, keys.clone(), Operation::ReadTransaction { keys, dial });
     }
 
-    fn begin(&mut self, client: usize, kind: Kind, at: Option<DcId>, keys: Vec<Key>, operation: Operation) {
+    fn begin(&mut self, client: usize, kind: Kind, at: Option<DcId>, keys: Vec<Key>, mut operation: Operation) {
         let (now_ns, partitions) = (self.now_ns, self.point.cluster.partitions);
         let open = matches!(&self.load(client).does, Act::Mix(mix) if mix.rate > 0.0);
         let state = &mut self.clients[client];
@@ -188,9 +216,12 @@ impl World<'_> {
         };
         let scattered = scatter.is_some();
         let partition = keys.first().map_or(PartitionId(0), |key| slots::partition_of(key, partitions));
-        state.current = Some(Current { number, kind, since_ns, keys, scatter });
+        let within_ms = operation.dial_mut().and_then(|dial| dial.within_us).map(|us| f64::from(us) / 1000.0);
+        state.current = Some(Current { number, kind, since_ns, begun_ns: now_ns, keys, scatter, within_ms, course: None });
         if scattered {
             self.scatter(client);
+        } else if let (Operation::Get { .. }, true) = (&operation, self.courses.are_taken()) {
+            self.begin_course(client, (dc, partition), session);
         } else {
             let server = self.choose(client, dc, partition, kind);
             self.ask(Asked { client, number, partition }, server, operation, session);
@@ -209,7 +240,7 @@ impl World<'_> {
     }
 
     /// Who is asked: a put goes to the leader in this data center, if there is one, everything else to any replica.
-    fn choose(&mut self, client: usize, dc: DcId, partition: PartitionId, kind: Kind) -> usize {
+    pub(super) fn choose(&mut self, client: usize, dc: DcId, partition: PartitionId, kind: Kind) -> usize {
         let first = self.index(ServerId::new(dc, partition));
         let group = first..first + self.replicas();
         if kind == Kind::Put
@@ -231,8 +262,14 @@ impl World<'_> {
     pub(super) fn answered(&mut self, answer: Answer) -> Result<(), String> {
         let Answer { asked, outcome, session } = answer;
         let client = asked.client;
+        if self.is_probe(&asked, &outcome) {
+            return Ok(());
+        }
         let state = &mut self.clients[client];
         let Some(current) = state.current.as_mut().filter(|current| current.number == asked.number) else { return Ok(()) };
+        if current.course.is_some() {
+            return self.follow(client, asked.partition, outcome, session);
+        }
         let outcome = match &mut current.scatter {
             None => {
                 state.session = Some(session);
@@ -255,21 +292,40 @@ impl World<'_> {
     }
 
     /// An operation is over: it is counted, and the client goes on.
-    fn over(&mut self, client: usize, current: Current, outcome: Outcome) -> Result<(), String> {
-        let counted = self.measuring && self.clients[client].measured;
+    pub(super) fn over(&mut self, client: usize, current: Current, outcome: Outcome) -> Result<(), String> {
+        // What a group has left to be done is not measured.
+        let settles = self.clients[client].group.is_some() && self.clients[client].turn.is_some();
+        let counted = self.measuring && self.clients[client].measured && !settles;
+        let ms = ms_between(current.since_ns, self.now_ns);
+        if let (true, Some(within_ms)) = (counted, current.within_ms) {
+            // What a client of an open loop has waited for its own last operation is not the store's.
+            let ms = ms_between(current.begun_ns, self.now_ns);
+            let well = !matches!(outcome, Outcome::Failed(_));
+            let cluster = &self.point.cluster;
+            self.count(|tallies| tallies.bounded(current.kind, ms, within_ms, well, cluster));
+        }
         if let Outcome::Failed(failure) = outcome {
             if counted {
-                self.tallies.failed(&failure.to_string());
+                let why = failure.to_string();
+                self.count(|tallies| tallies.failed(&why));
+            }
+            if let Some((_, written)) = &mut self.clients[client].group
+                && current.kind == Kind::Put
+            {
+                written.pop();
             }
             // The put that failed is tried again, as a turn or as a step of its request.
             self.clients[client].step = self.clients[client].step.saturating_sub(1);
             self.schedule(self.now_ns + AFTER_FAILURE_NS, Event::Wake(client));
             return Ok(());
         }
-        let ms = ms_between(current.since_ns, self.now_ns);
         if counted {
             let dc = self.clients[client].dc;
-            self.tallies.operation(current.kind, ms, dc, &current.keys, &self.point.cluster);
+            let cluster = &self.point.cluster;
+            self.count(|tallies| {
+                tallies.operation(current.kind, ms, dc, &current.keys, cluster);
+                tallies.answered(&outcome);
+            });
             self.clients[client].seen.add(ms);
         }
         self.go_on(client, &outcome, counted)
@@ -295,7 +351,7 @@ impl World<'_> {
                 unit_done = state.step.is_multiple_of(u64::from(amplified.factor));
                 if unit_done && counted {
                     let ms = ms_between(state.request_since_ns, now_ns);
-                    self.tallies.add("request", ms);
+                    self.count(|tallies| tallies.add("request", ms));
                 }
             }
             Act::PingPong(ping) => {
@@ -308,7 +364,7 @@ impl World<'_> {
                         state.turn = Some(number + 1);
                         if counted && number > 0 {
                             let ms = ms_between(self.tallies.written_ns, now_ns);
-                            self.tallies.add("visibility", ms);
+                            self.count(|tallies| tallies.add("visibility", ms));
                         }
                     } else {
                         next_ns += ns(ping.poll_ms);
@@ -323,9 +379,10 @@ impl World<'_> {
                     && counted
                     && let Some(at_ns) = read.value.as_ref().and_then(|value| written_ns(value))
                 {
-                    self.tallies.add("age", ms_between(at_ns, now_ns));
+                    self.count(|tallies| tallies.add("age", ms_between(at_ns, now_ns)));
                 }
             }
+            Act::Groups(groups) => unit_done = self.go_on_in_group(client, groups, outcome, counted, &mut next_ns),
             Act::LinesOfCode(_) => {}
         }
         if unit_done && counted {
@@ -336,5 +393,25 @@ impl World<'_> {
         }
         self.schedule(next_ns, Event::Wake(client));
         Ok(())
+    }
+
+    /// After an operation of a group; says whether the group is done.
+    fn go_on_in_group(&mut self, client: usize, groups: &Groups, outcome: &Outcome, counted: bool, next_ns: &mut u64) -> bool {
+        let state = &mut self.clients[client];
+        let (Outcome::Read(read, _), Some((_, written))) = (outcome, &state.group) else { return false };
+        let covered =
+            read.value.as_ref().and_then(|value| written_ns(value)).map_or(0, |at_ns| written.iter().filter(|other| **other <= at_ns).count());
+        let of = written.len();
+        let settles = state.turn.is_some();
+        if groups.settle && !settles {
+            state.turn = Some(0);
+        } else {
+            (state.turn, state.group) = (None, None);
+            *next_ns += ns(groups.think_ms);
+        }
+        if counted {
+            self.count(|tallies| tallies.shares_of("covered", covered as u64, of as u64));
+        }
+        !settles
     }
 }

@@ -4,13 +4,15 @@
 //! partition server is one thread with one queue, so throughput has a limit and load makes queues. Same point, same numbers.
 
 mod client;
+mod course;
 mod server;
 
 use super::choice::Pool;
 use super::tally::{Tallies, of_transactions};
 use super::{Ground, Measured};
-use crate::experiment::{Act, ClockPattern, GroundName, Point};
+use crate::experiment::{Act, Change, ClockPattern, GroundName, Point};
 use client::Client;
+use course::Courses;
 use rheostat_core::DcId;
 use rheostat_core::agenda::Agenda;
 use rheostat_core::ids::{PartitionId, ServerId};
@@ -69,6 +71,8 @@ enum Event {
     Settled,
     /// The measured time begins.
     Begin,
+    /// The ways between two data centers change.
+    Change(Change),
 }
 
 /// Which request of which client.
@@ -112,10 +116,16 @@ struct World<'p> {
     one_way_ns: Vec<Vec<u64>>,
     /// When the last message from one server to another arrives: they do not overtake each other.
     arrivals_ns: Vec<u64>,
+    /// When a data center has sent all that it had to send to another one, by from and to.
+    sent_ns: Vec<Vec<u64>>,
+    courses: Courses,
     messages: Messages,
     gauges: BTreeMap<&'static str, f64>,
     measuring: bool,
     tallies: Tallies,
+    /// The same for each slice of the measured time.
+    slices: Vec<Tallies>,
+    begin_ns: u64,
     pool: Pool,
     /// The servers that lead a group.
     leaders: Vec<usize>,
@@ -169,10 +179,14 @@ impl<'p> World<'p> {
             random,
             one_way_ns,
             arrivals_ns,
+            sent_ns: vec![vec![0; data_centers]; data_centers],
+            courses: Courses::new(&point.contender)?,
             messages: Messages::default(),
             gauges: BTreeMap::new(),
             measuring: false,
             tallies: Tallies::default(),
+            slices: Vec::new(),
+            begin_ns: 0,
             pool: Pool::default(),
             leaders: Vec::new(),
             finished: 0,
@@ -230,6 +244,13 @@ impl<'p> World<'p> {
         let end_ns = begin_ns + size.measure_ms * 1_000_000;
         self.schedule(settled_ns, Event::Settled);
         self.schedule(begin_ns, Event::Begin);
+        self.begin_ns = begin_ns;
+        if let Some(slice_ms) = size.slice_ms {
+            self.slices.resize_with(size.measure_ms.div_ceil(slice_ms) as usize, Tallies::default);
+        }
+        for change in &self.point.cluster.change {
+            self.schedule(begin_ns + change.at_ms * 1_000_000, Event::Change(*change));
+        }
         for client in 0..self.clients.len() {
             // Not all in the same instant.
             let spread = self.random.below(5_000_000);
@@ -252,6 +273,11 @@ impl<'p> World<'p> {
                 Event::Answer(answer) => self.answered(*answer)?,
                 Event::Wake(client) => self.wake(client)?,
                 Event::Settled => self.find_leaders(),
+                Event::Change(Change { between: [a, b], ms, .. }) => {
+                    for (from, to) in [(a, b), (b, a)] {
+                        self.one_way_ns[usize::from(from)][usize::from(to)] = ns(ms);
+                    }
+                }
                 Event::Begin => {
                     self.find_leaders();
                     self.servers.iter_mut().for_each(|server| server.busy_ns = 0);
@@ -262,6 +288,15 @@ impl<'p> World<'p> {
         }
         let seconds = (self.now_ns.max(begin_ns) - begin_ns) as f64 / 1e9;
         self.sum_up(seconds)
+    }
+
+    /// Counts something, in the whole and in the slice of the measured time that it is in.
+    fn count(&mut self, count: impl Fn(&mut Tallies)) {
+        count(&mut self.tallies);
+        let slice = self.point.size.slice_ms.map(|slice_ms| (self.now_ns.saturating_sub(self.begin_ns) / (slice_ms * 1_000_000)) as usize);
+        if let Some(slice) = slice.and_then(|slice| self.slices.get_mut(slice)) {
+            count(slice);
+        }
     }
 
     /// The protocols' own numbers, added up over all servers.
@@ -284,6 +319,9 @@ impl<'p> World<'p> {
         let since = |name: &str| after.get(name).copied().unwrap_or(0.0) - self.gauges.get(name).copied().unwrap_or(0.0);
         let mut measured = Measured::default();
         self.tallies.sum_up(&mut measured, seconds);
+        let slice_s = self.point.size.slice_ms.unwrap_or(0) as f64 / 1000.0;
+        let slices: Vec<Measured> = self.slices.iter().map(|slice| slice.measured(slice_s)).collect();
+        measured.in_slices(&slices);
         let operations = self.tallies.operations() as f64;
         if operations == 0.0 {
             let failures = self.tallies.failures();

@@ -2,6 +2,7 @@
 
 use super::{Asked, EPOCH_MS, Event, World};
 use crate::experiment::Point;
+use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
@@ -35,7 +36,8 @@ pub(super) struct Server {
     ahead_us: i64,
     /// What it sends leaves so much later.
     slow_ns: u64,
-    queue: VecDeque<Work>,
+    /// What waits, and since when.
+    queue: VecDeque<(u64, Work)>,
     free_at_ns: u64,
     /// An event will take the next thing from the queue.
     waking: bool,
@@ -87,10 +89,10 @@ impl World<'_> {
             return;
         }
         if state.free_at_ns <= self.now_ns && state.queue.is_empty() {
-            self.serve(server, work);
+            self.serve(server, self.now_ns, work);
             return;
         }
-        state.queue.push_back(work);
+        state.queue.push_back((self.now_ns, work));
         if !state.waking {
             state.waking = true;
             let at_ns = state.free_at_ns;
@@ -100,8 +102,8 @@ impl World<'_> {
 
     pub(super) fn free(&mut self, server: usize) {
         self.servers[server].waking = false;
-        if let Some(work) = self.servers[server].queue.pop_front() {
-            self.serve(server, work);
+        if let Some((since_ns, work)) = self.servers[server].queue.pop_front() {
+            self.serve(server, since_ns, work);
         }
         let state = &mut self.servers[server];
         if !state.queue.is_empty() {
@@ -112,7 +114,7 @@ impl World<'_> {
     }
 
     /// One step of a server's thread: what it costs passes before anything of it leaves.
-    fn serve(&mut self, server: usize, work: Work) {
+    fn serve(&mut self, server: usize, since_ns: u64, work: Work) {
         let service = self.point.cluster.service;
         let per_byte_us = service.kilobyte_us / 1000.0;
         let state = &mut self.servers[server];
@@ -121,7 +123,8 @@ impl World<'_> {
         let (mut cost_us, mut caused, mut answer) = (0.0, false, None);
         match work {
             Work::Request(asked, request) => {
-                let (operation, mut session) = *request;
+                let (mut operation, mut session) = *request;
+                operation.has_waited((self.now_ns - since_ns) / 1000);
                 cost_us += service.request_us;
                 if let Operation::ReadTransaction { keys, .. } = &operation {
                     cost_us += service.key_us * (keys.len() - 1) as f64;
@@ -180,7 +183,8 @@ impl World<'_> {
                 }
             }
             let target = self.index(to);
-            let at_ns = now_ns + cost_ns + self.servers[server].slow_ns + self.way_ns(from.dc, to.dc);
+            let leaves_ns = now_ns + cost_ns + self.servers[server].slow_ns;
+            let at_ns = self.sent_at_ns(leaves_ns, (from.dc, to.dc), bytes.len()) + self.way_ns(from.dc, to.dc);
             let last = &mut self.arrivals_ns[server * self.servers.len() + target];
             *last = at_ns.max(*last);
             let at_ns = *last;
@@ -195,6 +199,14 @@ impl World<'_> {
                 self.schedule(at_ns, Event::Arrives(server, Work::Tick));
             }
         }
+    }
+
+    /// When the last of so many bytes has left, which are ready to be sent at `ready_ns`: a link takes one after the other.
+    fn sent_at_ns(&mut self, ready_ns: u64, (from, to): (DcId, DcId), bytes: usize) -> u64 {
+        let Some(megabits) = self.point.cluster.megabits.filter(|_| from != to) else { return ready_ns };
+        let sent_ns = &mut self.sent_ns[from.index()][to.index()];
+        *sent_ns = ready_ns.max(*sent_ns) + (bytes as f64 * 8_000.0 / megabits) as u64;
+        *sent_ns
     }
 
     fn reply(&mut self, server: usize, asked: Asked, outcome: rheostat_core::operation::Outcome, session: Session, cost_ns: u64) {
