@@ -176,7 +176,7 @@ struct Conjunctive {
     /// Local predicates of each, l, which different clients write
     #[arg(long, value_name = "L", default_value = "3", value_parser = clap::value_parser!(u8).range(2..=16))]
     locals: u8,
-    /// The chance that a local predicate is true after a write, β
+    /// The chance that a local predicate is true after a write (beta)
     #[arg(long, value_name = "BETA", default_value = "0.1", value_parser = chance)]
     chance: u16,
     /// Writes of each client in a second

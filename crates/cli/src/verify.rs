@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   rheostat kv --receipt mine.txt put photo sunset          each operation appends its receipt
   rheostat ctl status --verbose                            shows the nodes' keys; ask for them by a way that you trust
-  rheostat verify --trust 9f1c…,77ab… mine.txt yours.txt   what any of them says against what the others say
+  rheostat verify --trust 9f1c..,77ab.. mine.txt yours.txt what any of them says against what the others say
 
 Exit code 0: nothing contradicts anything. 1: a receipt is damaged, or not signed by a trusted key, or two contradict each other.";
 
