@@ -102,7 +102,7 @@ impl World<'_> {
         for (key, observed) in current.action.keys().into_iter().zip(observed) {
             let written = &self.written[key];
             let partition = self.partition_of(key);
-            let upto = order.here.get(&partition).copied().unwrap_or_default().max(upto);
+            let upto = if weak { order.here.get(&partition).copied().unwrap_or_default() } else { upto };
             let told = |at: &u64| quality.level == Level::Strong && *at < begun_us;
             let own = own.get(&key).copied().filter(|_| gives(Guarantees::READ_YOUR_WRITES));
             let required = written.versions.iter().zip(&written.told_us).filter(|(id, at)| id.written <= upto || told(at)).map(|(id, _)| *id).max();
