@@ -267,7 +267,7 @@ impl Staged {
     }
 
     fn may_serve(&self, reading: &Reading) -> bool {
-        !self.saved.installing && reading.need.is_some_and(|need| need <= self.saved.cutoff)
+        self.is_whole() && reading.need.is_some_and(|need| need <= self.saved.cutoff)
     }
 
     /// Serves the reads that need wait no longer.
@@ -294,7 +294,7 @@ impl Staged {
         }
         for reading in due {
             let takes_what_is_here = reading.due.is_some_and(|(_, best)| best);
-            if takes_what_is_here && !self.saved.installing {
+            if takes_what_is_here && self.is_whole() {
                 let (cutoff, past) = (self.saved.cutoff, reading.past);
                 let goes_back = self.planted.is("bounded-read-goes-back");
                 // With no time at all, what is here is what is asked for; a session that has seen more elsewhere does not take it in.

@@ -36,6 +36,11 @@ impl Pages {
 }
 
 impl Staged {
+    /// Whether what is here is the state at one place in the order: after pages of several places, not before the last of these is reached.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.saved.installing && self.saved.executed >= self.saved.installed
+    }
+
     /// `from` has forgotten the batches that are needed here.
     pub(super) fn begin_pages<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId) {
         if self.pages.is_some() {
@@ -78,7 +83,7 @@ impl Staged {
 
     /// A server asks for a page.
     pub(super) fn on_page_wanted<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, (slot, place): PagePlace) {
-        if self.saved.installing || slot >= slots::SLOTS {
+        if !self.is_whole() || slot >= slots::SLOTS {
             return;
         }
         let (updates, next) = page(step, (slot, place));
