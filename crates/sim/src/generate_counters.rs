@@ -29,6 +29,10 @@ const DEADLINE_MS: u64 = 6_000;
 /// The longest that a server may be made to wait for many rounds, in microseconds: one that hears nobody must not use up the time of all.
 const LONGEST_US: u64 = 6_000_000;
 
+/// The limit on clocks that no drawn clock meets, and what a message needs and clocks drift, in milliseconds.
+const WIDE_MS: u64 = 60_000;
+const SLACK_MS: i64 = 300;
+
 /// The plan whose load is of counters, and about when that will be done.
 pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> (Plan, u64) {
     let (mut plan, load_us) = general_plan(protocol, options, planted, seed);
@@ -62,6 +66,7 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
     }
     aim(&mut plan, partition, &mut random.fork());
     reclaims(&mut plan, horizon_us, &mut random.fork());
+    let_majorities_agree(&mut plan);
     if crate::node::keeps_bounds(protocol) {
         // An operation without a bound takes as many rounds as it takes, a counter's takes two of those, and a server waits for all of them.
         let ways = plan.delays.iter().map(|delay| delay.delay).chain([plan.local, plan.near]);
@@ -71,6 +76,35 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
         plan.counting.deadline_ms = plan.counting.deadline_ms.max(longest_us / 1000);
     }
     (plan, horizon_us)
+}
+
+/// Where servers everywhere agree on counters, a majority of each partition's must take what the others stamp, or nothing is ever decided: the limit on clocks is a wide one where it might cut them apart.
+fn let_majorities_agree(plan: &mut Plan) {
+    if !crate::node::spans_data_centers(&plan.protocol) {
+        return;
+    }
+    for partition in (0..plan.partitions).map(PartitionId) {
+        let mut ranges: Vec<(i64, i64)> =
+            plan.servers().filter(|server| server.partition == partition).map(|server| clock_range(plan, server)).collect();
+        ranges.sort_unstable_by_key(|(_, most_ms)| *most_ms);
+        let majority = ranges.len() / 2 + 1;
+        let apart_ms = |those: &[(i64, i64)]| {
+            those.iter().map(|(_, most)| *most).max() > those.iter().map(|(least, _)| least + plan.max_ahead_ms as i64 - SLACK_MS).min()
+        };
+        if ranges.windows(majority).all(apart_ms) {
+            plan.max_ahead_ms = WIDE_MS;
+        }
+    }
+}
+
+/// How far the clock of `server` is ahead of true time, at least and at most, in milliseconds, as long as nothing heals it.
+fn clock_range(plan: &Plan, server: ServerId) -> (i64, i64) {
+    let offset_ms = plan.clocks.iter().find(|clock| clock.server == server).map_or(0, |clock| clock.offset_ms);
+    let jumps = plan.faults.iter().filter_map(|fault| match fault.kind {
+        FaultKind::ClockJump { server: jumps, by_ms } if jumps == server => Some(by_ms),
+        _ => None,
+    });
+    jumps.fold((offset_ms, offset_ms), |(least, most), by_ms| (least + by_ms.min(0), most + by_ms.max(0)))
 }
 
 /// Lets faults come to `partition`: those of every second of the others, to all of its servers alike. Servers that die do so at a moment that matters.

@@ -116,6 +116,10 @@ impl Reads {
         if let Some(question) = &mut self.question {
             question.then.retain(|then| !then.is_of(op));
         }
+        // Nobody would ask again for whom nobody waits, and the next must not wait for its answer.
+        if self.unasked.is_empty() {
+            self.question.take_if(|question| question.then.is_empty());
+        }
     }
 }
 
