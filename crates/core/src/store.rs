@@ -62,7 +62,7 @@ pub struct ScanPage {
 /// Counts and sizes, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// Keys with at least one version, tombstones included.
+    /// Keys with at least one version, tombstones included. After a start, a key that was replayed may count twice until its chain is asked for.
     pub keys: u64,
     /// Versions in memory.
     pub versions: u64,
@@ -172,7 +172,7 @@ pub trait Store<M>: Send {
     /// The greatest version of `key`, if its chain is in memory; nothing is read from the disk, nothing counts as used.
     fn peek(&self, key: &[u8]) -> Option<&Version<M>>;
 
-    /// Number of keys that [`Store::collect_some`] may find something in.
+    /// Number of keys that [`Store::collect_some`] may find something in, or bring into memory after a start.
     fn candidates(&self) -> usize;
 
     /// The whole chain of `key`, greatest first.
@@ -184,7 +184,7 @@ pub trait Store<M>: Send {
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize;
 
     /// Applies [`Store::collect`] to at most `limit` keys that may have something to collect (chains of two or more versions,
-    /// tombstones, expiring versions), going round. Returns the number of versions collected.
+    /// tombstones, expiring versions), going round; after a start, brings some chains back into memory too. Returns the number of versions collected.
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize;
 
     /// At most about `limit` keys of hash slot `slot`, in an order fixed by the key alone, from `from` on (0 at first). A key that is there

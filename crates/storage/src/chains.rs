@@ -1,9 +1,9 @@
 //! The version chains in memory: what both drivers share.
 
-use crate::index::{Index, PageBuilder, Place};
+use crate::index::{Index, PageBuilder, Place, Stop};
 use crate::table::Table;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, ScanPage};
+use rheostat_core::store::{Cut, KeepAll, ScanPage};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,8 +12,8 @@ use std::hint::black_box;
 /// Versions of one key, least first, so that the usual new version goes to the end.
 pub(crate) type Chain<M> = SmallVec<[Version<M>; 1]>;
 
-/// Estimated cost of a key beside its bytes and its versions: its share of the map and of the index, an allocation.
-const KEY_OVERHEAD: usize = 112;
+/// Estimated cost of a key beside its bytes and its versions: its slot, its share of the table and of the index, its place in the queue of what changed.
+const KEY_OVERHEAD: usize = 84;
 /// Estimated cost of a value beside its bytes: counters and the allocator's header.
 const VALUE_OVERHEAD: usize = 32;
 
@@ -29,18 +29,20 @@ struct Entry<M> {
     in_flight: bool,
     /// The engine holds a chain of this key, or will when it confirms.
     on_disk: bool,
+    /// What a replay has found is here; what the engine may hold of the key has not been looked for. Never collected, handed over or evicted as it is.
+    partial: bool,
     /// Used since the eviction's hand came by.
     used: bool,
 }
 
 impl<M> Entry<M> {
     fn new() -> Entry<M> {
-        Entry { versions: SmallVec::new(), ticket: 0, dirty: false, in_flight: false, on_disk: false, used: true }
+        Entry { versions: SmallVec::new(), ticket: 0, dirty: false, in_flight: false, on_disk: false, partial: false, used: true }
     }
 
     /// Whether a collection may find something here, now or later.
     fn is_candidate(&self) -> bool {
-        is_candidate(&self.versions)
+        is_candidate(&self.versions) && !self.partial
     }
 }
 
@@ -130,23 +132,25 @@ pub(crate) enum Inserted {
 
 /// A chain on its way to the engine.
 pub(crate) struct HandedOver<'a, M> {
+    pub(crate) key: &'a [u8],
     /// The versions, least first; none if the chain is gone.
     pub(crate) versions: &'a [Version<M>],
     /// By how many the number of keys in the engine changes.
     pub(crate) keys: i64,
 }
 
-/// The chains of a store, their index, and the queue of keys that may have something to collect.
+/// The chains of a store, their index, and the queue of keys that may have something to collect. The queues have keys' numbers: one that has gone, or is another key's by
+/// then, is told by the entry's flags and ticket.
 #[derive(Clone)]
 pub(crate) struct Chains<M> {
     map: Table<Entry<M>>,
     index: Index,
-    candidates: VecDeque<(Key, u32)>,
+    candidates: VecDeque<(u32, u32)>,
     ticket: u32,
     versions: u64,
     bytes: u64,
     /// Keys to hand to the engine, for a store that has one.
-    dirty: Option<VecDeque<Key>>,
+    dirty: Option<VecDeque<u32>>,
     /// Resident keys of which the engine holds a chain too.
     on_disk: u64,
 }
@@ -170,25 +174,28 @@ impl<M: Clone> Chains<M> {
         (size_of::<Version<M>>() + version.value.as_ref().map_or(0, |value| value.len() + VALUE_OVERHEAD)) as u64
     }
 
-    fn key_bytes(key: &Key) -> u64 {
+    fn key_bytes(key: &[u8]) -> u64 {
         (key.len() + KEY_OVERHEAD) as u64
     }
 
-    fn queue(candidates: &mut VecDeque<(Key, u32)>, ticket: &mut u32, key: &Key, entry: &mut Entry<M>) {
+    fn queue(candidates: &mut VecDeque<(u32, u32)>, ticket: &mut u32, at: u32, entry: &mut Entry<M>) {
         *ticket = ticket.wrapping_add(1).max(1);
         entry.ticket = *ticket;
-        candidates.push_back((key.clone(), *ticket));
+        candidates.push_back((at, *ticket));
+    }
+
+    /// The number of `key`, which is given an entry if it has none.
+    fn number(&mut self, key: &Key) -> u32 {
+        self.map.find(key).unwrap_or_else(|| {
+            self.bytes += Self::key_bytes(key);
+            self.map.insert(key, Entry::new())
+        })
     }
 
     /// Adds `version` to the chain of `key`, and lets go from its old end what `cut` says nobody asks for.
     pub(crate) fn insert<C: Cut<M>>(&mut self, key: &Key, version: Version<M>, cut: &C) -> Inserted {
-        let entry = match self.map.get_mut(key) {
-            Some(entry) => entry,
-            None => {
-                self.bytes += Self::key_bytes(key);
-                self.map.insert(key, Entry::new())
-            }
-        };
+        let number = self.number(key);
+        let Some(entry) = self.map.at_mut(number) else { return Inserted::Known };
         let versions = &mut entry.versions;
         let at = match versions.last() {
             Some(newest) if newest.id >= version.id => match versions.binary_search_by_key(&version.id, |held| held.id) {
@@ -226,19 +233,30 @@ impl<M: Clone> Chains<M> {
         self.versions -= gone as u64;
         versions.insert(at - gone, version);
         if versions.len() == 1 && trimmed.is_none() {
-            self.index.insert(key.clone());
+            self.index.insert((Place::of(key), number));
         }
         entry.used = true;
         if entry.ticket == 0 && entry.is_candidate() {
-            Self::queue(&mut self.candidates, &mut self.ticket, key, entry);
+            Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
         if let Some(dirty) = &mut self.dirty
             && !entry.dirty
         {
             entry.dirty = true;
-            dirty.push_back(key.clone());
+            dirty.push_back(number);
         }
         Inserted::New { trimmed }
+    }
+
+    /// As [`Chains::insert`], in a replay: the key's chain in the engine, if there is one, is joined to it when it is asked for.
+    pub(crate) fn replay(&mut self, key: &Key, version: Version<M>, engine: bool) {
+        if engine && self.map.find(key).is_none() {
+            let number = self.number(key);
+            if let Some(entry) = self.map.at_mut(number) {
+                entry.partial = true;
+            }
+        }
+        self.insert(key, version, &KeepAll);
     }
 
     /// Adds the versions of `update`; returns how many were new. `trimmed` is told up to where a chain was let go.
@@ -258,7 +276,7 @@ impl<M: Clone> Chains<M> {
     /// See `Store::latest`.
     #[inline]
     pub(crate) fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
-        let entry = self.map.get_mut(key)?;
+        let entry = self.map.find(key).and_then(|number| self.map.at_mut(number))?;
         // Only if it has to: what is not written to need not be taken from other caches.
         if !entry.used {
             entry.used = true;
@@ -269,7 +287,7 @@ impl<M: Clone> Chains<M> {
     /// See `Store::peek`.
     #[inline]
     pub(crate) fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
-        let entry = self.map.get(key)?;
+        let entry = self.map.get(key).filter(|entry| !entry.partial)?;
         // What comes next looks at it, and it can lie in the entry's other cache line.
         black_box(entry.used);
         entry.versions.last()
@@ -282,7 +300,8 @@ impl<M: Clone> Chains<M> {
 
     /// Removes versions of `key`; returns how many. A chain that is left and may have more to collect is a candidate.
     pub(crate) fn trim(&mut self, key: &[u8], trim: &Trim) -> usize {
-        let Some(entry) = self.map.get_mut(key) else { return 0 };
+        let Some(number) = self.map.find(key) else { return 0 };
+        let Some(entry) = self.map.at_mut(number) else { return 0 };
         let before = entry.versions.len();
         let goes = |id: &VersionId| match trim {
             Trim::Upto(upto) => id <= upto,
@@ -300,27 +319,26 @@ impl<M: Clone> Chains<M> {
         self.versions -= count as u64;
         entry.versions.shrink_to_fit();
         if entry.ticket == 0 && entry.is_candidate() {
-            Self::queue(&mut self.candidates, &mut self.ticket, &Key::from(key), entry);
+            Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
         if let Some(dirty) = &mut self.dirty
             && !entry.dirty
         {
             entry.dirty = true;
-            dirty.push_back(key.into());
+            dirty.push_back(number);
         }
         if entry.versions.is_empty() {
-            let key = Key::from(key);
-            self.index.remove(&key);
+            self.index.remove((Place::of(key), number));
             // The engine must be told that the chain is gone; until then the empty entry stands before the engine's.
             if !entry.on_disk && !entry.in_flight {
-                self.forget(&key);
+                self.forget(key);
             }
         }
         count
     }
 
     /// Removes an entry without versions.
-    fn forget(&mut self, key: &Key) {
+    fn forget(&mut self, key: &[u8]) {
         if self.map.remove(key).is_some() {
             self.bytes -= Self::key_bytes(key);
         }
@@ -331,17 +349,18 @@ impl<M: Clone> Chains<M> {
         collectable(self.versions_of(key), cut)
     }
 
-    /// Takes the next key from the queue of candidates and applies the stable-cut rule to it. A chain that may go in part is trimmed by the
+    /// Takes the next key from the queue of candidates and applies the stable-cut rule to it; returns the key if it lets go of something. A chain that may go in part is trimmed by the
     /// caller, which puts it back into the queue; one that stays as it is goes back at once. `None`: there is no candidate.
-    pub(crate) fn next_candidate(&mut self, cut: &impl Cut<M>) -> Option<(Key, Option<Collected>)> {
-        while let Some((key, ticket)) = self.candidates.pop_front() {
-            let Some(entry) = self.map.get_mut(&key).filter(|entry| entry.ticket == ticket) else { continue };
+    pub(crate) fn next_candidate(&mut self, cut: &impl Cut<M>) -> Option<Option<(Key, Collected)>> {
+        while let Some((number, ticket)) = self.candidates.pop_front() {
+            let Some(entry) = self.map.at_mut(number).filter(|entry| entry.ticket == ticket) else { continue };
             entry.ticket = 0;
             let collected = collectable(&entry.versions, cut);
             if collected.is_none() && entry.is_candidate() {
-                Self::queue(&mut self.candidates, &mut self.ticket, &key, entry);
+                Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
             }
-            return Some((key, collected));
+            // Only of one that has something to collect the key is asked for.
+            return Some(collected.and_then(|collected| Some((Key::from(self.map.key(number)?), collected))));
         }
         None
     }
@@ -354,34 +373,75 @@ impl<M: Clone> Chains<M> {
     /// See `Store::scan`; of the keys in memory.
     pub(crate) fn scan(&self, slot: u16, from: u32, limit: usize) -> ScanPage {
         let mut page = PageBuilder::new(slot, limit);
-        for (place, key) in self.index.from(Place::at(slot, from)) {
-            if !page.push(*place, key) {
+        for (place, key) in self.walk(Place::at(slot, from)) {
+            if !page.push(place, key) {
                 break;
             }
         }
         page.finish()
     }
 
-    /// Whether `key` is in memory, be it to say that it has no versions.
-    #[inline]
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.map.get(key).is_some()
+    /// The keys in memory from `place` on, in the order of the walk.
+    pub(crate) fn walk(&self, place: Place) -> impl Iterator<Item = (Place, &[u8])> {
+        self.index.from(place).filter_map(|(place, number)| Some((place, self.map.key(number)?)))
     }
 
-    /// Takes the chain of a key that is not in memory from the engine.
+    /// Whether the whole chain of `key` is in memory, be it to say that it has no versions.
+    #[inline]
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.map.get(key).is_some_and(|entry| !entry.partial)
+    }
+
+    /// Whether something of `key` is in memory.
+    pub(crate) fn knows(&self, key: &[u8]) -> bool {
+        self.map.find(key).is_some()
+    }
+
+    /// The key with this number, if not all of its chain is in memory.
+    pub(crate) fn partial(&self, number: u32) -> Option<Key> {
+        self.map.at(number).filter(|entry| entry.partial)?;
+        self.map.key(number).map(Key::from)
+    }
+
+    /// Takes the chain of a key that is not, or not wholly, in memory from the engine; empty if there is none.
     pub(crate) fn load(&mut self, key: &Key, versions: Vec<Version<M>>) {
-        if versions.is_empty() || self.contains(key) {
+        if let Some(number) = self.map.find(key) {
+            self.join(number, versions);
+            return;
+        }
+        if versions.is_empty() {
             return;
         }
         self.bytes += Self::key_bytes(key) + versions.iter().map(Self::version_bytes).sum::<u64>();
         self.versions += versions.len() as u64;
         self.on_disk += 1;
-        self.index.insert(key.clone());
-        let mut entry = Entry { versions: versions.into_iter().collect(), on_disk: true, ..Entry::new() };
-        if entry.is_candidate() {
-            Self::queue(&mut self.candidates, &mut self.ticket, key, &mut entry);
+        let number = self.map.insert(key, Entry { versions: versions.into_iter().collect(), on_disk: true, ..Entry::new() });
+        self.index.insert((Place::of(key), number));
+        if let Some(entry) = self.map.at_mut(number)
+            && entry.is_candidate()
+        {
+            Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
-        self.map.insert(key, entry);
+    }
+
+    /// Joins the engine's chain to what a replay has found.
+    fn join(&mut self, number: u32, versions: Vec<Version<M>>) {
+        let Some(entry) = self.map.at_mut(number).filter(|entry| entry.partial) else { return };
+        entry.partial = false;
+        if !versions.is_empty() {
+            entry.on_disk = true;
+            self.on_disk += 1;
+        }
+        for version in versions {
+            if let Err(at) = entry.versions.binary_search_by_key(&version.id, |held| held.id) {
+                self.bytes += Self::version_bytes(&version);
+                self.versions += 1;
+                entry.versions.insert(at, version);
+            }
+        }
+        if entry.ticket == 0 && entry.is_candidate() {
+            Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
+        }
     }
 
     /// Keys in memory of which the engine holds a chain too, or will.
@@ -389,8 +449,8 @@ impl<M: Clone> Chains<M> {
         self.on_disk
     }
 
-    /// The keys that changed and were not handed to the engine since; from now on they are the caller's to hand over.
-    pub(crate) fn take_dirty(&mut self) -> VecDeque<Key> {
+    /// The numbers of the keys that changed and were not handed to the engine since; from now on they are the caller's to hand over.
+    pub(crate) fn take_dirty(&mut self) -> VecDeque<u32> {
         self.dirty.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -400,8 +460,8 @@ impl<M: Clone> Chains<M> {
     }
 
     /// Hands a changed chain to the engine; `None` if it did not change, or is gone and the engine never heard of it.
-    pub(crate) fn hand_over(&mut self, key: &Key) -> Option<HandedOver<'_, M>> {
-        let entry = self.map.get_mut(key).filter(|entry| entry.dirty)?;
+    pub(crate) fn hand_over(&mut self, number: u32) -> Option<HandedOver<'_, M>> {
+        let entry = self.map.at_mut(number).filter(|entry| entry.dirty)?;
         entry.dirty = false;
         entry.in_flight = true;
         let was_on_disk = std::mem::replace(&mut entry.on_disk, !entry.versions.is_empty());
@@ -410,16 +470,19 @@ impl<M: Clone> Chains<M> {
             (true, false) => self.on_disk -= 1,
             (true, true) | (false, false) => {}
         }
-        if !was_on_disk && !entry.on_disk {
-            self.forget(key);
+        let forgotten = !was_on_disk && !entry.on_disk;
+        if forgotten {
+            let key = Key::from(self.map.key(number)?);
+            self.forget(&key);
             return None;
         }
-        Some(HandedOver { versions: self.versions_of(key), keys: i64::from(!was_on_disk) - i64::from(self.versions_of(key).is_empty()) })
+        let (key, versions) = (self.map.key(number)?, &*self.map.at(number)?.versions);
+        Some(HandedOver { key, versions, keys: i64::from(!was_on_disk) - i64::from(versions.is_empty()) })
     }
 
     /// The engine has written the chain of `key` that it was handed.
     pub(crate) fn confirm(&mut self, key: &Key) {
-        let Some(entry) = self.map.get_mut(key) else { return };
+        let Some(entry) = self.map.find(key).and_then(|number| self.map.at_mut(number)) else { return };
         entry.in_flight = false;
         if entry.versions.is_empty() && !entry.dirty {
             self.forget(key);
@@ -428,34 +491,31 @@ impl<M: Clone> Chains<M> {
 
     /// Moves the eviction's hand over at most `steps` keys, from the one after `hand`: chains that the engine holds and that were not used
     /// since the hand last came by leave memory, until no more than `target` bytes are used. Returns where the hand stands.
-    pub(crate) fn evict(&mut self, hand: Option<Key>, steps: usize, target: u64) -> Option<Key> {
-        let keys: Vec<Key> = self.index.after(hand.as_ref()).take(steps).map(|(_, key)| key.clone()).collect();
-        for key in &keys {
+    pub(crate) fn evict(&mut self, hand: Option<Stop>, steps: usize, target: u64) -> Option<Stop> {
+        let stops: Vec<Stop> = self.index.after(hand).take(steps).collect();
+        for stop in &stops {
             if self.bytes <= target {
-                return Some(key.clone());
+                return Some(*stop);
             }
-            let Some(entry) = self.map.get_mut(key) else { continue };
+            let Some(entry) = self.map.at_mut(stop.1) else { continue };
             if std::mem::take(&mut entry.used) || entry.dirty || entry.in_flight || !entry.on_disk {
                 continue;
             }
             self.versions -= entry.versions.len() as u64;
             self.bytes -= entry.versions.iter().map(Self::version_bytes).sum::<u64>();
             self.on_disk -= 1;
-            self.index.remove(key);
-            self.forget(key);
+            self.index.remove(*stop);
+            if let Some(key) = self.map.key(stop.1).map(Key::from) {
+                self.forget(&key);
+            }
         }
         // At the end of the walk the hand starts over.
-        if keys.len() < steps { None } else { keys.last().cloned() }
+        if stops.len() < steps { None } else { stops.last().copied() }
     }
 
     /// All keys with versions, with their versions, in no order that may be shown.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], &[Version<M>])> {
         self.map.iter().map(|(key, entry)| (key, &*entry.versions))
-    }
-
-    /// The index of the keys in memory.
-    pub(crate) fn index(&self) -> &Index {
-        &self.index
     }
 
     /// Number of keys with versions in memory.

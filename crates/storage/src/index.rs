@@ -1,10 +1,9 @@
-//! The order in which a walk over keys goes: by hash slot, then by a 32-bit hash of the key, then by the key.
+//! The order in which a walk over keys goes: by hash slot, then by a 32-bit hash of the key. Keys of one hash come together, in any order.
 
 use rheostat_core::slots::slot;
 use rheostat_core::store::ScanPage;
 use rheostat_core::version::Key;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// A key's place in the walk: slot in the upper, hash in the lower 32 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -46,33 +45,40 @@ fn walk_hash(key: &[u8]) -> u32 {
     ((product >> 64) as u64 ^ product as u64) as u32
 }
 
-/// The keys that are there, in the order of the walk.
+/// A key in the walk: its place, and its number, by which those at one place are told apart.
+pub(crate) type Stop = (Place, u32);
+
+/// The keys that are there, in the order of the walk, each by its number: slot, hash, number, so that one takes 12 bytes.
 #[derive(Clone, Default)]
-pub(crate) struct Index(BTreeSet<(Place, Key)>);
+pub(crate) struct Index(BTreeSet<(u16, u32, u32)>);
 
 impl Index {
-    pub(crate) fn insert(&mut self, key: Key) {
-        self.0.insert((Place::of(&key), key));
+    fn packed((place, number): Stop) -> (u16, u32, u32) {
+        (place.slot(), place.hash(), number)
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) {
-        self.0.remove(&(Place::of(key), key.clone()));
+    pub(crate) fn insert(&mut self, stop: Stop) {
+        self.0.insert(Index::packed(stop));
+    }
+
+    pub(crate) fn remove(&mut self, stop: Stop) {
+        self.0.remove(&Index::packed(stop));
     }
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The keys from `place` on, in order, with their places.
-    pub(crate) fn from(&self, place: Place) -> impl Iterator<Item = &(Place, Key)> {
-        self.0.range((place, Arc::from([]))..)
+    /// The keys from `place` on, in order.
+    pub(crate) fn from(&self, place: Place) -> impl Iterator<Item = Stop> {
+        self.0.range(Index::packed((place, 0))..).map(|(slot, hash, number)| (Place::at(*slot, *hash), *number))
     }
 
-    /// The keys after `key` in the walk, or all for `None`.
-    pub(crate) fn after(&self, key: Option<&Key>) -> impl Iterator<Item = &(Place, Key)> {
+    /// The keys after `stop` in the walk, or all for `None`.
+    pub(crate) fn after(&self, stop: Option<Stop>) -> impl Iterator<Item = Stop> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let from = key.map_or(Unbounded, |key| Excluded((Place::of(key), key.clone())));
-        self.0.range((from, Unbounded))
+        let from = stop.map_or(Unbounded, |stop| Excluded(Index::packed(stop)));
+        self.0.range((from, Unbounded)).map(|(slot, hash, number)| (Place::at(*slot, *hash), *number))
     }
 }
 
@@ -90,7 +96,7 @@ impl PageBuilder {
     }
 
     /// Takes the next key; false when the page is complete, and this key not on it.
-    pub(crate) fn push(&mut self, place: Place, key: &Key) -> bool {
+    pub(crate) fn push(&mut self, place: Place, key: &[u8]) -> bool {
         if place.slot() != self.slot {
             return false;
         }
@@ -99,7 +105,7 @@ impl PageBuilder {
             return false;
         }
         self.last = Some(place.hash());
-        self.page.keys.push(key.clone());
+        self.page.keys.push(Key::from(key));
         true
     }
 
@@ -123,7 +129,7 @@ mod tests {
 
     #[test]
     fn equal_hashes_stay_together() {
-        let keys: Vec<Key> = (0..5u8).map(|n| Arc::from([n])).collect();
+        let keys: Vec<Key> = (0..5u8).map(|n| Key::from([n])).collect();
         let mut page = PageBuilder::new(3, 2);
         assert!(page.push(Place::at(3, 1), &keys[0]));
         assert!(page.push(Place::at(3, 7), &keys[1]));

@@ -295,8 +295,8 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
-            let Some((key, collected)) = self.chains.next_candidate(cut) else { break };
-            count += collected.map_or(0, |collected| self.take_collected(&key, collected));
+            let Some(found) = self.chains.next_candidate(cut) else { break };
+            count += found.map_or(0, |(key, collected)| self.take_collected(&key, collected));
         }
         count
     }

@@ -202,6 +202,115 @@ fn what_checkpoints_wrote_leaves_memory() {
     assert_eq!(store.latest(b"k99", |_| true).map(|version| version.id), Some(id(at, 0)));
 }
 
+/// However seldom `maintain` comes while much is written, a checkpoint ends: a start replays what came since the last.
+#[test]
+fn a_checkpoint_keeps_pace_with_the_log() {
+    let disk = Disk::new(DiskOptions { checkpoint_bytes: 200_000, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    let mut at = 0;
+    let mut write = |store: &mut DiskStore<Meta>, count: u64| {
+        for _ in 0..count {
+            at += 1;
+            append(store, &put(id(at, 0), &[&format!("key {at}")]), true);
+            if at % 200 == 0 {
+                flush(store);
+                // The engine's thread gets a turn, on a machine that is busy too.
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+        }
+    };
+    write(&mut store, 20_000);
+    store.maintain().expect("maintains");
+    write(&mut store, 40_000);
+    flush(&mut store);
+    drop(store);
+    let (store, recovered) = disk.open();
+    assert_eq!(store.stats().keys, 60_000);
+    assert!(recovered.replayed <= 40_000, "{} updates were replayed: the checkpoint of the first 20000 never ended", recovered.replayed);
+}
+
+/// A start reads no chain that the log does not name; all come when they are asked for, and in the background.
+#[test]
+fn a_start_reads_what_it_needs_and_the_rest_follows() {
+    let disk = Disk::new(DiskOptions::default(), true);
+    let (mut store, _) = disk.open();
+    for at in 1..=1000 {
+        append(&mut store, &put(id(at, 0), &[&format!("key {at}")]), true);
+    }
+    store.checkpoint().expect("checkpoints");
+    append(&mut store, &put(id(1001, 0), &["key 7"]), true);
+    flush(&mut store);
+    drop(store);
+    let (mut store, recovered) = disk.open();
+    assert_eq!((recovered.replayed, store.stats().cold_keys), (1, 1000));
+    assert!(store.peek(b"key 7").is_none(), "what it had before is not known yet");
+    assert_eq!(store.latest(b"key 7", |_| true).map(|version| version.id), Some(id(1001, 0)));
+    assert_eq!(store.chain(b"key 7").len(), 2, "with what it had before");
+    assert_eq!((store.stats().keys, store.stats().cold_keys), (1000, 999));
+    // What is written meanwhile is not overwritten, and what is deleted does not come back.
+    append(&mut store, &put(id(1002, 0), &["key 8"]), true);
+    append(&mut store, &delete(id(1003, 0), "key 9"), true);
+    assert_eq!(store.collect(b"key 9", &TestCut::upto(2000)), 2);
+    let mut rounds = 0;
+    while store.stats().cold_keys > 0 {
+        assert!(store.candidates() > 0, "the caller is told that there is something to do");
+        store.collect_some(1000, &TestCut::upto(0));
+        rounds += 1;
+        assert!(rounds < 100, "{:?}", store.stats());
+    }
+    assert!(rounds > 3, "each round does a little");
+    assert_eq!((store.stats().keys, store.chain(b"key 8").len(), store.chain(b"key 9").len()), (999, 2, 0));
+    assert!((1..=1000).filter(|at| ![7, 8, 9].contains(at)).all(|at| store.peek(format!("key {at}").as_bytes()).is_some()));
+}
+
+/// What a replay has found of a key, and what the engine has of it, are one chain for everybody who asks, whoever asks first.
+#[test]
+fn what_was_replayed_is_joined_to_what_the_engine_has() {
+    type Ask = fn(&mut DiskStore<Meta>);
+    let asks: [Ask; 7] = [
+        |store| assert_eq!(store.chain(b"a").len(), 2),
+        |store| assert_eq!(store.latest(b"a", |version| version.id == id(1, 0)).map(|version| version.id), Some(id(1, 0))),
+        |store| assert_eq!(store.held_updates(id(1, 0).origin, Default::default(), usize::MAX).expect("reads").0.len(), 5),
+        |store| assert_eq!(walk(store, slot(b"a"), 10).len(), 1),
+        |store| append(store, &put(id(9, 0), &["a"]), true),
+        |store| assert_eq!((store.collect_some(100, &TestCut::upto(0)), store.candidates() > 0), (0, true)),
+        |store| store.checkpoint().expect("checkpoints"),
+    ];
+    for ask in asks {
+        for graceful in [false, true] {
+            let disk = Disk::new(DiskOptions::default(), graceful);
+            let (mut store, _) = disk.open();
+            append(&mut store, &put(id(1, 0), &["a"]), true);
+            append(&mut store, &put(id(2, 0), &["b"]), true);
+            append(&mut store, &put(id(3, 0), &["c"]), true);
+            store.checkpoint().expect("checkpoints");
+            append(&mut store, &put(id(4, 0), &["a"]), true);
+            append(&mut store, &delete(id(5, 0), "b"), true);
+            flush(&mut store);
+            drop(store);
+            let (mut store, recovered) = disk.open();
+            assert_eq!(recovered.replayed, 2);
+            ask(&mut store);
+            if graceful {
+                store.checkpoint().expect("checkpoints");
+            } else {
+                flush(&mut store);
+            }
+            drop(store);
+            let (mut store, _) = disk.open();
+            let ids = |store: &mut DiskStore<Meta>, name: &str| store.chain(name.as_bytes()).iter().map(|version| version.id).collect::<Vec<_>>();
+            assert_eq!(ids(&mut store, "a")[ids(&mut store, "a").len() - 2..], [id(4, 0), id(1, 0)]);
+            assert_eq!(ids(&mut store, "b"), [id(5, 0), id(2, 0)]);
+            // A deletion takes what the engine has, too.
+            assert_eq!(store.collect(b"b", &TestCut::upto(9)), 2);
+            store.checkpoint().expect("checkpoints");
+            drop(store);
+            let (mut store, _) = disk.open();
+            assert_eq!((ids(&mut store, "b").len(), store.stats().keys), (0, 2));
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_lets_go_of_the_log() {
     let disk = Disk::new(DiskOptions { segment_bytes: 2000, checkpoint_bytes: 1000, ..DiskOptions::default() }, false);

@@ -2,6 +2,7 @@
 
 use super::DiskStore;
 use super::engine::{Batch, Checkpoint, Done, Work, encode_chain};
+use super::options::IoOperation;
 use rheostat_core::store::{Position, Store};
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
@@ -13,18 +14,23 @@ pub(super) const KEYS_AT_ONCE: usize = 1024;
 /// Bytes of chains that one call of `maintain` encodes, about.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
+/// As many chains could be encoded in the time in which one is read from the engine.
+const READ_COST: usize = 7;
+
 /// When memory is short, a checkpoint begins once more than one key in this many cannot be evicted because it changed.
 const DIRTY_SHARE: u64 = 16;
 
 /// A checkpoint under way.
 pub(super) struct Running {
     checkpoint: Checkpoint,
-    /// Keys that were changed by records below the checkpoint, and are not handed over.
-    keys: VecDeque<Key>,
+    /// Numbers of keys that were changed by records below the checkpoint, and are not handed over.
+    keys: VecDeque<u32>,
     /// Work that waits for the log to be durable up to the position, or for the writing thread.
     waiting: Option<(Position, Work)>,
     /// Everything was handed over.
     complete: bool,
+    /// Updates appended since a part was done for their sake.
+    appended: usize,
 }
 
 impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
@@ -56,7 +62,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             newest: self.newest.clone(),
             state: self.state.clone(),
         };
-        self.running = Some(Running { checkpoint, keys: self.chains.take_dirty(), waiting: None, complete: false });
+        self.running = Some(Running { checkpoint, keys: self.chains.take_dirty(), waiting: None, complete: false, appended: 0 });
     }
 
     /// Whether a checkpoint is worth its while: the log grew, memory is short, or a segment waits for nothing else.
@@ -64,6 +70,17 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         self.log.end() - self.checkpoint.position >= self.options.checkpoint_bytes
             || (self.chains.bytes() > self.options.memory_bytes && self.chains.dirty() as u64 > self.chains.keys() / DIRTY_SHARE)
             || (self.released > self.checkpoint.released && self.log.can_drop_oldest(self.needed_from(self.checkpoint.position), self.released))
+    }
+
+    /// A checkpoint goes on as fast as the log grows, however seldom `maintain` comes: else the log after it, which a start replays, has no bound.
+    pub(super) fn keep_pace(&mut self) -> io::Result<()> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        running.appended += 1;
+        if running.appended < KEYS_AT_ONCE / 2 {
+            return Ok(());
+        }
+        running.appended = 0;
+        self.continue_checkpoint(false)
     }
 
     /// Does a bounded part of what a checkpoint needs; waits for the writing thread if `wait`.
@@ -77,7 +94,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             }
             self.begin_checkpoint();
         }
-        self.prepare();
+        self.prepare()?;
         let mut sent = true;
         if let Some(running) = &mut self.running
             && let Some((position, work)) = running.waiting.take()
@@ -107,19 +124,24 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     }
 
     /// Encodes the next batch, if none is waiting.
-    fn prepare(&mut self) {
+    fn prepare(&mut self) -> io::Result<()> {
         let end = self.end();
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = &mut self.running else { return Ok(()) };
         if running.waiting.is_some() || running.complete {
-            return;
+            return Ok(());
         }
         let mut batch = Batch::default();
-        for _ in 0..KEYS_AT_ONCE {
-            if batch.bytes >= BYTES_AT_ONCE {
-                break;
+        let mut done = 0;
+        while done < KEYS_AT_ONCE && batch.bytes < BYTES_AT_ONCE {
+            let Some(number) = running.keys.pop_front() else { break };
+            done += 1;
+            if let Some(key) = self.chains.partial(number) {
+                let stored = self.options.ask(IoOperation::Read).and_then(|()| self.engine.get(&key));
+                self.chains.load(&key, self.log.failure.watch(stored)?.unwrap_or_default());
+                done += READ_COST;
             }
-            let Some(key) = running.keys.pop_front() else { break };
-            let Some(chain) = self.chains.hand_over(&key) else { continue };
+            let Some(chain) = self.chains.hand_over(number) else { continue };
+            let key = Key::from(chain.key);
             let encoded = (!chain.versions.is_empty()).then(|| {
                 let mut encoded = Vec::new();
                 encode_chain(chain.versions, &mut encoded);
@@ -137,6 +159,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             running.waiting = Some((Position(checkpoint.position), Work::Checkpoint(checkpoint)));
             running.complete = true;
         }
+        Ok(())
     }
 
     /// The position from which on the log is needed after a checkpoint at `checkpoint`: by the protocol's own log, perhaps before it.

@@ -22,7 +22,7 @@ pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
 
 use crate::chains::{Chains, Collected, Held, Trim, collectable};
 use crate::entries::Entries;
-use crate::index::{PageBuilder, Place};
+use crate::index::{PageBuilder, Place, Stop};
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use checkpoint::Running;
@@ -31,7 +31,7 @@ use format::{Kind, MAX_PAYLOAD, RECORD_HEADER};
 use log::Log;
 use mark::Mark;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats};
+use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use std::fs::{self, File, TryLockError};
@@ -45,6 +45,8 @@ const MARK: &str = "flushed";
 const EVICTION_STEPS: usize = 16;
 /// Keys in the engine that one [`Store::collect_some`] looks at.
 const SWEEP_KEYS: usize = 16;
+/// Keys in the engine whose chains one [`Store::collect_some`] brings into memory after a start.
+const WARMED_KEYS: usize = 128;
 
 /// A version store on disk. One directory belongs to one store.
 ///
@@ -71,9 +73,11 @@ pub struct DiskStore<M> {
     /// Why the engine could not be read, if it ever could not.
     unreadable: Option<String>,
     /// Where eviction goes on.
-    hand: Option<Key>,
+    hand: Option<Stop>,
     /// Where the collection in the engine goes on.
     sweep: Option<Key>,
+    /// After which key chains are still to be brought into memory since the start, if any are.
+    warming: Option<Option<Key>>,
     /// Locked while the store is open. Last, so that it is unlocked when everything else is closed.
     _lock: File,
 }
@@ -143,15 +147,6 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let mut own_floor = checkpoint.newest_own.max(checkpoint.released);
         own.raise(own_floor);
         let mut recovered = Recovered { state: checkpoint.state.clone(), newest: checkpoint.newest.clone(), ..Recovered::default() };
-        let reading = |error| OpenError::Io { doing: "read the engine in", path: directory.join("engine"), source: error };
-        // A quarter is left for what the log brings.
-        for stored in engine.after(None) {
-            let (_, key, versions) = stored.map_err(reading)?;
-            chains.load(&key, versions);
-            if chains.bytes() > options.memory_bytes / 4 * 3 {
-                break;
-            }
-        }
         let mut newest_own = Timestamp::ZERO;
         let (mut entries, mut positions) = (Entries::default(), Entries::default());
         let replay = |found: recovery::Found<'_>| -> Result<Option<Timestamp>, String> {
@@ -161,11 +156,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 Kind::Remote | Kind::Own if new => {
                     let update = Update::<M>::from_bytes(found.payload).map_err(wrong)?;
                     for (key, version) in update.versions() {
-                        if engine_keys > chains.on_disk() && !chains.contains(key) {
-                            let stored = engine.get(key).map_err(|error| error.to_string())?;
-                            chains.load(key, stored.unwrap_or_default());
-                        }
-                        chains.insert(key, version, &KeepAll);
+                        chains.replay(key, version, engine_keys > 0);
                     }
                     recovered.replayed += 1;
                     raise_newest(&mut recovered.newest, update.id);
@@ -241,6 +232,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             unreadable: None,
             hand: None,
             sweep: None,
+            warming: Some(None),
             _lock: lock,
         };
         Ok((store, recovered))
@@ -262,9 +254,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if self.chains.bytes() > self.options.memory_bytes {
             self.evict(EVICTION_STEPS);
         }
-        if let Some(versions) = self.options.ask(IoOperation::Read).and_then(|()| self.engine.get(key))? {
-            self.chains.load(&Key::from(key), versions);
-        }
+        let stored = self.options.ask(IoOperation::Read).and_then(|()| self.engine.get(key))?;
+        self.chains.load(&Key::from(key), stored.unwrap_or_default());
         Ok(())
     }
 
@@ -318,6 +309,29 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         self.chains.trim(key, &collected.trim)
     }
 
+    /// Brings chains into memory that are on disk only since the start, as many as fit: so a store reads from memory again soon after a start, and starts without having
+    /// read anything.
+    fn warm(&mut self, limit: usize) {
+        let Some(after) = &self.warming else { return };
+        // A quarter is left for what is written and asked for.
+        if self.cold_keys() == 0 || self.chains.bytes() > self.options.memory_bytes / 4 * 3 {
+            self.warming = None;
+            return;
+        }
+        let some =
+            self.options.ask(IoOperation::Read).and_then(|()| self.engine.after::<M>(after.as_ref()).take(limit).collect::<io::Result<Vec<_>>>());
+        match some {
+            Ok(some) => {
+                self.warming = some.last().filter(|_| some.len() == limit).map(|(_, key, _)| Some(key.clone()));
+                // Of a key in memory, memory knows better.
+                some.into_iter().for_each(|(_, key, versions)| self.chains.load(&key, versions));
+            }
+            Err(error) => {
+                self.cannot_read(&error);
+            }
+        }
+    }
+
     /// Looks for something to collect among chains that are on disk only.
     fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let some = self
@@ -334,7 +348,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         self.sweep = if some.len() < limit { None } else { some.last().map(|(_, key, _)| key.clone()) };
         let mut count = 0;
         for (_, key, versions) in some {
-            if !self.chains.contains(&key)
+            if !self.chains.knows(&key)
                 && let Some(collected) = collectable(&versions, cut)
             {
                 self.chains.load(&key, versions);
@@ -347,7 +361,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// A page of a walk over keys in memory and in the engine.
     fn scan_both(&self, slot: u16, from: u32, limit: usize) -> io::Result<ScanPage> {
         let place = Place::at(slot, from);
-        let mut resident = self.chains.index().from(place).map(|(place, key)| (*place, key.clone())).peekable();
+        let mut resident = self.chains.walk(place).peekable();
         self.options.ask(IoOperation::Read)?;
         let mut failure = None;
         let stored = self.engine.keys_from(place).map_while(|stored| stored.map_err(|error| failure = Some(error)).ok());
@@ -357,14 +371,17 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             let engine_first = match (resident.peek(), stored.peek()) {
                 (_, None) => false,
                 (None, Some(_)) => true,
-                (Some(resident), Some(stored)) => stored <= resident,
+                (Some(resident), Some(stored)) => stored.0 <= resident.0,
             };
-            let Some((place, key)) = (if engine_first { stored.next() } else { resident.next() }) else { break };
-            // Of a key in memory, memory knows better, also that it is gone.
-            if engine_first && self.chains.contains(&key) {
-                continue;
-            }
-            if !page.push(place, &key) {
+            let pushed = if engine_first {
+                let Some((place, key)) = stored.next() else { break };
+                // Of a key in memory, memory knows better, also that it is gone.
+                self.chains.knows(&key) || page.push(place, &key)
+            } else {
+                let Some((place, key)) = resident.next() else { break };
+                page.push(place, key)
+            };
+            if !pushed {
                 break;
             }
         }
@@ -404,10 +421,9 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         if self.cold_keys() > 0 {
             // Nothing may be evicted until the versions are added: a version of a key that is not in memory would hide the engine's.
             for item in &update.items {
-                if !self.chains.contains(&item.key)
-                    && let Some(versions) = self.engine.get(&item.key)?
-                {
-                    self.chains.load(&item.key, versions);
+                if !self.chains.contains(&item.key) {
+                    let stored = self.engine.get(&item.key)?;
+                    self.chains.load(&item.key, stored.unwrap_or_default());
                 }
             }
         }
@@ -420,6 +436,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         raise_newest(&mut self.newest, update.id);
         let start = self.log.append(if own { Kind::Own } else { Kind::Remote }, |out| update.encode(out))?;
         let end = self.end();
+        self.keep_pace()?;
         if own {
             self.log.note_own(update.id.written, start);
             self.own.push(update.clone(), end, (end.0 - start) as usize);
@@ -469,7 +486,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     }
 
     fn candidates(&self) -> usize {
-        self.chains.candidates()
+        self.chains.candidates() + if self.warming.is_some() { self.cold_keys() as usize } else { 0 }
     }
 
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {
@@ -485,11 +502,12 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
-            let Some((key, collected)) = self.chains.next_candidate(cut) else { break };
-            count += collected.map_or(0, |collected| self.take_collected(&key, collected));
+            let Some(found) = self.chains.next_candidate(cut) else { break };
+            count += found.map_or(0, |(key, collected)| self.take_collected(&key, collected));
         }
         if self.cold_keys() > 0 && limit > 0 {
             count += self.collect_cold(limit.min(SWEEP_KEYS), cut);
+            self.warm(limit.min(WARMED_KEYS));
         }
         count
     }
@@ -536,18 +554,20 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
 
     fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> io::Result<(Vec<Update<M>>, bool)> {
         let mut held = Held::new(origin, after, max_bytes);
-        for (key, versions) in self.chains.all() {
-            held.add(key, versions);
-        }
         if self.cold_keys() > 0 {
             let all = self.engine.after(None).try_for_each(|stored| {
                 let (_, key, versions) = stored?;
-                if !self.chains.contains(&key) {
+                if self.chains.knows(&key) {
+                    self.chains.load(&key, versions);
+                } else {
                     held.add(&key, &versions);
                 }
                 Ok(())
             });
             self.latched(all)?;
+        }
+        for (key, versions) in self.chains.all() {
+            held.add(key, versions);
         }
         Ok(held.finish())
     }
