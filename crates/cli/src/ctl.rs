@@ -5,6 +5,7 @@ mod cluster;
 mod content;
 mod convergence;
 mod counter;
+mod dc;
 mod dial;
 mod explain;
 mod link;
@@ -33,6 +34,7 @@ Examples:
   rheostat ctl cluster up examples/demo.toml    start every node of a cluster file; down, status and logs likewise
   rheostat ctl monitor add nolap '!(lock_a = 1 && lock_b = 1)' --keyspace eventual
   rheostat ctl rollback --keyspace eventual --to -30s --dry-run     what going back half a minute would cost
+  rheostat ctl dc lost eu                       what giving up a data center that is gone for ever would lose; --yes does it
   rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl dial                             what one level more or less would have changed, and what it costs
   rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)
@@ -77,6 +79,8 @@ enum Command {
     Rollback(rollback::Arguments),
     /// Start, end and look at all nodes of a cluster file, on this machine and over SSH
     Cluster(cluster::Arguments),
+    /// Data centers: which there are, and give up one that is gone for ever
+    Dc(dc::Arguments),
     /// Connect to a server, and read and write there with a chosen level, command by command
     Shell(shell::Arguments),
 }
@@ -101,6 +105,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::ResumeLink(link) => link::run(&link, false, json, &topology, &nodes).await,
         Command::RotateTokenKey => token_key::run(json, &nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, json, &topology, &nodes).await,
+        Command::Dc(dc) => dc::run(&dc, json, &topology, &nodes).await,
         Command::Dial(dial) => dial::run(&dial, json, &topology, &nodes).await,
         Command::Rollback(_) if json => Err(no_json("rollback")),
         Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,

@@ -510,7 +510,11 @@ impl LinkReceiver {
     /// When, on the monotonic clock, something may be due without any input.
     pub fn next_us(&self) -> u64 {
         let acknowledge = if self.durable > self.acknowledged { self.acknowledged_at_us + self.acknowledge_spacing_us } else { u64::MAX };
-        let wanted = self.silent_since_us.map_or(u64::MAX, |since_us| (since_us + OUT_OF_REACH_US).max(self.wanted_us.1));
-        self.ask_us().min(acknowledge).min(wanted)
+        self.ask_us().min(acknowledge).min(self.next_wanted_us())
+    }
+
+    /// When others are to be asked what they have.
+    pub fn next_wanted_us(&self) -> u64 {
+        self.silent_since_us.map_or(u64::MAX, |since_us| (since_us + OUT_OF_REACH_US).max(self.wanted_us.1))
     }
 }

@@ -17,6 +17,9 @@ const OWN: &str = ".life";
 /// In the data directory: the lives of the others.
 const OTHERS: &str = ".lives";
 
+/// What is said to a node whose data is lost or old.
+pub(crate) const ADVICE: &str = "Put the right directory back; if there is none, start it once with accept_lost_writes = true: what only this node had is lost then, also to the majorities of groups (session, strong) that counted on it";
+
 /// Follows the numbers of a directory that the operator has put in another's place.
 const REPLACES: &str = " replaces";
 
@@ -166,10 +169,7 @@ impl Lives {
 impl Shared {
     /// Node `by` does not take this one for what it was.
     pub(crate) fn is_lost(&self, by: &str, why: &str) {
-        let why = format!(
-            "node {by} says of this node: {why}. Put the right directory back; if there is none, start it once with accept_lost_writes = true: what only this node had is lost then, \
-             also to the majorities of groups (session, strong) that counted on it"
-        );
+        let why = format!("node {by} says of this node: {why}");
         let news = lock(&self.lives.lost).replace(why.clone()).is_none();
         if news {
             tracing::error!(why, "the data of this node is lost or old: it serves nothing");

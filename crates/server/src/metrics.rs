@@ -724,6 +724,7 @@ mod tests {
                 staleness_ms: Histogram::default(),
             }],
             paused: vec![(DcId(0), DcId(1))],
+            lost: Vec::new(),
             quiet: false,
         };
         render(&View { status: &status, topology: &Topology::new(&config), keyspaces: &keyspaces })

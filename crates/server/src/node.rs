@@ -47,6 +47,8 @@ pub enum StartError {
     Partition(String),
     /// The predicates that were kept, in words for the operator.
     Monitors(String),
+    /// What was kept of lost data centers cannot be read.
+    Lost(String),
     /// The operating system has no more threads.
     Thread(io::Error),
 }
@@ -59,7 +61,7 @@ impl fmt::Display for StartError {
             StartError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
             StartError::TokenKeys(error) | StartError::ReceiptKey(error) => error.fmt(f),
             StartError::Folder(error) => error.fmt(f),
-            StartError::Partition(why) | StartError::Monitors(why) => f.write_str(why),
+            StartError::Partition(why) | StartError::Monitors(why) | StartError::Lost(why) => f.write_str(why),
             StartError::Thread(error) => write!(f, "a thread cannot be started: {error}"),
         }
     }
@@ -168,6 +170,7 @@ impl Node {
         }
         if let Some(dir) = &shared.config.data_dir {
             shared.monitors.load(dir, &shared.keyspaces).map_err(StartError::Monitors)?;
+            shared.lost.load(dir, &shared.topology.data_centers).map_err(StartError::Lost)?;
         }
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());

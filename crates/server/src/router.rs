@@ -3,6 +3,7 @@
 use crate::access::{self, Access, ScanPage, Started};
 use crate::config::Limits;
 use crate::keyspace::KeyspaceInfo;
+use crate::lost::StreamEnd;
 use crate::monitors::{MonitorInfo, Told};
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
@@ -185,6 +186,7 @@ impl Router {
             monitors: shared.monitors.status(),
             service_levels: shared.service_levels.status(),
             paused: shared.paused(),
+            lost: shared.lost.list(),
             quiet: shared.attention.is_quiet(shared.clocks.monotonic_us()),
         }
     }
@@ -203,6 +205,12 @@ impl Router {
         self.check_link(a, b)?;
         tracing::warn!(a = self.topology().dc_name(a), b = self.topology().dc_name(b), "link resumed");
         Ok(self.shared.set_paused(a, b, false))
+    }
+
+    /// Says that `dc` is lost for ever, here and on all nodes that hear of it; `ends`, once they are known, say where its streams end. There is no way back. Errors: in words for the operator.
+    pub async fn lose_data_center(&self, dc: DcId, ends: Vec<StreamEnd>) -> Result<(), String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.lose_data_center(dc, ends)).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Makes a new key for signing session tokens and tells the other nodes; what the one before it signed stays valid until the next change. Returns how many times the key has been

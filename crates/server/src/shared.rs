@@ -8,6 +8,7 @@ use crate::descriptors::{self, Reserve};
 use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
+use crate::lost::LostDataCenters;
 use crate::memory::Memory;
 use crate::monitors::Monitors;
 use crate::named::NamedSessions;
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     paused: Mutex<BTreeSet<(DcId, DcId)>>,
     /// Changes whenever the set of paused links does.
     pub(crate) paused_changes: watch::Sender<u64>,
+    pub(crate) lost: LostDataCenters,
     pub(crate) stopping: watch::Sender<bool>,
     /// What wrong passwords cost.
     pub(crate) guard: Guard,
@@ -129,6 +131,7 @@ impl Shared {
             tokens_refused: AtomicU64::new(0),
             paused: Mutex::new(BTreeSet::new()),
             paused_changes: watch::Sender::new(0),
+            lost: LostDataCenters::default(),
             stopping: watch::Sender::new(false),
             guard: Guard::default(),
             throttle: Throttle::default(),
@@ -245,7 +248,7 @@ impl Shared {
 
     /// Whether nothing may pass between this data center and `dc`.
     pub(crate) fn is_paused(&self, dc: DcId) -> bool {
-        dc != self.topology.here && lock(&self.paused).contains(&pair(self.topology.here, dc))
+        dc != self.topology.here && (self.lost.contains(dc) || lock(&self.paused).contains(&pair(self.topology.here, dc)))
     }
 
     /// The paused pairs.

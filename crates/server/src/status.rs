@@ -1,5 +1,6 @@
 //! What a node says about itself: for operators, metrics and tests.
 
+use crate::lost::Lost;
 use crate::monitors::MonitorStatus;
 use crate::service_levels::UNNAMED;
 use crate::topology::NodeId;
@@ -41,6 +42,8 @@ pub struct NodeStatus {
     pub service_levels: Vec<ServiceLevelStatus>,
     /// The pairs of data centers whose links are paused here.
     pub paused: Vec<(DcId, DcId)>,
+    /// Data centers that are lost for ever.
+    pub lost: Vec<Lost>,
     /// Nobody asks anything of the cluster, so heartbeats and rounds of what is stable come seldom.
     pub quiet: bool,
 }

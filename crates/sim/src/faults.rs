@@ -122,7 +122,7 @@ pub enum FaultKind {
         /// When it dies.
         moment: Moment,
     },
-    /// The data center loses power, and never comes back.
+    /// The data center loses power, and never comes back. At the end, if that is later, an operator says that it is lost.
     Death {
         /// The data center.
         dc: DcId,
@@ -344,7 +344,12 @@ impl World<'_> {
                 self.servers[server].dying = None;
                 self.restart(server);
             }
-            FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::Death { .. } | FaultKind::ClockJump { .. } => {}
+            FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::ClockJump { .. } => {}
+            FaultKind::Death { dc } => {
+                if self.now_us > self.plan.faults[fault].from_us && self.gone.contains(&dc) {
+                    self.say_lost(dc);
+                }
+            }
         }
     }
 
@@ -381,6 +386,14 @@ impl World<'_> {
         }
         let newest = self.newest_timestamp();
         self.set_clocks(newest);
+        for fault in &self.plan.faults {
+            if let FaultKind::Death { dc } = fault.kind
+                && fault.until_us > fault.from_us
+                && self.gone.contains(&dc)
+            {
+                self.say_lost(dc);
+            }
+        }
     }
 
     /// When the servers' clocks, which are right now, will have passed `past`, in microseconds.

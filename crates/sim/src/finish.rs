@@ -69,7 +69,7 @@ impl World<'_> {
             let until_us = if patient { self.passed_us(past).max(self.now_us) } else { self.now_us } + COLLECTION_US;
             // A tombstone may stay for longer; who has none left need not be waited for.
             // Where a data center has died, nobody knows what it may yet send.
-            let patient = patient && self.gone.is_empty();
+            let patient = patient && !self.mourns();
             while self.failure.is_none() && self.now_us < until_us && self.holds_more(|server, _| self.servers[server].live_keys).is_some() {
                 self.run_until(self.now_us + LOOK_US, |_| false);
             }
@@ -171,6 +171,9 @@ impl World<'_> {
 
     /// Up to where any server of `partition` has what data center `dc` wrote.
     fn heard_of(&self, dc: DcId, partition: PartitionId) -> Timestamp {
+        if let Some(end) = self.end_of(dc, partition) {
+            return end;
+        }
         let servers = self.servers.iter().filter(|server| server.id.partition == partition && server.id.dc != dc);
         let links = servers.filter_map(|server| Some(server.node.as_ref()?.look().status(server.clock.read(self.now_us)).links)).flatten();
         links.filter(|link| link.dc == dc).map(|link| link.received).max().unwrap_or_default()
@@ -179,8 +182,12 @@ impl World<'_> {
     /// What has not arrived, or is not visible, of everything up to `mark`. Of a data center that has died, everything is what any other has.
     fn missing(&self, mark: Timestamp) -> Option<String> {
         let partitions = || (0..self.plan.partitions).map(PartitionId);
-        let last_words: Vec<(DcId, Vec<Timestamp>)> =
-            self.gone.iter().map(|dc| (*dc, partitions().map(|partition| self.heard_of(*dc, partition).min(mark)).collect())).collect();
+        let last_words: Vec<(DcId, Vec<Timestamp>)> = self
+            .gone
+            .iter()
+            .filter(|dc| self.lost.iter().all(|lost| lost.dc != **dc))
+            .map(|dc| (*dc, partitions().map(|partition| self.heard_of(*dc, partition).min(mark)).collect()))
+            .collect();
         let all = mark;
         let of = |dc: DcId| last_words.iter().find(|(gone, _)| *gone == dc).map(|(_, heard)| heard);
         // One time can stand for all data centers.
@@ -214,7 +221,7 @@ impl World<'_> {
     /// A group has agreed long ago, and so have replicas that answer together: they are looked at one by one. What depends on the last words of a data center that has died can stay
     /// hidden until an operator gives it up; what is there, is there everywhere.
     pub(crate) fn dial_of_last_reads(&self) -> Dial {
-        match (self.decides || !self.gone.is_empty(), self.side_by_side) {
+        match (self.decides || self.mourns(), self.side_by_side) {
             (_, true) => alone(),
             (true, false) => Dial::at(Level::Eventual),
             (false, false) => Dial::default(),

@@ -16,6 +16,7 @@ mod faults;
 mod finish;
 pub mod generate;
 mod generate_counters;
+mod lost;
 pub mod marks;
 mod network;
 mod node;

@@ -74,11 +74,23 @@ pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed at a moment that matters", causal: false };
 
 /// Marks of runs whose profile brings them about.
-pub const OF_PROFILES: &[Mark] =
-    &[KILLED_AT_A_MOMENT, PASSED_ON, LOWER_ENTRY_HELD, ENTRY_PASSED_OVER, ENTRY_MISSED, PAST_READ, PAST_OF_SEVERAL, ROLLED_BACK, ROLLBACK_DIED];
+pub const OF_PROFILES: &[Mark] = &[
+    KILLED_AT_A_MOMENT,
+    PASSED_ON,
+    GIVEN_UP,
+    LOWER_ENTRY_HELD,
+    ENTRY_PASSED_OVER,
+    ENTRY_MISSED,
+    PAST_READ,
+    PAST_OF_SEVERAL,
+    ROLLED_BACK,
+    ROLLBACK_DIED,
+];
 
 /// A data center was out of reach, and others had what it wrote.
 pub(crate) const PASSED_ON: Mark = Mark { name: "updates were passed on for another data center", causal: false };
+/// Nobody waits for a data center any more.
+pub(crate) const GIVEN_UP: Mark = Mark { name: "a lost data center was given up", causal: false };
 /// An answer satisfied another entry of its service level than the first.
 pub(crate) const LOWER_ENTRY_HELD: Mark = Mark { name: "a lower entry of a service level was held", causal: false };
 /// The first entry was not even tried.

@@ -91,7 +91,7 @@ pub const ALL: &[Profile] = &[
         about: "a data center dies for good, when some of what it wrote has reached only some of the others",
         option: None,
         dress: dead,
-        bugs: &["passed-on-without-what-was-forgotten"],
+        bugs: &["passed-on-without-what-was-forgotten", "stream-ended-before-it-is-here"],
     },
     Profile {
         name: "parted",
@@ -259,7 +259,9 @@ fn dead(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         let kind = FaultKind::Kill { server, moment: Moment::AtOnce };
         plan.faults.push(Fault { from_us: at_us, until_us: at_us + spread(random, 20_000, 500_000), kind });
     }
-    plan.faults.push(Fault { from_us, until_us: from_us, kind: FaultKind::Death { dc } });
+    // An operator says so, sooner or later; or does not know.
+    let until_us = from_us + if random.chance(2, 3) { spread(random, 10_000, 12_000_000) } else { 0 };
+    plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Death { dc } });
 }
 
 /// One disk of a partition at most: what only two servers have is lost with both.

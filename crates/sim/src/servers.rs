@@ -162,7 +162,7 @@ impl World<'_> {
             Event::Reply(_) | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {
                 unreachable!("what comes to clients comes to no server")
             }
-            Event::FaultBegins { .. } | Event::FaultEnds { .. } => unreachable!("a fault is no input"),
+            Event::FaultBegins { .. } | Event::FaultEnds { .. } | Event::Operator => unreachable!("a fault is no input"),
             Event::AskTime { .. } | Event::TimeAsked { .. } => unreachable!("what time it is, is told by no partition server"),
         }
     }
@@ -289,6 +289,7 @@ impl World<'_> {
         node.server().start(now, &mut out);
         node.server().write_through();
         self.after_round(server, out, Answered::new());
+        self.tell_lost(server);
     }
 
     /// Since when there is what `server`, which starts now, goes on with: itself, or what other servers of its data center keep together with it.

@@ -80,6 +80,8 @@ pub(crate) enum Event {
     FaultBegins { fault: usize },
     /// A fault ends.
     FaultEnds { fault: usize },
+    /// The operator looks.
+    Operator,
 }
 
 /// A server, up or down.
@@ -239,6 +241,8 @@ pub(crate) struct World<'p> {
     pub(crate) disk_lost_writes: bool,
     /// The data centers that have died.
     pub(crate) gone: Vec<DcId>,
+    /// Those of them that are said to be lost.
+    pub(crate) lost: Vec<crate::lost::Lost>,
     /// How far ahead of true time the servers' clocks are since everything has healed.
     pub(crate) lead_ms: u64,
     /// When the last flush that has begun ends.
@@ -300,6 +304,7 @@ impl<'p> World<'p> {
             healed: false,
             disk_lost_writes: false,
             gone: Vec::new(),
+            lost: Vec::new(),
             lead_ms: 0,
             last_flush_us: 0,
             failure: None,
@@ -486,6 +491,7 @@ impl<'p> World<'p> {
             Event::Step { client, turn } => self.on_step(client, turn),
             Event::FaultBegins { fault } => self.fault_begins(fault),
             Event::FaultEnds { fault } => self.fault_ends(fault),
+            Event::Operator => self.operate(),
         }
     }
 }

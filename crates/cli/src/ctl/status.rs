@@ -62,18 +62,33 @@ struct Place {
 
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let answers = status_of_all(nodes).await;
+    let (nodes, answers, lost) = without_lost(nodes, answers);
     let infos: Vec<&v1::Node> = nodes.iter().map(|node| &node.info).collect();
     let complaints = complaints(topology, &infos, &answers);
-    let places = places(topology, &infos, &answers);
+    let mut places = places(topology, &infos, &answers);
+    places.retain(|place| !lost.contains(&place.name));
     if json {
         output::json(&as_json(topology, &infos, &answers, &complaints, &places));
     } else {
         output::text(&glance(topology, &complaints, &places));
+        lost.iter().for_each(|name| say!("\n{name} is given up for ever, and in none of this."));
         if arguments.verbose {
             details(topology, &infos, &answers);
         }
     }
     Ok(if complaints.iter().any(|complaint| complaint.grave) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What there is without the data centers that are given up, and these: nobody waits for them.
+fn without_lost(nodes: &[Node], answers: Vec<Answer>) -> (Vec<&Node>, Vec<Answer>, BTreeSet<String>) {
+    let lost: BTreeSet<String> = answers.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect();
+    let (nodes, mut answers): (Vec<&Node>, Vec<Answer>) =
+        nodes.iter().zip(answers).filter(|(node, _)| !lost.contains(&node.info.data_center)).unzip();
+    for status in answers.iter_mut().flatten() {
+        status.peers.retain(|peer| !lost.contains(&peer.data_center));
+        status.replicas.iter_mut().for_each(|replica| replica.links.retain(|link| !lost.contains(&link.data_center)));
+    }
+    (nodes, answers, lost)
 }
 
 /// What is wrong, the worst first.

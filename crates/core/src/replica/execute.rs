@@ -10,7 +10,7 @@ use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Cut, Durability, Position, Store};
-use rheostat_clock::Timestamp;
+use rheostat_clock::{DcId, Timestamp};
 
 /// Why a protocol refuses conditional writes; follows its name.
 pub const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
@@ -407,7 +407,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let (reached, others) = match self.protocol.replicated(self.clock.last()) {
             None => self.peers.reached(upto),
             Some(progress) => {
-                let others = progress.iter().enumerate().filter(|(index, _)| *index != here.index());
+                let others = progress.iter().enumerate().filter(|(index, _)| *index != here.index() && !self.peers.is_lost(DcId(*index as u8)));
                 (others.clone().filter(|(_, at)| **at >= upto).count(), others.count())
             }
         };

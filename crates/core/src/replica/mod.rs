@@ -14,6 +14,7 @@
 
 mod execute;
 mod journal;
+mod lost;
 mod passing;
 mod past;
 mod peers;
@@ -58,6 +59,7 @@ pub const PLANTED: &[&str] = &[
     "rollback-beside-writes",
     "rollback-looks-too-early",
     "rollback-ends-before-it-is-seen",
+    "stream-ended-before-it-is-here",
 ];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
@@ -296,6 +298,10 @@ pub trait PartitionServer: Send {
 
     /// A connection to data center `dc` has been made anew.
     fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
+
+    /// Data center `dc` is lost for ever, an operator says: nothing is heard of it any more, nothing waits for it, and nothing is kept for it. With `end`, everything that any of the others has of it was
+    /// written up to there; when that is here too, it counts as having written nothing else. There is no way back, but it is to be said again after each start.
+    fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox);
 
     /// Nobody waits for `op` any more.
     fn abandon(&mut self, op: OpId);

@@ -148,7 +148,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Up to where every data center has the updates of each other one on disk; and of this one, where only the chains have them.
     pub(super) fn held_everywhere(&self) -> Timestamp {
-        let own = self.peers.each().map(|(_, sender, _)| sender.acknowledged()).min();
+        let own = self.peers.living().map(|(_, sender, _)| sender.acknowledged()).min();
         let own = own.filter(|_| self.journal.saved.refilled.is_some()).unwrap_or(Timestamp::MAX);
         self.peers.everywhere().min(own)
     }

@@ -1,6 +1,7 @@
 //! The replica's links to the same partition in the other data centers.
 
 use super::journal::{Refilled, Saved};
+use super::lost::Fate;
 use super::passing::Remembered;
 use super::refill::{Refill, Refilling};
 use super::{LinkStatus, Outbox, Replica};
@@ -42,6 +43,8 @@ pub(super) struct Peers {
     lost: Vec<(Timestamp, Position)>,
     /// By data center, up to where it has said that it has each other's updates on disk.
     holds: Vec<TimestampVector>,
+    /// By data center.
+    pub(super) fates: Vec<Fate>,
 }
 
 impl Peers {
@@ -58,6 +61,7 @@ impl Peers {
             remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
             lost: vec![Default::default(); received.len()],
             holds: vec![TimestampVector::new(); received.len()],
+            fates: vec![Fate::Member; usize::from(place.data_centers)],
         };
         let refilled = saved.refilled.filter(|refilled| !refilled.done && peers.any());
         peers.refilling = refilled.map(|refilled| Refilling::new(received.len(), refilled.resumed.is_some()));
@@ -66,6 +70,15 @@ impl Peers {
 
     pub(super) fn each(&self) -> impl Iterator<Item = (DcId, &LinkSender, &LinkReceiver)> {
         self.links.iter().enumerate().filter_map(|(index, link)| link.as_ref().map(|(sender, receiver)| (DcId(index as u8), sender, receiver)))
+    }
+
+    /// As [`Peers::each`], without those that are lost.
+    pub(super) fn living(&self) -> impl Iterator<Item = (DcId, &LinkSender, &LinkReceiver)> {
+        self.each().filter(|(dc, ..)| !self.is_lost(*dc))
+    }
+
+    pub(super) fn is_lost(&self, dc: DcId) -> bool {
+        self.fates.get(dc.index()).is_some_and(|fate| fate.is_lost())
     }
 
     pub(super) fn get(&mut self, dc: DcId) -> Option<&mut (LinkSender, LinkReceiver)> {
@@ -91,9 +104,9 @@ impl Peers {
         self.filling || self.refilling.is_some()
     }
 
-    /// The other data centers but `dc`.
+    /// The other data centers but `dc`, and without those that are lost.
     pub(super) fn others(&self, dc: DcId) -> impl Iterator<Item = DcId> {
-        self.each().map(|(other, ..)| other).filter(move |other| *other != dc)
+        self.living().map(|(other, ..)| other).filter(move |other| *other != dc)
     }
 
     /// Up to where every other data center has the updates of `dc` on disk; the greatest time if there is no other.
@@ -139,7 +152,12 @@ impl Peers {
 
     pub(super) fn next_us(&self) -> u64 {
         let refilling = self.refilling.as_ref().map_or(u64::MAX, Refilling::next_us);
-        self.each().map(|(_, _, receiver)| receiver.next_us()).min().unwrap_or(u64::MAX).min(refilling)
+        let link = |(dc, _, receiver): (DcId, &LinkSender, &LinkReceiver)| match self.fates[dc.index()] {
+            Fate::Member => receiver.next_us(),
+            Fate::Lost | Fate::Ends(_) => receiver.next_wanted_us(),
+            Fate::Ended => u64::MAX,
+        };
+        self.each().map(link).min().unwrap_or(u64::MAX).min(refilling)
     }
 
     pub(super) fn received(&self) -> TimestampVector {
@@ -158,14 +176,16 @@ impl Peers {
             .collect()
     }
 
-    /// Per data center, up to where it has this server's updates on disk; `own` for this one and for those that hold none of them.
+    /// Per data center, up to where it has this server's updates on disk; `own` for this one and for those that hold none of them; nothing for those that are lost.
     pub(super) fn acknowledged(&self, own: Timestamp) -> Vec<Timestamp> {
-        self.links.iter().map(|link| link.as_ref().map_or(own, |(sender, _)| sender.acknowledged())).collect()
+        let link = |(sender, _): &(LinkSender, LinkReceiver)| sender.acknowledged();
+        let of = |(index, acknowledged): (usize, Timestamp)| if self.is_lost(DcId(index as u8)) { Timestamp::ZERO } else { acknowledged };
+        self.links.iter().map(|pair| pair.as_ref().map_or(own, link)).enumerate().map(of).collect()
     }
 
     /// How many other data centers have this server's updates up to `upto` on disk, and how many ever will.
     pub(super) fn reached(&self, upto: Timestamp) -> (usize, usize) {
-        (self.each().filter(|(_, sender, _)| sender.acknowledged() >= upto).count(), self.each().count())
+        (self.living().filter(|(_, sender, _)| sender.acknowledged() >= upto).count(), self.living().count())
     }
 
     /// Per data center, up to where its updates are on disk here; `own` for this one, which writes nothing older any more, and for those that write none.
@@ -372,8 +392,17 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Sends what can be sent on every link: updates, heartbeats, requests to resume, acknowledgements.
     pub(super) fn pump_links(&mut self, now: Now, out: &mut Outbox) {
         self.ask_for_own(now, out);
+        self.end_streams(now, out);
         let mut encoded: Vec<(Begin, Timestamp, Vec<u8>, usize)> = Vec::new();
         for dc in self.config.place.peers() {
+            match self.peers.fates[dc.index()] {
+                Fate::Member => {}
+                Fate::Lost | Fate::Ends(_) => {
+                    self.want(now, dc, out);
+                    continue;
+                }
+                Fate::Ended => continue,
+            }
             self.ask(now, dc, Missing::Nothing, out);
             self.want(now, dc, out);
             let (to, planted) = (self.peer(dc), self.config.planted);
@@ -463,7 +492,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Lets the log forget what every peer has on disk.
     pub(super) fn release_log(&mut self) {
         let own = self.clock.last();
-        let upto = self.replication_progress().into_iter().min().unwrap_or(own);
+        let progress = self.replication_progress().into_iter().enumerate();
+        let upto = progress.filter(|(index, _)| !self.peers.is_lost(DcId(*index as u8))).map(|(_, at)| at).min().unwrap_or(own);
         if upto > self.peers.released {
             self.peers.released = upto;
             self.store.release(upto);

@@ -77,7 +77,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let since_us = *refilling.since_us.get_or_insert(now.monotonic_us);
         refilling.asked_us = Some(now.monotonic_us);
         let holds = refilling.holds.clone();
-        let lack: Vec<DcId> = self.peers.each().map(|(dc, ..)| dc).filter(|dc| holds[dc.index()].is_none_or(|holds| holds > upto)).collect();
+        let lack: Vec<DcId> = self.peers.living().map(|(dc, ..)| dc).filter(|dc| holds[dc.index()].is_none_or(|holds| holds > upto)).collect();
         // Where replicas tell each other what stands by what they have had, none may go on with less.
         let late = !P::Cut::SIBLINGS && now.monotonic_us >= since_us + PASSED_OVER_US;
         let has_some = holds.iter().any(Option::is_some) && holds.iter().flatten().all(|holds| *holds <= upto);
@@ -136,7 +136,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return self.ask_for_more_own(from, out);
         }
         let first = self.config.planted.is("refilled-by-the-first-answer");
-        let all = |refilling: &Refilling| self.peers.each().all(|(dc, ..)| refilling.holds[dc.index()].is_some_and(|holds| holds <= upto));
+        let all = |refilling: &Refilling| self.peers.living().all(|(dc, ..)| refilling.holds[dc.index()].is_some_and(|holds| holds <= upto));
         if first || self.peers.refilling.as_ref().is_some_and(all) {
             self.go_on(true);
         }

@@ -282,6 +282,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
         let place = self.config.place;
+        if self.peers.is_lost(from.dc) {
+            return;
+        }
         let known = from.dc.0 < place.data_centers && from.partition.0 < place.partitions && from.replica < place.replicas;
         if P::SPAN != Span::Server && known && (from.dc == place.dc() || from.partition == place.server.partition) {
             self.on_protocol_message(now, from, frame, out);
@@ -327,6 +330,11 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
         self.reconnect(now, dc, out);
+        self.pump_links(now, out);
+    }
+
+    fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox) {
+        self.lost(now, dc, end, out);
         self.pump_links(now, out);
     }
 

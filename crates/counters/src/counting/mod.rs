@@ -516,6 +516,11 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.settle(now, out);
     }
 
+    fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox) {
+        self.inner.lose(now, dc, end, &mut self.box_);
+        self.settle(now, out);
+    }
+
     fn abandon(&mut self, op: OpId) {
         let op = self.abandon_asked(op);
         self.deciding.abandon(op);

@@ -74,6 +74,7 @@ pass_on! {
     receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);
     tick(&mut self, now: Now, out: &mut Outbox);
     connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
+    lose(&mut self, now: Now, dc: DcId, end: Option<rheostat_clock::Timestamp>, out: &mut Outbox);
     abandon(&mut self, op: OpId);
     write_through(&mut self);
     poll_flush(&mut self, now: Now) -> Option<rheostat_core::store::FlushJob>;

@@ -250,6 +250,58 @@ fn what_a_passed_over_data_center_has_comes_back_when_it_answers() {
     }
 }
 
+/// A data center is given up: a server that has not everything that others have of it, or has lost it with its disk, waits for that; then it goes on, and nothing waits for the lost one.
+#[test]
+fn a_lost_data_center_says_nothing_more_when_everything_of_it_is_here() {
+    for protocol in ["eventual", "causal", "gentlerain", "cops", "adaptive", "hybrid"] {
+        let mut desk = Desk::new(protocol, "", 3, 1);
+        let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+        let without = |dcs: &'static [u8]| move |from: ServerId, to: ServerId| !dcs.contains(&from.dc.0) && !dcs.contains(&to.dc.0);
+        desk.pass(300, |_, _| true);
+        desk.put(2, &mut desk.session(), &x, "of the lost");
+        // Only data center 0 gets that.
+        desk.pass(300, without(&[1]));
+        desk.under_way.clear();
+        let heard = |desk: &Desk, dc: u8| {
+            let links = desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).links;
+            links.into_iter().find(|link| link.dc == DcId(2)).map(|link| link.received_durable).unwrap()
+        };
+        let lose = |desk: &mut Desk, end: Option<Timestamp>, dc: u8| {
+            desk.with(server(dc, 0), |replica, now, out| replica.lose(now, DcId(2), end, out));
+        };
+        (0..2).for_each(|dc| lose(&mut desk, None, dc));
+        let end = heard(&desk, 0);
+        assert!(heard(&desk, 1) < end, "{protocol}");
+        // The end is known before all that is older has come.
+        (0..2).for_each(|dc| lose(&mut desk, Some(end), dc));
+        desk.pass(1_000, without(&[0, 2]));
+        assert!(heard(&desk, 1) < end, "{protocol}: nothing is taken for granted that is not here");
+        desk.pass(12_000, without(&[2]));
+        for dc in 0..2 {
+            assert!(heard(&desk, dc) > end, "{protocol}: in data center {dc}");
+            assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("of the lost"), "{protocol}: in data center {dc}");
+        }
+        // One that has lost its disk gets it again before it takes the stream for ended.
+        desk.lose_disk(protocol, "", server(1, 0));
+        lose(&mut desk, Some(end), 1);
+        desk.pass(1_000, without(&[0, 2]));
+        assert!(heard(&desk, 1) < end, "{protocol}: its disk was lost");
+        desk.pass(60_000, without(&[2]));
+        assert!(heard(&desk, 1) > end, "{protocol}: after its disk was lost");
+        assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("of the lost"), "{protocol}: after its disk was lost");
+        let written = desk.put(1, &mut desk.session(), &y, "later");
+        desk.pass(1_000, without(&[2]));
+        assert_eq!(desk.get(0, &mut desk.session(), &y).as_deref(), Some("later"), "{protocol}");
+        // Nobody waits for it: what is counted are the others.
+        let awaited = desk.run(1, &mut desk.session(), Operation::AwaitReplication { upto: written, data_centers: 2 });
+        assert!(matches!(&awaited, Outcome::Replicated(progress) if progress[0] >= written && progress[2] < written), "{protocol}: {awaited:?}");
+        // What it says is not heard.
+        desk.put(2, &mut desk.session(), &x, "too late");
+        desk.pass(1_000, |_, _| true);
+        assert_eq!(desk.get(0, &mut desk.session(), &x).as_deref(), Some("of the lost"), "{protocol}");
+    }
+}
+
 /// A store that has lost what must be there, its own writes too, gets it from another data center's versions; what a deletion has replaced stays gone, and what is not there yet is not taken.
 #[test]
 fn what_a_data_center_lacks_is_restored_from_another() {

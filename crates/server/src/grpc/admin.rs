@@ -2,6 +2,7 @@
 
 use super::{convert, monitors};
 use crate::keyspace::KeyspaceInfo;
+use crate::lost::{Lost, StreamEnd};
 use crate::router::Router;
 use crate::status::ReplicaStatus;
 use crate::topology::Topology;
@@ -11,7 +12,7 @@ use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Quorum, Read
 use rheostat_core::protocol::Bounded;
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
-use rheostat_core::{DcId, slots};
+use rheostat_core::{DcId, Timestamp, slots};
 use rheostat_proto::rollback::{answer_out, call_in};
 use rheostat_proto::v1;
 use rheostat_proto::v1::admin_server::Admin;
@@ -69,6 +70,19 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
         replica: status.server.replica.into(),
         bounded: status.bounded.iter().map(|one| bounded(router, one)).collect(),
         gauges: status.gauges.iter().map(|(name, value)| v1::Gauge { name: name.to_string(), value: *value }).collect(),
+    }
+}
+
+fn lost(router: &Router, lost: &Lost) -> v1::LostDataCenter {
+    let end = |end: &StreamEnd| v1::StreamEnd {
+        keyspace: router.keyspace(KeyspaceId(end.keyspace)).map_or_else(String::new, |keyspace| keyspace.name.clone()),
+        partition: end.partition.0.into(),
+        at: Some(convert::timestamp(end.at)),
+    };
+    v1::LostDataCenter {
+        data_center: router.topology().dc_name(lost.dc).to_string(),
+        since_ms: lost.since_ms,
+        ends: lost.ends.iter().map(end).collect(),
     }
 }
 
@@ -140,6 +154,7 @@ impl Admin for Service {
             uptime_ms: status.uptime_ms,
             clock_distrusted: status.clock_distrusted.unwrap_or_default(),
             receipt_key: self.router.shared().receipts.signer.public(),
+            lost: status.lost.iter().map(|one| lost(&self.router, one)).collect(),
         }))
     }
 
@@ -193,6 +208,23 @@ impl Admin for Service {
         let (a, b) = self.ends(request.get_ref())?;
         let changed = self.router.resume_link(a, b).map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::LinkResponse { changed }))
+    }
+
+    async fn lose_data_center(&self, request: Request<v1::LoseDataCenterRequest>) -> Result<Response<v1::LoseDataCenterResponse>, Status> {
+        let v1::LoseDataCenterRequest { data_center, ends } = request.into_inner();
+        let topology = self.router.topology();
+        let known = || format!("there is no data center `{data_center}`; there are: {}", topology.data_centers.join(", "));
+        let dc = topology.dc_named(&data_center).ok_or_else(|| Status::not_found(known()))?;
+        let end = |end: v1::StreamEnd| {
+            let at = end.at.ok_or_else(|| Status::invalid_argument("an end without a time"))?;
+            let partition = u16::try_from(end.partition).map_err(|_| Status::invalid_argument("there is no such partition"))?;
+            let counter = u16::try_from(at.counter).map_err(|_| Status::invalid_argument("a timestamp's counter is below 65536"))?;
+            let keyspace = convert::keyspace(&self.router, &end.keyspace)?.id.0;
+            Ok(StreamEnd { keyspace, partition: PartitionId(partition), at: Timestamp::new(at.millis, counter) })
+        };
+        let ends = ends.into_iter().map(end).collect::<Result<_, Status>>()?;
+        self.router.lose_data_center(dc, ends).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::LoseDataCenterResponse {}))
     }
 
     async fn add_monitor(&self, request: Request<v1::AddMonitorRequest>) -> Result<Response<v1::AddMonitorResponse>, Status> {

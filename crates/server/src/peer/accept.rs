@@ -5,7 +5,7 @@ use super::connect::{Stream, read_message, within, write_message};
 use super::frame::{self, Frame, Pieces};
 use super::greeting::{Challenge, Greeting, Hello, LinkKey, Proof, Welcome, once};
 use crate::descriptors::Place;
-use crate::life::Life;
+use crate::life::{ADVICE, Life};
 use crate::memory::Pressure;
 use crate::shard::Shard;
 use crate::shared::{Shared, lock};
@@ -132,7 +132,10 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
         Proof::from_bytes(&proof).map_err(|error| error.to_string()).and_then(|proof| check(shared, &hello, greeting.is_of_connecting(&proof)));
     let link_key = greeting.link_key();
     let met = match &checked {
-        Ok(_) => meet(shared, hello.from.clone(), hello.life).await,
+        Ok(peer) => match shared.lost.farewell(peer.dc, shared.topology.dc_name(peer.dc)) {
+            Some(why) => Err(why),
+            None => meet(shared, hello.from.clone(), hello.life).await.map_err(|why| format!("{why}. {ADVICE}")),
+        },
         Err(_) => Ok(()),
     };
     let welcome = match (&checked, &met) {
@@ -176,7 +179,7 @@ fn check(shared: &Shared, hello: &Hello, proven: bool) -> Result<Arc<Peer>, Stri
     if hello.agreement != peer.agreement {
         return Err(format!("the configurations differ: {:?} there, {:?} here", hello.agreement, peer.agreement));
     }
-    if shared.is_paused(node.dc) {
+    if shared.is_paused(node.dc) && !shared.lost.contains(node.dc) {
         return Err("the link between the data centers is paused".into());
     }
     Ok(peer.clone())
@@ -251,6 +254,7 @@ fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key
         Frame::Piece { .. } => {}
         Frame::Attend { first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, first),
         Frame::Monitors(bytes) => shared.on_monitors_frame(bytes),
+        Frame::Lost(bytes) => shared.on_lost_frame(peer.dc, bytes),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
         Frame::AskTime { asked_us } => peer.tell_time(shared.clocks.monotonic_us(), asked_us, shared.clocks.shown_us()),
         Frame::Time { asked_us, shown_us } => shared.hear_time(peer, asked_us, shared.clocks.monotonic_us(), shown_us),

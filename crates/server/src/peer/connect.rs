@@ -73,6 +73,7 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
                 peer.set_connected();
                 shared.send_token_keys(&peer);
                 shared.greet_monitors(&peer);
+                shared.tell_lost(&peer);
                 shared.announce_connected(&peer);
                 let ended = pump(&peer, &shared, stream.as_mut(), &mut paused).await;
                 let why = ended.map_or_else(|error| error.to_string(), str::to_owned);

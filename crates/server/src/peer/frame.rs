@@ -31,6 +31,8 @@ pub(super) enum Frame<'a> {
     AskTime { asked_us: u64 },
     /// Of the monitors of predicates; see [`crate::monitors::Message`].
     Monitors(&'a [u8]),
+    /// Data centers that are lost; see [`crate::lost`].
+    Lost(&'a [u8]),
     /// The answer, in microseconds.
     Time { asked_us: u64, shown_us: u64 },
 }
@@ -72,6 +74,7 @@ const TOKEN_KEYS: u8 = 5;
 const ASK_TIME: u8 = 6;
 const TIME: u8 = 7;
 const MONITORS: u8 = 8;
+const LOST: u8 = 9;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -168,6 +171,10 @@ pub(super) fn monitors(message: &[u8]) -> Vec<u8> {
     framed(MONITORS, message.len(), |out| out.extend_from_slice(message))
 }
 
+pub(super) fn lost(list: &[u8]) -> Vec<u8> {
+    framed(LOST, list.len(), |out| out.extend_from_slice(list))
+}
+
 pub(super) fn ask_time(asked_us: u64) -> Vec<u8> {
     framed(ASK_TIME, 8, |out| asked_us.encode(out))
 }
@@ -207,6 +214,7 @@ impl<'a> Frame<'a> {
             ATTEND => Frame::Attend { first: Wire::decode(&mut input)? },
             TOKEN_KEYS => return Ok(Frame::TokenKeys(input.rest())),
             MONITORS => return Ok(Frame::Monitors(input.rest())),
+            LOST => return Ok(Frame::Lost(input.rest())),
             ASK_TIME => Frame::AskTime { asked_us: Wire::decode(&mut input)? },
             TIME => Frame::Time { asked_us: Wire::decode(&mut input)?, shown_us: Wire::decode(&mut input)? },
             _ => return Err(WireError::Invalid("a frame of unknown kind")),

@@ -177,6 +177,11 @@ impl Peer {
         self.push(now_us, OF_MONITORS, || frame::monitors(message)).is_ok()
     }
 
+    /// Tells which data centers are lost. If it cannot be told now, it is when the next connection is made.
+    pub(crate) fn send_lost(&self, now_us: u64, list: &[u8]) {
+        let _ = self.push(now_us, UNORDERED, || frame::lost(list));
+    }
+
     /// Where the node stands.
     pub(crate) fn dc(&self) -> DcId {
         self.dc

@@ -205,6 +205,8 @@ pub(crate) enum Control {
     Answers(Vec<Answered>),
     /// Say how you are.
     Report(oneshot::Sender<Report>),
+    /// Other data centers than before are lost, or where their streams end is known.
+    Lost,
     /// Serve nothing any more, and say why.
     GiveUp(String),
     /// Do this.

@@ -188,6 +188,7 @@ impl Shard {
                     self.replicas[replica.0 as usize].server.connected(now, dc, &mut self.outbox);
                 }
                 self.sort_outbox(replica);
+                self.tell_lost(now, replica);
                 self.counters.stores_recovered += 1;
                 self.shared.placement.set_failed(keyspace, place.partition, place.replica, false);
                 self.look_up(keyspace, place.partition);
@@ -237,6 +238,8 @@ impl PartitionServer for Away {
     }
 
     fn connected(&mut self, _: Now, _: DcId, _: &mut Outbox) {}
+
+    fn lose(&mut self, _: Now, _: DcId, _: Option<rheostat_clock::Timestamp>, _: &mut Outbox) {}
 
     fn abandon(&mut self, _: OpId) {}
 

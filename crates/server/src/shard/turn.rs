@@ -187,6 +187,16 @@ impl Shard {
         }
     }
 
+    /// Tells a partition server which data centers are lost.
+    pub(super) fn tell_lost(&mut self, now: Now, replica: ReplicaIndex) {
+        let slot = &mut self.replicas[replica.0 as usize];
+        for (dc, end) in self.shared.lost.of(slot.keyspace, slot.place.partition) {
+            slot.server.lose(now, dc, end, &mut self.outbox);
+            slot.touched = true;
+        }
+        self.sort_outbox(replica);
+    }
+
     fn control(&mut self, now: Now, control: Control) {
         match control {
             Control::Connected { dc, partitions } => {
@@ -213,6 +223,7 @@ impl Shard {
             }
             Control::Opened { replica, server } => self.opened(now, replica, server),
             Control::AskDetector { keyspace, server, home, whole } => self.ask_detector(now, keyspace, server, home, whole),
+            Control::Lost => (0..self.replicas.len()).for_each(|index| self.tell_lost(now, ReplicaIndex(index as u32))),
             Control::GiveUp(why) => {
                 for index in 0..self.replicas.len() {
                     let slot = &mut self.replicas[index];

@@ -11,6 +11,7 @@ mod full_disk;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod lost;
 mod monitors;
 mod multi;
 mod past;

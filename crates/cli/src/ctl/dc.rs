@@ -1,0 +1,292 @@
+//! `rheostat ctl dc`: data centers.
+//!
+//! `lost` takes two steps on every node that is left. First nobody hears the lost one any more, and what some have of it and others lack, they pass on to each other. When all have the same, in each
+//! partition, that is where its streams end, and everybody is told so. Each step can be said again; nodes tell each other what they know.
+
+use super::{bits, is_group, status_of_all};
+use crate::Failure;
+use crate::connection::{Node, plain};
+use crate::date::span;
+use crate::output::{self, say};
+use crate::table::Table;
+use clap::{Args, Subcommand};
+use rheostat_client::v1;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+const LOST_HELP: &str = "\
+What a data center wrote in its last moments and sent to nobody is lost with it. What one of the others has, all of them get. Then the others go on without it:
+nothing waits for it, no log and no deletion is kept for it, and what depended on its last writes and was hidden is shown.
+
+There is no way back: a node of it that starts again is told so, and serves nothing. Every node of the other data centers must run, since what only one of them
+has would be lost; if one cannot be brought back, see docs/lost-data-centers.md. Saying it twice, or after an interruption, does no harm.
+
+Examples:
+  rheostat ctl dc lost eu          what would be lost; nothing is changed
+  rheostat ctl dc lost eu --yes    give it up
+  rheostat ctl dc list             the data centers, and which are lost";
+
+/// Arguments of `ctl dc`.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// The data centers, and which of them are lost
+    List,
+    /// Give up a data center that is gone for ever, so that the others go on without it
+    #[command(after_help = LOST_HELP)]
+    Lost(Lost),
+}
+
+/// Arguments of `ctl dc lost`.
+#[derive(Args, Debug)]
+pub struct Lost {
+    /// The data center's name
+    data_center: String,
+    /// Do it; without this, say what would be lost
+    #[arg(long)]
+    yes: bool,
+    /// How long to wait until the others have the same of it, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "120", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait: u64,
+}
+
+/// Keyspace and partition.
+type Place = (String, u32);
+
+/// What a node has of the lost data center's stream: up to where, and up to where on disk.
+type Had = (u64, u64);
+
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        Command::List => list(json, topology, nodes).await,
+        Command::Lost(lost) => lose(lost, json, topology, nodes).await,
+    }
+}
+
+async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let answers = status_of_all(nodes).await;
+    let now_ms = answers.iter().flatten().map(|status| status.physical_ms).max().unwrap_or(0);
+    let row = |name: &String| {
+        let there = || nodes.iter().zip(&answers).filter(|(node, _)| node.info.data_center == *name);
+        let since_ms =
+            answers.iter().flatten().flat_map(|status| &status.lost).filter(|lost| lost.data_center == *name).map(|lost| lost.since_ms).min();
+        (name.clone(), there().count(), there().filter(|(_, answer)| answer.is_ok()).count(), since_ms)
+    };
+    let rows: Vec<(String, usize, usize, Option<u64>)> = topology.data_centers.iter().map(row).collect();
+    if json {
+        let row = |(name, nodes, answering, since_ms): &(String, usize, usize, Option<u64>)| json!({ "data_center": name, "nodes": nodes, "answering": answering, "lost_since_ms": since_ms });
+        output::json(&Value::Array(rows.iter().map(row).collect()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(["data center", "nodes", "answering", "state"]);
+    for (name, nodes, answering, since_ms) in rows {
+        let state = since_ms.map_or("takes part".to_string(), |since_ms| format!("lost, said {} ago", span(now_ms.saturating_sub(since_ms))));
+        table.row([name, nodes.to_string(), answering.to_string(), state]);
+    }
+    output::text(&table.text(2));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let name = &arguments.data_center;
+    if !topology.data_centers.contains(name) {
+        return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
+    }
+    let left: Vec<Node> = nodes.iter().filter(|node| node.info.data_center != *name).map(same).collect();
+    let gone: Vec<Node> = nodes.iter().filter(|node| node.info.data_center == *name).map(same).collect();
+    if left.is_empty() {
+        return Err(format!("{name} is the only data center"));
+    }
+    let already = statuses(&left).await?.iter().any(|status| status.lost.iter().any(|lost| lost.data_center == *name));
+    if !already {
+        still_there(name, &left, &gone).await?;
+    }
+    let had = look(name, topology, &statuses(&left).await?)?;
+    if !arguments.yes {
+        tell_plan(name, json, &had, &statuses(&left).await?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    tell(name, &left, &[]).await?;
+    let begun = Instant::now();
+    let mut told = None;
+    let ends = loop {
+        let had = look(name, topology, &statuses(&left).await?)?;
+        let (ends, differ) = agreed(&had);
+        if differ.is_empty() {
+            break ends;
+        }
+        if begun.elapsed() >= Duration::from_secs(arguments.wait) {
+            return Err(format!(
+                "after {} s not all nodes have the same of what {name} wrote, in {}. Nobody hears {name} any more, and they go on passing it on: say it again later, it does no harm",
+                arguments.wait,
+                places(&differ)
+            ));
+        }
+        if !json && told != Some(differ.len()) {
+            eprintln!("waiting until all have the same of what {name} wrote: {} of {} partitions", ends.len(), ends.len() + differ.len());
+            told = Some(differ.len());
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
+    let message: Vec<v1::StreamEnd> =
+        ends.iter().map(|((keyspace, partition), at)| v1::StreamEnd { keyspace: keyspace.clone(), partition: *partition, at: Some(*at) }).collect();
+    tell(name, &left, &message).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    if json {
+        let ends: Vec<Value> =
+            ends.iter().map(|((keyspace, partition), at)| json!({ "keyspace": keyspace, "partition": partition, "until_ms": at.millis })).collect();
+        output::json(&json!({ "data_center": name, "given_up": true, "waited_ms": (seconds * 1000.0) as u64, "ends": ends }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("{name} is given up: the others have all the same of it, and go on without it ({seconds:.1} s).");
+    say!("Rights of counters with bounds that {name} held: rheostat ctl counter KEY --reclaim {name}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same node.
+fn same(node: &Node) -> Node {
+    Node { info: node.info.clone(), client: node.client.clone() }
+}
+
+/// What every node says. Errors: those that do not answer.
+async fn statuses(nodes: &[Node]) -> Result<Vec<v1::StatusResponse>, Failure> {
+    let answers = status_of_all(nodes).await;
+    let silent: Vec<String> = nodes
+        .iter()
+        .zip(&answers)
+        .filter_map(|(node, answer)| Some(format!("{} of {}: {}", node.info.name, node.info.data_center, plain(answer.as_ref().err()?))))
+        .collect();
+    match silent.is_empty() {
+        true => Ok(answers.into_iter().flatten().collect()),
+        false => Err(format!(
+            "every node of the other data centers must answer, since what only one of them has would be lost; these do not: {}",
+            silent.join("; ")
+        )),
+    }
+}
+
+/// Errors: the data center is there.
+async fn still_there(name: &str, left: &[Node], gone: &[Node]) -> Result<(), Failure> {
+    let answering: Vec<&str> =
+        gone.iter().zip(status_of_all(gone).await).filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.info.name.as_str()).collect();
+    if !answering.is_empty() {
+        return Err(format!(
+            "{name} is not lost: {} answer. Stop its nodes first, or cut them off; while they serve, what is written there would be lost",
+            answering.join(", ")
+        ));
+    }
+    for (node, status) in left.iter().zip(statuses(left).await?) {
+        if let Some(peer) = status.peers.iter().find(|peer| peer.data_center == name && peer.connected) {
+            return Err(format!("{name} is not lost: its node {} is connected with {} of {}", peer.node, node.info.name, node.info.data_center));
+        }
+    }
+    Ok(())
+}
+
+/// Tells every node.
+async fn tell(name: &str, nodes: &[Node], ends: &[v1::StreamEnd]) -> Result<(), Failure> {
+    let mut failed = Vec::new();
+    for node in nodes {
+        let told = async {
+            let client = node.client.as_ref().map_err(|error| plain(error))?;
+            let request = v1::LoseDataCenterRequest { data_center: name.to_string(), ends: ends.to_vec() };
+            client.admin().lose_data_center(client.request(request)).await.map_err(|status| status.message().to_string())
+        };
+        if let Err(why) = told.await {
+            failed.push(format!("{} of {}: {why}", node.info.name, node.info.data_center));
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("not all nodes could be told: {}. Say it again when they can: it does no harm to the others", failed.join("; "))),
+    }
+}
+
+/// What each node has of `name`'s streams. Errors: a partition server does not answer.
+fn look(name: &str, topology: &v1::TopologyResponse, statuses: &[v1::StatusResponse]) -> Result<BTreeMap<Place, Vec<Had>>, Failure> {
+    let mut had: BTreeMap<Place, Vec<Had>> = BTreeMap::new();
+    for keyspace in topology.keyspaces.iter().filter(|keyspace| !is_group(keyspace)) {
+        for replica in statuses.iter().flat_map(|status| &status.replicas).filter(|replica| replica.keyspace == keyspace.name) {
+            if !replica.failed.is_empty() {
+                return Err(format!("partition {} of keyspace {} is not served somewhere: {}", replica.partition, keyspace.name, replica.failed));
+            }
+            let link = replica.links.iter().find(|link| link.data_center == name);
+            if let Some(link) = link {
+                had.entry((keyspace.name.clone(), replica.partition))
+                    .or_default()
+                    .push((bits(link.received.as_ref()), bits(link.received_durable.as_ref())));
+            }
+        }
+    }
+    Ok(had)
+}
+
+/// Where the streams end in which all have the same on disk, and the others.
+fn agreed(had: &BTreeMap<Place, Vec<Had>>) -> (BTreeMap<Place, v1::Timestamp>, BTreeSet<Place>) {
+    let (mut ends, mut differ) = (BTreeMap::new(), BTreeSet::new());
+    for (place, had) in had {
+        let first = had.first().map_or(0, |(received, _)| *received);
+        match had.iter().all(|(received, durable)| *received == first && *durable == first) {
+            true => drop(ends.insert(place.clone(), v1::Timestamp { millis: first >> 16, counter: (first & 0xffff) as u32 })),
+            false => drop(differ.insert(place.clone())),
+        }
+    }
+    (ends, differ)
+}
+
+fn places(differ: &BTreeSet<Place>) -> String {
+    let names: Vec<String> = differ.iter().take(5).map(|(keyspace, partition)| format!("{keyspace} partition {partition}")).collect();
+    let more = differ.len().saturating_sub(names.len());
+    if more > 0 { format!("{} and {more} more", names.join(", ")) } else { names.join(", ") }
+}
+
+/// Says what giving it up would cost.
+fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, statuses: &[v1::StatusResponse]) {
+    let now_ms = statuses.iter().map(|status| status.physical_ms).max().unwrap_or(0);
+    let newest = |had: &Vec<Had>| had.iter().map(|(received, _)| received >> 16).max().unwrap_or(0);
+    let oldest = |had: &Vec<Had>| had.iter().map(|(received, _)| received >> 16).min().unwrap_or(0);
+    if json {
+        let row = |((keyspace, partition), had): (&Place, &Vec<Had>)| json!({ "keyspace": keyspace, "partition": partition, "heard_until_ms": newest(had), "heard_by_all_until_ms": oldest(had) });
+        output::json(&json!({ "data_center": name, "given_up": false, "now_ms": now_ms, "partitions": had.iter().map(row).collect::<Vec<_>>() }));
+        return;
+    }
+    say!("{name} answers nobody. Giving it up loses what it wrote after it was last heard of, and nothing else:");
+    let mut table = Table::new(["keyspace", "partition", "last heard of", "by all of the others"]);
+    let ago = |ms: u64| if ms == 0 { "never".to_string() } else { format!("{} ago", span(now_ms.saturating_sub(ms))) };
+    for ((keyspace, partition), had) in had {
+        table.row([keyspace.clone(), partition.to_string(), ago(newest(had)), ago(oldest(had))]);
+    }
+    output::text(&table.text(2));
+    say!(
+        "Keyspaces of groups (session, strong) and of staged are not in the list: in session each data center has what it had received, in the others a majority decides."
+    );
+    say!("Nothing was changed. rheostat ctl dc lost {name} --yes gives it up; there is no way back.");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_ends_where_all_have_the_same_on_disk() {
+        let place = |partition: u32| ("k".to_string(), partition);
+        let had = BTreeMap::from([
+            (place(0), vec![(7 << 16 | 3, 7 << 16 | 3), (7 << 16 | 3, 7 << 16 | 3)]),
+            (place(1), vec![(7 << 16, 7 << 16), (8 << 16, 8 << 16)]),
+            (place(2), vec![(9 << 16, 8 << 16), (9 << 16, 9 << 16)]),
+        ]);
+        let (ends, differ) = agreed(&had);
+        assert_eq!(ends, BTreeMap::from([(place(0), v1::Timestamp { millis: 7, counter: 3 })]));
+        assert_eq!(differ, BTreeSet::from([place(1), place(2)]));
+    }
+}
