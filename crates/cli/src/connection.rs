@@ -36,6 +36,13 @@ pub struct Node {
     pub client: Result<Client, Error>,
 }
 
+impl Node {
+    /// The same node, by the same connection.
+    pub fn same(&self) -> Node {
+        Node { info: self.info.clone(), client: self.client.clone() }
+    }
+}
+
 impl Connection {
     /// The same, but at `address`.
     pub fn at(&self, address: &str) -> Connection {

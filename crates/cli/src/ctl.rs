@@ -135,7 +135,7 @@ async fn status_of(node: &Node) -> Result<v1::StatusResponse, Error> {
 async fn status_of_all(nodes: &[Node]) -> Vec<Result<v1::StatusResponse, Error>> {
     let mut asking = tokio::task::JoinSet::new();
     for (index, node) in nodes.iter().enumerate() {
-        let node = Node { info: node.info.clone(), client: node.client.clone() };
+        let node = node.same();
         asking.spawn(async move { (index, status_of(&node).await) });
     }
     let mut answers: Vec<Result<v1::StatusResponse, Error>> = nodes.iter().map(|_| Err(Error::Unreachable("no answer".into()))).collect();

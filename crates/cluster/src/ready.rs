@@ -67,7 +67,7 @@ pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>])
         if let Some(failed) = status.replicas.iter().find(|replica| !replica.failed.is_empty()) {
             return Some(format!("partition {} of {}: {}", failed.partition, failed.keyspace, failed.failed));
         }
-        if let Some(peer) = status.peers.iter().find(|peer| !peer.connected) {
+        if let Some(peer) = status.peers.iter().find(|peer| !peer.connected && status.lost.iter().all(|lost| lost.data_center != peer.data_center)) {
             return Some(format!("not connected with {}", peer.node));
         }
         let headless = groups(status).find(|(group, _)| !leaders.contains(group));

@@ -479,6 +479,11 @@ impl LinkReceiver {
         Some(silent_us >= OUT_OF_REACH_FOR_LONG_US)
     }
 
+    /// Nobody else can be asked what the sender wrote, or not any more.
+    pub fn nobody_to_ask(&mut self) {
+        self.silent_since_us = None;
+    }
+
     /// Whether nothing has been heard for long.
     pub fn is_out_of_reach(&self, now_us: u64) -> bool {
         self.silent_since_us.is_some_and(|since_us| now_us >= since_us + OUT_OF_REACH_US)

@@ -13,7 +13,7 @@ use crate::table::Table;
 use clap::Args;
 use rheostat_client::v1;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -51,10 +51,17 @@ struct Lag {
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let asked_at = Instant::now();
     let ends = asked_at + Duration::from_secs(arguments.wait);
-    let targets = targets(topology, &statuses(nodes).await?);
+    // Nobody waits for what is given up.
+    let lost: BTreeSet<String> =
+        status_of_all(nodes).await.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect();
+    let nodes: Vec<Node> = nodes.iter().filter(|node| !lost.contains(&node.info.data_center)).map(Node::same).collect();
+    let nodes = &nodes[..];
+    let left: Vec<String> = topology.data_centers.iter().filter(|name| !lost.contains(*name)).cloned().collect();
+    let mut targets = targets(topology, &statuses(nodes).await?);
+    targets.retain(|(writer, ..), _| !lost.contains(writer));
     let (lags, converged) = loop {
         let lags = look(topology, &targets, &statuses(nodes).await?);
-        let expected = targets.len() * (topology.data_centers.len() - 1);
+        let expected = targets.len() * (left.len() - 1);
         if lags.len() != expected {
             return Err(format!("{} links should be there, {} are: partition servers do not answer", expected, lags.len()));
         }
@@ -68,6 +75,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     if !json {
         tell(&lags, converged, waited_ms);
     }
+    let topology = &v1::TopologyResponse { data_centers: left, ..topology.clone() };
     let content = if arguments.links { None } else { Some(content_of(arguments, (topology, nodes), &targets, ends).await?) };
     let digests = if arguments.digest { Some(digests(topology, nodes).await?) } else { None };
     let same = content.as_ref().is_none_or(|content| content.differences.is_empty()) && digests.as_ref().is_none_or(|digests| digests.same);

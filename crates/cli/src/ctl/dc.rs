@@ -102,8 +102,8 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
     if !topology.data_centers.contains(name) {
         return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
     }
-    let left: Vec<Node> = nodes.iter().filter(|node| node.info.data_center != *name).map(same).collect();
-    let gone: Vec<Node> = nodes.iter().filter(|node| node.info.data_center == *name).map(same).collect();
+    let left: Vec<Node> = nodes.iter().filter(|node| node.info.data_center != *name).map(Node::same).collect();
+    let gone: Vec<Node> = nodes.iter().filter(|node| node.info.data_center == *name).map(Node::same).collect();
     if left.is_empty() {
         return Err(format!("{name} is the only data center"));
     }
@@ -120,8 +120,8 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
     let begun = Instant::now();
     let mut told = None;
     let ends = loop {
-        let had = look(name, topology, &statuses(&left).await?)?;
-        let (ends, differ) = agreed(&had);
+        let now = statuses(&left).await?;
+        let (ends, differ) = agreed(&look(name, topology, &now)?, &known_ends(name, &now));
         if differ.is_empty() {
             break ends;
         }
@@ -132,7 +132,7 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
                 places(&differ)
             ));
         }
-        if !json && told != Some(differ.len()) {
+        if !json && told.is_none_or(|told| differ.len() < told) {
             eprintln!("waiting until all have the same of what {name} wrote: {} of {} partitions", ends.len(), ends.len() + differ.len());
             told = Some(differ.len());
         }
@@ -151,11 +151,6 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
     say!("{name} is given up: the others have all the same of it, and go on without it ({seconds:.1} s).");
     say!("Rights of counters with bounds that {name} held: rheostat ctl counter KEY --reclaim {name}");
     Ok(ExitCode::SUCCESS)
-}
-
-/// The same node.
-fn same(node: &Node) -> Node {
-    Node { info: node.info.clone(), client: node.client.clone() }
 }
 
 /// What every node says. Errors: those that do not answer.
@@ -181,7 +176,7 @@ async fn still_there(name: &str, left: &[Node], gone: &[Node]) -> Result<(), Fai
         gone.iter().zip(status_of_all(gone).await).filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.info.name.as_str()).collect();
     if !answering.is_empty() {
         return Err(format!(
-            "{name} is not lost: {} answer. Stop its nodes first, or cut them off; while they serve, what is written there would be lost",
+            "{name} is not lost: of its nodes {} can be asked. Stop them first, or cut them off; while they serve, what is written there would be lost",
             answering.join(", ")
         ));
     }
@@ -231,10 +226,20 @@ fn look(name: &str, topology: &v1::TopologyResponse, statuses: &[v1::StatusRespo
     Ok(had)
 }
 
-/// Where the streams end in which all have the same on disk, and the others.
-fn agreed(had: &BTreeMap<Place, Vec<Had>>) -> (BTreeMap<Place, v1::Timestamp>, BTreeSet<Place>) {
+/// Where streams end that are known to: a place there goes on with the present.
+fn known_ends(name: &str, statuses: &[v1::StatusResponse]) -> BTreeMap<Place, v1::Timestamp> {
+    let lost = statuses.iter().flat_map(|status| &status.lost).filter(|lost| lost.data_center == name);
+    lost.flat_map(|lost| &lost.ends).filter_map(|end| Some(((end.keyspace.clone(), end.partition), end.at?))).collect()
+}
+
+/// Where the streams end that are `known` to, or in which all have the same on disk; and the others.
+fn agreed(had: &BTreeMap<Place, Vec<Had>>, known: &BTreeMap<Place, v1::Timestamp>) -> (BTreeMap<Place, v1::Timestamp>, BTreeSet<Place>) {
     let (mut ends, mut differ) = (BTreeMap::new(), BTreeSet::new());
     for (place, had) in had {
+        if let Some(end) = known.get(place) {
+            ends.insert(place.clone(), *end);
+            continue;
+        }
         let first = had.first().map_or(0, |(received, _)| *received);
         match had.iter().all(|(received, durable)| *received == first && *durable == first) {
             true => drop(ends.insert(place.clone(), v1::Timestamp { millis: first >> 16, counter: (first & 0xffff) as u32 })),
@@ -285,8 +290,12 @@ mod tests {
             (place(1), vec![(7 << 16, 7 << 16), (8 << 16, 8 << 16)]),
             (place(2), vec![(9 << 16, 8 << 16), (9 << 16, 9 << 16)]),
         ]);
-        let (ends, differ) = agreed(&had);
+        let (ends, differ) = agreed(&had, &BTreeMap::new());
         assert_eq!(ends, BTreeMap::from([(place(0), v1::Timestamp { millis: 7, counter: 3 })]));
         assert_eq!(differ, BTreeSet::from([place(1), place(2)]));
+        // Said again, it does not wait for places that go on with the present.
+        let known = BTreeMap::from([(place(1), v1::Timestamp { millis: 6, counter: 0 })]);
+        let (ends, differ) = agreed(&had, &known);
+        assert_eq!((ends[&place(1)].millis, differ), (6, BTreeSet::from([place(2)])));
     }
 }

@@ -73,6 +73,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Asks the others what they have of data center `dc`, if it is out of reach.
     pub(super) fn want(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
         if self.peers.others(dc).next().is_none() {
+            if let Some((_, receiver)) = self.peers.get(dc) {
+                receiver.nobody_to_ask();
+            }
             return;
         }
         let Some((_, receiver)) = self.peers.get(dc) else { return };

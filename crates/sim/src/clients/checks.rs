@@ -42,7 +42,7 @@ impl World<'_> {
             let written = &self.written[key];
             let old = |id: &&VersionId| id.origin != here.dc && id.written.millis().saturating_add(staleness_ms) < arrived_ms;
             // What a lost data center had sent to nobody is no write any more.
-            let lost = |id: &VersionId| self.end_of(id.origin, here.partition).is_some_and(|end| id.written > end);
+            let lost = |id: &VersionId| self.end_of(id.origin, self.plan.partition(key)).is_some_and(|end| id.written > end);
             let Some(required) = written.versions.iter().filter(old).filter(|id| !lost(id)).max().copied() else { continue };
             if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && self.may_be_gone(key) {
                 continue;
