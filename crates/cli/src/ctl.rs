@@ -1,5 +1,6 @@
 //! `rheostat ctl`: looking at a cluster and operating it.
 
+mod backup;
 mod bounds;
 mod cluster;
 mod content;
@@ -10,6 +11,7 @@ mod dial;
 mod explain;
 mod link;
 pub(crate) mod monitor;
+mod restore;
 pub(crate) mod rollback;
 mod shell;
 mod status;
@@ -35,6 +37,7 @@ Examples:
   rheostat ctl monitor add nolap '!(lock_a = 1 && lock_b = 1)' --keyspace eventual
   rheostat ctl rollback --keyspace eventual --to -30s --dry-run     what going back half a minute would cost
   rheostat ctl dc lost eu                       what giving up a data center that is gone for ever would lose; --yes does it
+  rheostat ctl backup /backups/monday           everything, as of one time, while everybody writes; `backup verify` and `restore` likewise
   rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl dial                             what one level more or less would have changed, and what it costs
   rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)
@@ -77,6 +80,10 @@ enum Command {
     Monitor(monitor::Arguments),
     /// Go back to a time in the past, in all data centers: keys are written back as they were then
     Rollback(rollback::Arguments),
+    /// Write a backup of the running cluster, as of one time; or verify one
+    Backup(backup::Arguments),
+    /// Write a backup into a cluster, whatever its numbers of data centers, nodes and partitions
+    Restore(restore::Arguments),
     /// Start, end and look at all nodes of a cluster file, on this machine and over SSH
     Cluster(cluster::Arguments),
     /// Data centers: which there are, and give up one that is gone for ever
@@ -93,6 +100,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Shell(_) if json => return Err(no_json("shell")),
         Command::Shell(shell) => return shell::run(shell, &arguments.connection).await,
         Command::Monitor(monitor) => return monitor::run(monitor, json, &arguments.connection).await,
+        Command::Backup(backup) => return backup::run(backup, json, &arguments.connection).await,
         _ => {}
     }
     let (topology, nodes) = arguments.connection.nodes().await?;
@@ -109,8 +117,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Dial(dial) => dial::run(&dial, json, &topology, &nodes).await,
         Command::Rollback(_) if json => Err(no_json("rollback")),
         Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,
+        Command::Restore(restore) => restore::run(&restore, json, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
-        Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) => Ok(ExitCode::SUCCESS),
+        Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) | Command::Backup(_) => Ok(ExitCode::SUCCESS),
     }
 }
 

@@ -1,8 +1,11 @@
 //! Real processes in three data centers under load from real clients: one is killed with SIGKILL and restarted, one is stopped and continued, a link is cut and
 //! healed. The recorded history must pass every checker of a causal keyspace, and nothing acknowledged under `always` may be lost.
 
+#[path = "support/recorder.rs"]
+mod recorder;
 mod support;
 
+use recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all};
 use rheostat_client::{Client, Dial, Error, Read, Session, Strategy};
@@ -15,7 +18,7 @@ use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{DATA_CENTERS, PATIENCE, Recorder, connect, key_name, keyspace, observation, start, version_id};
+use support::{PATIENCE, connect, keyspace, start};
 
 const KEYS: usize = 12;
 const CLIENTS_PER_DATA_CENTER: u64 = 3;

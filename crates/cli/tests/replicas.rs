@@ -2,8 +2,11 @@
 //! real clients the node of a group's leader is killed with SIGKILL and restarted, and another is stopped and continued. The recorded histories must pass the
 //! checkers of their levels, nothing acknowledged may be lost, and while a node is down every partition is served on.
 
+#[path = "support/recorder.rs"]
+mod recorder;
 mod support;
 
+use recorder::{DATA_CENTERS, Recorder, key_name, observation, observed, version_id};
 use rheostat_checkers::history::{Action, Condition as Expected, Event, KeyId, Observation, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promises, check_all};
 use rheostat_client::{Client, Condition, Error, Put, Session, v1};
@@ -16,7 +19,7 @@ use rheostat_core::random::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{DATA_CENTERS, PATIENCE, Recorder, connect, key_name, keyspace, observation, observed, start, version_id};
+use support::{PATIENCE, connect, keyspace, start};
 
 /// Each node: its data center, and the partitions that it owns.
 const NODES: [(usize, &[u16]); 5] = [(0, &[0]), (0, &[1]), (0, &[]), (1, &[0, 1]), (2, &[0, 1])];

@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+pub mod backup;
 pub mod conditional;
 mod counter;
 mod error;

@@ -18,6 +18,7 @@
 
 pub mod agenda;
 pub mod counter;
+pub mod export;
 pub mod glob;
 pub mod ids;
 pub mod link;

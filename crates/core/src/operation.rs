@@ -1,6 +1,7 @@
 //! What a user asks of a keyspace, and what comes back.
 
 use crate::counter::{CounterCall, CounterView, OutOfRights};
+use crate::export::{ExportAnswer, ExportCall};
 use crate::ids::PartitionId;
 use crate::rollback::{RollbackAnswer, RollbackCall};
 use crate::version::{Item, Key, Value, VersionId};
@@ -510,6 +511,11 @@ pub enum Operation {
         /// Which.
         call: Box<RollbackCall>,
     },
+    /// What a backup asks. Done with [`Outcome::Export`].
+    Export {
+        /// Which.
+        call: ExportCall,
+    },
 }
 
 impl Operation {
@@ -528,7 +534,8 @@ impl Operation {
             | Operation::AwaitReplication { .. }
             | Operation::Explain { .. }
             | Operation::Versions { .. }
-            | Operation::Restore { .. } => false,
+            | Operation::Restore { .. }
+            | Operation::Export { .. } => false,
         }
     }
 
@@ -550,7 +557,8 @@ impl Operation {
             | Operation::Explain { .. }
             | Operation::Versions { .. }
             | Operation::Restore { .. }
-            | Operation::Rollback { .. } => None,
+            | Operation::Rollback { .. }
+            | Operation::Export { .. } => None,
         }
     }
 
@@ -571,7 +579,11 @@ impl Operation {
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Counter { call, .. } => call.key(),
             Operation::Transact { actions, guards, .. } => actions.first().map(Action::key).or_else(|| guards.first().map(|guard| &guard.key)),
-            Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } | Operation::Rollback { .. } => None,
+            Operation::Scan { .. }
+            | Operation::Count { .. }
+            | Operation::AwaitReplication { .. }
+            | Operation::Rollback { .. }
+            | Operation::Export { .. } => None,
         }
     }
 }
@@ -709,6 +721,8 @@ pub enum Outcome {
     Siblings(Vec<Read>, Quality),
     /// Of Rollback.
     Rollback(RollbackAnswer),
+    /// Of Export.
+    Export(ExportAnswer),
     /// It failed.
     Failed(Failure),
 }
@@ -787,6 +801,7 @@ wire_enum!(Operation, "an operation", {
     13 => Versions { key },
     14 => Restore { key, versions },
     15 => Rollback { call },
+    16 => Export { call },
 });
 wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount) });
 wire_enum!(Acted, "an outcome of a command", { 0 => Read(read), 1 => Written, 2 => Changed { before, wrote }, 3 => Counted(value) });
@@ -812,4 +827,5 @@ wire_enum!(Outcome, "an outcome", {
     14 => Versions(versions),
     15 => Kept(version),
     16 => Rollback(answer),
+    17 => Export(answer),
 });

@@ -10,6 +10,7 @@ pub mod v1 {
 }
 
 pub mod dial;
+pub mod export;
 pub mod notch;
 pub mod rights;
 pub mod rollback;

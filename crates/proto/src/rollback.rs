@@ -11,11 +11,11 @@ use rheostat_core::{DcId, Timestamp};
 /// The names of the data centers, in order.
 pub type Names<'a> = &'a [String];
 
-fn timestamp_out(at: Timestamp) -> v1::Timestamp {
+pub(crate) fn timestamp_out(at: Timestamp) -> v1::Timestamp {
     v1::Timestamp { millis: at.millis(), counter: at.counter().into() }
 }
 
-fn timestamp_in(at: Option<v1::Timestamp>) -> Result<Timestamp, String> {
+pub(crate) fn timestamp_in(at: Option<v1::Timestamp>) -> Result<Timestamp, String> {
     let at = at.unwrap_or_default();
     match u16::try_from(at.counter) {
         Ok(counter) if at.millis < 1 << 48 => Ok(Timestamp::new(at.millis, counter)),
@@ -23,21 +23,21 @@ fn timestamp_in(at: Option<v1::Timestamp>) -> Result<Timestamp, String> {
     }
 }
 
-fn version_out(names: Names<'_>, id: VersionId) -> v1::Version {
+pub(crate) fn version_out(names: Names<'_>, id: VersionId) -> v1::Version {
     v1::Version { written: Some(timestamp_out(id.written)), origin: names.get(id.origin.index()).cloned().unwrap_or_default() }
 }
 
-fn version_in(names: Names<'_>, version: v1::Version) -> Result<VersionId, String> {
+pub(crate) fn version_in(names: Names<'_>, version: v1::Version) -> Result<VersionId, String> {
     let place = names.iter().position(|name| *name == version.origin).and_then(|place| u8::try_from(place).ok());
     let origin = place.map(DcId).ok_or_else(|| format!("a version of data center {:?}, which there is not", version.origin))?;
     Ok(VersionId { written: timestamp_in(version.written)?, origin })
 }
 
-fn key_out(key: &Key) -> bytes::Bytes {
+pub(crate) fn key_out(key: &Key) -> bytes::Bytes {
     bytes::Bytes::copy_from_slice(key)
 }
 
-fn key_in(key: &bytes::Bytes) -> Key {
+pub(crate) fn key_in(key: &bytes::Bytes) -> Key {
     Key::from(&key[..])
 }
 

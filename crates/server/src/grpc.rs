@@ -2,6 +2,7 @@
 
 mod admin;
 mod asked;
+mod backup;
 mod convert;
 mod counters;
 mod incoming;

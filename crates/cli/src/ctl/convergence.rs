@@ -51,26 +51,10 @@ struct Lag {
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let asked_at = Instant::now();
     let ends = asked_at + Duration::from_secs(arguments.wait);
-    // Nobody waits for what is given up.
-    let lost: BTreeSet<String> =
-        status_of_all(nodes).await.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect();
-    let nodes: Vec<Node> = nodes.iter().filter(|node| !lost.contains(&node.info.data_center)).map(Node::same).collect();
+    let Members { nodes, left, targets } = members(topology, nodes).await?;
     let nodes = &nodes[..];
-    let left: Vec<String> = topology.data_centers.iter().filter(|name| !lost.contains(*name)).cloned().collect();
-    let mut targets = targets(topology, &statuses(nodes).await?);
-    targets.retain(|(writer, ..), _| !lost.contains(writer));
-    let (lags, converged) = loop {
-        let lags = look(topology, &targets, &statuses(nodes).await?);
-        let expected = targets.len() * (left.len() - 1);
-        if lags.len() != expected {
-            return Err(format!("{} links should be there, {} are: partition servers do not answer", expected, lags.len()));
-        }
-        let converged = lags.values().all(Lag::has_all);
-        if converged || Instant::now() + PAUSE >= ends {
-            break (lags, converged);
-        }
-        tokio::time::sleep(PAUSE).await;
-    };
+    let lags = wait_for(topology, nodes, (&targets, left.len()), ends).await?;
+    let converged = lags.values().all(Lag::has_all);
     let waited_ms = asked_at.elapsed().as_millis() as u64;
     if !json {
         tell(&lags, converged, waited_ms);
@@ -91,6 +75,53 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         digests.iter().for_each(Digests::tell);
     }
     Ok(if converged && same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The data centers that take part: nobody waits for what is given up.
+struct Members {
+    nodes: Vec<Node>,
+    /// Their names.
+    left: Vec<String>,
+    /// Up to where each of them has written.
+    targets: BTreeMap<Writer, u64>,
+}
+
+/// Errors: a node of them that does not answer.
+async fn members(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Members, Failure> {
+    let lost: BTreeSet<String> =
+        status_of_all(nodes).await.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect();
+    let nodes: Vec<Node> = nodes.iter().filter(|node| !lost.contains(&node.info.data_center)).map(Node::same).collect();
+    let left: Vec<String> = topology.data_centers.iter().filter(|name| !lost.contains(*name)).cloned().collect();
+    let mut targets = targets(topology, &statuses(&nodes).await?);
+    targets.retain(|(writer, ..), _| !lost.contains(writer));
+    Ok(Members { nodes, left, targets })
+}
+
+/// What each link between so many data centers lacks of `targets`, once none lacks anything or at `ends`. Errors: a node that does not answer.
+async fn wait_for(
+    topology: &v1::TopologyResponse,
+    nodes: &[Node],
+    (targets, data_centers): (&BTreeMap<Writer, u64>, usize),
+    ends: Instant,
+) -> Result<BTreeMap<Link, Lag>, Failure> {
+    loop {
+        let lags = look(topology, targets, &statuses(nodes).await?);
+        let expected = targets.len() * (data_centers - 1);
+        if lags.len() != expected {
+            return Err(format!("{} links should be there, {} are: partition servers do not answer", expected, lags.len()));
+        }
+        if lags.values().all(Lag::has_all) || Instant::now() + PAUSE >= ends {
+            return Ok(lags);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether everything that has been written so far is in every data center, now or within `wait`. Errors: a node that does not answer.
+pub(super) async fn arrived(topology: &v1::TopologyResponse, nodes: &[Node], wait: Duration) -> Result<bool, Failure> {
+    let Members { nodes, left, targets } = members(topology, nodes).await?;
+    let lags = wait_for(topology, &nodes, (&targets, left.len()), Instant::now() + wait).await?;
+    Ok(lags.values().all(Lag::has_all))
 }
 
 impl Lag {

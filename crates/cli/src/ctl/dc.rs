@@ -193,7 +193,7 @@ async fn tell(name: &str, nodes: &[Node], ends: &[v1::StreamEnd]) -> Result<(), 
     let mut failed = Vec::new();
     for node in nodes {
         let told = async {
-            let client = node.client.as_ref().map_err(|error| plain(error))?;
+            let client = node.client.as_ref().map_err(plain)?;
             let request = v1::LoseDataCenterRequest { data_center: name.to_string(), ends: ends.to_vec() };
             client.admin().lose_data_center(client.request(request)).await.map_err(|status| status.message().to_string())
         };

@@ -1,16 +1,11 @@
-//! Clusters of real processes, and the recording of what their clients see.
+//! Clusters of real processes.
 
-use rheostat_checkers::HistoryBuilder;
-use rheostat_checkers::history::{Observation, UniqueValue};
-use rheostat_client::{Client, Options, Read, Version};
+use rheostat_client::{Client, Options};
 use rheostat_cluster::{Description, Processes};
-use rheostat_core::version::VersionId;
-use rheostat_core::{DcId, Timestamp};
 use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub const DATA_CENTERS: [&str; 3] = ["us-east", "us-west", "eu"];
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The nodes of `description` as processes, with their data in `folder`, and their gRPC addresses.
@@ -37,35 +32,4 @@ pub async fn connect(address: &str) -> Client {
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
-}
-
-pub fn version_id(version: &Version) -> VersionId {
-    let origin = DATA_CENTERS.iter().position(|name| *name == version.origin).expect("a known data center");
-    VersionId { written: Timestamp::new(version.millis, u16::try_from(version.counter).unwrap()), origin: DcId(origin as u8) }
-}
-
-/// A value and its version, as the history has them.
-pub fn observed(value: Option<&[u8]>, version: Option<&Version>) -> Observation {
-    let value = value.map(|bytes| UniqueValue(std::str::from_utf8(bytes).unwrap().parse().unwrap()));
-    Observation { version: version.map(version_id), value }
-}
-
-pub fn observation(read: &Read) -> Observation {
-    observed(read.value.as_deref(), read.version.as_ref())
-}
-
-/// What all clients record into, on one clock.
-pub struct Recorder {
-    pub builder: HistoryBuilder,
-    pub began: Instant,
-}
-
-impl Recorder {
-    pub fn now_us(&self) -> u64 {
-        self.began.elapsed().as_micros() as u64
-    }
-}
-
-pub fn key_name(key: usize) -> String {
-    format!("key{key}")
 }

@@ -1,5 +1,6 @@
 //! Operations: each becomes a call of the protocol, or is answered here.
 
+use super::export::Page;
 use super::past::{Asked, Past};
 use super::stop::Held;
 use super::{Done, Execution, Outbox, Replica};
@@ -40,8 +41,17 @@ pub(super) enum Stage {
     Past(Box<Past>),
     /// Likewise.
     Rollback(Box<Held>),
+    /// Likewise.
+    Export(Box<Page>),
     /// Likewise: the links' progress does.
     Replication { upto: Timestamp, data_centers: u8 },
+}
+
+impl Stage {
+    /// Whether what has arrived decides, and no answer of the protocol.
+    fn waits_for_links(&self) -> bool {
+        matches!(self, Stage::Past(_) | Stage::Rollback(_) | Stage::Export(_))
+    }
 }
 
 /// A read whose answer reflects every write of another data center that is older than so many milliseconds.
@@ -176,6 +186,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 };
             }
             Operation::Rollback { call } => return self.roll_back(now, *call, session, out),
+            Operation::Export { call } => return self.export(now, call, session, out),
             Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
             Operation::Transact { .. } => return failed(Failure::Refused("this server makes no transactions".into())),
             Operation::AwaitReplication { upto, data_centers } => {
@@ -287,15 +298,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let Some(op) = self.stale.pop_front() else { return };
             // Its deadline may have come.
             let Some(Pending { session, stage, .. }) = self.pending.get_mut(&op) else { continue };
-            let held = match stage {
-                Stage::Past(past) => Some(Ok(past.clone())),
-                Stage::Rollback(held) => Some(Err(held.clone())),
-                _ => None,
-            };
-            if let Some(held) = held {
-                let answered = match held {
-                    Ok(past) => self.look_at_past(now, op, &past, out),
-                    Err(held) => self.look_at_rollback(now, op, &held, out),
+            if stage.waits_for_links() {
+                let answered = match stage.clone() {
+                    Stage::Past(past) => self.look_at_past(now, op, &past, out),
+                    Stage::Rollback(held) => self.look_at_rollback(now, op, &held, out),
+                    Stage::Export(page) => self.look_at_page(now, op, &page, out),
+                    _ => false,
                 };
                 in_vain = if answered { 0 } else { in_vain + 1 };
                 if in_vain >= LOOK_AGAIN_AT {
@@ -329,7 +337,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     pub(super) fn wait(&mut self, op: OpId, session: &Session, stage: Stage, deadline_us: u64) -> Execution {
         let waits_for = self.parked_reason.take().unwrap_or_else(|| "other servers of this data center".into());
-        if matches!(stage, Stage::Stale(_) | Stage::Past(_) | Stage::Rollback(_)) {
+        if matches!(stage, Stage::Stale(_)) || stage.waits_for_links() {
             self.stale.push_back(op);
         }
         let writes = self.writing && matches!(stage, Stage::Call);
@@ -422,7 +430,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    fn lives_elsewhere(&self) -> String {
+    pub(super) fn lives_elsewhere(&self) -> String {
         let Place { server, .. } = self.config.place;
         let holders = self.holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         format!("data center {} does not hold partition {}: its keys are in data center {holders}", server.dc, server.partition)

@@ -13,6 +13,7 @@
 //! 7. [`PartitionServer::connected`] is called when a connection to another data center has been made anew.
 
 mod execute;
+mod export;
 mod journal;
 mod lost;
 mod passing;
@@ -37,6 +38,7 @@ use crate::version::{Key, Value, Version, VersionId};
 use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
 use execute::Pending;
+use export::Hold;
 pub(crate) use journal::Journal;
 use journal::{Refilled, Saved};
 use peers::Peers;
@@ -403,6 +405,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     held_frames: VecDeque<(Position, ServerId, Vec<u8>)>,
     /// Answers likewise.
     held_done: VecDeque<(Position, Done)>,
+    /// What is kept for backups.
+    holds: Vec<Hold>,
     /// Messages of the protocol to itself.
     loopback: VecDeque<P::Message>,
     /// Sampled writes that are not visible yet, without their values.
@@ -463,6 +467,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             next_op: 0,
             held_frames: VecDeque::new(),
             held_done: VecDeque::new(),
+            holds: Vec::new(),
             loopback: VecDeque::new(),
             unseen: Vec::new(),
             flush_wanted: false,

@@ -94,7 +94,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if asked.keys().iter().any(|key| slots::partition_of(key, place.partitions) != place.server.partition) {
             return refused("keys of several partitions in one read of the past; each partition is asked for its own".into());
         }
-        self.check_window(now, at)
+        self.check_kept(now, at)
+    }
+
+    /// As [`Replica::check_window`], but what is held for a backup is kept, too.
+    pub(super) fn check_kept(&self, now: Now, at: Timestamp) -> Result<(), Failure> {
+        if self.is_held(now, at) { Ok(()) } else { self.check_window(now, at) }
     }
 
     /// Whether the state as of `at` is kept. Errors: it never was, not any more, or not yet.
@@ -146,7 +151,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return false;
         }
         // What was kept when it was asked for can be gone by now, or come in parts.
-        let outcome = match self.check_window(now, past.at) {
+        let outcome = match self.check_kept(now, past.at) {
             Ok(()) if !self.is_filling() => self.past(now, past, P::LEVEL),
             Ok(()) => Outcome::Failed(super::execute::filling()),
             Err(failure) => Outcome::Failed(failure),

@@ -315,8 +315,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     receiver.on_durable(self.store.durable().0);
                     self.journal.saved.received.raise(origin, through);
                     self.come(now);
-                    if filled && self.config.history_ms > 0 {
+                    if filled {
                         // Parts lack what newer versions had replaced by now.
+                        self.holds.clear();
+                    }
+                    if filled && self.config.history_ms > 0 {
                         self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()));
                         self.journal.save(&mut self.store);
                     }

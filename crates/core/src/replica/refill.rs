@@ -120,6 +120,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             // Before the updates, so that a restart never takes them for the end of the log of own updates.
             self.journal.saved.refilled = Some(Refilled { upto: through, resumed, done: false });
         }
+        self.holds.clear();
         if self.config.history_ms > 0 {
             self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()));
         }

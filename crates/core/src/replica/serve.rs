@@ -8,7 +8,7 @@ use crate::notch::Sampled;
 use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Reading, Span, Step};
 use crate::session::Session;
-use crate::store::{Cut, Durability, FlushJob, History, Position, Store};
+use crate::store::{Cut, Durability, FlushJob, Position, Store};
 use crate::version::{Key, Version, VersionId};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -194,7 +194,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let own = if self.peers.refilling.is_some() { self.refilled_upto() } else { self.clock.last() };
         let history_ms = self.config.history_ms;
         let kept_ms = if self.config.planted.is("history-half-as-long") { history_ms / 2 } else { history_ms };
-        self.protocol.cut(History::new(now.physical_ms, kept_ms), &self.peers.received_durable(own))
+        self.protocol.cut(self.history(now, kept_ms), &self.peers.received_durable(own))
     }
 
     /// Collects what nobody asks for any more. Most of it goes when its key is written again ([`Store::append`]); here the rest is gone

@@ -6,6 +6,7 @@
 mod balance;
 mod cell;
 mod decided;
+mod export;
 mod greet;
 mod hunt;
 mod key_set;
@@ -443,6 +444,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
             Operation::Counter { call, dial } => self.counter(now, call, dial, session),
             Operation::Transact { actions, guards, dial } => self.transact(now, actions, guards, dial, session),
             Operation::Rollback { call } => self.rollback(now, call, session),
+            Operation::Export { call } => self.export(now, call, session),
             operation => self.plain(now, operation, session),
         };
         self.settle(now, out);

@@ -9,6 +9,7 @@ use crate::definition::Definition;
 use crate::state::State;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::counter::{CounterCall, CounterView, Direction, Rights, Standing};
+use rheostat_core::export::{ExportAnswer, Exported};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{AsOf, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::protocol::Span;
@@ -46,6 +47,10 @@ pub(super) enum Stage {
     Made(Definition),
     /// A counter is looked at where one group decides.
     Look,
+    /// A page of a backup as of this time: some keys may hold counters.
+    Exported(Option<Timestamp>),
+    /// What stands beside the counters of such a page.
+    Counters(Vec<Exported>, Option<(u16, u32)>),
     /// Keys that have changed since this time: some may hold counters.
     Looked(Timestamp),
     /// A counter is looked at elsewhere.
@@ -236,6 +241,10 @@ impl<R: PartitionServer> Counting<R> {
                 found.iter_mut().for_each(|one| one.counter = self.held_counter(now, &one.key, at));
                 done(Outcome::Rollback(RollbackAnswer::Looked { found, next }))
             }
+            (Stage::Exported(at), Outcome::Export(ExportAnswer::Page { keys, next })) => {
+                self.with_counters(now, op, at, (keys, next), after, session)
+            }
+            (Stage::Counters(keys, next), Outcome::Many(reads, _)) => done(self.exported_page(keys, next, &reads)),
             (Stage::View { key }, Outcome::Many(reads, quality)) => {
                 // What is in memory is not decided yet, or not what this session sees.
                 let view = match self.setup.planted.is("counter-seen-from-memory") {
@@ -282,7 +291,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// The transaction over `keys` and, of those whose places are in `counters`, what stands beside them.
-    fn with_states(&self, keys: &[Key], counters: &[usize], dial: Dial) -> Operation {
+    pub(super) fn with_states(&self, keys: &[Key], counters: &[usize], dial: Dial) -> Operation {
         let states = counters.iter().flat_map(|index| self.beside(&keys[*index]));
         Operation::ReadTransaction { keys: keys.iter().cloned().chain(states).collect(), dial }
     }
@@ -323,7 +332,7 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// What the counter is whose definition is `version`, what has been done to it, and its value, given what was read beside it.
-    fn gathered(&self, definition: Definition, version: VersionId, beside: &[Read]) -> Result<(Definition, State, i64), Failure> {
+    pub(super) fn gathered(&self, definition: Definition, version: VersionId, beside: &[Read]) -> Result<(Definition, State, i64), Failure> {
         let Some((bounds, states)) = beside.split_last() else { return Err(damaged("what stands beside it is gone")) };
         let definition = made_instead(&definition, bounds)?.unwrap_or(definition);
         let incarnation = definition.incarnation(version);

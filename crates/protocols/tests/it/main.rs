@@ -6,6 +6,7 @@ mod causal;
 mod common;
 mod cops;
 mod eventual;
+mod export;
 mod gentlerain;
 mod hybrid;
 mod network;

@@ -1,6 +1,6 @@
 //! The service `Admin`.
 
-use super::{convert, monitors};
+use super::{backup, convert, monitors};
 use crate::keyspace::KeyspaceInfo;
 use crate::lost::{Lost, StreamEnd};
 use crate::router::Router;
@@ -174,6 +174,14 @@ impl Admin for Service {
         }
     }
 
+    async fn export(&self, request: Request<v1::ExportRequest>) -> Result<Response<v1::ExportResponse>, Status> {
+        backup::export(&self.router, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn import(&self, request: Request<v1::ImportRequest>) -> Result<Response<v1::ImportResponse>, Status> {
+        backup::import(&self.router, request.into_inner()).await.map(Response::new)
+    }
+
     async fn rotate_token_key(&self, _: Request<v1::RotateTokenKeyRequest>) -> Result<Response<v1::RotateTokenKeyResponse>, Status> {
         let generation = self.router.rotate_token_key().map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::RotateTokenKeyResponse { generation }))
@@ -276,11 +284,12 @@ impl Admin for Service {
         let mut cursor = 0;
         loop {
             let page = self.router.scan(keyspace.id, &mut session, cursor, DIGEST_KEYS).await.map_err(convert::status)?;
-            for (key, read) in self.read_all(keyspace.id, page.keys, dial).await? {
+            let add = |key: Key, read: Read| {
                 let digest = &mut digests[usize::from(topology.partition_of(&key).0)];
                 digest.keys += 1;
                 digest.digest ^= fingerprint(&key, &read);
-            }
+            };
+            self.read_some(keyspace.id, page.keys, dial, add).await?;
             cursor = page.cursor;
             if cursor == 0 {
                 break;
@@ -347,7 +356,7 @@ impl Admin for Service {
     }
 }
 
-fn strange() -> Status {
+pub(super) fn strange() -> Status {
     Status::internal("a partition answered something else than was asked")
 }
 
@@ -365,17 +374,11 @@ impl Service {
     async fn shown(&self, keyspace: &KeyspaceInfo, keys: Vec<Key>) -> Result<Vec<(Key, u64)>, Status> {
         let mut shown = Vec::with_capacity(keys.len());
         if !keyspace.siblings {
-            let mut left = vec![keys];
-            while let Some(keys) = left.pop() {
-                match self.read_all(keyspace.id, keys.clone(), Dial::default()).await {
-                    Ok(reads) => shown.extend(reads.into_iter().map(|(key, read)| (key.clone(), content(&key, &read)))),
-                    // Their values are more than one answer may have.
-                    Err(why) if why.code() == Code::FailedPrecondition && keys.len() > 1 => {
-                        left.extend(keys.chunks(keys.len().div_ceil(2)).map(<[Key]>::to_vec))
-                    }
-                    Err(why) => return Err(why),
-                }
-            }
+            self.read_some(keyspace.id, keys, Dial::default(), |key, read| {
+                let digest = content(&key, &read);
+                shown.push((key, digest));
+            })
+            .await?;
             return Ok(shown);
         }
         for key in keys {
@@ -390,6 +393,22 @@ impl Service {
             }
         }
         Ok(shown)
+    }
+
+    /// Tells `each` of those of `keys` that show a value; they are read in as many parts as their values need.
+    async fn read_some(&self, keyspace: KeyspaceId, keys: Vec<Key>, dial: Dial, mut each: impl FnMut(Key, Read)) -> Result<(), Status> {
+        let mut left = vec![keys];
+        while let Some(keys) = left.pop() {
+            match self.read_all(keyspace, keys.clone(), dial).await {
+                Ok(reads) => reads.into_iter().for_each(|(key, read)| each(key, read)),
+                // Their values are more than one answer may have.
+                Err(why) if why.code() == Code::FailedPrecondition && keys.len() > 1 => {
+                    left.extend(keys.chunks(keys.len().div_ceil(2)).map(<[Key]>::to_vec));
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
     }
 
     /// Those of `keys` that show a value, with what a new session reads there.

@@ -169,6 +169,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
             RollbackCall::Show { versions } => versions.iter().map(|(key, _)| key.len() + 32).sum(),
             _ => 64,
         },
+        Operation::Export { .. } => 64,
     }
 }
 

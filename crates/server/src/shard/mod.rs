@@ -557,7 +557,7 @@ fn kind_index(operation: &Operation) -> usize {
         Operation::Explain { .. } | Operation::Versions { .. } => 7,
         Operation::Counter { .. } => 8,
         Operation::Transact { .. } => 9,
-        Operation::Rollback { .. } => 7,
+        Operation::Rollback { .. } | Operation::Export { .. } => 7,
     }
 }
 

@@ -1,0 +1,320 @@
+//! `rheostat ctl restore`.
+
+use super::backup::{Progress, check, nearest_first};
+use super::convergence::arrived;
+use crate::Failure;
+use crate::connection::Node;
+use crate::output::{self, say};
+use clap::Args;
+use rheostat_backup::{KeyspaceEntry, Report, open_records};
+use rheostat_client::backup::{Imported, import};
+use rheostat_client::{Client, Error, v1};
+use rheostat_core::export::Exported;
+use rheostat_protocols::registry;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const EXAMPLES: &str = "\
+Examples:
+  rheostat ctl -a 10.0.1.5:7401 restore /backups/monday --dry-run        whether it can be restored there
+  rheostat ctl -a 10.0.1.5:7401 restore /backups/monday                  all its keyspaces, into empty ones of the same names
+  rheostat ctl restore /backups/monday --keyspace default=try            one of them, into another
+  rheostat ctl restore /backups/monday /backups/tuesday                  a full backup, and what was written between the two
+  rheostat ctl restore /backups/monday --overwrite                       over what is there; also after one that was interrupted
+docs/backup.md says what is promised. Restoring again is safe.";
+
+/// Records that are written together at most, and their bytes; and how many such batches are under way.
+const BATCH_KEYS: usize = 500;
+const BATCH_BYTES: usize = 512 << 10;
+const BATCHES: usize = 4;
+/// Between two looks at what the data centers show.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long a walk over all keys of a keyspace may take.
+const WALK: Duration = Duration::from_secs(600);
+
+/// Arguments of `ctl restore`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The backup's folder; several: a full backup, then the incremental ones that follow it
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+    /// Only this keyspace of the backup, into the one of the same name or, as A=B, into B; several times for several
+    #[arg(short, long, value_name = "A[=B]")]
+    keyspace: Vec<String>,
+    /// The data center to write to [default: that of the first node that answers]; the others get it from there
+    #[arg(long, value_name = "DATA-CENTER")]
+    at: Option<String>,
+    /// Write over what is in these keyspaces; keys that are not in the backup stay
+    #[arg(long)]
+    overwrite: bool,
+    /// Change nothing: only check the backup, and whether it can be restored
+    #[arg(long)]
+    dry_run: bool,
+    /// How long to wait for nodes that do not answer, and then until every data center has everything, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait: u64,
+}
+
+/// A keyspace of the backup, and where it goes.
+struct Way {
+    /// Its place in the manifest.
+    place: usize,
+    to: String,
+}
+
+/// What a keyspace has come to.
+struct Restored {
+    from: String,
+    to: String,
+    written: Imported,
+    /// Of what was written, keys that may have expired meanwhile.
+    expiring: u64,
+    /// What the data centers show: their names, and how many keys.
+    shown: Vec<(String, u64)>,
+    /// Why that is not what was to be expected.
+    wrong: Option<String>,
+}
+
+impl Restored {
+    /// Compares with what is there: all of it, or more if it is not `alone`.
+    fn look(&mut self, there: Shown, alone: bool) {
+        let most = self.written.written;
+        let keys = there.keys.iter().map(|(_, keys)| *keys).max().unwrap_or(0);
+        self.wrong = match there.agree {
+            false => Some("the data centers do not show the same".into()),
+            true if alone && !(most.saturating_sub(self.expiring)..=most).contains(&keys) => {
+                Some(format!("{most} keys were written, and {keys} are there"))
+            }
+            true => None,
+        };
+        self.shown = there.keys;
+    }
+}
+
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let reports = check(&arguments.folders)?;
+    let faults: Vec<&String> = reports.iter().flat_map(|report| &report.faults).collect();
+    if !faults.is_empty() {
+        faults.iter().for_each(|fault| eprintln!("{fault}"));
+        return Err("the backup is not whole; nothing was restored".into());
+    }
+    let ways = ways(&arguments.keyspace, &reports, topology)?;
+    let at = arguments.at.as_ref().unwrap_or(&topology.data_center);
+    let clients: Vec<Client> = nearest_first(topology, nodes).into_iter().filter(|client| client.topology().data_center == *at).collect();
+    if clients.is_empty() {
+        return Err(format!("no node of data center {at} can be reached"));
+    }
+    for way in &ways {
+        let there = shown(topology, nodes, &way.to).await?;
+        if let Some((data_center, keys)) = there.keys.iter().find(|(_, keys)| *keys > 0).filter(|_| !arguments.overwrite) {
+            return Err(format!(
+                "keyspace {} has {keys} keys in data center {data_center}; --overwrite writes over what is there (also after a restore that was interrupted)",
+                way.to
+            ));
+        }
+    }
+    if arguments.dry_run {
+        return Ok(tell_dry(json, &reports, &ways));
+    }
+    let began = Instant::now();
+    let patience = Duration::from_secs(arguments.wait);
+    let mut restored = Vec::new();
+    for way in &ways {
+        restored.push(keyspace(arguments, &reports, way, &clients, patience).await?);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    // What is written is written, whoever cannot be asked now.
+    let has_arrived = arrived(topology, nodes, patience).await.unwrap_or_else(|why| {
+        eprintln!("{why}");
+        false
+    });
+    let ends = Instant::now() + patience;
+    for one in &mut restored {
+        // What has arrived is shown when what it depends on has, too.
+        loop {
+            one.look(shown(topology, nodes, &one.to).await?, !arguments.overwrite && arguments.folders.len() == 1);
+            if one.wrong.is_none() || !has_arrived || Instant::now() >= ends {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    let is_right = has_arrived && restored.iter().all(|one| one.wrong.is_none());
+    if json {
+        let one = |one: &Restored| {
+            let shown: serde_json::Map<String, Value> = one.shown.iter().map(|(name, keys)| (name.clone(), json!(keys))).collect();
+            let Restored { from, to, written, wrong, .. } = one;
+            json!({ "from": from, "to": to, "written": written.written, "deleted": written.deleted, "keys": shown, "wrong": wrong })
+        };
+        let keyspaces: Vec<Value> = restored.iter().map(one).collect();
+        output::json(&json!({ "arrived": has_arrived, "seconds": seconds, "keyspaces": keyspaces }));
+    } else {
+        for one in &restored {
+            let shown: Vec<String> = one.shown.iter().map(|(name, keys)| format!("{name} {keys}")).collect();
+            let absent = if one.written.deleted > 0 { format!(", {} deleted or expired", one.written.deleted) } else { String::new() };
+            say!("keyspace {} into {}: {} keys{absent}; there are now: {}", one.from, one.to, one.written.written, shown.join(", "));
+            one.wrong.iter().for_each(|why| say!("keyspace {}: {why}", one.to));
+        }
+        say!("restored in {seconds:.1} s");
+        match has_arrived {
+            true => say!("every data center has it"),
+            false => say!("not every data center has it yet: rheostat ctl convergence waits for that"),
+        }
+    }
+    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Which keyspaces go where. Errors: one of them is not there, or cannot take what it is to.
+fn ways(asked: &[String], reports: &[Report], topology: &v1::TopologyResponse) -> Result<Vec<Way>, Failure> {
+    let Some(first) = reports.first() else { return Ok(Vec::new()) };
+    let there = |to: &str| topology.keyspaces.iter().find(|keyspace| keyspace.name == to || keyspace.number.to_string() == to);
+    let mut ways: Vec<Way> = Vec::new();
+    let pairs: Vec<(String, String)> = match asked.is_empty() {
+        true => first.manifest.keyspaces.iter().map(|one| (one.name.clone(), one.name.clone())).collect(),
+        false => asked.iter().map(|pair| pair.split_once('=').map_or((pair.clone(), pair.clone()), |(from, to)| (from.into(), to.into()))).collect(),
+    };
+    for (from, to) in pairs {
+        let place = first.manifest.keyspaces.iter().position(|one| one.name == from).ok_or_else(|| format!("the backup has no keyspace `{from}`"))?;
+        let keyspace = there(&to).ok_or_else(|| format!("the cluster has no keyspace `{to}`; --keyspace {from}=OTHER restores into another one"))?;
+        let takes_siblings = registry::info(&keyspace.protocol).is_some_and(|protocol| protocol.siblings);
+        if reports.iter().any(|report| report.manifest.keyspaces[place].values > report.manifest.keyspaces[place].keys) && !takes_siblings {
+            return Err(format!("keyspace {from} has values side by side, and in {to}, of protocol {}, a key has one value", keyspace.protocol));
+        }
+        if ways.iter().any(|way| way.to == keyspace.name) {
+            return Err(format!("two keyspaces into {}", keyspace.name));
+        }
+        ways.push(Way { place, to: keyspace.name.clone() });
+    }
+    Ok(ways)
+}
+
+fn tell_dry(json: bool, reports: &[Report], ways: &[Way]) -> ExitCode {
+    let all = |way: &Way| {
+        reports.iter().map(|report| &report.manifest.keyspaces[way.place]).fold((0, 0), |(keys, bytes), one| (keys + one.keys, bytes + one.bytes))
+    };
+    let from = |way: &Way| &reports[0].manifest.keyspaces[way.place].name;
+    if json {
+        let one = |way: &Way| json!({ "from": from(way), "to": way.to, "keys": all(way).0, "bytes": all(way).1 });
+        output::json(&json!({ "dry_run": true, "keyspaces": ways.iter().map(one).collect::<Vec<Value>>() }));
+    } else {
+        for way in ways {
+            let (keys, bytes) = all(way);
+            say!("keyspace {} into {}: {keys} keys, {:.1} MB", from(way), way.to, bytes as f64 / 1e6);
+        }
+        say!("The backup is whole, and can be restored. Nothing was changed.");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Writes a keyspace of each backup, in their order.
+async fn keyspace(arguments: &Arguments, reports: &[Report], way: &Way, clients: &[Client], patience: Duration) -> Result<Restored, Failure> {
+    let from = reports[0].manifest.keyspaces[way.place].name.clone();
+    let mut restored = Restored { from, to: way.to.clone(), written: Imported::default(), expiring: 0, shown: Vec::new(), wrong: None };
+    // Nothing need be said of what has expired where nothing was.
+    let skip_expired = !arguments.overwrite && arguments.folders.len() == 1;
+    for (folder, report) in arguments.folders.iter().zip(reports) {
+        file(folder, &report.manifest.keyspaces[way.place], &mut restored, clients, (patience, skip_expired)).await?;
+    }
+    Ok(restored)
+}
+
+async fn file(
+    folder: &Path,
+    entry: &KeyspaceEntry,
+    restored: &mut Restored,
+    clients: &[Client],
+    (patience, skip_expired): (Duration, bool),
+) -> Result<(), Failure> {
+    let fault = |fault: rheostat_backup::Fault| format!("{}: {fault}", folder.join(&entry.file.name).display());
+    let mut reader = open_records(folder, entry).map_err(fault)?;
+    let mut progress = Progress::new(&restored.to);
+    let clients: Arc<[Client]> = clients.into();
+    let keyspace: Arc<str> = restored.to.as_str().into();
+    let mut under_way: JoinSet<Result<Imported, Error>> = JoinSet::new();
+    let (mut batch, mut weight, mut bytes, mut keys) = (Vec::new(), 0, 0_u64, 0_u64);
+    let (mut block, mut sent) = (Vec::new().into_iter(), 0);
+    loop {
+        let next: Option<Exported> = match block.next() {
+            Some(one) => Some(one),
+            None => match reader.next_block().map_err(fault)? {
+                Some(records) => {
+                    block = records.into_iter();
+                    continue;
+                }
+                None => None,
+            },
+        };
+        let ended = next.is_none();
+        if let Some(mut one) = next {
+            restored.expiring += u64::from(one.reads.iter().any(|read| read.expires_ms > 0));
+            if skip_expired {
+                one.reads.retain(|read| read.expires_ms == 0 || read.expires_ms > crate::date::now_ms());
+                if one.reads.is_empty() {
+                    restored.written.deleted += 1;
+                    continue;
+                }
+            }
+            let more = one.key.len() + one.reads.iter().map(|read| read.value.as_ref().map_or(0, |value| value.len()) + 32).sum::<usize>();
+            weight += more;
+            keys += 1;
+            bytes += more as u64;
+            batch.push(one);
+        }
+        if !batch.is_empty() && (ended || batch.len() >= BATCH_KEYS || weight >= BATCH_BYTES) {
+            let (keys, keyspace, clients) = (std::mem::take(&mut batch), keyspace.clone(), clients.clone());
+            weight = 0;
+            sent += 1;
+            let first = sent % clients.len();
+            under_way.spawn(async move {
+                let mut clients = clients.to_vec();
+                clients.rotate_left(first);
+                import(&clients, &keyspace, keys, patience).await
+            });
+        }
+        while under_way.len() >= BATCHES || ended && !under_way.is_empty() {
+            let Some(done) = under_way.join_next().await else { break };
+            let done = done.map_err(|error| error.to_string())?;
+            let done = done.map_err(|error| format!("keyspace {keyspace}: {error}; restoring again with --overwrite goes on from here"))?;
+            restored.written.written += done.written;
+            restored.written.deleted += done.deleted;
+            progress.tell(keys, bytes);
+        }
+        if ended {
+            progress.end(keys, bytes);
+            return Ok(());
+        }
+    }
+}
+
+/// What the data centers show of a keyspace.
+struct Shown {
+    keys: Vec<(String, u64)>,
+    /// Those that hold a partition show the same of it.
+    agree: bool,
+}
+
+async fn shown(topology: &v1::TopologyResponse, nodes: &[Node], keyspace: &str) -> Result<Shown, Failure> {
+    let (mut keys, mut digests): (Vec<(String, u64)>, Vec<Vec<v1::PartitionDigest>>) = (Vec::new(), Vec::new());
+    for (data_center, node) in super::one_of_each(topology, nodes) {
+        // One that is away gets it when it is back.
+        let Some(client) = node.ok().and_then(|node| node.client.as_ref().ok()) else { continue };
+        let mut request = client.request(v1::DigestRequest { keyspace: keyspace.into(), dial: None });
+        request.set_timeout(WALK);
+        let answer = client.admin().digest(request).await.map_err(|status| format!("data center {data_center}: {}", Error::from(status)))?;
+        let partitions = answer.into_inner().partitions;
+        keys.push((data_center.to_string(), partitions.iter().map(|one| one.keys).sum()));
+        digests.push(partitions);
+    }
+    let same = |partition: usize| {
+        let mut held = digests.iter().filter_map(|one| one.get(partition)).filter(|one| one.keys > 0);
+        let first = held.next();
+        held.all(|other| Some(other) == first)
+    };
+    let agree = (0..topology.partitions as usize).all(same);
+    Ok(Shown { keys, agree })
+}
