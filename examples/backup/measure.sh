@@ -5,7 +5,7 @@
 set -euo pipefail
 records=${1:-1000000}
 program=${2:-target/release/rheostat}
-seconds=30
+seconds=${DURATION:-30}
 folder=$(mktemp -d)
 cluster() { "$program" ctl cluster "$1" "$folder/$2.toml" > "$folder/cluster.log" 2>&1 || { cat "$folder/cluster.log" >&2; exit 1; }; }
 describe() { # NAME PORT PARTITIONS DATA-CENTER...
