@@ -21,6 +21,7 @@ use crate::Failure;
 use crate::connection::{Connection, Node, plain};
 use clap::{Args, Subcommand};
 use rheostat_client::{Error, v1};
+use rheostat_proto::glance::behind_ms;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -164,11 +165,6 @@ fn is_group(keyspace: &v1::Keyspace) -> bool {
 /// A timestamp as the integer that orders it.
 fn bits(at: Option<&v1::Timestamp>) -> u64 {
     at.map_or(0, |at| at.millis << 16 | u64::from(at.counter))
-}
-
-/// How far `at` is behind `now_ms`, in milliseconds; `None` before the first word.
-fn behind_ms(now_ms: u64, at: Option<&v1::Timestamp>) -> Option<u64> {
-    at.filter(|at| at.millis > 0).map(|at| now_ms.saturating_sub(at.millis))
 }
 
 /// A node of each data center that can be reached, with the data center's name; an error where there is none.

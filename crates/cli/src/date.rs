@@ -1,5 +1,6 @@
 //! Date and time as text.
 
+pub use rheostat_proto::glance::span;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Now, in milliseconds since the Unix epoch.
@@ -39,18 +40,6 @@ pub fn moment(millis: u64, now_ms: u64) -> String {
     let text = text(millis / 1000);
     let date = text.split(' ').next().filter(|_| day(millis) != day(now_ms));
     date.map_or_else(String::new, |date| format!("{date} ")) + &time(millis)
-}
-
-/// A time that has passed or must pass, in the one unit that fits: `45 ms`, `3.2 s`, `34 s`, `5 min`, `3 h`, `2 d`.
-pub fn span(millis: u64) -> String {
-    match millis {
-        0..1_000 => format!("{millis} ms"),
-        1_000..10_000 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
-        10_000..120_000 => format!("{} s", millis / 1000),
-        120_000..7_200_000 => format!("{} min", millis / 60_000),
-        7_200_000..172_800_000 => format!("{} h", millis / 3_600_000),
-        _ => format!("{} d", millis / 86_400_000),
-    }
 }
 
 /// `text` with times of day in place of its timestamps, which are milliseconds since the Unix epoch and a counter: `1795219506007.3`.

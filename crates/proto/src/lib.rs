@@ -11,6 +11,7 @@ pub mod v1 {
 
 pub mod dial;
 pub mod export;
+pub mod glance;
 pub mod notch;
 pub mod rights;
 pub mod rollback;

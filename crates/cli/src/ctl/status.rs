@@ -7,16 +7,11 @@ use crate::date::span;
 use crate::output::{self, say};
 use crate::table::{Table, bytes};
 use clap::Args;
-use rheostat_client::{Error, v1};
+use rheostat_client::v1;
+use rheostat_proto::glance::{Answer, Complaint, Place, complaints, places, visible_behind_ms, without_lost};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-
-/// From here on a data center that is behind another one is worth a line.
-const FAR_BEHIND_MS: u64 = 10_000;
-
-/// From here on so are clocks that differ.
-const FAR_APART_MS: u64 = 1_000;
 
 /// Arguments of `ctl status`.
 #[derive(Args, Debug, Default)]
@@ -26,44 +21,10 @@ pub struct Arguments {
     verbose: bool,
 }
 
-type Answer = Result<v1::StatusResponse, Error>;
-
-/// Something that is not as it should be.
-#[derive(Debug, PartialEq, Eq)]
-struct Complaint {
-    what: String,
-    /// What to do.
-    next: String,
-    /// Somebody is not served: the exit code is 1.
-    grave: bool,
-}
-
-fn grave(what: String, next: &str) -> Complaint {
-    Complaint { what, next: next.to_string(), grave: true }
-}
-
-fn mild(what: String, next: &str) -> Complaint {
-    Complaint { what, next: next.to_string(), grave: false }
-}
-
-/// A data center at a glance.
-#[derive(Debug, PartialEq, Eq)]
-struct Place {
-    name: String,
-    nodes: usize,
-    answering: usize,
-    keys: u64,
-    memory_bytes: u64,
-    log_bytes: u64,
-    waiting: u64,
-    /// By how many milliseconds it is behind each other data center; `None` before the first word from there. Without those of which nothing is known.
-    behind_ms: BTreeMap<String, Option<u64>>,
-}
-
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let answers = status_of_all(nodes).await;
-    let (nodes, answers, lost) = without_lost(nodes, answers);
-    let infos: Vec<&v1::Node> = nodes.iter().map(|node| &node.info).collect();
+    let answers: Vec<Answer> = answers.into_iter().map(|answer| answer.map_err(|error| plain(&error))).collect();
+    let (infos, answers, lost) = without_lost(nodes.iter().map(|node| &node.info).collect(), answers);
     let complaints = complaints(topology, &infos, &answers);
     let mut places = places(topology, &infos, &answers);
     places.retain(|place| !lost.contains(&place.name));
@@ -77,178 +38,6 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         }
     }
     Ok(if complaints.iter().any(|complaint| complaint.grave) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// What there is without the data centers that are given up, and these: nobody waits for them.
-fn without_lost(nodes: &[Node], answers: Vec<Answer>) -> (Vec<&Node>, Vec<Answer>, BTreeSet<String>) {
-    let lost: BTreeSet<String> = answers.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect();
-    let (nodes, mut answers): (Vec<&Node>, Vec<Answer>) =
-        nodes.iter().zip(answers).filter(|(node, _)| !lost.contains(&node.info.data_center)).unzip();
-    for status in answers.iter_mut().flatten() {
-        status.peers.retain(|peer| !lost.contains(&peer.data_center));
-        status.replicas.iter_mut().for_each(|replica| replica.links.retain(|link| !lost.contains(&link.data_center)));
-    }
-    (nodes, answers, lost)
-}
-
-/// What is wrong, the worst first.
-fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answer]) -> Vec<Complaint> {
-    let mut found = Vec::new();
-    let silent: BTreeSet<&str> = nodes.iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(node, _)| node.name.as_str()).collect();
-    let named: Vec<(&v1::Node, &v1::StatusResponse)> =
-        nodes.iter().copied().zip(answers).filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?))).collect();
-    for (node, answer) in nodes.iter().zip(answers) {
-        if let Err(error) = answer {
-            let why = plain(error);
-            let next = "look whether its process runs, and at its log (journalctl -u rheostat, or rheostat ctl cluster logs)";
-            found.push(grave(format!("node {} of {} does not answer: {}", node.name, node.data_center, first_line(&why)), next));
-        }
-    }
-    for (node, status) in &named {
-        if !status.clock_distrusted.is_empty() {
-            let what =
-                format!("node {} of {} does not believe its clock, and writes nothing: {}", node.name, node.data_center, status.clock_distrusted);
-            found.push(grave(what, "put that machine's clock right (chronyc tracking); it is believed again within seconds"));
-        }
-        let mut failed: BTreeMap<(&str, &str), Vec<&v1::Replica>> = BTreeMap::new();
-        for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty()) {
-            failed.entry((replica.keyspace.as_str(), replica.failed.as_str())).or_default().push(replica);
-        }
-        for ((keyspace, why), replicas) in failed {
-            let what = format!("node {} of {} does not serve keyspace {keyspace}, {}: {why}", node.name, node.data_center, servers(&replicas));
-            found.push(grave(what, "look at its disk and its log; when the disk is full, free some: it goes on by itself"));
-        }
-        let mut leaderless: BTreeMap<&str, Vec<&v1::Replica>> = BTreeMap::new();
-        for replica in status.replicas.iter().filter(|replica| replica.gauges.iter().any(|gauge| gauge.name == "leader_known" && gauge.value == 0.0))
-        {
-            leaderless.entry(&replica.keyspace).or_default().push(replica);
-        }
-        for (keyspace, replicas) in leaderless {
-            let what = format!("node {} of {} knows no leader in keyspace {keyspace}, {}", node.name, node.data_center, servers(&replicas));
-            found.push(grave(what, "a majority of each group's servers must be up and connected"));
-        }
-    }
-    let cut: BTreeSet<(&str, &str)> =
-        named.iter().flat_map(|(_, status)| &status.paused).map(|pair| ordered(&pair.data_center, &pair.other)).collect();
-    for (one, other) in in_order(topology, &cut) {
-        found.push(mild(
-            format!("the link between {one} and {other} is cut on purpose"),
-            &format!("rheostat ctl resume-link {one} {other} lets it go on"),
-        ));
-    }
-    let mut apart: BTreeMap<(&str, &str), &str> = BTreeMap::new();
-    for (node, status) in &named {
-        for peer in status.peers.iter().filter(|peer| !peer.connected) {
-            if !silent.contains(peer.node.as_str()) && !cut.contains(&ordered(&node.data_center, &peer.data_center)) {
-                let why = apart.entry(ordered(&node.name, &peer.node)).or_default();
-                if why.is_empty() {
-                    *why = &peer.last_error;
-                }
-            }
-        }
-    }
-    for ((one, other), why) in apart {
-        let why = if why.is_empty() { String::new() } else { format!(": {}", first_line(why)) };
-        found.push(mild(
-            format!("nodes {one} and {other} are not connected{why}"),
-            "each must reach the other's peer port, and have the same cluster password",
-        ));
-    }
-    let mut clocks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for (node, status) in &named {
-        for (peer, ahead_ms) in status.peers.iter().filter_map(|peer| Some((peer, peer.clock_ahead_ms?))) {
-            if ahead_ms.unsigned_abs() > FAR_APART_MS {
-                clocks.entry(ordered(&node.name, &peer.node)).or_insert(ahead_ms.unsigned_abs());
-            }
-        }
-    }
-    for ((one, other), ms) in clocks {
-        found.push(mild(format!("the clocks of {one} and {other} are {} apart", span(ms)), "chronyc tracking at both says which is wrong"));
-    }
-    for place in places(topology, nodes, answers) {
-        for (from, ms) in &place.behind_ms {
-            let explained = cut.contains(&ordered(&place.name, from))
-                || nodes.iter().any(|node| silent.contains(node.name.as_str()) && node.data_center == *from);
-            if let Some(ms) = ms.filter(|ms| *ms >= FAR_BEHIND_MS && !explained) {
-                let what = format!("{} does not show everything that {from} wrote until {} ago", place.name, span(ms));
-                found.push(mild(what, "rheostat ctl status --verbose says in which partition"));
-            }
-        }
-    }
-    // Stable: within each rank the order stays.
-    found.sort_by_key(|complaint| !complaint.grave);
-    found
-}
-
-/// A pair without direction.
-fn ordered<'a>(one: &'a str, other: &'a str) -> (&'a str, &'a str) {
-    if one <= other { (one, other) } else { (other, one) }
-}
-
-/// Pairs of data centers, each in the order of the cluster.
-fn in_order<'a>(topology: &'a v1::TopologyResponse, pairs: &'a BTreeSet<(&'a str, &'a str)>) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let place = |name: &str| topology.data_centers.iter().position(|other| other == name);
-    pairs.iter().map(move |(one, other)| if place(one) <= place(other) { (*one, *other) } else { (*other, *one) })
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
-}
-
-/// A partition server's name within its data center: its partition, and its number unless it is the first.
-fn server(replica: &v1::Replica) -> String {
-    match replica.replica {
-        0 => format!("partition {}", replica.partition),
-        number => format!("partition {} replica {number}", replica.partition),
-    }
-}
-
-/// Several of them: `partitions 0, 1, 3 replica 2`.
-fn servers(replicas: &[&v1::Replica]) -> String {
-    let word = if replicas.len() == 1 { "partition" } else { "partitions" };
-    let names: Vec<String> = replicas.iter().map(|replica| server(replica).replacen("partition ", "", 1)).collect();
-    format!("{word} {}", names.join(", "))
-}
-
-/// By how many milliseconds what is shown at `replica` is behind `link`'s data center: what every reader sees where the protocol tracks that, else what has arrived.
-fn shown_behind_ms(topology: &v1::TopologyResponse, status: &v1::StatusResponse, replica: &v1::Replica, link: &v1::Link) -> Option<u64> {
-    visible_behind_ms(topology, status, replica, link).or_else(|| behind_ms(status.physical_ms, link.received.as_ref()))
-}
-
-fn visible_behind_ms(topology: &v1::TopologyResponse, status: &v1::StatusResponse, replica: &v1::Replica, link: &v1::Link) -> Option<u64> {
-    let place = topology.data_centers.iter().position(|name| *name == link.data_center)?;
-    behind_ms(status.physical_ms, replica.stable.get(place))
-}
-
-fn places(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answer]) -> Vec<Place> {
-    let one = |name: &String| {
-        let there: Vec<&Answer> = nodes.iter().zip(answers).filter(|(node, _)| node.data_center == *name).map(|(_, answer)| answer).collect();
-        let replicas = || there.iter().copied().flatten().flat_map(|status| &status.replicas);
-        let sum = |of: fn(&v1::Replica) -> u64| replicas().map(of).sum::<u64>();
-        let mut behind: BTreeMap<String, Option<u64>> = BTreeMap::new();
-        for status in there.iter().copied().flatten() {
-            for replica in &status.replicas {
-                for link in &replica.links {
-                    let ms = shown_behind_ms(topology, status, replica, link);
-                    let worst = behind.entry(link.data_center.clone()).or_insert(ms);
-                    // Nothing heard is worse than anything.
-                    *worst = worst.zip(ms).map(|(one, other)| one.max(other));
-                }
-            }
-        }
-        Place {
-            name: name.clone(),
-            nodes: there.len(),
-            answering: there.iter().filter(|answer| answer.is_ok()).count(),
-            // The other replicas have the same ones.
-            keys: replicas().filter(|replica| replica.replica == 0).map(|replica| replica.keys).sum(),
-            memory_bytes: sum(|replica| replica.memory_bytes),
-            log_bytes: sum(|replica| replica.log_bytes),
-            waiting: sum(|replica| replica.waiting),
-            behind_ms: behind,
-        }
-    };
-    topology.data_centers.iter().map(one).collect()
 }
 
 /// What an operator reads first.
@@ -396,7 +185,7 @@ fn as_json(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
         })
     };
     let node = |(node, answer): (&&v1::Node, &Answer)| match answer {
-        Err(error) => json!({ "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "error": error.to_string() }),
+        Err(error) => json!({ "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "error": error }),
         Ok(status) => {
             let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
             json!({
@@ -472,7 +261,7 @@ mod tests {
     #[test]
     fn what_is_wrong_comes_first_and_each_cause_once() {
         let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
-        answers[2] = Err(Error::Unreachable("connection refused\nsecond line".into()));
+        answers[2] = Err("connection refused\nsecond line".into());
         for (place, other) in [(0, "eu"), (1, "us")] {
             let Ok(status) = &mut answers[place] else { unreachable!() };
             status.paused.push(v1::LinkRequest { data_center: "us".into(), other: "eu".into() });
@@ -495,7 +284,7 @@ mod tests {
     fn what_has_no_other_cause_is_told_by_itself() {
         let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
         let Ok(status) = &mut answers[1] else { unreachable!() };
-        status.replicas[0].stable[0] = at(FAR_BEHIND_MS).unwrap();
+        status.replicas[0].stable[0] = at(10_000).unwrap();
         status.peers[0].connected = false;
         status.peers[0].last_error = "refused".into();
         status.peers[1].clock_ahead_ms = Some(-1_001);
@@ -508,7 +297,7 @@ mod tests {
         assert!(lines[3].starts_with("  eu does not show everything that us wrote until 10 s ago; "), "{text}");
 
         let Ok(status) = &mut answers[1] else { unreachable!() };
-        status.replicas[0].stable[0] = at(FAR_BEHIND_MS - 1).unwrap();
+        status.replicas[0].stable[0] = at(9_999).unwrap();
         status.peers[0].connected = true;
         status.peers[1].clock_ahead_ms = Some(1_000);
         status.clock_distrusted = "3600 s ahead".into();
