@@ -59,7 +59,7 @@ pub struct Arguments {
     /// Where to keep the data [default: a temporary folder, deleted at the end]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// First port: data center i listens at PORT + 10 i for RESP, and at the next three for gRPC, metrics and the other nodes. Free ports are taken
+    /// First port: data center i listens at PORT + 10 i for RESP, and at the next three for gRPC, the console with metrics, and the other nodes. Free ports are taken
     /// where these are in use
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_BASE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     base_port: u16,
@@ -148,6 +148,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let mut description = description(&regions, &round_trips, arguments.jitter, arguments.partitions)?;
     // What can be read as of a time, and be rolled back.
     description.keyspaces.iter_mut().filter(|keyspace| keyspace.name == "eventual").for_each(|keyspace| keyspace.history_ms = HISTORY_MS);
+    // Links are there to be cut.
+    description.console.faults = true;
     let folder = Folder::new(&arguments)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
@@ -200,6 +202,9 @@ fn named_regions(arguments: &Arguments) -> Result<Vec<String>, Failure> {
 
 fn welcome(description: &Description, cluster: &InProcess, folder: &Folder, started_at: Instant) {
     let regions = description.names();
+    if let Some(ports) = cluster.ports.first() {
+        say!("Console: http://127.0.0.1:{}/", ports.admin);
+    }
     if let Some(port) = cluster.in_use {
         say!("Port {port} is in use, so free ones were taken.");
     }
@@ -209,13 +214,13 @@ fn welcome(description: &Description, cluster: &InProcess, folder: &Folder, star
         description.partitions,
         started_at.elapsed().as_secs_f64()
     );
-    let mut table = Table::new(["data center", "RESP", "gRPC", "metrics"]);
+    let mut table = Table::new(["data center", "RESP", "gRPC", "console and metrics"]);
     for (region, ports) in regions.iter().zip(&cluster.ports) {
         table.row([
             region.clone(),
             format!("127.0.0.1:{}", ports.resp),
             format!("127.0.0.1:{}", ports.grpc),
-            format!("http://127.0.0.1:{}/metrics", ports.admin),
+            format!("http://127.0.0.1:{}/", ports.admin),
         ]);
     }
     output::text(&table.text(2));

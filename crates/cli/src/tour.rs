@@ -41,7 +41,10 @@ pub fn text(regions: &[String], ports: &[Ports], rheostat: &str) -> String {
         ],
         _ => Vec::new(),
     };
-    let mut out = String::from("In another terminal, line by line:\n");
+    let mut out = match regions {
+        [a, b, c, ..] => format!("In another terminal; 1 to 4 at once, since 3 s after the cut {b} passes on what {c} lacks of {a}:\n"),
+        _ => String::from("In another terminal, line by line:\n"),
+    };
     for (index, (command, note)) in lines.iter().enumerate() {
         out.push_str(&format!("  # {}. {note}\n  {command}\n", index + 1));
     }

@@ -2,7 +2,7 @@
 
 use crate::ports::DEFAULT_BASE_PORT;
 use crate::regions::{self, LONGEST_MS};
-use rheostat_server::config::{ConfigError, Delay, KeyspaceConfig, Limits, Security, check, check_name, read};
+use rheostat_server::config::{ConfigError, Console, Delay, KeyspaceConfig, Limits, Security, check, check_name, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,9 @@ pub struct Description {
     /// Passwords and certificates, as in a node's configuration.
     #[serde(default)]
     pub security: Security,
+    /// The console, as in a node's configuration.
+    #[serde(default)]
+    pub console: Console,
     /// Bounds, as in a node's configuration.
     #[serde(default)]
     pub limits: Limits,
@@ -208,6 +211,7 @@ impl Description {
             data_centers: regions.iter().map(|name| DataCenter { name: name.clone(), ..DataCenter::default() }).collect(),
             keyspaces: Vec::new(),
             security: Security::default(),
+            console: Console::default(),
             limits: Limits::default(),
             hosts: BTreeMap::new(),
             emulation: Network::default(),

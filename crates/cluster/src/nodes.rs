@@ -115,6 +115,7 @@ impl Description {
             config.members = members.clone();
             config.keyspaces = self.keyspaces.clone();
             config.security = self.security.clone();
+            config.console = self.console.clone();
             config.limits = self.limits.clone();
             config.emulation = emulation;
             config.validate()?;

@@ -1,9 +1,11 @@
-//! Metrics and health over HTTP.
+//! Metrics, health and the console over HTTP.
 //!
 //! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
 //! - `GET /health`: 200 while the shards answer, else 503.
 //! - `GET /ready`: 200 while every partition server of this node can serve, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
+//! - Everything else: the [`crate::console`], if the configuration has it.
 
+use crate::console::{Caller, Console};
 use crate::descriptors;
 use crate::metrics::{self, View};
 use crate::router::Router;
@@ -37,10 +39,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection lives: a client that reads its answers slowly does not hold its place for ever.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// Serves metrics and health at `listener` until `stopping` is done; then closes the connections.
+/// Serves metrics, health and the console at `listener` until `stopping` is done; then closes the connections.
 pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let acceptor = tls.map(TlsAcceptor::from);
+    let served = Arc::new(Served { console: Arc::new(Console::new(router.clone())), router });
     // Dropped with this function, which ends the connections.
     let mut connections = JoinSet::new();
     tokio::pin!(stopping);
@@ -62,16 +65,17 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
             tracing::warn!("connection to the admin port refused: too many are open");
             continue;
         };
-        let (router, acceptor) = (router.clone(), acceptor.clone());
+        let (served, acceptor) = (served.clone(), acceptor.clone());
+        let caller = Caller { address: address.ip(), encrypted: acceptor.is_some() };
         connections.spawn(async move {
             let _places = (place, descriptor);
             // What goes wrong on one connection concerns its client only.
             let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
                 match acceptor {
-                    None => converse(stream, router, address.ip()).await,
+                    None => converse(stream, served, caller).await,
                     Some(acceptor) => {
                         let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
-                        converse(stream, router, address.ip()).await
+                        converse(stream, served, caller).await
                     }
                 }
             })
@@ -80,10 +84,22 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, address: IpAddr) -> io::Result<()> {
-    let answer = service_fn(move |request| {
-        let router = router.clone();
-        async move { Ok::<_, Infallible>(answer(&router, address, &request).await) }
+/// What a request is answered from.
+struct Served {
+    router: Router,
+    console: Arc<Console>,
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, served: Arc<Served>, caller: Caller) -> io::Result<()> {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let served = served.clone();
+        async move {
+            let answer = match request.uri().path() {
+                "/metrics" | "/health" | "/ready" => answer(&served.router, caller.address, &request).await,
+                _ => served.console.answer(caller, request).await,
+            };
+            Ok::<_, Infallible>(answer)
+        }
     });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -96,9 +112,6 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, a
 
 async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
-    if !["/metrics", "/health", "/ready"].contains(&path) {
-        return text(StatusCode::NOT_FOUND, "there are: /metrics, /health, /ready\n");
-    }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));

@@ -9,6 +9,12 @@ mod incoming;
 mod monitors;
 mod store;
 
+pub(crate) use admin::Service as AdminService;
+pub(crate) use convert::topology;
+pub(crate) use counters::Service as CountersService;
+pub(crate) use monitors::event as monitor_event;
+pub(crate) use store::Service as StoreService;
+
 use crate::config::Secret;
 use crate::guard::NOWHERE;
 use crate::router::Router;
@@ -20,10 +26,8 @@ use rheostat_proto::v1::counters_server::CountersServer;
 use rheostat_proto::v1::store_server::StoreServer;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Status};
@@ -51,8 +55,7 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
         .max_decoding_message_size(limits.max_request_bytes)
         .max_encoding_message_size(limits.max_request_bytes);
     let counters = CountersServer::new(counters::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
-    let admin = AdminServer::new(admin::Service { router: router.clone(), subscribers: Arc::new(Semaphore::new(monitors::SUBSCRIBERS)) })
-        .max_decoding_message_size(limits.max_request_bytes);
+    let admin = AdminServer::new(admin::Service::new(router.clone())).max_decoding_message_size(limits.max_request_bytes);
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEPALIVE))

@@ -4,7 +4,7 @@
 //! - [`router`]: the way to every key from any thread; [`keyspace`], [`topology`], [`status`]: what is known of the cluster.
 //! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it; [`resp`]: RESP as pure functions.
 //! - `peer`: connections between nodes.
-//! - [`grpc`], [`admin`], [`metrics`]: the other front ends; [`tls`]: certificates; [`probe`]: asking a node whether it serves.
+//! - [`grpc`], [`admin`], [`metrics`]: the other front ends; `console`: pages for people on the admin port; [`tls`]: certificates; [`probe`]: asking a node whether it serves.
 //! - [`monitoring`]: a dashboard and alerts, made from the metrics.
 
 mod access;
@@ -13,6 +13,7 @@ mod attention;
 mod clocks;
 pub mod config;
 mod connection;
+mod console;
 mod counters;
 mod descriptors;
 mod folder;

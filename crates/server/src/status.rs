@@ -391,6 +391,8 @@ pub struct PeerStatus {
     pub forwarded_waiting: usize,
     /// By how much this node's clock is ahead of its clock, in milliseconds, if that was heard lately.
     pub clock_ahead_ms: Option<i64>,
+    /// How long the last question for its time and the answer took, in microseconds.
+    pub round_trip_us: Option<u64>,
     /// Why the last connection failed or ended, if it is not up now.
     pub last_error: Option<String>,
 }

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 /// Why a certificate or key cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,15 @@ pub fn grpc(files: &TlsFiles) -> Result<ServerTlsConfig, TlsError> {
         true => config.client_ca_root(Certificate::from_pem(read(&files.authority)?)),
         false => config,
     })
+}
+
+/// For gRPC to other nodes: as [`to_peer`], in tonic's form.
+///
+/// # Errors
+/// A file cannot be read.
+pub(crate) fn to_grpc(files: &TlsFiles) -> Result<ClientTlsConfig, TlsError> {
+    let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
+    Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&files.authority)?)).identity(identity))
 }
 
 fn server(files: &TlsFiles, wants_certificate: bool) -> Result<Arc<ServerConfig>, TlsError> {

@@ -55,6 +55,9 @@ pub struct NodeConfig {
     /// Passwords and certificates.
     #[serde(default)]
     pub security: Security,
+    /// The console on the admin port.
+    #[serde(default)]
+    pub console: Console,
     /// Bounds on what clients and peers can make this node hold.
     #[serde(default)]
     pub limits: Limits,
@@ -261,6 +264,22 @@ impl Security {
     }
 }
 
+/// The console: pages for people, on the admin port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Console {
+    /// Whether it is served.
+    pub serve: bool,
+    /// Whether it may cut and resume links. Without, it changes nothing.
+    pub faults: bool,
+}
+
+impl Default for Console {
+    fn default() -> Console {
+        Console { serve: true, faults: false }
+    }
+}
+
 /// PEM files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -413,6 +432,7 @@ impl NodeConfig {
             keyspaces: Vec::new(),
             service_levels: BTreeMap::new(),
             security: Security::default(),
+            console: Console::default(),
             limits: Limits::default(),
             emulation: Emulation::default(),
         }

@@ -119,6 +119,8 @@ pub const KEYS: &[Key] = &[
     key("security.tls.key", "string", "Its private key, a PEM file."),
     key("security.tls.authority", "string", "The authority that other nodes' certificates are checked against, a PEM file."),
     key("security.tls.require_client_certificate", "boolean", "Clients must show a certificate of the authority too."),
+    key("console.serve", "boolean", "Serve the console on the admin port ([console.md](console.md)), behind `security.password` as `/metrics` is."),
+    key("console.faults", "boolean", "The console may cut and resume links. Without, it only looks."),
     key("limits.max_connections", "integer", "RESP connections at once."),
     key("limits.max_request_bytes", "integer", "Bytes of one request as it is sent, on RESP and gRPC."),
     key("limits.max_arguments", "integer", "Arguments of one RESP request."),

@@ -25,12 +25,17 @@ use tonic::{Code, Request, Response, Status};
 const DIGEST_KEYS: u32 = 1000;
 
 /// See the module.
-pub(super) struct Service {
-    pub(super) router: Router,
-    pub(super) subscribers: Arc<Semaphore>,
+pub(crate) struct Service {
+    router: Router,
+    subscribers: Arc<Semaphore>,
 }
 
 impl Service {
+    /// The service of the node behind `router`.
+    pub(crate) fn new(router: Router) -> Service {
+        Service { router, subscribers: Arc::new(Semaphore::new(monitors::SUBSCRIBERS)) }
+    }
+
     /// The two ends of a link. Errors: not data centers of this cluster.
     fn ends(&self, request: &v1::LinkRequest) -> Result<(DcId, DcId), Status> {
         let topology = self.router.topology();
@@ -142,6 +147,7 @@ impl Admin for Service {
             connected: peer.connected && peer.accepted,
             queued_bytes: peer.queued_bytes as u64,
             clock_ahead_ms: peer.clock_ahead_ms,
+            round_trip_us: peer.round_trip_us,
             last_error: peer.last_error.clone().unwrap_or_default(),
         });
         Ok(Response::new(v1::StatusResponse {

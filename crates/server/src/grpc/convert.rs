@@ -175,7 +175,8 @@ pub(super) fn counter(topology: &Topology, view: CounterView) -> v1::Counter {
     v1::Counter { value: view.value, lower: view.lower, upper: view.upper, rights: rights.collect(), quality: Some(quality(view.quality)) }
 }
 
-pub(super) fn topology(router: &Router) -> v1::TopologyResponse {
+/// The cluster as the node behind `router` knows it.
+pub(crate) fn topology(router: &Router) -> v1::TopologyResponse {
     let topology = router.topology();
     let nodes = topology.nodes.iter().map(|node| v1::Node {
         name: node.name.clone(),

@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use tonic::{Request, Response, Status};
 
 /// See the module.
-pub(super) struct Service {
-    pub(super) router: Router,
+pub(crate) struct Service {
+    pub(crate) router: Router,
 }
 
 impl Service {

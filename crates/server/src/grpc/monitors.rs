@@ -42,7 +42,7 @@ pub(super) fn list(router: &Router) -> v1::ListMonitorsResponse {
 }
 
 /// What a monitor says, for subscribers to `name`; nothing if it concerns another.
-fn event(topology: &Topology, told: &Told, name: &str) -> Option<v1::MonitorEvent> {
+pub(crate) fn event(topology: &Topology, told: &Told, name: &str) -> Option<v1::MonitorEvent> {
     let target = match &told.what {
         What::Alarm(alarm) => Some(&alarm.target),
         What::Gap(target, _) => target.as_ref(),

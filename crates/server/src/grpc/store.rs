@@ -13,8 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::{Request, Response, Status};
 
 /// See the module.
-pub(super) struct Service {
-    pub(super) router: Router,
+pub(crate) struct Service {
+    pub(crate) router: Router,
 }
 
 impl Service {

@@ -257,7 +257,11 @@ fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key
         Frame::Lost(bytes) => shared.on_lost_frame(peer.dc, bytes),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
         Frame::AskTime { asked_us } => peer.tell_time(shared.clocks.monotonic_us(), asked_us, shared.clocks.shown_us()),
-        Frame::Time { asked_us, shown_us } => shared.hear_time(peer, asked_us, shared.clocks.monotonic_us(), shown_us),
+        Frame::Time { asked_us, shown_us } => {
+            let heard_us = shared.clocks.monotonic_us();
+            peer.answered_time(asked_us, heard_us);
+            shared.hear_time(peer, asked_us, heard_us, shown_us);
+        }
         Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
         Frame::Request { request, keyspace, partition, session, operation } => {
             let session = shared.keyspaces.get(usize::from(keyspace.0)).and_then(|info| info.decode_session(session).ok());

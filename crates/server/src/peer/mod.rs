@@ -63,6 +63,8 @@ pub(crate) struct Peer {
     frames_received: AtomicU64,
     bytes_received: AtomicU64,
     frames_dropped: AtomicU64,
+    /// In microseconds; 0 before the first question for its time was answered.
+    round_trip_us: AtomicU64,
     last_error: Mutex<Option<String>>,
 }
 
@@ -154,6 +156,7 @@ impl Peer {
             frames_received: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
             frames_dropped: AtomicU64::new(0),
+            round_trip_us: AtomicU64::new(0),
             last_error: Mutex::new(None),
         }
     }
@@ -195,6 +198,13 @@ impl Peer {
     /// Asks what its clock shows; asked again if that is lost.
     pub(crate) fn ask_time(&self, now_us: u64) {
         let _ = self.push(now_us, UNORDERED, || frame::ask_time(now_us));
+    }
+
+    /// A question for its time, asked at `asked_us`, was answered at `heard_us`.
+    fn answered_time(&self, asked_us: u64, heard_us: u64) {
+        if let Some(us) = heard_us.checked_sub(asked_us) {
+            self.round_trip_us.store(us.max(1), Ordering::Relaxed);
+        }
     }
 
     /// Answers that.
@@ -353,6 +363,7 @@ impl Peer {
             frames_dropped: self.frames_dropped.load(Ordering::Relaxed),
             forwarded_waiting: lock(&self.waiting).len(),
             clock_ahead_ms,
+            round_trip_us: Some(self.round_trip_us.load(Ordering::Relaxed)).filter(|us| *us > 0),
             last_error: lock(&self.last_error).clone(),
         }
     }

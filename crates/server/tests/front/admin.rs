@@ -36,7 +36,7 @@ async fn metrics_health_and_readiness_are_served() {
         let answer = get(&node, path, "").await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(body), "{answer}");
     }
-    assert!(get(&node, "/", "").await.starts_with("HTTP/1.1 404"));
+    assert!(get(&node, "/", "").await.starts_with("HTTP/1.1 200"), "the console");
     assert!(get(&node, "/metrics/..", "").await.starts_with("HTTP/1.1 404"));
     node.shutdown().await;
 }

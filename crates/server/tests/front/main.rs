@@ -1,6 +1,7 @@
 //! The front ends beside RESP, end to end: real nodes, real sockets.
 
 mod admin;
+mod console;
 mod counters;
 mod grpc;
 mod receipts;
@@ -35,14 +36,19 @@ async fn pair(cluster: &str) -> [Node; 2] {
 
 /// The same, with their data in `folder`.
 async fn pair_in(cluster: &str, folder: Option<&Path>) -> [Node; 2] {
+    pair_with(cluster, |name, config| config.data_dir = folder.map(|folder| folder.join(name))).await
+}
+
+/// The same, with their configurations as `change` makes them, which is told the data center.
+async fn pair_with(cluster: &str, change: impl Fn(&str, &mut NodeConfig)) -> [Node; 2] {
     let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let listen = Listen { resp: None, grpc: any, admin: None, peer: any };
+    let listen = Listen { resp: None, grpc: any, admin: any, peer: any };
     let listeners = [Listeners::bind(&listen).unwrap(), Listeners::bind(&listen).unwrap()];
     let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
     let member = |index: usize, name: &str| {
         let at = listeners[index].addresses();
-        let (peer, grpc) = (text(at.peer), text(at.grpc));
-        Member { name: format!("{name}1"), data_center: name.into(), peer, resp: None, grpc, admin: None, partitions: None }
+        let (peer, grpc, admin) = (text(at.peer), text(at.grpc), text(at.admin));
+        Member { name: format!("{name}1"), data_center: name.into(), peer, resp: None, grpc, admin, partitions: None }
     };
     let members = vec![member(0, "a"), member(1, "b")];
     let mut nodes = Vec::new();
@@ -50,8 +56,8 @@ async fn pair_in(cluster: &str, folder: Option<&Path>) -> [Node; 2] {
         let mut config = NodeConfig { members: members.clone(), data_centers: vec!["a".into(), "b".into()], ..alone(cluster) };
         config.node = format!("{name}1");
         config.data_center = name.into();
-        config.data_dir = folder.map(|folder| folder.join(name));
         config.listen = listeners.addresses();
+        change(name, &mut config);
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }
     meet(&nodes).await;

@@ -189,5 +189,9 @@ async fn an_operation_wakes_the_nodes_of_other_data_centers() {
     // Those of the other partition in other data centers have no connection to the node that was asked: their neighbours tell them.
     eventually("all are awake", async || quiet().await == 0).await;
     eventually("all are quiet again", async || quiet().await == 6).await;
+    let router = cluster.node(0).router();
+    let keyspace = router.keyspaces()[0].id;
+    router.explain(keyspace, &router.new_session(keyspace).unwrap(), rheostat_core::version::Key::from(&b"k"[..])).await.unwrap();
+    assert_eq!(quiet().await, 6, "whoever only looks wakes nobody");
     cluster.stop_all().await;
 }

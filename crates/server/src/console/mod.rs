@@ -1,0 +1,381 @@
+//! The console: pages for people, on the admin port.
+//!
+//! The pages are files of the program (`ui/`), ask this node only (`/api/...`), and need no other host. What concerns other nodes, this node asks them over gRPC, with the cluster's password, as
+//! `rheostat ctl` would. Nothing is kept for later, and nothing runs while nobody looks. Why it is as it is: `docs/decisions/0023-console.md`.
+//!
+//! - A password guards it as it does `/metrics`; who signs in gets a cookie (`sessions`), or shows `authorization: Bearer` with each request.
+//! - What names a key comes in a body, never in an address. Every POST must come from a page of this node.
+//! - Without `console.faults` nothing is changed.
+
+mod ask;
+mod glance;
+mod links;
+mod pages;
+mod reads;
+mod refusal;
+mod sessions;
+mod shown;
+mod time;
+mod told;
+
+use crate::router::Router;
+use crate::shared::lock;
+use ask::Ways;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use refusal::Refusal;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sessions::Sessions;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// Requests to the interface that are worked on at once.
+const AT_ONCE: usize = 32;
+
+/// Requests to the interface in a second, and how many may come at once after a pause.
+const RATE: (f64, f64) = (100.0, 200.0);
+
+/// Bytes of a request's body.
+const MOST_BYTES: usize = 64 << 10;
+
+/// How long a body may take to arrive, and how long an answer may take.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(15));
+
+/// After so long without a question the connections to other nodes are closed.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// What the pages may do, whatever they hold: run and show files of this node, and ask it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Who asks, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    /// Where from.
+    pub(crate) address: IpAddr,
+    /// Over TLS.
+    pub(crate) encrypted: bool,
+}
+
+/// How many requests may come, as of a moment.
+struct Rate {
+    left: f64,
+    at: Instant,
+}
+
+impl Rate {
+    /// Whether a request may come at `now`.
+    fn take(&mut self, now: Instant) -> bool {
+        self.left = (self.left + now.saturating_duration_since(self.at).as_secs_f64() * RATE.0).min(RATE.1);
+        self.at = now;
+        let may = self.left >= 1.0;
+        if may {
+            self.left -= 1.0;
+        }
+        may
+    }
+}
+
+/// See the module.
+pub(crate) struct Console {
+    router: Router,
+    sessions: Sessions,
+    places: Semaphore,
+    rate: Mutex<Rate>,
+    /// The ways to the nodes, while somebody looks.
+    ways: Mutex<Option<(Arc<Ways>, Instant)>>,
+    glance: glance::Kept,
+}
+
+impl Console {
+    pub(crate) fn new(router: Router) -> Console {
+        Console {
+            router,
+            sessions: Sessions::default(),
+            places: Semaphore::new(AT_ONCE),
+            rate: Mutex::new(Rate { left: RATE.1, at: Instant::now() }),
+            ways: Mutex::new(None),
+            glance: glance::Kept::default(),
+        }
+    }
+
+    /// The answer to what is neither metrics nor health.
+    pub(crate) async fn answer(self: &Arc<Self>, caller: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let mut response = match self.respond(caller, request).await {
+            Ok(response) => response,
+            Err(refusal) => refusal.into_response(),
+        };
+        let headers = response.headers_mut();
+        for (name, value) in [
+            (header::CONTENT_SECURITY_POLICY, POLICY),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (header::X_FRAME_OPTIONS, "DENY"),
+            (header::REFERRER_POLICY, "no-referrer"),
+            (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+            (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+
+    async fn respond(self: &Arc<Self>, caller: Caller, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Refusal> {
+        if !self.router.shared().config.console.serve {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "there are: /metrics, /health, /ready"));
+        }
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path();
+        if let Some(page) = pages::find(path) {
+            return match parts.method {
+                Method::GET | Method::HEAD => Ok(page.response()),
+                _ => Err(Refusal::method("GET, HEAD")),
+            };
+        }
+        let Some(call) = path.strip_prefix("/api/") else {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "there are: / (the console), /metrics, /health, /ready"));
+        };
+        let reads = matches!(call, "session" | "status" | "time" | "monitors");
+        let writes = matches!(call, "login" | "logout" | "key" | "dial" | "counter" | "link");
+        match (&parts.method, reads, writes) {
+            (_, false, false) => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such call")),
+            (&Method::GET, true, _) | (&Method::POST, _, true) => {}
+            (_, true, _) => return Err(Refusal::method("GET")),
+            _ => return Err(Refusal::method("POST")),
+        }
+        self.check_host(&parts.headers)?;
+        if writes {
+            check_origin(&parts.headers)?;
+        }
+        if !lock(&self.rate).take(Instant::now()) {
+            return Err(Refusal::busy("too many questions"));
+        }
+        let _place = self.places.try_acquire().map_err(|_| Refusal::busy("too many questions are under way"))?;
+        let signed_in = self.check_signed_in(caller.address, &parts.headers);
+        if !matches!(call, "session" | "login" | "logout") {
+            signed_in?;
+            let body = if writes { read(body).await? } else { Bytes::new() };
+            let working = self.work(call, &body);
+            let answer = tokio::time::timeout(PATIENCE.1, working).await;
+            let answer = answer.map_err(|_| Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the cluster did not answer in time"))??;
+            return Ok(answer);
+        }
+        match call {
+            "session" => Ok(reply(&self.session(signed_in.is_ok()))),
+            "login" => {
+                #[derive(serde::Deserialize)]
+                struct Login {
+                    password: String,
+                }
+                let Login { password } = parse(&read(body).await?)?;
+                self.router.shared().authorize(caller.address, Some(format!("Bearer {password}").as_bytes())).map_err(Refusal::unauthorized)?;
+                let cookie = self.sessions.begin(&self.cookie(), caller.encrypted).map_err(Refusal::internal)?;
+                Ok(with_cookie(reply(&self.session(true)), cookie))
+            }
+            _ => Ok(with_cookie(reply(&json!({})), self.sessions.end(&self.cookie(), &parts.headers))),
+        }
+    }
+
+    async fn work(self: &Arc<Self>, call: &str, body: &[u8]) -> Result<Response<Full<Bytes>>, Refusal> {
+        match call {
+            "status" => return Ok(json_response(self.glance().await)),
+            "time" => Ok(self.time().await),
+            "monitors" => Ok(self.monitors()),
+            "key" => self.key(parse(body)?).await,
+            "dial" => self.dial(parse(body)?).await,
+            "counter" => self.counter(parse(body)?).await,
+            _ => self.link(parse(body)?).await,
+        }
+        .map(|answer| reply(&answer))
+    }
+
+    /// What a page must know before anything else; of a stranger's node no more than that it wants a password.
+    fn session(&self, signed_in: bool) -> Value {
+        let config = &self.router.shared().config;
+        let password = config.security.password.is_some();
+        match signed_in {
+            false => json!({ "password": password, "signed_in": false }),
+            true => json!({
+                "password": password, "signed_in": true, "cluster": config.cluster, "node": config.node, "data_center": config.data_center,
+                "release": env!("CARGO_PKG_VERSION"), "faults": config.console.faults,
+            }),
+        }
+    }
+
+    /// The cookie's name. Nodes that share a host share its cookies, whatever their ports.
+    fn cookie(&self) -> String {
+        format!("rheostat-{}-{}", self.router.topology().cluster, self.router.topology().this().name)
+    }
+
+    fn check_signed_in(&self, address: IpAddr, headers: &HeaderMap) -> Result<(), Refusal> {
+        let shared = self.router.shared();
+        if shared.config.security.password.is_none() || self.sessions.is_open(&self.cookie(), headers) {
+            return Ok(());
+        }
+        shared.authorize(address, headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes)).map_err(Refusal::unauthorized)
+    }
+
+    /// Without a password, whoever can make a browser take a name of his for this node's address could read what it shows: so only names that the cluster knows are answered.
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        if self.router.shared().config.security.password.is_some() {
+            return Ok(());
+        }
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map_or("", host_of);
+        let plain = host.trim_matches(['[', ']']);
+        let nodes = &self.router.topology().nodes;
+        let named = |address: &Option<String>| address.as_deref().is_some_and(|address| host_of(address).eq_ignore_ascii_case(host));
+        let known = plain.parse::<IpAddr>().is_ok()
+            || plain.eq_ignore_ascii_case("localhost")
+            || nodes.iter().any(|node| [&node.admin, &node.grpc, &node.resp, &node.peer].into_iter().any(named));
+        match known {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "without a password, the console answers to addresses and to names of this cluster's nodes only",
+            )),
+        }
+    }
+
+    /// The ways to the nodes. They are closed again when nobody has asked for a while.
+    fn ways(self: &Arc<Self>) -> Arc<Ways> {
+        let mut held = lock(&self.ways);
+        if let Some((ways, used)) = &mut *held {
+            *used = Instant::now();
+            return ways.clone();
+        }
+        let ways = Arc::new(Ways::new(&self.router));
+        *held = Some((ways.clone(), Instant::now()));
+        let console = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE).await;
+                let Some(console) = console.upgrade() else { return };
+                let mut held = lock(&console.ways);
+                if held.as_ref().is_none_or(|(_, used)| used.elapsed() >= IDLE) {
+                    *held = None;
+                    return;
+                }
+            }
+        });
+        ways
+    }
+}
+
+/// A request that changes something, or names a key, must come from a page of this node: a browser says where it comes from, and asks before it sends JSON elsewhere.
+fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let foreign = || Refusal::new(StatusCode::FORBIDDEN, "this must come from a page of this node: Origin must name its address");
+    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, origin)| origin).ok_or_else(foreign)?;
+    if !text(header::HOST).is_some_and(|host| host.eq_ignore_ascii_case(origin)) {
+        return Err(foreign());
+    }
+    if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin") {
+        return Err(foreign());
+    }
+    match text(header::CONTENT_TYPE).is_some_and(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json")) {
+        true => Ok(()),
+        false => Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")),
+    }
+}
+
+/// The host in `host:port`, brackets of IPv6 included.
+fn host_of(address: &str) -> &str {
+    match (address.rfind(']'), address.rfind(':')) {
+        (Some(end), _) => &address[..=end],
+        (None, Some(colon)) => &address[..colon],
+        (None, None) => address,
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Refusal> {
+    let body = Limited::new(body, MOST_BYTES).collect();
+    let body = tokio::time::timeout(PATIENCE.0, body).await.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come"))?;
+    match body {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 64 KiB"))
+        }
+        Err(_) => Err(Refusal::bad("the body did not come whole")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal::bad(format!("the body is not what is expected: {error}")))
+}
+
+fn reply(value: &Value) -> Response<Full<Bytes>> {
+    json_response(value.to_string().into())
+}
+
+fn json_response(body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn with_cookie(mut response: Response<Full<Bytes>>, cookie: HeaderValue) -> Response<Full<Bytes>> {
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_told_from_ports() {
+        for (address, host) in [
+            ("127.0.0.1:7402", "127.0.0.1"),
+            ("[::1]:7402", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("localhost", "localhost"),
+            ("a.example:1", "a.example"),
+            ("", ""),
+        ] {
+            assert_eq!(host_of(address), host);
+        }
+    }
+
+    #[test]
+    fn requests_have_a_rate() {
+        let began = Instant::now();
+        let mut rate = Rate { left: RATE.1, at: began };
+        assert_eq!((0..1000).filter(|_| rate.take(began)).count(), RATE.1 as usize);
+        assert_eq!((0..1000).filter(|_| rate.take(began + Duration::from_millis(105))).count(), 10);
+        assert_eq!((0..1000).filter(|_| rate.take(began + Duration::from_secs(3600))).count(), RATE.1 as usize);
+    }
+
+    #[test]
+    fn only_pages_of_this_node_may_post() {
+        let headers = |all: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            all.iter().for_each(|(name, value)| drop(headers.insert(*name, HeaderValue::from_static(value))));
+            headers
+        };
+        let good = [("host", "127.0.0.1:7402"), ("origin", "http://127.0.0.1:7402"), ("content-type", "application/json; charset=utf-8")];
+        assert!(check_origin(&headers(&good)).is_ok());
+        for (name, value) in [
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+            ("origin", "http://127.0.0.1:7403"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("content-type", "text/plain"),
+            ("content-type", "application/jsonp"),
+        ] {
+            let mut wrong = headers(&good);
+            wrong.insert(name, HeaderValue::from_static(value));
+            assert!(check_origin(&wrong).is_err(), "{name}: {value}");
+        }
+        for missing in 0..good.len() {
+            let left: Vec<_> = good.iter().enumerate().filter(|(index, _)| *index != missing).map(|(_, header)| *header).collect();
+            assert!(check_origin(&headers(&left)).is_err(), "{left:?}");
+        }
+    }
+}

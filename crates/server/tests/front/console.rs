@@ -1,0 +1,329 @@
+//! The console, asked as a browser would, and as a stranger would.
+
+use crate::{alone, client, meet, pair_with, secured};
+use rheostat_server::config::{NodeConfig, Secret, TlsFiles};
+use rheostat_server::node::Node;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// An answer.
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {} {}", self.head, self.body))
+    }
+
+    /// The cookie that it sets, as a request shows it.
+    fn cookie(&self) -> String {
+        let line = self.head.lines().find(|line| line.starts_with("set-cookie: ")).unwrap_or_else(|| panic!("{}", self.head));
+        format!("cookie: {}\r\n", line["set-cookie: ".len()..].split(';').next().unwrap())
+    }
+}
+
+async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> Answer {
+    // It may be refused before all of it is sent.
+    let _ = stream.write_all(request).await;
+    let mut answer = Vec::new();
+    // Some end TLS without saying so.
+    let _ = stream.read_to_end(&mut answer).await;
+    let text = String::from_utf8(answer).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    Answer { status: head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0), head: head.into(), body: body.into() }
+}
+
+async fn send(node: &Node, request: &[u8]) -> Answer {
+    converse(TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap(), request).await
+}
+
+async fn get(node: &Node, path: &str, headers: &str) -> Answer {
+    let host = node.addresses().admin.unwrap();
+    send(node, format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}\r\n").as_bytes()).await
+}
+
+fn posted(host: &str, path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
+}
+
+/// The headers that a page of this node sends.
+fn own(node: &Node) -> String {
+    format!("origin: http://{}\r\ncontent-type: application/json\r\n", node.addresses().admin.unwrap())
+}
+
+async fn post(node: &Node, path: &str, headers: &str, body: &Value) -> Answer {
+    let host = node.addresses().admin.unwrap().to_string();
+    send(node, posted(&host, path, &format!("{}{headers}", own(node)), &body.to_string()).as_bytes()).await
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn with_faults(mut config: NodeConfig) -> NodeConfig {
+    config.console.faults = true;
+    config
+}
+
+#[tokio::test]
+async fn pages_and_answers_forbid_what_they_do_not_need() {
+    let node = Node::start(alone("console")).await.unwrap();
+    let paths = [
+        "/",
+        "/console.css",
+        "/js/main.js",
+        "/icon.svg",
+        "/api/session",
+        "/api/status",
+        "/api/time",
+        "/api/monitors",
+        "/api/none",
+        "/none",
+        "/js/../etc/passwd",
+    ];
+    for path in paths {
+        let answer = get(&node, path, "").await;
+        assert_eq!(answer.status, if path.contains("none") || path.contains("..") { 404 } else { 200 }, "{path}: {}", answer.head);
+        let policy = "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;";
+        for header in [policy, "frame-ancestors 'none'", "x-content-type-options: nosniff", "referrer-policy: no-referrer", "x-frame-options: DENY"] {
+            assert!(answer.head.contains(header), "{path}: {header} is missing in {}", answer.head);
+        }
+        assert_eq!(answer.head.contains("no-store"), path.starts_with("/api/") || answer.status == 404, "{path}");
+    }
+    assert!(get(&node, "/", "").await.body.contains("<script type=\"module\" src=\"/js/main.js\">"));
+    let status = get(&node, "/api/status", "").await.json();
+    assert_eq!((&status["cluster"], &status["wrong"]), (&json!("console"), &json!([])));
+    assert_eq!(status["nodes"][0]["serves"]["default"]["servers"], 2);
+    for (path, allowed) in [("/", "GET, HEAD"), ("/api/status", "GET")] {
+        let answer = post(&node, path, "", &json!({})).await;
+        assert!(answer.status == 405 && answer.head.contains(&format!("allow: {allowed}")), "{path}: {}", answer.head);
+    }
+    assert_eq!(get(&node, "/api/key", "").await.status, 405, "keys have no place in an address");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_password_is_asked_for_once() {
+    let node = Node::start(secured(alone("console"), "open sesame")).await.unwrap();
+    assert_eq!(get(&node, "/js/main.js", "").await.status, 200, "the page that asks for it");
+    let session = get(&node, "/api/session", "").await.json();
+    assert_eq!(session, json!({ "password": true, "signed_in": false }), "a stranger learns nothing else");
+    for path in ["/api/status", "/api/time", "/api/monitors"] {
+        assert_eq!(get(&node, path, "").await.status, 401, "{path}");
+        assert_eq!(get(&node, path, "authorization: Bearer wrong\r\n").await.status, 401, "{path}");
+        assert_eq!(get(&node, path, "cookie: rheostat-console-a1=0000\r\n").await.status, 401, "{path}");
+    }
+    let key = json!({ "keyspace": "default", "keys": ["61"] });
+    assert_eq!(post(&node, "/api/key", "", &key).await.status, 401);
+    assert_eq!(get(&node, "/api/status", "authorization: Bearer open sesame\r\n").await.status, 200);
+
+    let wrong = post(&node, "/api/login", "", &json!({ "password": "sesame" })).await;
+    assert!(wrong.status == 401 && !wrong.head.contains("set-cookie"), "{}", wrong.head);
+    let signed_in = post(&node, "/api/login", "", &json!({ "password": "open sesame" })).await;
+    assert_eq!((signed_in.status, &signed_in.json()["cluster"]), (200, &json!("console")));
+    assert!(signed_in.head.contains("; HttpOnly; SameSite=Strict; ") && !signed_in.head.contains("Secure"), "{}", signed_in.head);
+    let cookie = signed_in.cookie();
+    assert_eq!(get(&node, "/api/status", &cookie).await.status, 200);
+    assert_eq!(post(&node, "/api/key", &cookie, &key).await.status, 200);
+    assert!(get(&node, "/metrics", &cookie).await.status == 401, "the cookie is the console's");
+    assert_eq!(post(&node, "/api/logout", &cookie, &json!({})).await.status, 200);
+    assert_eq!(get(&node, "/api/status", &cookie).await.status, 401);
+    // Wrong ones count where all passwords do.
+    assert!(node.router().status().await.passwords_refused.0 >= 4);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn other_sites_cannot_make_a_browser_ask() {
+    let node = Node::start(with_faults(alone("console"))).await.unwrap();
+    let host = node.addresses().admin.unwrap().to_string();
+    let body = json!({ "between": ["a", "b"], "cut": true }).to_string();
+    for (headers, status) in [
+        ("content-type: application/json\r\n".to_owned(), 403),
+        ("origin: http://evil.example\r\ncontent-type: application/json\r\n".to_owned(), 403),
+        ("origin: null\r\ncontent-type: application/json\r\n".to_owned(), 403),
+        (format!("{}sec-fetch-site: cross-site\r\n", own(&node)), 403),
+        (format!("origin: http://{host}\r\ncontent-type: text/plain\r\n"), 415),
+        (own(&node), 400),
+    ] {
+        for path in ["/api/link", "/api/key", "/api/dial", "/api/counter", "/api/login", "/api/logout"] {
+            let answer = send(&node, posted(&host, path, &headers, &body).as_bytes()).await;
+            // The last one comes from a page of this node: it is looked at.
+            assert!(answer.status == status || status == 400 && path == "/api/logout", "{path} {headers}: {} {}", answer.head, answer.body);
+        }
+    }
+    // A name that somebody points at this node.
+    for (name, status) in [
+        ("evil.example", 403),
+        ("evil.example:80", 403),
+        ("", 403),
+        ("localhost", 200),
+        ("LOCALHOST:7402", 200),
+        ("[::1]:7402", 200),
+        ("127.0.0.1", 200),
+    ] {
+        let answer = send(&node, format!("GET /api/status HTTP/1.1\r\nhost: {name}\r\nconnection: close\r\n\r\n").as_bytes()).await;
+        assert_eq!(answer.status, status, "{name}");
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn nothing_is_changed_without_permission() {
+    let node = Node::start(alone("console")).await.unwrap();
+    let answer = post(&node, "/api/link", "", &json!({ "between": ["a", "b"], "cut": true })).await;
+    assert!(answer.status == 403 && answer.body.contains("console.faults"), "{}", answer.body);
+    assert_eq!(get(&node, "/api/session", "").await.json()["faults"], false);
+    node.shutdown().await;
+    let mut config = alone("console");
+    config.console.serve = false;
+    let node = Node::start(config).await.unwrap();
+    for path in ["/", "/js/main.js", "/api/session", "/api/status"] {
+        assert_eq!(get(&node, path, "").await.status, 404, "{path}");
+    }
+    assert_eq!(get(&node, "/metrics", "").await.status, 200);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn hostile_keys_and_values_are_text() {
+    let node = Node::start(alone("console")).await.unwrap();
+    let mut session = client(&node).await.session("default");
+    let key = b"<img src=x onerror=alert(1)>\xff\0\"\xe2\x80\xae";
+    session.put(&key[..], b"</script>\x1b[2J\xf0\x28".to_vec()).await.unwrap();
+    session.put("large", vec![b'x'; 1 << 20]).await.unwrap();
+    let long = vec![b'k'; 4096];
+    session.put(long.clone(), "v").await.unwrap();
+    let ask = |keys: Value| json!({ "keyspace": "default", "keys": keys, "values": true });
+
+    let answer = post(&node, "/api/key", "", &ask(json!([hex(key), hex(&long), hex(b"large")]))).await;
+    assert!(answer.head.contains("content-type: application/json"), "{}", answer.head);
+    let told = answer.json();
+    assert_eq!(told["keys"][0]["key"]["text"], "<img src=x onerror=alert(1)>\\xff\\u{0}\"\\u{202e}");
+    let place = &told["keys"][0]["data_centers"][0];
+    let values: Vec<&Value> = place["values"].as_object().unwrap().values().collect();
+    assert_eq!(values, [&json!({ "text": "</script>\\u{1b}[2J\\xf0(", "bytes": 15, "cut": false })]);
+    assert_eq!(told["keys"][1]["key"], json!({ "text": "k".repeat(256), "bytes": 4096, "cut": true }));
+    let large = &told["keys"][2]["data_centers"][0];
+    assert_eq!((&large["versions"][0]["length"], &large["values"]), (&json!(1 << 20), &json!({})), "so large a value is not read");
+    let dial = post(&node, "/api/dial", "", &json!({ "keyspace": "default", "key": hex(b"large") })).await.json();
+    assert!(dial["data_centers"][0]["refused"].as_str().unwrap().contains("1048576 bytes"), "{dial}");
+
+    let too_long = hex(&[b'k'; 4097]);
+    for (what, wrong) in [
+        ("too long", ask(json!([too_long]))),
+        ("no key", ask(json!([]))),
+        ("five", ask(json!(["61", "62", "63", "64", "65"]))),
+        ("half a byte", ask(json!(["6"]))),
+        ("no digits", ask(json!(["zz"]))),
+        ("no text", ask(json!([7]))),
+        ("no keyspace", json!({ "keyspace": "none", "keys": ["61"] })),
+        ("something else", json!({ "keyspace": "default", "keys": ["61"], "session": "x" })),
+        ("nothing", json!(null)),
+    ] {
+        let answer = post(&node, "/api/key", "", &wrong).await;
+        assert!(answer.status == 400 && answer.json()["error"].is_string(), "{what}: {} {}", answer.head, answer.body);
+    }
+    let heavy = json!({ "keyspace": "default", "key": "61".repeat(40_000) });
+    assert_eq!(post(&node, "/api/dial", "", &heavy).await.status, 413);
+    assert_eq!(get(&node, "/api/session", "").await.status, 200, "it serves on");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_node_shows_the_whole_cluster() {
+    let [a, b] = pair_with("console", |_, config| config.console.faults = true).await;
+    let mut session = client(&b).await.session("default");
+    let written = session.put("k", "v").await.unwrap();
+    let key = json!({ "keyspace": "default", "keys": [hex(b"k")], "values": true });
+    let arrived = async {
+        loop {
+            let told = post(&a, "/api/key", "", &key).await.json();
+            let states: Vec<Value> = (0..2).map(|place| told["keys"][0]["data_centers"][place]["versions"][0]["hidden"].clone()).collect();
+            if states == ["", ""] {
+                break told;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(30), arrived).await.expect("it becomes visible");
+    let places = told["keys"][0]["data_centers"].as_array().unwrap();
+    assert_eq!(
+        places.iter().map(|place| (&place["name"], &place["node"])).collect::<Vec<_>>(),
+        [(&json!("a"), &json!("a1")), (&json!("b"), &json!("b1"))]
+    );
+    for place in places {
+        assert_eq!(place["versions"][0]["origin"], "b");
+        assert_eq!(place["values"].as_object().unwrap().values().next().unwrap()["text"], "v");
+    }
+    assert_eq!(places[0]["versions"][0]["millis"], written.millis);
+
+    let dial = post(&a, "/api/dial", "", &json!({ "keyspace": "default", "key": hex(b"k") })).await.json();
+    for place in dial["data_centers"].as_array().unwrap() {
+        let reads = place["reads"].as_array().unwrap();
+        assert_eq!(reads.iter().map(|read| read["level"].as_str().unwrap()).collect::<Vec<_>>(), ["eventual", "session", "causal"]);
+        assert!(reads.iter().all(|read| read["read"]["value"]["text"] == "v" && read["took_us"].is_u64()), "{reads:?}");
+    }
+    assert_eq!(dial["refused"].as_array().unwrap().len(), 2);
+
+    let cut = post(&a, "/api/link", "", &json!({ "between": ["b", "a"], "cut": true })).await.json();
+    assert_eq!(cut["nodes"], json!([{ "node": "a1", "changed": true }, { "node": "b1", "changed": true }]));
+    let status = get(&a, "/api/status", "").await.json();
+    assert!(status["wrong"][0]["what"].as_str().unwrap().contains("is cut on purpose"), "{status}");
+    assert!(status["links"].as_array().unwrap().iter().all(|link| link["cut"] == true), "{status}");
+    for wrong in [json!(["a", "a"]), json!(["a", "c"]), json!(["a"])] {
+        assert_eq!(post(&a, "/api/link", "", &json!({ "between": wrong, "cut": true })).await.status, 400);
+    }
+    let resumed = post(&b, "/api/link", "", &json!({ "between": ["a", "b"], "cut": false })).await.json();
+    assert_eq!(resumed["nodes"][0]["changed"], true);
+
+    b.shutdown().await;
+    let alone = async {
+        loop {
+            let status = get(&a, "/api/status", "").await.json();
+            if status["nodes"][1]["error"].is_string() {
+                break status;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let status = tokio::time::timeout(Duration::from_secs(60), alone).await.expect("its silence is told");
+    assert!(status["wrong"][0]["what"].as_str().unwrap().starts_with("node b1 of b does not answer: "), "{status}");
+    let told = post(&a, "/api/key", "", &key).await.json();
+    assert!(told["keys"][0]["data_centers"][1]["error"].is_string() && told["keys"][0]["data_centers"][0]["versions"][0]["origin"] == "b", "{told}");
+    a.shutdown().await;
+}
+
+async fn get_encrypted(node: &Node, files: &TlsFiles, path: &str, headers: &str) -> Answer {
+    let connector = tokio_rustls::TlsConnector::from(rheostat_server::tls::to_peer(files).unwrap());
+    let stream = TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap();
+    let stream = connector.connect(tokio_rustls::rustls::pki_types::ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+    converse(stream, format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n").as_bytes()).await
+}
+
+/// With TLS and passwords everywhere, a node asks the others as it is asked itself.
+#[tokio::test]
+async fn nodes_ask_each_other_over_tls_and_with_the_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = crate::tls::issue(folder.path(), "node");
+    let nodes = pair_with("console", |_, config| {
+        config.security.tls = Some(files.clone());
+        config.security.password = Some(Secret("open sesame".into()));
+        config.security.cluster_password = Some(Secret("we are one".into()));
+    })
+    .await;
+    meet(&nodes).await;
+    assert_eq!(get_encrypted(&nodes[0], &files, "/api/status", "").await.status, 401);
+    let status = get_encrypted(&nodes[0], &files, "/api/status", "authorization: Bearer open sesame\r\n").await.json();
+    assert_eq!(status["wrong"], json!([]), "{status}");
+    assert_eq!(status["nodes"][1]["serves"]["default"]["servers"], 2, "{status}");
+    for node in nodes {
+        node.shutdown().await;
+    }
+}

@@ -1,0 +1,57 @@
+// Elements. Text is only ever set as text, so nothing that a cluster holds can become markup.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? '' : String(value));
+  }
+  for (const child of children.flat(4)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+/** An element of HTML: attributes, `onclick` and the like for listeners; children are elements or text. */
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+
+/** An element of SVG, likewise. */
+export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+
+/** Puts `children` in the place of what `element` holds; the focus stays on what has the same `data-focus`. */
+export function put(element, ...children) {
+  const held = element.contains(document.activeElement) ? document.activeElement.closest('[data-focus]')?.dataset.focus : undefined;
+  element.replaceChildren(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false));
+  if (held) element.querySelector(`[data-focus="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
+}
+
+/** A table: heads are texts or `[text, class]`, cells likewise or elements. It scrolls sideways where it must. */
+export function table(caption, heads, rows) {
+  const cell = (tag) => (content) => {
+    const [inner, kind] = Array.isArray(content) ? content : [content, null];
+    return h(tag, { class: kind, scope: tag === 'th' ? 'col' : null }, inner);
+  };
+  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
+    h('table', {}, h('caption', { class: 'hidden' }, caption), h('thead', {}, h('tr', {}, heads.map(cell('th')))),
+      h('tbody', {}, rows.map((row) => h('tr', {}, row.map(cell('td')))))));
+}
+
+/** A state in a word, with a sign beside the colour. */
+export const chip = (kind, text) => h('span', { class: `chip ${kind}` }, h('span', { class: 'sign', 'aria-hidden': 'true' }, { good: '●', mild: '▲', grave: '■', plain: '○' }[kind] ?? '○'), text);
+
+/** A section with a heading; `more` stands beside the heading. */
+export const section = (title, more, ...children) => h('section', { class: 'panel' }, h('header', {}, h('h2', {}, title), more), ...children);
+
+/** Runs `draw(width)` when `element` gets another width; says how to stop. */
+export function onWidth(element, draw) {
+  let last = 0;
+  const observer = new ResizeObserver(([entry]) => {
+    const width = Math.floor(entry.contentRect.width);
+    if (width !== last && width > 0) draw(last = width);
+  });
+  observer.observe(element);
+  return () => observer.disconnect();
+}

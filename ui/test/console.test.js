@@ -1,0 +1,219 @@
+// The console in a real browser, against real nodes: every page, at two sizes, in both themes; links cut while it looks; hostile names; a password; the keyboard alone.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { chromium } from 'playwright-core';
+import { demo, endAll, guarded, redis, until } from './cluster.js';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const PAGES = ['map', 'key', 'dial', 'time', 'counters', 'monitors'];
+const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const SHOTS = process.env.UI_SCREENSHOTS;
+
+let cluster;
+let browser;
+
+before(async () => {
+  [cluster, browser] = await Promise.all([demo(), chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS })]);
+  const [east] = Object.values(cluster.ports);
+  await redis(east, ['SET', 'photo', 'sunset']);
+  await redis(east, ['RHEO', 'COUNTER', 'CREATE', 'stock', 'MIN', '0', 'VALUE', '1000']);
+});
+
+after(async () => {
+  await browser?.close();
+  await cluster?.end();
+  endAll();
+});
+
+/** A page at `url`; what it does that it must not is kept in `faults`. */
+async function open(url, { width = 1280, theme = 'light', allow } = {}) {
+  const context = await browser.newContext({ viewport: { width, height: width > 600 ? 860 : 844 }, colorScheme: theme });
+  const page = await context.newPage();
+  page.setDefaultTimeout(20_000);
+  const faults = [];
+  page.on('request', (request) => { if (!request.url().startsWith(url) && !request.url().startsWith('data:')) faults.push(`asks ${request.url()}`); });
+  page.on('console', (message) => { if (['error', 'warning'].includes(message.type()) && !allow?.test(message.text())) faults.push(`console: ${message.text()}`); });
+  page.on('pageerror', (error) => faults.push(`fails: ${error.stack}`));
+  page.on('dialog', (dialog) => { faults.push('opens a dialog'); dialog.dismiss(); });
+  await page.goto(url);
+  return { page, faults, end: async () => { await context.close(); assert.deepEqual(faults, []); } };
+}
+
+async function show(page, name) {
+  await page.click(`nav a[href="#${name}"]`);
+  await page.waitForSelector(`nav a[href="#${name}"][aria-current]`);
+}
+
+const look = async (page, ...keys) => {
+  for (const key of keys) {
+    await page.fill('input[name=key]', key);
+    await page.click('form button[type=submit]');
+  }
+};
+
+const text = (page, selector = 'main') => page.locator(selector).innerText();
+
+/** Fills a page with something to see. */
+const FILL = {
+  map: (page) => page.waitForSelector('svg.map .spot'),
+  key: async (page) => { await look(page, 'photo'); await page.waitForSelector('svg.diagram .dot'); },
+  dial: async (page) => { await look(page, 'photo'); await page.waitForSelector('.cell .bar'); },
+  time: (page) => page.waitForSelector('svg.chart .course'),
+  counters: async (page) => { await look(page, 'stock'); await page.waitForSelector('.rights rect.here'); },
+  monitors: (page) => page.getByText('Nothing is watched for').waitFor(),
+};
+
+for (const width of [1280, 390]) {
+  for (const theme of ['light', 'dark']) {
+    test(`every page at ${width} pixels in ${theme}`, async () => {
+      const { page, end } = await open(cluster.url, { width, theme });
+      await page.waitForSelector('nav');
+      await page.evaluate(AXE);
+      for (const name of PAGES) {
+        await show(page, name);
+        await FILL[name](page);
+        const sideways = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(sideways <= 0, `${name} scrolls sideways by ${sideways} pixels`);
+        if (SHOTS) await page.screenshot({ path: `${SHOTS}/${name}-${width}-${theme}.png`, fullPage: true });
+        const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+        assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 160)} ${nodes[0].failureSummary}`), [], name);
+      }
+      const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      assert.equal(back, theme === 'dark' ? 'rgb(16, 22, 28)' : 'rgb(245, 246, 247)');
+      await page.selectOption('.theme select', theme === 'dark' ? 'light' : 'dark');
+      assert.notEqual(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), back, 'the switch switches');
+      await end();
+    });
+  }
+}
+
+test('a link is cut by a click, and the map and the key show what follows', async () => {
+  const [east, west, eu] = Object.keys(cluster.ports);
+  const { page, end } = await open(cluster.url);
+  const press = async (word) => {
+    await show(page, 'map');
+    await page.getByRole('button', { name: `${word} the link between ${east} and ${eu}` }).click();
+  };
+  const cutSign = () => page.locator('svg.map .link.broken').count();
+  // Other data centers pass on what a cut keeps away, after 3 s: on a slow machine the moment is missed, and it is tried again.
+  for (let round = 0; ; round += 1) {
+    const [photo, comment] = [`photo${round}`, `comment${round}`];
+    await show(page, 'map');
+    await until('all links are up', async () => (await page.locator('svg.map .link.good').count()) === 3);
+    await page.reload();
+    await show(page, 'key');
+    await look(page, photo, comment);
+    await press('Cut');
+    await redis(cluster.ports[east], ['SET', photo, 'sunset']);
+    await until('us-west has it', async () => (await redis(cluster.ports[west], ['GET', photo])).includes('sunset'));
+    await redis(cluster.ports[west], ['GET', photo], ['SET', comment, 'wow']);
+    await show(page, 'key');
+    const hidden = page.getByText(`${eu} has ${comment} and hides it.`);
+    const seen = await hidden.waitFor({ timeout: 4000 }).then(() => true, () => false);
+    if (seen) {
+      const told = await text(page);
+      assert.match(told, new RegExp(`${eu} has ${comment} and hides it\\. It waits for everything from data center ${east}`));
+      assert.equal(await page.locator('svg.diagram .dot.hollow').count(), 1);
+      assert.ok(await page.locator('svg.diagram .needs').count() > 0, 'what it depends on is drawn');
+      if (SHOTS) await page.screenshot({ path: `${SHOTS}/key-hidden.png`, fullPage: true });
+    }
+    await show(page, 'map');
+    await until('the map shows the cut', async () => (await cutSign()) === 1);
+    assert.match(await text(page), new RegExp(`the link between ${east} and ${eu} is cut on purpose`));
+    if (SHOTS) await page.screenshot({ path: `${SHOTS}/map-cut.png`, fullPage: true });
+    await press('Resume');
+    await until('the map shows that it is resumed', async () => (await cutSign()) === 0);
+    await show(page, 'key');
+    await until('cause and effect are visible', async () => (await page.locator('main table .chip.good').count()) >= 6 && (await page.locator('.reason').count()) === 0);
+    if (seen) break;
+    assert.ok(round < 5, 'eu never hid the comment');
+  }
+  await end();
+});
+
+test('a key is watched while somebody writes', async () => {
+  const [east] = Object.values(cluster.ports);
+  const { page, end } = await open(`${cluster.url}`);
+  await show(page, 'key');
+  await look(page, 'running');
+  await page.getByText('No data center has a version of it.').first().waitFor();
+  for (const value of ['one', 'two', 'three']) {
+    await redis(east, ['SET', 'running', value]);
+    await page.locator('svg.diagram').getByText(`running = ${value}`).waitFor();
+  }
+  await end();
+});
+
+test('names and values that want to be more than text are text', async () => {
+  const [east] = Object.values(cluster.ports);
+  const { page, end } = await open(cluster.url);
+  const evil = '<img src=x onerror="document.title=1">';
+  await redis(east, ['SET', evil, '<script>document.title=1</script>'], ['SET', Buffer.from([0xff, 0, 0x22]), 'bytes'], ['SET', 'large', 'x'.repeat(1 << 20)], ['SET', 'k'.repeat(3000), '\u202eevil']);
+  await show(page, 'key');
+  await look(page, evil, '\\xff\\u{0}"', 'large', 'k'.repeat(3000));
+  await page.locator('main table').getByText('<script>').waitFor();
+  const told = await text(page);
+  for (const shown of [evil, '<script>document.title=1</script>', '\\xff\\u{0}"', 'bytes', '1.0 MiB', '\\u{202e}evil']) assert.ok(told.includes(shown), `${shown} is not in ${told}`);
+  assert.equal(await page.locator('main img, main script').count(), 0);
+  assert.match(await page.title(), /^Key · demo/);
+  const sideways = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(sideways <= 0);
+  assert.ok(!page.url().includes('img'), 'no key stands in the address');
+  await show(page, 'dial');
+  await look(page, evil);
+  await page.locator('.cell code').first().waitFor();
+  assert.equal(await page.locator('main img, main script').count(), 0);
+  await end();
+});
+
+test('the keyboard is enough', async () => {
+  const { page, end } = await open(cluster.url);
+  await page.waitForSelector('nav');
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.className), 'skip');
+  for (let presses = 0; (await page.evaluate(() => document.activeElement.hash)) !== '#key'; presses += 1) {
+    assert.ok(presses < 20);
+    await page.keyboard.press('Tab');
+  }
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('input[name=key]');
+  for (let presses = 0; (await page.evaluate(() => document.activeElement.name)) !== 'key'; presses += 1) {
+    assert.ok(presses < 20);
+    await page.keyboard.press('Tab');
+  }
+  await page.keyboard.type('photo');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('svg.diagram .dot');
+  // What has the focus keeps it while the page is drawn again.
+  await show(page, 'map');
+  const button = page.getByRole('button', { name: /^Cut the link/ }).first();
+  await button.focus();
+  const before = await page.locator('.health').getAttribute('title');
+  await until('another status', async () => (await page.locator('.health').getAttribute('title')) !== before);
+  assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /^Cut the link/);
+  await end();
+});
+
+test('a password is asked for, once, and nothing can be changed without permission', async () => {
+  const node = await guarded('open sesame');
+  const { page, end } = await open(node.url, { allow: /401/ });
+  await page.fill('#password', 'wrong');
+  await page.keyboard.press('Enter');
+  await page.getByText('wrong password').waitFor();
+  await page.fill('#password', 'open sesame');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('nav');
+  await page.reload();
+  await page.getByText('Nothing is wrong').waitFor();
+  assert.equal(await page.getByRole('button', { name: /^(Cut|Resume)/ }).count(), 0);
+  assert.equal(await page.evaluate(() => document.cookie), '', 'scripts do not see the cookie');
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.waitForSelector('#password');
+  await page.reload();
+  await page.waitForSelector('#password');
+  await end();
+  await node.end();
+});
