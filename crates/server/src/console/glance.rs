@@ -9,15 +9,6 @@ use rheostat_proto::v1;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long an answer is taken for the present: this, or as long as making it took several times over.
-const FRESH: Duration = Duration::from_millis(900);
-const TIMES: u32 = 5;
-const STALE: Duration = Duration::from_secs(5);
-
-/// The last answer, and until when it is told again.
-pub(super) type Kept = tokio::sync::Mutex<Option<(Bytes, Instant)>>;
 
 /// One direction between two data centers.
 #[derive(Default)]
@@ -39,21 +30,13 @@ struct Link {
 impl Console {
     /// What `GET /api/status` answers.
     pub(super) async fn glance(self: &Arc<Self>) -> Bytes {
-        // Who comes while it is being made waits for it.
-        let mut kept = self.glance.lock().await;
-        if let Some((body, until)) = &*kept
-            && Instant::now() < *until
-        {
-            return body.clone();
-        }
-        let began = Instant::now();
-        let ways = self.ways();
-        let nodes = self.router.topology().nodes.iter().map(|node| node.id).collect();
-        let answers = ask::all(&ways, nodes, |ways, node| async move { ways.to(node).status(v1::StatusRequest {}).await }).await;
-        let body = Bytes::from(self.told(answers).to_string());
-        let fresh = (began.elapsed() * TIMES).clamp(FRESH, STALE);
-        *kept = Some((body.clone(), Instant::now() + fresh));
-        body
+        let make = async {
+            let ways = self.ways();
+            let nodes = self.router.topology().nodes.iter().map(|node| node.id).collect();
+            let answers = ask::all(&ways, nodes, |ways, node| async move { ways.to(node).status(v1::StatusRequest {}).await }).await;
+            Bytes::from(self.told(answers).to_string())
+        };
+        self.status.fresh(make).await
     }
 
     fn told(&self, answers: Vec<Result<v1::StatusResponse, Failed>>) -> Value {

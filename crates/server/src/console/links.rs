@@ -44,7 +44,7 @@ impl Console {
             }
         })
         .await;
-        *self.glance.lock().await = None;
+        self.status.forget().await;
         let told = names.iter().zip(answers).map(|(name, answer)| match answer {
             Ok(answer) => json!({ "node": name, "changed": answer.changed }),
             Err(failed) => json!({ "node": name, "error": failed.why }),

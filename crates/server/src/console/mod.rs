@@ -9,6 +9,7 @@
 
 mod ask;
 mod glance;
+mod kept;
 mod links;
 mod pages;
 mod reads;
@@ -26,6 +27,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use kept::Kept;
 use refusal::Refusal;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -89,7 +91,8 @@ pub(crate) struct Console {
     rate: Mutex<Rate>,
     /// The ways to the nodes, while somebody looks.
     ways: Mutex<Option<(Arc<Ways>, Instant)>>,
-    glance: glance::Kept,
+    status: Kept,
+    counts: Kept,
 }
 
 impl Console {
@@ -100,7 +103,8 @@ impl Console {
             places: Semaphore::new(AT_ONCE),
             rate: Mutex::new(Rate { left: RATE.1, at: Instant::now() }),
             ways: Mutex::new(None),
-            glance: glance::Kept::default(),
+            status: Kept::default(),
+            counts: Kept::default(),
         }
     }
 
@@ -184,7 +188,7 @@ impl Console {
     async fn work(self: &Arc<Self>, call: &str, body: &[u8]) -> Result<Response<Full<Bytes>>, Refusal> {
         match call {
             "status" => return Ok(json_response(self.glance().await)),
-            "time" => Ok(self.time().await),
+            "time" => return Ok(json_response(self.counts.fresh(async { self.time().await.to_string().into() }).await)),
             "monitors" => Ok(self.monitors()),
             "key" => self.key(parse(body)?).await,
             "dial" => self.dial(parse(body)?).await,
