@@ -61,7 +61,8 @@ mod tests {
     fn every_file_of_the_pages_is_served() {
         let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui");
         let files = |folder: &str| -> Vec<String> {
-            let entries = std::fs::read_dir(ui.join(folder.trim_start_matches('/'))).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let entries =
+                std::fs::read_dir(ui.join(folder.trim_start_matches('/'))).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
             entries
                 .filter(|name| [".html", ".css", ".js", ".svg"].iter().any(|end| name.ends_with(end)))
                 .map(|name| format!("{folder}/{name}"))
