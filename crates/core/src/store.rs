@@ -172,6 +172,10 @@ pub trait Store<M>: Send {
     /// The greatest version of `key`, if its chain is in memory; nothing is read from the disk, nothing counts as used.
     fn peek(&self, key: &[u8]) -> Option<&Version<M>>;
 
+    /// Shortly `keys` will be asked for: whatever that waits for is fetched for all of them together. Calls `touch` with what is probably the greatest version of each one whose chain is in
+    /// memory; it can be another key's.
+    fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>));
+
     /// Number of keys that [`Store::collect_some`] may find something in, or bring into memory after a start.
     fn candidates(&self) -> usize;
 

@@ -57,6 +57,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for AnyStore<M> {
         either!(self, store => store.peek(key))
     }
 
+    fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>)) {
+        either!(self, store => store.prefetch(keys, touch))
+    }
+
     fn candidates(&self) -> usize {
         either!(self, store => store.candidates())
     }

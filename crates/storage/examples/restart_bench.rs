@@ -119,6 +119,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(found, rounds);
     row("latest, of a tenth of the keys", format!("{:.3} µs of processor", (processor() - used) / rounds as f64 * 1e6));
     let used = processor();
+    for round in 0..rounds / 16 {
+        let names: Vec<&[u8]> = (0..16).map(|place| &*names[(16 * round + place) % names.len()]).collect();
+        store.prefetch(&names, |version| assert!(version.id.origin == DcId(0)));
+        assert!(names.iter().all(|name| store.latest(name, |version| version.id.origin == DcId(0)).is_some()));
+    }
+    row("the same, asked for before, sixteen together", format!("{:.3} µs of processor", (processor() - used) / rounds as f64 * 1e6));
+    let used = processor();
     for round in 0..200_000 {
         at = at.successor();
         store.append(&update(random.below(keys), at, value_bytes), true, &Settled)?;

@@ -17,6 +17,9 @@ const KEY_OVERHEAD: usize = 84;
 /// Estimated cost of a value beside its bytes: counters and the allocator's header.
 const VALUE_OVERHEAD: usize = 32;
 
+/// Keys whose chains are asked for together: as many as a processor waits for at once, and some.
+const PREFETCHED: usize = 32;
+
 /// One key's chain, and where the key stands with the drivers' queues.
 #[derive(Clone)]
 struct Entry<M> {
@@ -291,6 +294,23 @@ impl<M: Clone> Chains<M> {
         // What comes next looks at it, and it can lie in the entry's other cache line.
         black_box(entry.used);
         entry.versions.last()
+    }
+
+    /// See `Store::prefetch`. A lookup waits for memory two times, one after the other: for the number and for the slot. So all numbers are asked for first, then all slots.
+    #[inline]
+    pub(crate) fn prefetch(&self, keys: &[&[u8]], mut touch: impl FnMut(&Version<M>)) {
+        for keys in keys.chunks(PREFETCHED) {
+            let mut numbers = [None; PREFETCHED];
+            for (number, key) in numbers.iter_mut().zip(keys) {
+                *number = self.map.guess(key);
+            }
+            let entries = || numbers[..keys.len()].iter().flatten().filter_map(|at| Some((*at, self.map.at(*at)?)));
+            for (at, entry) in entries() {
+                // They can lie in the two cache lines of the slot.
+                black_box((entry.used, self.map.key(at).map(|key| key.first().copied())));
+            }
+            entries().filter_map(|(_, entry)| entry.versions.last()).for_each(&mut touch);
+        }
     }
 
     /// The chain of `key`, least first; empty if there is none in memory.

@@ -280,6 +280,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         self.chains.peek(key)
     }
 
+    fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>)) {
+        self.chains.prefetch(keys, touch);
+    }
+
     fn candidates(&self) -> usize {
         self.chains.candidates()
     }

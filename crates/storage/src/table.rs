@@ -97,6 +97,13 @@ impl<T> Table<T> {
         self.numbers.find(spread(hash), |found| self.is(found, hash, key)).map(|found| found.at)
     }
 
+    /// What is probably the number of `key`: that of the first key with its hash. Touches no slot.
+    #[inline]
+    pub(crate) fn guess(&self, key: &[u8]) -> Option<u32> {
+        let hash = self.hash(key);
+        self.numbers.find(spread(hash), |found| found.hash == hash).map(|found| found.at)
+    }
+
     #[inline]
     pub(crate) fn get(&self, key: &[u8]) -> Option<&T> {
         self.find(key).and_then(|at| self.at(at))

@@ -9,10 +9,9 @@ use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Reading, Span, Step};
 use crate::session::Session;
 use crate::store::{Cut, Durability, FlushJob, Position, Store};
-use crate::version::{Key, Version, VersionId};
+use crate::version::{Key, VersionId};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
-use smallvec::SmallVec;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -256,12 +255,11 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn prefetch(&self, keys: &[&[u8]]) {
-        let found: SmallVec<[&Version<P::Meta>; 32]> = keys.iter().filter_map(|key| self.store.peek(key)).collect();
         let nothing = P::Meta::default();
-        for version in found {
+        self.store.prefetch(keys, |version| {
             // The metadata can lie in another cache line than the key; the value lies elsewhere, its counter in front of it.
             black_box((version.meta == nothing, version.value.as_ref().map(|value| (Arc::strong_count(value), value.last().copied()))));
-        }
+        });
     }
 
     fn tap(&mut self, wanted: Option<Arc<dyn Wanted>>) {

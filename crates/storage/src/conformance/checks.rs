@@ -49,6 +49,11 @@ pub(super) fn latest<S: Store<Meta>>(mut store: S) {
     assert_eq!(found(&mut store, 9), None, "no version is accepted");
     assert!(store.latest(b"absent", |_| true).is_none());
     assert!(store.peek(b"absent").is_none());
+    let mut touched = Vec::new();
+    store.prefetch(&[b"absent", b"k", b"k"], |version| touched.push(version.id));
+    assert_eq!(touched, [id(30, 0), id(30, 0)]);
+    let absent: Vec<Key> = (0..100).map(|number| Key::from(format!("absent{number}").as_bytes())).collect();
+    store.prefetch(&absent.iter().map(|key| &**key).collect::<Vec<_>>(), |_| panic!("a key that is not there, among two, has the same hash"));
     assert_eq!(store.peek(b"k").map(|version| version.id), Some(id(30, 0)));
     let newest = store.latest(b"k", |_| true).cloned().expect("is there");
     assert_eq!(newest.value.as_deref(), Some("k=30.0@0".as_bytes()));

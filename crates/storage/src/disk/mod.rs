@@ -485,6 +485,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         self.chains.peek(key)
     }
 
+    fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>)) {
+        self.chains.prefetch(keys, touch);
+    }
+
     fn candidates(&self) -> usize {
         self.chains.candidates() + if self.warming.is_some() { self.cold_keys() as usize } else { 0 }
     }
