@@ -235,6 +235,10 @@ impl<M: Clone> Chains<M> {
         };
         self.versions -= gone as u64;
         versions.insert(at - gone, version);
+        // What a replay has brought back goes here. The one version left belongs into the slot.
+        if gone > 0 && versions.spilled() && (versions.len() == 1 || versions.len() * 4 <= versions.capacity()) {
+            versions.shrink_to_fit();
+        }
         if versions.len() == 1 && trimmed.is_none() {
             self.index.insert((Place::of(key), number));
         }
@@ -600,5 +604,42 @@ impl<M: Clone> Held<M> {
             Update { id, items: items.into(), meta }
         };
         (self.found.into_iter().map(update).collect(), all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::store::History;
+
+    struct Settled;
+
+    impl Cut<()> for Settled {
+        fn settled(&self, _: &Version<()>) -> bool {
+            true
+        }
+
+        fn complete(&self, _: Timestamp) -> bool {
+            true
+        }
+
+        fn history(&self) -> History {
+            History { floor_ms: u64::MAX, expired_before_ms: 0 }
+        }
+    }
+
+    #[test]
+    fn the_version_that_is_left_of_a_replayed_chain_lies_in_the_slot() {
+        let key = Key::from(&b"k"[..]);
+        let version = |at: u64| Version { id: VersionId { written: Timestamp::new(at, 0), origin: DcId(0) }, value: None, expires_ms: 0, meta: () };
+        let mut chains = Chains::new(false);
+        for at in 1..=20 {
+            chains.replay(&key, version(at), false);
+        }
+        assert_eq!(chains.versions_of(&key).len(), 20);
+        chains.insert(&key, version(21), &Settled);
+        let number = chains.map.find(&key).expect("it is there");
+        let versions = &chains.map.at(number).expect("it is there").versions;
+        assert_eq!((versions.len(), versions.spilled()), (1, false));
     }
 }
