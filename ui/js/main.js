@@ -60,11 +60,12 @@ function end() {
 function signIn(why) {
   end();
   const field = h('input', { type: 'password', id: 'password', autocomplete: 'current-password', required: true });
+  const user = shared.session?.users && h('input', { type: 'text', id: 'user', autocomplete: 'username', placeholder: 'default' });
   const wrong = h('p', { class: 'error', role: 'alert' }, why ?? '');
   const submit = async (event) => {
     event.preventDefault();
     try {
-      shared.session = await post('login', { password: field.value });
+      shared.session = await post('login', { user: user?.value ?? '', password: field.value });
       field.value = '';
       open();
     } catch (error) {
@@ -74,7 +75,8 @@ function signIn(why) {
     }
   };
   put(document.body, h('main', { class: 'signin' }, h('h1', {}, 'Rheostat'), h('form', { class: 'panel', onsubmit: submit },
-    h('label', { for: 'password' }, "The cluster's password"), field, h('button', { type: 'submit' }, 'Sign in'), wrong,
+    user && [h('label', { for: 'user' }, 'User'), user],
+    h('label', { for: 'password' }, user ? 'Password' : "The cluster's password"), field, h('button', { type: 'submit' }, 'Sign in'), wrong,
     h('p', { class: 'note' }, 'It is the password that clients give. This page keeps it nowhere; a cookie lasts half a day.')), themeChoice()));
   field.focus();
 }

@@ -46,6 +46,11 @@ const SHOWN: &[(&str, &str)] = &[
     ("security.tls.certificate", r#""node.pem""#),
     ("security.tls.key", r#""node.key""#),
     ("security.tls.authority", r#""authority.pem""#),
+    ("user[].name", r#""shop""#),
+    ("user[].password_sha256", r#""2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b""#),
+    ("user[].role", r#""write""#),
+    ("user[].keyspaces", r#"["default"]"#),
+    ("user[].prefixes", r#"["shop:"]"#),
     ("emulation.delay[].from", r#""here""#),
     ("emulation.delay[].to", r#""there""#),
     ("emulation.delay[].one_way_ms", "40.0"),
@@ -53,7 +58,7 @@ const SHOWN: &[(&str, &str)] = &[
 ];
 
 /// Tables that are only shown: with their keys, another node or certificates would be needed.
-const OPTIONAL: &[&str] = &["member[]", "sla.NAME", "security.tls", "emulation.delay[]"];
+const OPTIONAL: &[&str] = &["member[]", "sla.NAME", "security.tls", "user[]", "emulation.delay[]"];
 
 /// The configuration: it can be started as it is, and what is commented out with `#` and no blank can be taken in.
 fn text() -> String {

@@ -14,7 +14,10 @@ pub struct Connection {
     /// gRPC address of a node, host:port; several are tried in order. [default: the demo's]
     #[arg(short, long, value_name = "HOST:PORT", value_delimiter = ',', env = "RHEOSTAT_ADDRESS")]
     address: Vec<String>,
-    /// The cluster's password
+    /// The user whose password it is; without, the cluster's own
+    #[arg(long, env = "RHEOSTAT_USER", requires = "password", value_name = "NAME")]
+    user: Option<String>,
+    /// The cluster's password, or the user's
     #[arg(long, env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// Speak TLS, and check the servers' certificates against this authority's (PEM)
@@ -62,7 +65,13 @@ impl Connection {
                 Some(Tls { authority_pem, domain: self.server_name.clone() })
             }
         };
-        Ok(Options { password: self.password.clone(), tls, deadline: Duration::from_millis(self.deadline_ms), ..Options::new(addresses) })
+        Ok(Options {
+            user: self.user.clone(),
+            password: self.password.clone(),
+            tls,
+            deadline: Duration::from_millis(self.deadline_ms),
+            ..Options::new(addresses)
+        })
     }
 
     /// Connects to the first address that answers.

@@ -29,6 +29,7 @@ mod tour;
 mod verify;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// A geo-replicated key-value store with a dial between consistency and latency.
@@ -80,6 +81,8 @@ enum Command {
     Config,
     /// Ask a node of this machine whether it serves: exit code 0 when it does
     Probe(probe::Arguments),
+    /// Read a password, and print its SHA-256 for a user's entry in the configuration
+    HashPassword,
     /// Print completions of this command line for a shell
     Completions(describe::Completions),
     /// Write the man pages of this command line
@@ -90,6 +93,27 @@ enum Command {
 
 /// Why a command failed, in words for the user.
 type Failure = String;
+
+/// Prints the SHA-256 of a password: of the environment's, else of a line that is read.
+fn hash_password() -> Result<ExitCode, Failure> {
+    let given = std::env::var("RHEOSTAT_PASSWORD").ok().filter(|password| !password.is_empty());
+    let password = match given {
+        Some(password) => password,
+        None => {
+            if std::io::stdin().is_terminal() {
+                eprintln!("The password, and Enter (it is shown as you type; RHEOSTAT_PASSWORD in the environment is not):");
+            }
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).map_err(|error| format!("the password cannot be read: {error}"))?;
+            line.trim_end_matches(['\r', '\n']).to_string()
+        }
+    };
+    if password.is_empty() {
+        return Err("an empty password opens nothing: give one in RHEOSTAT_PASSWORD, or on a line of the input".into());
+    }
+    output::line(format_args!("{}", rheostat_server::users::password_sha256(password.as_bytes())));
+    Ok(ExitCode::SUCCESS)
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -117,6 +141,7 @@ fn main() -> ExitCode {
         Command::Model(arguments) => model::run(arguments),
         Command::Protocols(arguments) => protocols::run(&arguments),
         Command::Config => config::run(),
+        Command::HashPassword => hash_password(),
         Command::Probe(arguments) => block_on(probe::run(&arguments)),
         Command::Completions(arguments) => describe::completions(&arguments, Arguments::command()),
         Command::Man(arguments) => describe::man(&arguments, Arguments::command()),

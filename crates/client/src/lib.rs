@@ -49,6 +49,8 @@ pub type Events = tonic::Streaming<v1::MonitorEvent>;
 pub use session::{Achieved, Before, Condition, Copies, Deleted, Put, PutIf, Read, Session, Version};
 pub use transaction::Many;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use route::Routes;
 use std::sync::Arc;
@@ -94,7 +96,10 @@ impl Client {
         let password = match &options.password {
             None => None,
             Some(password) => {
-                let value = format!("Bearer {password}").parse();
+                let value = match &options.user {
+                    None => format!("Bearer {password}").parse(),
+                    Some(user) => format!("Basic {}", BASE64.encode(format!("{user}:{password}"))).parse(),
+                };
                 Some(value.map_err(|_| Error::Refused("the password has characters that no header can carry".into()))?)
             }
         };

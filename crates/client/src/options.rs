@@ -10,7 +10,9 @@ pub struct Options {
     /// gRPC addresses, `host:port`, tried in order until one answers. The data center of the node that answers is the client's home: its
     /// operations go to that data center's nodes only.
     pub addresses: Vec<String>,
-    /// The cluster's password, if it has one.
+    /// The user whose password it is; absent: the cluster's own.
+    pub user: Option<String>,
+    /// The cluster's password, or the user's, if it has one.
     pub password: Option<String>,
     /// Speak TLS.
     pub tls: Option<Tls>,
@@ -43,6 +45,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("addresses", &self.addresses)
+            .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "(hidden)"))
             .field("tls", &self.tls)
             .field("deadline", &self.deadline)
@@ -59,6 +62,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             addresses: Vec::new(),
+            user: None,
             password: None,
             tls: None,
             deadline: Duration::from_secs(5),

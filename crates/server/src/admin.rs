@@ -118,12 +118,18 @@ async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -
         return response;
     }
     let header = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    if path == "/metrics"
-        && let Err(why) = router.shared().authorize(address, header)
-    {
-        let mut response = text(StatusCode::UNAUTHORIZED, format!("{why}\n"));
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return response;
+    if path == "/metrics" {
+        // Numbers of all keyspaces are for who may see all of them.
+        let refused = match router.shared().authorize(address, header) {
+            Ok(caller) if caller.as_ref().is_none_or(|rights| rights.sees_all()) => None,
+            Ok(_) => Some((StatusCode::FORBIDDEN, "this user may see some keys only\n".to_owned())),
+            Err(why) => Some((StatusCode::UNAUTHORIZED, format!("{why}\n"))),
+        };
+        if let Some((status, why)) = refused {
+            let mut response = text(status, why);
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return response;
+        }
     }
     let Ok(status) = tokio::time::timeout(PATIENCE, router.status()).await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the shards do not answer\n");

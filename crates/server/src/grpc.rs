@@ -15,10 +15,11 @@ pub(crate) use counters::Service as CountersService;
 pub(crate) use monitors::event as monitor_event;
 pub(crate) use store::Service as StoreService;
 
-use crate::config::Secret;
+use crate::config::Role;
 use crate::guard::NOWHERE;
 use crate::router::Router;
 use crate::shared::Shared;
+use crate::users::{Caller, Closed, Denied};
 use incoming::{Incoming, Known};
 use rheostat_proto::DESCRIPTORS;
 use rheostat_proto::v1::admin_server::AdminServer;
@@ -50,7 +51,7 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
     health_reporter.set_serving::<AdminServer<admin::Service>>().await;
     let reflection = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();
     let known = Known::default();
-    let check = Authentication { router: router.clone(), known: known.clone() };
+    let check = |needed| Authentication { router: router.clone(), known: known.clone(), needed };
     let store = StoreServer::new(store::Service { router: router.clone() })
         .max_decoding_message_size(limits.max_request_bytes)
         .max_encoding_message_size(limits.max_request_bytes);
@@ -65,10 +66,10 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
     }
     let routes = server
         .add_service(health)
-        .add_service(InterceptedService::new(reflection.map_err(io::Error::other)?, check.clone()))
-        .add_service(InterceptedService::new(store, check.clone()))
-        .add_service(InterceptedService::new(counters, check.clone()))
-        .add_service(InterceptedService::new(admin, check));
+        .add_service(InterceptedService::new(reflection.map_err(io::Error::other)?, check(Role::Read)))
+        .add_service(InterceptedService::new(store, check(Role::Read)))
+        .add_service(InterceptedService::new(counters, check(Role::Read)))
+        .add_service(InterceptedService::new(admin, check(Role::Operate)));
     let patience = Duration::from_millis(limits.stall_timeout_ms);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = routes.serve_with_incoming_shutdown(Incoming::new(listener, limits.max_connections, known, patience), async {
@@ -92,68 +93,59 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
     }
 }
 
-/// Wants `authorization: Bearer <password>` where there is a password.
+/// Lets in whom `authorization` shows to be a user, where there are passwords; the request then carries the [`Caller`].
 #[derive(Clone)]
 struct Authentication {
     router: Router,
     known: Known,
+    /// What its role must be at least.
+    needed: Role,
 }
 
 impl tonic::service::Interceptor for Authentication {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let header = request.metadata().get("authorization");
         let address = request.remote_addr().map_or(NOWHERE, |address| address.ip());
-        match self.router.shared().authorize(address, header.map(|value| value.as_bytes())) {
-            Ok(()) => {
-                if let Some(from) = request.remote_addr() {
-                    self.known.mark(from);
-                }
-                Ok(request)
-            }
-            Err(why) => Err(Status::unauthenticated(why)),
+        let caller = self.router.shared().authorize(address, header.map(|value| value.as_bytes()));
+        let caller = caller.map_err(|why| Status::unauthenticated(why.to_string()))?;
+        if caller.as_ref().is_some_and(|rights| rights.role < self.needed) {
+            return Err(denied(Denied::Role(self.needed)));
         }
+        if let Some(from) = request.remote_addr() {
+            self.known.mark(from);
+        }
+        request.extensions_mut().insert(caller);
+        Ok(request)
     }
+}
+
+/// The error for what a user may not do.
+fn denied(why: Denied) -> Status {
+    Status::permission_denied(why.to_string())
+}
+
+/// Who asks, and what. Without a caller the request did not come through [`Authentication`]: nobody is let in then.
+fn opened<T>(mut request: Request<T>) -> Result<(Caller, T), Status> {
+    let caller = request.extensions_mut().remove::<Caller>().ok_or_else(|| Status::unauthenticated(Closed::Missing.to_string()))?;
+    Ok((caller, request.into_inner()))
+}
+
+/// A request of this node itself, which may do everything: whoever it asks for has been let in.
+pub(crate) fn for_all<T>(request: T) -> Request<T> {
+    let mut request = Request::new(request);
+    request.extensions_mut().insert::<Caller>(None);
+    request
 }
 
 impl Shared {
-    /// Whether an `authorization` header from `address` opens what the clients' password guards. Errors: why not, in words for the user.
-    pub(crate) fn authorize(&self, address: IpAddr, header: Option<&[u8]>) -> Result<(), &'static str> {
-        let password = self.config.security.password.as_ref();
-        if password.is_none() || header.is_none() {
-            return authorized(password, header);
-        }
-        let now_us = self.clocks.monotonic_us();
-        self.guard.may_try(now_us, address).map_err(|_| "too many wrong passwords came from this address; none is looked at for a while")?;
-        let result = authorized(password, header);
-        self.guard.tried(now_us, address, result.is_ok());
-        result
+    /// Lets in who knows the password of `user` (`None`: of the default one).
+    pub(crate) fn let_in(&self, address: IpAddr, user: Option<String>, password: &str) -> Result<Caller, Closed> {
+        let from = (self.clocks.monotonic_us(), address);
+        self.users.let_in(&self.guard, from, user.as_deref().map(str::as_bytes), password.as_bytes())
     }
-}
 
-/// Whether an `authorization` header opens what `password` guards. Errors: why not, in words for the user.
-fn authorized(password: Option<&Secret>, header: Option<&[u8]>) -> Result<(), &'static str> {
-    let Some(password) = password else { return Ok(()) };
-    let header = header.ok_or("a password is needed: authorization: Bearer <password>")?;
-    // The scheme is not case-sensitive (RFC 9110, 11.1).
-    let offered = header.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-    let (_, offered) = offered.ok_or("the authorization header must be: Bearer <password>")?;
-    if password.matches(offered) { Ok(()) } else { Err("wrong password") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_password_opens() {
-        let secret = Secret("open sesame".into());
-        assert!(authorized(None, None).is_ok());
-        assert!(authorized(None, Some(b"anything")).is_ok());
-        assert!(authorized(Some(&secret), Some(b"Bearer open sesame")).is_ok());
-        assert!(authorized(Some(&secret), Some(b"bearer open sesame")).is_ok());
-        for wrong in [&b""[..], b"Bearer", b"Bearer ", b"Bearer open", b"Bearer open sesame!", b"Basic open sesame", b"open sesame"] {
-            assert!(authorized(Some(&secret), Some(wrong)).is_err(), "{}", String::from_utf8_lossy(wrong));
-        }
-        assert!(authorized(Some(&secret), None).is_err());
+    /// Lets in whom an `authorization` header from `address` shows to be a user, where there are passwords.
+    pub(crate) fn authorize(&self, address: IpAddr, header: Option<&[u8]>) -> Result<Caller, Closed> {
+        self.users.let_in_by_header(&self.guard, (self.clocks.monotonic_us(), address), header)
     }
 }

@@ -44,6 +44,7 @@ mod throttle;
 pub mod tls;
 mod token_keys;
 pub mod topology;
+pub mod users;
 
 pub use access::ScanPage;
 pub use config::NodeConfig;

@@ -20,6 +20,7 @@ use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::space::Space;
 use crate::throttle::Throttle;
 use crate::topology::{NodeId, Topology};
+use crate::users::Users;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Sender<bool>,
     /// What wrong passwords cost.
     pub(crate) guard: Guard,
+    pub(crate) users: Users,
     /// Of log lines about strangers.
     pub(crate) throttle: Throttle,
     /// RESP connections open now.
@@ -113,6 +115,7 @@ impl Shared {
         let unfinished = shards.iter().map(|_| AtomicUsize::new(0)).collect();
         let _descriptors = descriptors::reserve(stores * descriptors::PER_STORE + peers.iter().flatten().count() * descriptors::PER_NODE);
         let space = config.data_dir.as_ref().map(|dir| Arc::new(Space::new(dir, config.limits.disk_reserve_bytes)));
+        let users = Users::new(&config);
         Shared {
             monitors: Monitors::new(&topology, keyspaces.len(), config.limits.monitor_epsilon_ms),
             service_levels: ServiceLevels::new(&config),
@@ -134,6 +137,7 @@ impl Shared {
             lost: LostDataCenters::default(),
             stopping: watch::Sender::new(false),
             guard: Guard::default(),
+            users,
             throttle: Throttle::default(),
             connections: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),

@@ -1,5 +1,6 @@
 //! Reading a configuration, and what can be wrong with it.
 
+use super::Role;
 use super::{Limits, Member, NodeConfig};
 use crate::keyspace::KeyspaceInfo;
 use crate::service_levels;
@@ -158,6 +159,7 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     keyspaces(config)?;
     limits(&config.limits)?;
     security(config)?;
+    users(config)?;
     emulation(config, &data_centers)
 }
 
@@ -311,6 +313,39 @@ fn limits(limits: &Limits) -> Result<(), ConfigError> {
     check(limits.max_frame_bytes / 2 >= limits.max_request_bytes, "limits.max_frame_bytes", || {
         format!("{} is less than twice limits.max_request_bytes", limits.max_frame_bytes)
     })
+}
+
+/// The most users, and the most prefixes of one.
+const MOST_USERS: usize = 1024;
+
+fn users(config: &NodeConfig) -> Result<(), ConfigError> {
+    check(config.users.len() <= MOST_USERS, "user", || format!("{} users are more than {MOST_USERS}", config.users.len()))?;
+    let needed = || "users need security.password: it is what this node's operator, and nodes among themselves, come in with".into();
+    check(config.users.is_empty() || config.security.password.is_some(), "user", needed)?;
+    for (index, user) in config.users.iter().enumerate() {
+        let key = |of: &str| format!("user[{}].{of}", index + 1);
+        let named = (1..=64).contains(&user.name.len()) && user.name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+        check(named, key("name"), || "it must have 1 to 64 printable ASCII characters, without spaces and colons".into())?;
+        let other = user.name != crate::users::DEFAULT && config.users[..index].iter().all(|before| before.name != user.name);
+        check(other, key("name"), || format!("there is another user `{}`; `default` is the one of security.password", user.name))?;
+        let digest = &user.password_sha256.0;
+        check(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), key("password_sha256"), || {
+            "it must be 64 hexadecimal digits, as `rheostat hash-password` prints them".into()
+        })?;
+        for keyspace in &user.keyspaces {
+            let known = config.keyspaces.iter().any(|own| own.name == *keyspace);
+            check(known, key("keyspaces"), || format!("there is no keyspace `{keyspace}`"))?;
+        }
+        check(user.prefixes.len() <= MOST_USERS, key("prefixes"), || format!("more than {MOST_USERS}"))?;
+        check(user.prefixes.iter().all(|prefix| (1..=512).contains(&prefix.len())), key("prefixes"), || {
+            "each must have 1 to 512 bytes; without any, all keys are meant".into()
+        })?;
+        let limited = !user.keyspaces.is_empty() || !user.prefixes.is_empty();
+        check(user.role != Role::Operate || !limited, key("role"), || {
+            "who operates sees everything: `operate` goes without keyspaces and prefixes".into()
+        })?;
+    }
+    Ok(())
 }
 
 fn security(config: &NodeConfig) -> Result<(), ConfigError> {

@@ -55,6 +55,9 @@ pub struct NodeConfig {
     /// Passwords and certificates.
     #[serde(default)]
     pub security: Security,
+    /// Users beside the one that `security.password` is for.
+    #[serde(default, rename = "user", skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<UserConfig>,
     /// The console on the admin port.
     #[serde(default)]
     pub console: Console,
@@ -264,6 +267,47 @@ impl Security {
     }
 }
 
+/// What a user may do. Each role may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Read keys.
+    Read,
+    /// Write keys.
+    Write,
+    /// What operators do: the gRPC service `Admin`, and commands that change or show more than keys.
+    Operate,
+}
+
+impl Role {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Read => "read",
+            Role::Write => "write",
+            Role::Operate => "operate",
+        }
+    }
+}
+
+/// A user with rights of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserConfig {
+    /// Its name.
+    pub name: String,
+    /// The SHA-256 of its password, 64 hexadecimal digits.
+    pub password_sha256: Secret,
+    /// What it may do.
+    pub role: Role,
+    /// The names of the keyspaces in which it may do that. Empty: in all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keyspaces: Vec<String>,
+    /// What the keys begin with on which it may do that. Empty: on all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prefixes: Vec<String>,
+}
+
 /// The console: pages for people, on the admin port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -432,6 +476,7 @@ impl NodeConfig {
             keyspaces: Vec::new(),
             service_levels: BTreeMap::new(),
             security: Security::default(),
+            users: Vec::new(),
             console: Console::default(),
             limits: Limits::default(),
             emulation: Emulation::default(),

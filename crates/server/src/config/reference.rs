@@ -119,6 +119,19 @@ pub const KEYS: &[Key] = &[
     key("security.tls.key", "string", "Its private key, a PEM file."),
     key("security.tls.authority", "string", "The authority that other nodes' certificates are checked against, a PEM file."),
     key("security.tls.require_client_certificate", "boolean", "Clients must show a certificate of the authority too."),
+    key(
+        "user[].name",
+        "string",
+        "A user beside `default`, whose password is `security.password` and who may do everything ([security.md](security.md)).",
+    ),
+    key("user[].password_sha256", "string", "The SHA-256 of its password, as `rheostat hash-password` prints it."),
+    key(
+        "user[].role",
+        "`read`, `write`, `operate`",
+        "What it may do; each role may do what those before it may. `operate`: gRPC's `Admin`, and commands that are for operators.",
+    ),
+    key("user[].keyspaces", "list", "The names of the keyspaces in which it may do that. Absent: in all."),
+    key("user[].prefixes", "list", "What the keys begin with on which it may do that. Absent: on all."),
     key("console.serve", "boolean", "Serve the console on the admin port ([console.md](console.md)), behind `security.password` as `/metrics` is."),
     key("console.faults", "boolean", "The console may cut and resume links. Without, it only looks."),
     key("limits.max_connections", "integer", "RESP connections at once."),
@@ -251,6 +264,9 @@ fn example(whole: bool) -> NodeConfig {
         config.security.password = Some(super::Secret("password".into()));
         config.security.cluster_password = Some(super::Secret("password".into()));
         config.security.token_key_file = Some("token.key".into());
+        let password_sha256 = super::Secret("0".repeat(64));
+        let (keyspaces, prefixes) = (vec!["default".into()], vec!["app:".into()]);
+        config.users = vec![super::UserConfig { name: "app".into(), password_sha256, role: super::Role::Read, keyspaces, prefixes }];
         config.limits = Limits::default();
         config.emulation.delays.iter_mut().for_each(|delay| delay.mbit_per_s = Some(8.0));
     }

@@ -18,6 +18,7 @@ use crate::service_levels::Served;
 use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
+use crate::users::{self, Caller};
 use multi::Multi;
 use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
@@ -73,6 +74,8 @@ pub(super) struct State {
     address: SocketAddr,
     created_us: u64,
     authenticated: bool,
+    /// What its user may do; without, everything.
+    rights: Caller,
     wrong_passwords: u32,
     version: RespVersion,
     dial: Dial,
@@ -160,7 +163,8 @@ impl State {
             id,
             address,
             created_us: now.monotonic_us,
-            authenticated: shared.config.security.password.is_none(),
+            authenticated: !shared.users.are_asked(),
+            rights: None,
             wrong_passwords: 0,
             version: RespVersion::Two,
             dial: Dial::default(),
@@ -222,7 +226,14 @@ impl State {
             if !self.authenticated && !entry.flags.has(Flags::NO_AUTH) {
                 return Err(CommandError::Other("NOAUTH Authentication required.".into()));
             }
-            (entry.parse)(entry, arguments)
+            let command = (entry.parse)(entry, arguments)?;
+            match &self.rights {
+                None => Ok(command),
+                Some(rights) => match rights.allow_request(entry, arguments, &command, self.keyspace) {
+                    Ok(()) => Ok(command),
+                    Err(denied) => Err(CommandError::Other(format!("NOPERM {denied}").into())),
+                },
+            }
         });
         if self.multi.as_ref().is_some_and(|multi| multi.is_open()) {
             return self.in_multi(shard, handle, now, arguments, parsed, out);
@@ -745,12 +756,17 @@ impl State {
         done.told
     }
 
+    /// The name of its user.
+    pub(super) fn user(&self) -> &str {
+        self.rights.as_ref().map_or(users::DEFAULT, |rights| &rights.name)
+    }
+
     /// The line of CLIENT LIST and CLIENT INFO, in Redis' words.
     pub(super) fn describe(&self, now: Now, progress_us: u64, input: usize, output: usize) -> String {
         let seconds = |since_us: u64| now.monotonic_us.saturating_sub(since_us) / 1_000_000;
         let text = String::from_utf8_lossy;
         format!(
-            "id={} addr={} name={} age={} idle={} flags=N db={} qbuf={input} omem={output} cmd={} user=default lib-name={} lib-ver={} resp={}",
+            "id={} addr={} name={} age={} idle={} flags=N db={} qbuf={input} omem={output} cmd={} user={} lib-name={} lib-ver={} resp={}",
             self.id,
             self.address,
             text(&self.name),
@@ -758,6 +774,7 @@ impl State {
             seconds(progress_us),
             self.keyspace.0,
             self.last_command,
+            self.user(),
             text(&self.library.0),
             text(&self.library.1),
             self.version.number(),

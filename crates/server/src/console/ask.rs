@@ -1,7 +1,7 @@
 //! The ways to the nodes: this one is asked in place, the others over gRPC.
 
 use crate::config::Secret;
-use crate::grpc::{AdminService, CountersService, StoreService};
+use crate::grpc::{AdminService, CountersService, StoreService, for_all};
 use crate::router::Router;
 use crate::tls;
 use crate::topology::{NodeId, NodeInfo};
@@ -83,7 +83,7 @@ macro_rules! calls {
             $(pub(super) async fn $name(&self, request: v1::$request) -> Result<v1::$response, Failed> {
                 let answer = async {
                     match self {
-                        Way::Here(here) => here.$service.$name(Request::new(request)).await,
+                        Way::Here(here) => here.$service.$name(for_all(request)).await,
                         Way::There(there) => there.$service.clone().$name(request).await,
                         Way::Nowhere(why) => Err(Status::unavailable(why.clone())),
                     }

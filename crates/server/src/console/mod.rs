@@ -19,8 +19,10 @@ mod shown;
 mod time;
 mod told;
 
+use crate::config::Role;
 use crate::router::Router;
 use crate::shared::lock;
+use crate::users::{Caller as User, Closed};
 use ask::Ways;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -162,7 +164,9 @@ impl Console {
         let _place = self.places.try_acquire().map_err(|_| Refusal::busy("too many questions are under way"))?;
         let signed_in = self.check_signed_in(caller.address, &parts.headers);
         if !matches!(call, "session" | "login" | "logout") {
-            signed_in?;
+            if !signed_in? && call == "link" {
+                return Err(Refusal::new(StatusCode::FORBIDDEN, "this user's role does not allow it: it takes `operate`"));
+            }
             let body = if writes { read(body).await? } else { Bytes::new() };
             let working = self.work(call, &body);
             let answer = tokio::time::timeout(PATIENCE.1, working).await;
@@ -170,16 +174,18 @@ impl Console {
             return Ok(answer);
         }
         match call {
-            "session" => Ok(reply(&self.session(signed_in.is_ok()))),
+            "session" => Ok(reply(&self.session(signed_in.ok()))),
             "login" => {
                 #[derive(serde::Deserialize)]
                 struct Login {
+                    #[serde(default)]
+                    user: String,
                     password: String,
                 }
-                let Login { password } = parse(&read(body).await?)?;
-                self.router.shared().authorize(caller.address, Some(format!("Bearer {password}").as_bytes())).map_err(Refusal::unauthorized)?;
-                let cookie = self.sessions.begin(&self.cookie(), caller.encrypted).map_err(Refusal::internal)?;
-                Ok(with_cookie(reply(&self.session(true)), cookie))
+                let Login { user, password } = parse(&read(body).await?)?;
+                let operates = self.operates(self.router.shared().let_in(caller.address, Some(user).filter(|user| !user.is_empty()), &password))?;
+                let cookie = self.sessions.begin(&self.cookie(), caller.encrypted, operates).map_err(Refusal::internal)?;
+                Ok(with_cookie(reply(&self.session(Some(operates))), cookie))
             }
             _ => Ok(with_cookie(reply(&json!({})), self.sessions.end(&self.cookie(), &parts.headers))),
         }
@@ -198,16 +204,25 @@ impl Console {
         .map(|answer| reply(&answer))
     }
 
-    /// What a page must know before anything else; of a stranger's node no more than that it wants a password.
-    fn session(&self, signed_in: bool) -> Value {
+    /// What a page must know before anything else; of a stranger's node no more than that it wants a password. `signed_in`: somebody is, and may operate.
+    fn session(&self, signed_in: Option<bool>) -> Value {
         let config = &self.router.shared().config;
-        let password = config.security.password.is_some();
+        let (password, users) = (config.security.password.is_some(), !config.users.is_empty());
         match signed_in {
-            false => json!({ "password": password, "signed_in": false }),
-            true => json!({
-                "password": password, "signed_in": true, "cluster": config.cluster, "node": config.node, "data_center": config.data_center,
-                "release": env!("CARGO_PKG_VERSION"), "faults": config.console.faults,
+            None => json!({ "password": password, "users": users, "signed_in": false }),
+            Some(operates) => json!({
+                "password": password, "users": users, "signed_in": true, "cluster": config.cluster, "node": config.node, "data_center": config.data_center,
+                "release": env!("CARGO_PKG_VERSION"), "faults": config.console.faults && operates,
             }),
+        }
+    }
+
+    /// Whether a caller, who must be one that sees everything, may operate.
+    fn operates(&self, caller: Result<User, Closed>) -> Result<bool, Refusal> {
+        match caller.map_err(|why| Refusal::unauthorized(&why.to_string()))? {
+            None => Ok(true),
+            Some(rights) if rights.sees_all() => Ok(rights.role >= Role::Operate),
+            Some(_) => Err(Refusal::new(StatusCode::FORBIDDEN, "the console shows everything, and this user may see some keys only")),
         }
     }
 
@@ -216,12 +231,16 @@ impl Console {
         format!("rheostat-{}-{}", self.router.topology().cluster, self.router.topology().this().name)
     }
 
-    fn check_signed_in(&self, address: IpAddr, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Whether who asks is signed in; if so, whether he may operate.
+    fn check_signed_in(&self, address: IpAddr, headers: &HeaderMap) -> Result<bool, Refusal> {
         let shared = self.router.shared();
-        if shared.config.security.password.is_none() || self.sessions.is_open(&self.cookie(), headers) {
-            return Ok(());
+        if shared.config.security.password.is_none() {
+            return Ok(true);
         }
-        shared.authorize(address, headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes)).map_err(Refusal::unauthorized)
+        if let Some(operates) = self.sessions.open(&self.cookie(), headers) {
+            return Ok(operates);
+        }
+        self.operates(shared.authorize(address, headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes)))
     }
 
     /// Without a password, whoever can make a browser take a name of his for this node's address could read what it shows: so only names that the cluster knows are answered.

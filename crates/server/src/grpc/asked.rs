@@ -1,11 +1,12 @@
 //! What every request says beside what it wants, and how its operation is run.
 
-use super::convert;
+use super::{convert, denied};
 use crate::keyspace::KeyspaceInfo;
 use crate::receipts::{Begun, Receipts};
 use crate::router::Router;
 use crate::service_levels::{self, Served};
 use crate::token_keys;
+use crate::users::Caller;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
@@ -37,22 +38,29 @@ pub(super) struct Asked<'a> {
     pub(super) keyspace: &'a KeyspaceInfo,
     session: Session,
     deadline: Option<Duration>,
+    caller: Caller,
 }
 
 impl<'a> Asked<'a> {
     /// Errors: no such keyspace, or a session token that does not belong here.
-    pub(super) fn new(router: &'a Router, context: Option<v1::Context>) -> Result<Asked<'a>, Status> {
+    pub(super) fn new(router: &'a Router, caller: Caller, context: Option<v1::Context>) -> Result<Asked<'a>, Status> {
         let context = context.unwrap_or_default();
         let keyspace = convert::keyspace(router, &context.keyspace)?;
         let session = convert::session(router, keyspace, &context.session)?;
         let deadline = (context.deadline_ms > 0).then(|| Duration::from_millis(context.deadline_ms.into()));
-        Ok(Asked { router, keyspace, session, deadline })
+        Ok(Asked { router, keyspace, session, deadline, caller })
     }
 }
 
 impl Asked<'_> {
+    /// Whether the caller may have `operation` done.
+    fn allow(&self, operation: &Operation) -> Result<(), Status> {
+        self.caller.as_ref().map_or(Ok(()), |rights| rights.allow_operation(self.keyspace.id, operation)).map_err(denied)
+    }
+
     /// Runs `operation` at `partition`; returns its outcome, which is no failure, and the session's new token.
     pub(super) async fn run(self, partition: PartitionId, operation: Operation) -> Result<(Outcome, String), Status> {
+        self.allow(&operation)?;
         let running = self.router.execute(self.keyspace.id, partition, self.session, operation);
         let (outcome, session) = in_time(partition, self.deadline, running).await?;
         told(self.router, self.keyspace.id, outcome, &session)
@@ -69,6 +77,7 @@ impl Asked<'_> {
         let Some(Wanted(previous)) = wanted else {
             return self.run_under(partition, operation, served).await.map(|(outcome, achieved, session)| (outcome, achieved, session, None));
         };
+        self.allow(&operation)?;
         let (shared, keyspace) = (self.router.shared().clone(), self.keyspace.id);
         let begun = Begun::of(&shared, (keyspace, partition), &operation, &self.session, (previous, shared.clocks.physical_ms()));
         let request = match served {
@@ -106,6 +115,7 @@ impl Asked<'_> {
         served: Option<Arc<Served>>,
     ) -> Result<(Outcome, Option<Achieved>, String), Status> {
         let Some(served) = served else { return self.run(partition, operation).await.map(|(outcome, session)| (outcome, None, session)) };
+        self.allow(&operation)?;
         let request = match Request::of(operation, &served.aims) {
             Ok(request) => request,
             Err(other) => return self.run(partition, other).await.map(|(outcome, session)| (outcome, None, session)),

@@ -1,7 +1,7 @@
 //! The service `Counters`.
 
 use super::asked::{Asked, strange};
-use super::convert;
+use super::{convert, opened};
 use crate::counters;
 use crate::router::Router;
 use rheostat_core::DcId;
@@ -41,15 +41,15 @@ impl Service {
 #[tonic::async_trait]
 impl Counters for Service {
     async fn create(&self, request: Request<v1::CreateCounterRequest>) -> Result<Response<v1::CounterResponse>, Status> {
-        let v1::CreateCounterRequest { context, key, lower, upper, initial, placement, dial } = request.into_inner();
-        let asked = Asked::new(&self.router, context)?;
+        let (caller, v1::CreateCounterRequest { context, key, lower, upper, initial, placement, dial }) = opened(request)?;
+        let asked = Asked::new(&self.router, caller, context)?;
         let counter = NewCounter { lower, upper, initial, placement };
         self.view(asked, dial, CounterCall::Create { key: convert::shared(&key), counter }).await
     }
 
     async fn add(&self, request: Request<v1::AddRequest>) -> Result<Response<v1::AddResponse>, Status> {
-        let request = request.into_inner();
-        let asked = Asked::new(&self.router, request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = Asked::new(&self.router, caller, request.context)?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let limit = self.router.limits().max_arguments;
         if request.additions.len() > limit {
@@ -74,14 +74,14 @@ impl Counters for Service {
     }
 
     async fn look(&self, request: Request<v1::LookRequest>) -> Result<Response<v1::CounterResponse>, Status> {
-        let request = request.into_inner();
-        let asked = Asked::new(&self.router, request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = Asked::new(&self.router, caller, request.context)?;
         self.view(asked, request.dial, CounterCall::Look { key: convert::shared(&request.key) }).await
     }
 
     async fn r#move(&self, request: Request<v1::MoveRequest>) -> Result<Response<v1::CounterResponse>, Status> {
-        let request = request.into_inner();
-        let asked = Asked::new(&self.router, request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = Asked::new(&self.router, caller, request.context)?;
         let to = self.data_center(&request.data_center)?;
         let direction = direction_in(request.direction).ok_or_else(|| Status::invalid_argument("which rights to move: DOWN or UP"))?;
         if request.amount == 0 {
@@ -91,8 +91,8 @@ impl Counters for Service {
     }
 
     async fn reclaim(&self, request: Request<v1::ReclaimRequest>) -> Result<Response<v1::CounterResponse>, Status> {
-        let request = request.into_inner();
-        let asked = Asked::new(&self.router, request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = Asked::new(&self.router, caller, request.context)?;
         let gone = self.data_center(&request.data_center)?;
         self.view(asked, request.dial, CounterCall::Reclaim { key: convert::shared(&request.key), gone }).await
     }

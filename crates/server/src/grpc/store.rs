@@ -1,8 +1,9 @@
 //! The service `Store`.
 
 use super::asked::{Asked, Wanted, strange};
-use super::convert;
+use super::{convert, opened};
 use crate::router::Router;
+use crate::users::Caller;
 use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Change, Expiry, Operation, Outcome};
 use rheostat_core::version::Item;
@@ -18,8 +19,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    fn asked(&self, context: Option<v1::Context>) -> Result<Asked<'_>, Status> {
-        Asked::new(&self.router, context)
+    fn asked(&self, caller: Caller, context: Option<v1::Context>) -> Result<Asked<'_>, Status> {
+        Asked::new(&self.router, caller, context)
     }
 
     async fn write(&self, asked: Asked<'_>, items: SmallVec<[Item; 1]>, dial: Option<v1::Dial>) -> Result<Response<v1::PutResponse>, Status> {
@@ -109,8 +110,8 @@ fn physical_ms() -> u64 {
 #[tonic::async_trait]
 impl Store for Service {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
-        let request = request.into_inner();
-        let asked = self.asked(request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
         let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let wanted = Wanted::of(request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
@@ -127,8 +128,8 @@ impl Store for Service {
     }
 
     async fn put(&self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
-        let request = request.into_inner();
-        let asked = self.asked(request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
         let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
         let item = convert::item(item, physical_ms())?;
         match request.condition {
@@ -138,16 +139,16 @@ impl Store for Service {
     }
 
     async fn put_many(&self, request: Request<v1::PutManyRequest>) -> Result<Response<v1::PutResponse>, Status> {
-        let request = request.into_inner();
-        let asked = self.asked(request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
         let now_ms = physical_ms();
         let items: Result<SmallVec<[Item; 1]>, Status> = request.items.into_iter().map(|item| convert::item(item, now_ms)).collect();
         self.write(asked, items?, request.dial).await
     }
 
     async fn delete(&self, request: Request<v1::DeleteRequest>) -> Result<Response<v1::DeleteResponse>, Status> {
-        let request = request.into_inner();
-        let asked = self.asked(request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
         let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let wanted = Wanted::of(request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
@@ -166,8 +167,8 @@ impl Store for Service {
     }
 
     async fn read_transaction(&self, request: Request<v1::ReadTransactionRequest>) -> Result<Response<v1::ReadTransactionResponse>, Status> {
-        let request = request.into_inner();
-        let asked = self.asked(request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
         let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let limit = self.router.limits().max_arguments;
@@ -191,8 +192,8 @@ impl Store for Service {
     }
 
     async fn siblings(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::SiblingsResponse>, Status> {
-        let request = request.into_inner();
-        let asked = self.asked(request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
         match asked.run(self.router.partition_of(&key), Operation::Siblings { key, dial }).await? {
@@ -206,8 +207,8 @@ impl Store for Service {
     }
 
     async fn replace(&self, request: Request<v1::ReplaceRequest>) -> Result<Response<v1::PutResponse>, Status> {
-        let request = request.into_inner();
-        let asked = self.asked(request.context)?;
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
         let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;

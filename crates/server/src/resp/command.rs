@@ -21,7 +21,7 @@ pub(super) mod parse {
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
 pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Increment, Weights};
 pub use keys::{Expire, Scan, TimeOf};
-pub use server::{ClusterCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, View, Wait};
+pub use server::{AclCommand, ClusterCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, View, Wait};
 pub use strings::{GetEx, Set, SetIf, SetReply};
 pub use time::{ExpiryForm, MAX_EXPIRY_MS, NewExpiry, TimeUnit, When};
 
@@ -72,6 +72,8 @@ pub enum Command<'a> {
     Help(&'static Entry),
     /// INFO: these sections, or the default ones if there are none.
     Info(Arguments<'a>),
+    /// ACL.
+    Acl(AclCommand<'a>),
     /// CONFIG GET: options that match any of these patterns, whatever their case.
     ConfigGet(Arguments<'a>),
     /// TIME: seconds and microseconds.

@@ -113,7 +113,7 @@ async fn a_password_is_asked_for_once() {
     let node = Node::start(secured(alone("console"), "open sesame")).await.unwrap();
     assert_eq!(get(&node, "/js/main.js", "").await.status, 200, "the page that asks for it");
     let session = get(&node, "/api/session", "").await.json();
-    assert_eq!(session, json!({ "password": true, "signed_in": false }), "a stranger learns nothing else");
+    assert_eq!(session, json!({ "password": true, "users": false, "signed_in": false }), "a stranger learns nothing else");
     for path in ["/api/status", "/api/time", "/api/monitors"] {
         assert_eq!(get(&node, path, "").await.status, 401, "{path}");
         assert_eq!(get(&node, path, "authorization: Bearer wrong\r\n").await.status, 401, "{path}");

@@ -7,6 +7,7 @@ mod grpc;
 mod receipts;
 mod tls;
 mod transactions;
+mod users;
 
 use rheostat_client::{Client, Options};
 use rheostat_server::config::{KeyspaceConfig, Listen, Member, NodeConfig, Secret, TlsFiles};

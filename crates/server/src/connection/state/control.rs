@@ -6,12 +6,14 @@ use crate::connection::output::Output;
 use crate::connection::slow::{self, ShardAccess};
 use crate::connection::{cluster, info};
 use crate::named::Member;
+use crate::resp::command::AclCommand;
 use crate::resp::command::{
     ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewServiceLevel, ReceiptCommand, RheoCommand, SessionCommand,
 };
 use crate::resp::table;
 use crate::resp::{Command, ReplyWriter};
 use crate::shard::Shard;
+use crate::users::Closed;
 use rheostat_core::ids::Now;
 use rheostat_core::operation::{AsOf, Quorum};
 use rheostat_core::protocol::Verdict;
@@ -67,6 +69,7 @@ impl State {
             Command::ReadOnly | Command::ReadWrite => writer.ok(),
             Command::Catalogue(catalogue) => catalogue.reply(&mut writer),
             Command::Help(entry) => table::help::reply(entry, &mut writer),
+            Command::Acl(acl) => return self.acl(shard, acl, out),
             Command::ConfigGet(patterns) => info::config_get(&self.shared, patterns, &mut writer),
             Command::Time => {
                 writer.array(2);
@@ -142,20 +145,21 @@ impl State {
     }
 
     fn authenticate(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<(), &'static str> {
-        let Some(password) = &self.shared.config.security.password else {
+        let users = &self.shared.users;
+        if !users.are_asked() {
             return Err("ERR AUTH called without any password configured. Are you sure your configuration is correct?");
-        };
-        let (now_us, address) = (self.shared.clocks.monotonic_us(), self.address.ip());
-        if self.shared.guard.may_try(now_us, address).is_err() {
-            self.wrong_passwords += 1;
-            return Err("WRONGPASS too many wrong passwords came from this address; none is looked at for a while");
         }
-        let known_user = credentials.user.is_none_or(|user| user == b"default");
-        let right = password.matches(credentials.password.0) && known_user;
-        self.shared.guard.tried(now_us, address, right);
-        if right {
-            self.authenticated = true;
-            return Ok(());
+        let from = (self.shared.clocks.monotonic_us(), self.address.ip());
+        match users.let_in(&self.shared.guard, from, credentials.user, credentials.password.0) {
+            Ok(caller) => {
+                (self.authenticated, self.rights) = (true, caller);
+                return Ok(());
+            }
+            Err(Closed::Later) => {
+                self.wrong_passwords += 1;
+                return Err("WRONGPASS too many wrong passwords came from this address; none is looked at for a while");
+            }
+            Err(Closed::Missing | Closed::Malformed | Closed::Wrong) => {}
         }
         shard.counters.wrong_passwords += 1;
         self.wrong_passwords += 1;
@@ -185,6 +189,41 @@ impl State {
         }
         info::hello(self.id, &mut out.writer(self.version));
         if before { Flow::Done } else { Flow::Authenticated }
+    }
+
+    fn acl(&mut self, shard: &mut Shard, acl: AclCommand<'_>, out: &mut Output) -> Flow {
+        let users = &self.shared.users;
+        let bulks = |out: &mut Output, version, items: &mut dyn ExactSizeIterator<Item = &str>| {
+            let mut writer = out.writer(version);
+            writer.array(items.len());
+            items.for_each(|item| writer.bulk(item.as_bytes()));
+        };
+        match acl {
+            AclCommand::WhoAmI => out.writer(self.version).bulk(self.user().as_bytes()),
+            AclCommand::Users => bulks(out, self.version, &mut users.names()),
+            AclCommand::List => bulks(out, self.version, &mut users.lines().iter().map(String::as_str)),
+            AclCommand::Categories => bulks(out, self.version, &mut table::catalogue::all_categories()),
+            AclCommand::Category(name) => match table::catalogue::in_category(name) {
+                Some(names) => bulks(out, self.version, &mut names.into_iter()),
+                None => return self.error(shard, out, "ERR Unknown category; ACL CAT lists them"),
+            },
+            AclCommand::GetUser(name) => {
+                let mut writer = out.writer(self.version);
+                let Some((keyspaces, keys, commands)) = users.describe(name) else {
+                    writer.null();
+                    return Flow::Done;
+                };
+                writer.map(5);
+                writer.bulk(b"flags");
+                writer.set(1);
+                writer.bulk(b"on");
+                for (name, value) in [("commands", commands), ("keys", &keys), ("channels", ""), ("keyspaces", &keyspaces)] {
+                    writer.bulk(name.as_bytes());
+                    writer.bulk(value.as_bytes());
+                }
+            }
+        }
+        Flow::Done
     }
 
     fn client(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: ClientCommand<'_>, out: &mut Output) -> Flow {

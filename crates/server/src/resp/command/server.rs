@@ -21,6 +21,23 @@ pub struct Wait {
     pub timeout_ms: Option<u64>,
 }
 
+/// ACL's subcommands, except HELP. Users are made in the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AclCommand<'a> {
+    /// The connection's user.
+    WhoAmI,
+    /// The names of all users.
+    Users,
+    /// A line for each user.
+    List,
+    /// What a user may do.
+    GetUser(&'a [u8]),
+    /// The names of all categories of commands.
+    Categories,
+    /// The commands of a category.
+    Category(&'a [u8]),
+}
+
 /// CLUSTER's subcommands, except HELP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClusterCommand<'a> {
@@ -164,6 +181,30 @@ fn few(names: Arguments<'_>) -> Result<Arguments<'_>, CommandError> {
 
 pub(in crate::resp) fn info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Info(few(arguments.from(1))?))
+}
+
+pub(in crate::resp) fn acl_who_am_i<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Acl(AclCommand::WhoAmI))
+}
+
+pub(in crate::resp) fn acl_users<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Acl(AclCommand::Users))
+}
+
+pub(in crate::resp) fn acl_list<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Acl(AclCommand::List))
+}
+
+pub(in crate::resp) fn acl_get_user<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Acl(AclCommand::GetUser(arguments.at(2))))
+}
+
+pub(in crate::resp) fn acl_cat<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    match (arguments.get(2), arguments.len()) {
+        (None, _) => Ok(Command::Acl(AclCommand::Categories)),
+        (Some(name), 3) => Ok(Command::Acl(AclCommand::Category(name))),
+        _ => Err(CommandError::WrongArity(entry.name)),
+    }
 }
 
 pub(in crate::resp) fn config_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

@@ -5,6 +5,7 @@ use crate::resp::Arguments;
 use crate::resp::reply::ReplyWriter;
 use crate::resp::table::Argument;
 use rheostat_core::glob;
+use std::collections::BTreeSet;
 
 /// A question to the table. Commands that are not served are not in any answer: a client is to believe that they are not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +96,19 @@ impl Filter<'_> {
             Filter::Pattern(pattern) => glob::matches_ignoring_case(pattern, entry.name.as_bytes()),
         }
     }
+}
+
+/// All categories of Redis' access control lists that some command is in, without `@`.
+pub fn all_categories() -> impl ExactSizeIterator<Item = &'static str> {
+    let all: BTreeSet<&str> = every_entry().flat_map(categories).map(|name| &name[1..]).collect();
+    all.into_iter().collect::<Vec<_>>().into_iter()
+}
+
+/// The commands in the category called `name`, without `@`; `None` if there is no such category.
+pub fn in_category(name: &[u8]) -> Option<Vec<&'static str>> {
+    let is_in = |entry: &&Entry| categories(entry).any(|category| category.as_bytes()[1..].eq_ignore_ascii_case(name));
+    let found: Vec<_> = every_entry().filter(is_in).map(|entry| entry.name).collect();
+    (!found.is_empty()).then_some(found)
 }
 
 /// The categories of Redis' access control lists that the entry's flags and group put it in.

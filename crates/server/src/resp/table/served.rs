@@ -346,6 +346,24 @@ pub static COMMANDS: &[Entry] = &[
     Entry::connection("select", 2, FAST, "1.0.0", parse::select)
         .does("Chooses the keyspace")
         .takes(&[Argument::one_of("keyspace", &[Argument::new("index", Kind::Integer), Argument::new("name", Kind::String)])]),
+    Entry::server("acl", -2, SLOW, "6.0.0", parse::container).does("Is about users, which the configuration makes").contains(&[
+        Entry::server("acl|cat", -2, SLOW, "6.0.0", parse::acl_cat)
+            .does("Returns the categories of commands, or the commands of one")
+            .costs(PER_COMMAND)
+            .takes(&[Argument::new("category", Kind::String).optional()]),
+        Entry::server("acl|getuser", 3, Flags::ADMIN, "6.0.0", parse::acl_get_user)
+            .does("Returns what a user may do, null if there is none")
+            .costs("O(N) where N is the number of its keyspaces and prefixes")
+            .takes(&[Argument::new("username", Kind::String)]),
+        Entry::server("acl|help", 2, SLOW, "6.0.0", parse::help).does(HELP),
+        Entry::server("acl|list", 2, Flags::ADMIN, "6.0.0", parse::acl_list)
+            .does("Returns a line for each user: what it may do, without its password")
+            .costs("O(N) where N is the number of users"),
+        Entry::server("acl|users", 2, Flags::ADMIN, "6.0.0", parse::acl_users)
+            .does("Returns the names of all users")
+            .costs("O(N) where N is the number of users"),
+        Entry::server("acl|whoami", 2, SLOW, "6.0.0", parse::acl_who_am_i).does("Returns the name of this connection's user"),
+    ]),
     Entry::server("command", -1, SLOW, "2.8.13", parse::command).does("Describes all commands").contains(&[
         Entry::server("command|count", 2, SLOW, "2.8.13", parse::command_count).does("Returns the number of commands that are served"),
         Entry::server("command|docs", -2, SLOW, "7.0.0", parse::command_docs).does("Documents commands").costs(PER_COMMAND).takes(&[COMMAND_NAMES]),

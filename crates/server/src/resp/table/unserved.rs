@@ -279,7 +279,6 @@ pub const UNSERVED: &[Unserved] = &[
     because(
         Reason::Administration,
         &[
-            "acl",
             "bgrewriteaof",
             "bgsave",
             "debug",
@@ -295,6 +294,13 @@ pub const UNSERVED: &[Unserved] = &[
             "memory|malloc-stats",
             "memory|purge",
             "memory|stats",
+            "acl|deluser",
+            "acl|dryrun",
+            "acl|genpass",
+            "acl|load",
+            "acl|log",
+            "acl|save",
+            "acl|setuser",
             "client|kill",
             "client|pause",
             "client|reply",

@@ -1,0 +1,205 @@
+//! Users with roles, keyspaces and prefixes, at every door.
+
+use crate::{alone, grpc_address, options, secured};
+use rheostat_client::{Client, Error, Options, v1};
+use rheostat_server::config::{NodeConfig, Role, Secret, UserConfig};
+use rheostat_server::node::Node;
+use rheostat_server::users::password_sha256;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+use v1::admin_client::AdminClient;
+
+fn user(name: &str, role: Role, keyspaces: &[&str], prefixes: &[&str]) -> UserConfig {
+    let own = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    let password_sha256 = Secret(password_sha256(format!("{name}-s").as_bytes()));
+    UserConfig { name: name.into(), password_sha256, role, keyspaces: own(keyspaces), prefixes: own(prefixes) }
+}
+
+fn with_users(mut config: NodeConfig) -> NodeConfig {
+    config.users = vec![
+        user("reader", Role::Read, &[], &[]),
+        user("shop", Role::Write, &["default"], &["shop:", "cart:"]),
+        user("writer", Role::Write, &[], &[]),
+        user("operator", Role::Operate, &[], &[]),
+    ];
+    config
+}
+
+async fn node() -> Node {
+    Node::start(with_users(secured(alone("users"), "open sesame"))).await.unwrap()
+}
+
+/// What is answered to `requests`, each a line, on one connection.
+async fn said(node: &Node, requests: &str) -> Vec<String> {
+    let mut stream = TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap();
+    stream.write_all(format!("{}\nQUIT\n", requests.replace("; ", "\n")).replace('\n', "\r\n").as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text.split_terminator("\r\n").map(str::to_string).collect()
+}
+
+/// As [`said`], of one request by a user; its whole answer in one line.
+async fn as_user(node: &Node, user: &str, request: &str) -> String {
+    let answer = said(node, &format!("AUTH {user} {user}-s; {request}")).await;
+    assert_eq!((answer[0].as_str(), answer.last().unwrap().as_str()), ("+OK", "+OK"), "{answer:?}");
+    answer[1..answer.len() - 1].join(" ")
+}
+
+#[tokio::test]
+async fn each_user_has_its_own_password() {
+    let node = node().await;
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
+    for (credentials, answer) in [
+        ("shop shop-s", "+OK"),
+        ("default \"open sesame\"", "+OK"),
+        ("\"open sesame\"", "+OK"),
+        ("shop writer-s", wrong),
+        ("nobody nobody-s", wrong),
+        ("default shop-s", wrong),
+        ("shop \"open sesame\"", wrong),
+    ] {
+        assert_eq!(said(&node, &format!("AUTH {credentials}")).await[0], answer, "{credentials}");
+        let hash = password_sha256(b"shop-s");
+        assert_eq!(said(&node, &format!("AUTH shop {hash}")).await[0], wrong, "the digest is no password");
+        // A right one ends the count.
+        assert_eq!(said(&node, "AUTH shop shop-s").await[0], "+OK");
+    }
+    let answer = said(&node, "AUTH shop shop-s; RESET; GET shop:1; AUTH reader reader-s; ACL WHOAMI").await;
+    assert_eq!(answer, ["+OK", "+RESET", "-NOAUTH Authentication required.", "+OK", "$6", "reader", "+OK"]);
+    let answer = said(&node, "HELLO 3 AUTH shop shop-s; ACL WHOAMI; AUTH default \"open sesame\"; ACL WHOAMI; GET x").await.join(" ");
+    assert!(answer.ends_with("$4 shop +OK $7 default _ +OK"), "{answer}");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_role_bounds_what_is_done_and_prefixes_on_which_keys() {
+    let node = node().await;
+    let (role, keyspace) =
+        (|role: &str| format!("-NOPERM this user's role does not allow it: it takes `{role}`"), "-NOPERM this user has no right to this keyspace");
+    let (key, all) = (
+        "-NOPERM this user has no right to one of the keys",
+        "-NOPERM this user has rights to some keys only, and this is about all; SCAN can be limited with MATCH to a prefix of its own",
+    );
+    let cases = [
+        ("reader", "GET x", "$-1".to_string()),
+        ("reader", "SET x 1", role("write")),
+        ("reader", "DEL x", role("write")),
+        ("reader", "GETDEL x", role("write")),
+        ("reader", "RHEO COUNTER ADD n 1", role("write")),
+        ("reader", "RHEO COUNTER GET n", "-ERR no such counter".into()),
+        ("reader", "DBSIZE", ":0".into()),
+        ("reader", "CLIENT LIST", role("operate")),
+        ("writer", "SET x 1", "+OK".into()),
+        ("writer", "ACL LIST", role("operate")),
+        ("writer", "CONFIG GET *", role("operate")),
+        ("writer", "RHEO COUNTER RECLAIM n b", role("operate")),
+        ("operator", "ACL USERS", "*5 $7 default $8 operator $6 reader $4 shop $6 writer".into()),
+        ("shop", "SET shop:1 1", "+OK".into()),
+        ("shop", "GET cart:1", "$-1".into()),
+        ("shop", "SET shop 1", key.into()),
+        ("shop", "MGET shop:1 x", key.into()),
+        ("shop", "MSET shop:1 1 other 2", key.into()),
+        ("shop", "DEL shop:1 x", key.into()),
+        ("shop", "WATCH x", key.into()),
+        ("shop", "MEMORY USAGE x", key.into()),
+        ("shop", "RHEO EXPLAIN x", key.into()),
+        ("shop", "RHEO PUT x 1", key.into()),
+        ("shop", "RHEO COUNTER ADD {shop:1}a 1 {shop:1}b 1", key.into()),
+        ("shop", "RHEO COUNTER ADD shop:n 1 x 1", key.into()),
+        ("shop", "RHEO COUNTER TRANSFER shop:n x 1", key.into()),
+        ("shop", "DBSIZE", all.into()),
+        ("shop", "SCAN 0", all.into()),
+        ("shop", "SCAN 0 MATCH *", all.into()),
+        ("shop", "SCAN 0 MATCH sh*", all.into()),
+        ("shop", "SCAN 0 MATCH shop[:]*", all.into()),
+        ("shop", "CLUSTER COUNTKEYSINSLOT 1", all.into()),
+        ("shop", "PING", "+PONG".into()),
+    ];
+    for (user, request, answer) in cases {
+        assert_eq!(as_user(&node, user, request).await, answer, "{user}: {request}");
+    }
+    assert!(as_user(&node, "shop", "SCAN 0 MATCH shop:* COUNT 1000").await.ends_with("*1 $6 shop:1"));
+    assert_eq!(as_user(&node, "shop", "SELECT 1; GET shop:1").await, format!("+OK {keyspace}"));
+    assert_eq!(as_user(&node, "shop", "SELECT 1; SCAN 0 MATCH shop:*").await, format!("+OK {keyspace}"));
+    assert_eq!(
+        as_user(&node, "shop", "MULTI; SET shop:1 2; SET x 2; EXEC").await,
+        format!("+OK +QUEUED {key} -EXECABORT Transaction discarded because of previous errors.")
+    );
+    assert_eq!(as_user(&node, "shop", "GET shop:1").await, "$1 1", "nothing of it was done");
+    assert_eq!(
+        as_user(&node, "operator", "ACL GETUSER shop").await,
+        "*10 $5 flags *1 $2 on $8 commands $13 +@all -@admin $4 keys $15 ~shop:* ~cart:* $8 channels $0  $9 keyspaces $7 default"
+    );
+    assert!(as_user(&node, "operator", "ACL LIST").await.contains("user reader on ~* +@all -@write -@admin"));
+    assert!(as_user(&node, "operator", "CLIENT LIST").await.contains(" user=operator "));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_same_holds_over_grpc() {
+    let node = node().await;
+    let connect = |user: &str| Client::connect_with(Options { user: Some(user.into()), password: Some(format!("{user}-s")), ..options(&node) });
+    let code = |result: Result<(), Error>| result.unwrap_err().to_string();
+    let denied = |result: Result<(), Error>| assert!(code(result).contains("this user"));
+
+    let mut reader = connect("reader").await.unwrap().session("default");
+    reader.get("x").await.unwrap();
+    denied(reader.put("x", "1").await.map(drop));
+    denied(reader.delete("x").await.map(drop));
+
+    let shop = connect("shop").await.unwrap();
+    let mut own = shop.session("default");
+    own.put("shop:1", "1").await.unwrap();
+    assert_eq!(own.get("shop:1").await.unwrap().value.as_deref(), Some(&b"1"[..]));
+    denied(own.get("x").await.map(drop));
+    denied(own.put("x", "1").await.map(drop));
+    denied(own.read_transaction(["shop:1", "x"]).await.map(drop));
+    denied(shop.session("eventual").get("shop:1").await.map(drop));
+
+    assert!(Client::connect_with(Options { user: Some("shop".into()), password: Some("reader-s".into()), ..options(&node) }).await.is_err());
+    for (user, allowed) in [("reader", false), ("shop", false), ("writer", false), ("operator", true)] {
+        let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", grpc_address(&node))).unwrap().connect().await.unwrap();
+        let mut request = tonic::Request::new(v1::StatusRequest::default());
+        let basic = |user: &str| format!("Basic {}", data(&format!("{user}:{user}-s")));
+        request.metadata_mut().insert("authorization", basic(user).parse().unwrap());
+        let answer = AdminClient::new(channel).status(request).await;
+        assert_eq!(answer.err().map(|status| status.code()), (!allowed).then_some(Code::PermissionDenied), "{user}");
+    }
+    node.shutdown().await;
+}
+
+/// `text` in base64.
+fn data(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[test]
+fn users_that_cannot_be_are_told() {
+    let text = |user: &str| {
+        format!(
+            "cluster = \"c\"\nnode = \"n\"\ndata_center = \"d\"\n[security]\npassword = \"x\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[[user]]\n{user}\n"
+        )
+    };
+    let good = format!("name = \"shop\"\npassword_sha256 = \"{}\"\nrole = \"write\"", "0".repeat(64));
+    let error = |toml: &str| NodeConfig::from_toml(toml).unwrap_err().to_string();
+    assert!(NodeConfig::from_toml(&text(&good)).is_ok());
+    assert!(error(&text(&good).replace("password = \"x\"", "")).contains("security.password"));
+    for (from, to, what) in [
+        ("\"shop\"", "\"default\"", "user[1].name"),
+        ("\"shop\"", "\"a:b\"", "user[1].name"),
+        ("\"shop\"", "\"\"", "user[1].name"),
+        ("000\"", "00\"", "user[1].password_sha256"),
+        ("000\"", "00z\"", "user[1].password_sha256"),
+        ("\"write\"", "\"all\"", "unknown variant"),
+        ("\"write\"", "\"write\"\nkeyspaces = [\"none\"]", "user[1].keyspaces"),
+        ("\"write\"", "\"write\"\nprefixes = [\"\"]", "user[1].prefixes"),
+        ("\"write\"", "\"operate\"\nprefixes = [\"a\"]", "user[1].role"),
+        ("\"write\"", "\"write\"\nkeys = []", "keys"),
+    ] {
+        let why = error(&text(&good.replace(from, to)));
+        assert!(why.contains(what), "{to}: {why}");
+    }
+    assert!(error(&text(&format!("{good}\n[[user]]\n{good}"))).contains("user[2].name"));
+}
