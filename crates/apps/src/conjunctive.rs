@@ -1,10 +1,11 @@
 //! *Conjunctive*: l local predicates, each a key of another client that is true with a chance of β. What must never happen is that all are true at once; it happens, and monitors say so. Made to see how
 //! fast they are, and that they miss nothing.
 
+use crate::course::{Course, Evidence, FAILED_PAUSE, MOST_FAILURES, Setting};
 use crate::report::{Progress, Report};
-use crate::run::{Evidence, Options, Run};
+use crate::run::{Options, Run};
 use rheostat_client::Put;
-use rheostat_client::task::Counts;
+use rheostat_client::task::{Backend, Counts};
 use rheostat_core::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -17,8 +18,6 @@ pub const MOST_PREDICATES: usize = 10_000;
 pub const MOST_LOCALS: usize = 16;
 /// For how long the monitors may take to tell the last of it.
 const PATIENCE: Duration = Duration::from_secs(20);
-const FAILED_PAUSE: Duration = Duration::from_millis(200);
-const MOST_FAILURES: u32 = 20;
 
 /// What is to be watched for.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -33,8 +32,25 @@ pub struct Conjunctions {
     pub rate: u32,
 }
 
+impl Conjunctions {
+    /// Errors: what `clients` clients cannot do, in words.
+    pub fn check(self, clients: usize) -> Result<(), String> {
+        if self.predicates == 0 || self.predicates > MOST_PREDICATES {
+            return Err(format!("{} predicates; from 1 to {MOST_PREDICATES}", self.predicates));
+        }
+        if self.locals < 2 || self.locals > MOST_LOCALS || self.locals > clients {
+            let (locals, clients) = (self.locals, clients);
+            return Err(format!("{locals} local predicates and {clients} clients: from 2 to {MOST_LOCALS}, each of another client"));
+        }
+        if self.chance > 1000 || self.rate == 0 {
+            return Err("the chance is from 0 to 1, and a client writes at least once in a second".into());
+        }
+        Ok(())
+    }
+}
+
 /// A time on the writers' hybrid logical clocks: milliseconds and counter.
-type At = (u64, u32);
+pub type At = (u64, u32);
 
 /// Of one key: from when it was true, until when, and the versions that made it so. Without an end: to the last.
 #[derive(Clone, PartialEq, Debug)]
@@ -45,14 +61,14 @@ struct Span {
 }
 
 /// What a client has written to its keys, in order.
-type Written = BTreeMap<String, Vec<(At, bool)>>;
+pub type Written = BTreeMap<String, Vec<(At, bool)>>;
 
 fn key(prefix: &str, predicate: usize, local: usize) -> String {
     format!("{prefix}local{predicate}_{local}")
 }
 
-/// The pattern of all predicates.
-fn pattern(prefix: &str, locals: usize) -> String {
+/// The pattern of all predicates, for keys that begin with `prefix`.
+pub fn pattern(prefix: &str, locals: usize) -> String {
     let all: Vec<String> = (0..locals).map(|local| format!("{prefix}local{{P}}_{local} = 1")).collect();
     format!("!({})", all.join(" && "))
 }
@@ -68,20 +84,10 @@ pub async fn run(
     progress: impl FnMut(&Progress),
     ended: impl Future<Output = ()>,
 ) -> Result<Report, String> {
-    if what.predicates == 0 || what.predicates > MOST_PREDICATES {
-        return Err(format!("{} predicates; from 1 to {MOST_PREDICATES}", what.predicates));
-    }
-    if what.locals < 2 || what.locals > MOST_LOCALS || what.locals > options.clients {
-        let (locals, clients) = (what.locals, options.clients);
-        return Err(format!("{locals} local predicates and {clients} clients: from 2 to {MOST_LOCALS}, each of another client"));
-    }
-    if what.chance > 1000 || what.rate == 0 {
-        return Err("the chance is from 0 to 1, and a client writes at least once in a second".into());
-    }
+    what.check(options.setting.clients)?;
     let local = tokio::task::LocalSet::new();
     local.run_until(watched(options, what, setting, progress, ended)).await
 }
-
 async fn watched(
     options: Options,
     what: Conjunctions,
@@ -89,21 +95,21 @@ async fn watched(
     progress: impl FnMut(&Progress),
     ended: impl Future<Output = ()>,
 ) -> Result<Report, String> {
-    let run = Run::begin(Options { monitor: true, ..options }, |prefix| pattern(prefix, what.locals)).await?;
-    let workers = (0..run.options.clients).map(|number| work(run.clone(), number, what)).collect();
+    let run = Run::begin(Options { setting: Setting { monitor: true, ..options.setting }, ..options }, |prefix| pattern(prefix, what.locals)).await?;
+    let workers = (0..run.course.setting.clients).map(|number| work(run.course.clone(), number, what, run.session(number))).collect();
     let (works, mut faults) = run.drive(workers, None, progress, ended).await;
     let written: Written = works.into_iter().flatten().collect();
-    let violations = violations(&run.prefix, what, &written);
+    let violations = violations(run.course.prefix(), what, &written);
     // What has happened last may still be under way to whoever watches.
     let until = Instant::now() + PATIENCE;
     let missing = loop {
-        let missing = missing(&violations, &run.told.evidence.borrow());
+        let missing = missing(&violations, &run.course.told.evidence.borrow());
         if missing.all.is_empty() || Instant::now() > until {
             break missing;
         }
         tokio::time::sleep(FAILED_PAUSE).await;
     };
-    let gaps = run.told.gaps.get();
+    let gaps = run.course.told.gaps.get();
     let mut report = run.end("conjunctive", setting.to_owned(), None, Vec::new()).await;
     report.checked = format!(
         "{} times all {} were true at once, by the versions that were written; {} of them without an alarm, {} more without one that names all of them",
@@ -119,28 +125,34 @@ async fn watched(
     Ok(report)
 }
 
-/// Writes its keys, one after the other, each true or false by chance.
-async fn work(run: Rc<Run>, number: usize, what: Conjunctions) -> Result<Written, String> {
+/// Writes the keys of client `number` at random, each true or false by chance, until the time is over. What failed leaves its key out.
+///
+/// # Errors
+/// In words: it gave up.
+pub async fn work<B: Backend>(course: Rc<Course>, number: usize, what: Conjunctions, mut session: B) -> Result<Written, String> {
     let all = (0..what.predicates).flat_map(|predicate| (0..what.locals).map(move |local| (predicate, local)));
-    let clients = run.options.clients;
+    let clients = course.setting.clients;
     let mine: Vec<String> = all
         .filter(|(predicate, local)| (predicate * what.locals + local) % clients == number)
-        .map(|(predicate, local)| key(&run.prefix, predicate, local))
+        .map(|(predicate, local)| key(course.prefix(), predicate, local))
         .collect();
-    let mut random = Random::new(run.options.seed ^ (number as u64 + 1) << 32);
-    let mut session = run.session(number);
+    let mut random = Random::new(course.setting.seed ^ (number as u64 + 1) << 32);
     let (mut written, mut counts, mut failures) = (Written::new(), Counts::default(), 0);
     let mut unknown = BTreeSet::new();
-    let mut pace = tokio::time::interval(Duration::from_secs(1) / what.rate);
-    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while !run.is_over() && !mine.is_empty() {
-        pace.tick().await;
+    let pace = Duration::from_secs(1) / what.rate;
+    let mut next = session.now();
+    while !course.is_over(session.now()) && !mine.is_empty() {
+        let early = next.saturating_sub(session.now());
+        if !early.is_zero() {
+            session.sleep(early).await;
+        }
+        next = session.now() + pace;
         let key = &mine[random.below(mine.len() as u64) as usize];
         let is = random.chance(what.chance.into(), 1000);
-        let put = Put { expires_after: Some(run.kept()), ..Put::new(key.clone(), if is { "1" } else { "0" }) };
+        let put = Put { expires_after: Some(course.kept()), ..Put::new(key.clone(), if is { "1" } else { "0" }) };
         counts.puts += 1;
         counts.tries += 1;
-        match session.put_item(put).await {
+        match session.put(put).await {
             Ok(version) => {
                 failures = 0;
                 written.entry(key.clone()).or_default().push(((version.millis, version.counter), is));
@@ -152,10 +164,10 @@ async fn work(run: Rc<Run>, number: usize, what: Conjunctions) -> Result<Written
                 if failures >= MOST_FAILURES {
                     return Err(format!("client {number} gave up after {MOST_FAILURES} failures in a row: {error}"));
                 }
-                tokio::time::sleep(FAILED_PAUSE).await;
+                session.sleep(FAILED_PAUSE).await;
             }
         }
-        run.note(number, counts, false, u64::from(failures == 0));
+        course.note(number, counts, false, u64::from(failures == 0));
     }
     written.retain(|key, _| !unknown.contains(key));
     Ok(written)
@@ -178,10 +190,10 @@ fn spans(writes: &[(At, bool)]) -> Vec<Span> {
 }
 
 /// A time at which all locals of a predicate were true: of each its key, and the versions that made it true.
-type Violation = Vec<(String, Vec<At>)>;
+pub type Violation = Vec<(String, Vec<At>)>;
 
-/// Each time at which all locals of a predicate were true.
-fn violations(prefix: &str, what: Conjunctions, written: &Written) -> Vec<Violation> {
+/// Each time at which all locals of a predicate were true, by the times of the versions.
+pub fn violations(prefix: &str, what: Conjunctions, written: &Written) -> Vec<Violation> {
     let mut all = Vec::new();
     for predicate in 0..what.predicates {
         let keys: Vec<String> = (0..what.locals).map(|local| key(prefix, predicate, local)).collect();
@@ -205,14 +217,15 @@ fn violations(prefix: &str, what: Conjunctions, written: &Written) -> Vec<Violat
 
 /// What alarms have told of violations.
 #[derive(PartialEq, Debug)]
-struct Missing {
+pub struct Missing {
     /// Those of which no alarm names all states: one alarm is told for a state, whatever it stood beside.
-    own: usize,
+    pub own: usize,
     /// Those of which no alarm names any state, in words.
-    all: Vec<String>,
+    pub all: Vec<String>,
 }
 
-fn missing(violations: &[Violation], told: &[Evidence]) -> Missing {
+/// What of `violations` no alarm has told.
+pub fn missing(violations: &[Violation], told: &[Evidence]) -> Missing {
     let mut of_key: BTreeMap<&[u8], BTreeMap<At, BTreeSet<usize>>> = BTreeMap::new();
     for (alarm, evidence) in told.iter().enumerate() {
         for (variable, millis, counter) in evidence {

@@ -6,6 +6,7 @@
 //! - [`conjunctive`]: local predicates that are true now and then, to see how fast monitors are.
 
 pub mod conjunctive;
+mod course;
 pub mod graph;
 pub mod lock;
 mod report;
@@ -13,5 +14,6 @@ mod run;
 pub mod social;
 pub mod weather;
 
+pub use course::{Consistency, Course, Evidence, Livelock, MOST_CLIENTS, Setting, Worker};
 pub use report::{Detection, Moved, Progress, Report};
-pub use run::{Consistency, Livelock, Options};
+pub use run::Options;

@@ -1,11 +1,11 @@
 //! Peterson's lock for each edge of a graph, in keys of a store, taken in one order by all; and who has held which at the same time.
 
+use crate::course::Course;
 use crate::graph::Graph;
-use rheostat_client::task::{Stop, Task};
+use rheostat_client::task::{Backend, Stop, Task};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Between two looks at a lock that somebody else holds.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -53,35 +53,35 @@ impl Lock {
         format!("{prefix}turn{}_{}", self.one, self.other)
     }
 
-    /// Takes it, as if there were one copy of the data: flag, turn, and waiting while the other end wants it and it is the other's turn.
+    /// Takes it, as if there were one copy of the data: flag, turn, and waiting while the other end wants it and it is the other's turn. `looks`: not before it looks free.
     ///
     /// # Errors
     /// [`Stop::Again`] if it is not given back within `patience`; what the task says.
-    pub async fn take(self, task: &mut Task<'_>, prefix: &str, patience: Duration) -> Result<(), Stop> {
-        let until = Instant::now() + patience;
+    pub async fn take<B: Backend>(self, task: &mut Task<'_, B>, prefix: &str, looks: bool, patience: Duration) -> Result<(), Stop> {
+        let until = task.now() + patience;
         let (theirs, turn) = (self.flag(prefix, self.theirs()), self.turn(prefix));
         // Who sees that it is held does not reach for it: two turns that are under way at the same time look like two holders. Where quorums meet they never are, and one look less is needed.
-        while !task.is_sequential() && is(task, &theirs, TAKEN).await? {
-            self.wait(until).await?;
+        while looks && !task.is_sequential() && is(task, &theirs, TAKEN).await? {
+            self.wait(task, until).await?;
         }
         task.lock(self.flag(prefix, self.own), TAKEN, FREE).await?;
         task.mark(turn.clone(), self.theirs().to_string()).await?;
         while is(task, &theirs, TAKEN).await? && is(task, &turn, &self.theirs().to_string()).await? {
-            self.wait(until).await?;
+            self.wait(task, until).await?;
         }
         Ok(())
     }
 
-    async fn wait(self, until: Instant) -> Result<(), Stop> {
-        if Instant::now() >= until {
+    async fn wait<B: Backend>(self, task: &Task<'_, B>, until: Duration) -> Result<(), Stop> {
+        if task.now() >= until {
             return Err(Stop::Again(format!("the lock of edge {}-{} is not given back", self.one, self.other)));
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        task.sleep(LOOK_AGAIN).await;
         Ok(())
     }
 }
 
-async fn is(task: &mut Task<'_>, key: &str, value: &str) -> Result<bool, Stop> {
+async fn is<B: Backend>(task: &mut Task<'_, B>, key: &str, value: &str) -> Result<bool, Stop> {
     Ok(task.get(key.to_owned()).await?.value.as_deref() == Some(value.as_bytes()))
 }
 
@@ -97,11 +97,11 @@ pub fn around(graph: &Graph, node: u32, owner: impl Fn(u32) -> usize) -> Vec<Loc
 ///
 /// # Errors
 /// As [`Lock::take`].
-pub async fn enter<'a>(task: &mut Task<'_>, locks: &[Lock], prefix: &str, ledger: &'a Ledger) -> Result<Visit<'a>, Stop> {
+pub async fn enter<'a, B: Backend>(task: &mut Task<'_, B>, locks: &[Lock], course: &'a Course) -> Result<Visit<'a>, Stop> {
     for lock in locks {
-        lock.take(task, prefix, PATIENCE).await?;
+        lock.take(task, course.prefix(), course.setting.looks, PATIENCE).await?;
     }
-    let visit = ledger.enter(locks.iter().map(|lock| lock.edge()).collect());
+    let visit = course.ledger.enter(locks.iter().map(|lock| lock.edge()).collect());
     task.settle().await?;
     Ok(visit)
 }

@@ -85,6 +85,8 @@ pub struct Report {
     pub begun_again: u64,
     /// Of these, how many had an alarm while they asked for quorums that meet, and went on.
     pub close: u64,
+    /// Of these, how many had an alarm only when they had written, while nothing had to meet.
+    pub late: u64,
     /// Reads by clients.
     pub gets: u64,
     /// Writes by clients.
@@ -132,6 +134,9 @@ impl Report {
         let close = if self.close > 0 { format!("; {} had an alarm where quorums meet, and went on", self.close) } else { String::new() };
         line("tries", format!("{}; {} rolled back, {} could not go on{close}", self.tries, self.rolled_back, self.begun_again));
         let share = self.put_percent.map_or_else(String::new, |share| format!("; of states, {share:.1} % were PUTs"));
+        if self.late > 0 {
+            line("late", format!("{} tasks had written when an alarm about them came", self.late));
+        }
         line("clients saw", format!("{:.0} operations/s ({} GETs, {} PUTs{share})", self.operations_per_s, self.gets, self.puts));
         line("servers saw", format!("{:.0} updates/s of this keyspace, in all data centers together", self.server_updates_per_s));
         match &self.detection {

@@ -1,71 +1,23 @@
-//! What the applications share: how clients are spread and what they ask for, who listens to the monitors, and how the outcome is read from all data centers.
+//! Applications on a cluster that runs: clients of its nodes, who listens to the monitors, and how the outcome is read from all data centers.
 
-use crate::lock::Ledger;
-use crate::report::{Detection, Moved, Progress, Report, per_second, within};
-use rheostat_client::task::{Alarms, Counts, Stop, Task, TaskOptions, Tasks};
-use rheostat_client::{Client, Dial, Quorum, v1};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+use crate::course::{Course, FAILED_PAUSE, KEPT, Setting, Worker};
+use crate::report::{Progress, Report, per_second};
+use rheostat_client::task::{Alarms, Backend};
+use rheostat_client::violation::{Heard, Subscription};
+use rheostat_client::{Client, Session, v1};
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use v1::monitor_event::What;
 
-/// The most clients.
-pub const MOST_CLIENTS: usize = 1000;
-/// A client that fails so often in a row gives up.
-const MOST_FAILURES: u32 = 20;
-/// After a failure.
-const FAILED_PAUSE: Duration = Duration::from_millis(200);
-/// Of a client's last 16 tries, so many that were rolled back lead to majorities; so many in a row without an alarm lead back.
-const TOO_MANY: u32 = 6;
-const CALM: u32 = 8;
 /// Between two words of progress.
 const PROGRESS: Duration = Duration::from_secs(2);
 /// For how long data centers may differ when all clients have ended, and a monitor may be unknown to a node.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After this time a lock that nobody gave back is free.
-const LOCK_FOR: Duration = Duration::from_secs(180);
-/// What an application has written stays for so long after its time.
-const KEPT: Duration = Duration::from_secs(600);
 /// Reads under way at once, when the outcome is read.
 const READERS: usize = 32;
-/// Violations whose evidence is kept.
-const MOST_ALARMS: usize = 1_000_000;
-
-/// What clients ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Consistency {
-    /// R = W = 1, or whatever the keyspace's protocol gives by itself.
-    Eventual,
-    /// R + W > N: majorities.
-    Sequential,
-    /// The first, and while a client is rolled back too often, the second.
-    Adaptive,
-}
-
-impl fmt::Display for Consistency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Consistency::Eventual => "eventual",
-            Consistency::Sequential => "sequential",
-            Consistency::Adaptive => "adaptive",
-        })
-    }
-}
-
-/// What is done so that those who have collided do not collide again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Livelock {
-    /// Nothing.
-    None,
-    /// A random pause before the next try.
-    Backoff,
-    /// Another task first.
-    Reorder,
-}
 
 /// What an application runs on, and how.
 #[derive(Clone)]
@@ -74,197 +26,69 @@ pub struct Options {
     pub nodes: Vec<Client>,
     /// The keyspace, by name or number.
     pub keyspace: String,
-    /// How many clients.
-    pub clients: usize,
-    /// What they ask for.
-    pub consistency: Consistency,
-    /// Whether monitors watch.
-    pub monitor: bool,
-    /// Whether tasks are rolled back by what the monitors say.
-    pub rollback: bool,
-    /// Against livelocks.
-    pub livelock: Livelock,
     /// For how long a task waits for an alarm about what it has locked; `None`: as measured.
     pub settle: Option<Duration>,
-    /// States are written to all replicas before locks are given back.
-    pub write_all: bool,
-    /// Of all that is drawn.
-    pub seed: u64,
-    /// For how long clients work at most.
-    pub duration: Duration,
-    /// In the name of each key, so that no run meets another: letters and digits.
-    pub run: String,
+    /// What clients do.
+    pub setting: Setting,
 }
 
 /// An application under way.
 pub(crate) struct Run {
-    pub(crate) options: Options,
+    options: Options,
     /// One for each data center, and its name.
-    pub(crate) homes: Vec<(String, Client)>,
+    homes: Vec<(String, Client)>,
     keyspace: String,
-    protocol: String,
-    /// What all its keys begin with.
-    pub(crate) prefix: String,
-    settle: Duration,
     alarms: Vec<Alarms>,
-    pub(crate) ledger: Ledger,
-    pub(crate) told: Rc<Told>,
-    pub(crate) until: Instant,
-    stopped: Cell<bool>,
-    /// Of each client.
-    counts: RefCell<Vec<(Counts, bool)>>,
-    done: Cell<u64>,
-    moves: RefCell<Vec<Moved>>,
+    pub(crate) course: Rc<Course>,
     updates_before: u64,
     began: Instant,
     /// For how long clients worked, in seconds.
     worked_s: Cell<f64>,
 }
 
-/// Versions: variable, milliseconds and counter.
-pub(crate) type Evidence = Vec<(Vec<u8>, u64, u32)>;
-
-/// What the monitors have said.
-#[derive(Default)]
-pub(crate) struct Told {
-    /// By node and number: the time to its first word, and whether it is certain.
-    alarms: RefCell<HashMap<(String, u64), (u64, bool)>>,
-    /// Of each alarm, the versions that it named.
-    pub(crate) evidence: RefCell<Vec<Evidence>>,
-    pub(crate) gaps: Cell<u64>,
-}
-
-impl Told {
-    fn hear(&self, event: &v1::MonitorEvent) {
-        let alarm = match &event.what {
-            Some(What::Alarm(alarm)) => alarm,
-            Some(What::Gap(_)) => return self.gaps.set(self.gaps.get() + 1),
-            None => return,
-        };
-        let last_ms = alarm.evidence.iter().filter_map(|one| one.from).map(|from| from.millis).max().unwrap_or(event.at_ms);
-        let mut alarms = self.alarms.borrow_mut();
-        if alarms.len() >= MOST_ALARMS {
-            return self.gaps.set(self.gaps.get() + 1);
-        }
-        let known = alarms.entry((event.node.clone(), event.number)).or_insert((event.at_ms.saturating_sub(last_ms), false));
-        known.1 |= alarm.verdict() == v1::MonitorVerdict::Violated;
-        let version = |one: &v1::MonitorEvidence| {
-            let written = one.version.as_ref().and_then(|version| version.written).unwrap_or_default();
-            (one.variable.to_vec(), written.millis, written.counter)
-        };
-        self.evidence.borrow_mut().push(alarm.evidence.iter().map(version).collect());
-    }
-
-    fn detection(&self) -> Detection {
-        let alarms = self.alarms.borrow();
-        let mut times: Vec<u64> = alarms.values().map(|(after_ms, _)| *after_ms).collect();
-        times.sort_unstable();
-        Detection {
-            alarms: alarms.len() as u64,
-            violated: alarms.values().filter(|(_, certain)| *certain).count() as u64,
-            gaps: self.gaps.get(),
-            median_ms: within(&times, 500),
-            p99_ms: within(&times, 990),
-            max_ms: within(&times, 1000),
-        }
-    }
-}
-
-impl Options {
-    fn dial(&self, of: Consistency, protocol: &str, data_centers: usize) -> Dial {
-        let majority = (data_centers / 2 + 1) as u8;
-        let quorum = match of {
-            _ if protocol != "quorum" => Quorum::KEYSPACE,
-            Consistency::Sequential => Quorum { asked: 0, reads: majority, writes: majority },
-            Consistency::Eventual | Consistency::Adaptive => Quorum { asked: 0, reads: 1, writes: 1 },
-        };
-        Dial { quorum, ..Dial::default() }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if self.nodes.is_empty() {
-            return Err("no node to ask".into());
-        }
-        if self.clients == 0 || self.clients > MOST_CLIENTS {
-            return Err(format!("{} clients; from 1 to {MOST_CLIENTS}", self.clients));
-        }
-        if self.run.is_empty() || self.run.len() > 32 || !self.run.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err("the run's name: up to 32 letters and digits".into());
-        }
-        if self.rollback && !self.monitor {
-            return Err("tasks are rolled back by what monitors say: --rollback task needs --monitor".into());
-        }
-        if self.rollback && self.consistency == Consistency::Sequential {
-            return Err("where quorums meet nothing is rolled back: --rollback task goes with eventual and adaptive".into());
-        }
-        if self.consistency == Consistency::Adaptive && !self.rollback {
-            return Err("adaptive clients go by how often they are rolled back: they need --monitor and --rollback task".into());
-        }
-        Ok(())
-    }
-}
-
 impl Run {
     /// Makes ready; `predicate` is a pattern that is watched for, for keys that begin with what it is told.
     pub(crate) async fn begin(options: Options, predicate: impl Fn(&str) -> String) -> Result<Rc<Run>, String> {
-        options.check()?;
-        let topology = options.nodes[0].topology().clone();
+        let first = options.nodes.first().ok_or("no node to ask")?;
+        let topology = first.topology().clone();
         let number = |keyspace: &v1::Keyspace| keyspace.number.to_string() == options.keyspace;
         let found = topology.keyspaces.iter().find(|keyspace| keyspace.name == options.keyspace || number(keyspace));
-        let (keyspace, protocol) = match found {
-            Some(found) => (found.name.clone(), found.protocol.clone()),
-            None => return Err(format!("there is no keyspace `{}`", options.keyspace)),
-        };
-        if protocol != "quorum" && (options.consistency != Consistency::Eventual || options.write_all) {
-            let asked = if options.write_all { "--write-all".to_owned() } else { options.consistency.to_string() };
-            return Err(format!("keyspace {keyspace} has protocol {protocol}, which has no quorums: {asked} needs one of protocol quorum"));
-        }
+        let found = found.ok_or_else(|| format!("there is no keyspace `{}`", options.keyspace))?;
         let of_dc = |name: &String| options.nodes.iter().find(|client| client.topology().data_center == *name).cloned();
         let homes: Option<Vec<_>> = topology.data_centers.iter().map(|name| Some((name.clone(), of_dc(name)?))).collect();
         let homes = homes.ok_or("a data center has no node that can be reached: the outcome is read from all of them")?;
-        let prefix = format!("app{}:", options.run);
-        let told = Rc::new(Told::default());
-        let mut alarms = vec![Alarms::none(); homes.len()];
+        let course = |settle| Course::new(options.setting.clone(), &found.name, &found.protocol, homes.len(), settle);
         let mut run = Run {
-            settle: Duration::ZERO,
-            alarms: Vec::new(),
-            ledger: Ledger::default(),
-            told: told.clone(),
-            until: Instant::now(),
-            stopped: Cell::new(false),
-            counts: RefCell::new(vec![Default::default(); options.clients]),
-            done: Cell::new(0),
-            moves: RefCell::default(),
+            course: course(Duration::ZERO)?,
+            alarms: vec![Alarms::none(); homes.len()],
             updates_before: 0,
             began: Instant::now(),
             worked_s: Cell::new(0.0),
-            options,
-            homes,
-            keyspace,
-            protocol,
-            prefix,
+            keyspace: found.name.clone(),
+            homes: homes.clone(),
+            options: options.clone(),
         };
-        if run.options.rollback {
-            run.settle = match run.options.settle {
+        if options.setting.rollback {
+            let settle = match options.settle {
                 Some(settle) => settle,
                 None => run.longest_way().await?.mul_f64(2.5) + Duration::from_millis(50),
             };
-            for (alarms, (_, client)) in alarms.iter_mut().zip(&run.homes) {
+            run.course = course(settle)?;
+            for (alarms, (_, client)) in run.alarms.iter_mut().zip(&run.homes) {
                 *alarms = Alarms::listen(client).await.map_err(|error| error.to_string())?;
             }
         }
-        run.alarms = alarms;
-        if run.options.monitor {
-            run.watch(predicate(&run.prefix)).await?;
+        if options.setting.monitor {
+            run.watch(predicate(run.course.prefix())).await?;
         }
         run.updates_before = run.updates().await;
         run.began = Instant::now();
-        run.until = run.began + run.options.duration;
+        run.course.begin(run.session(0).now());
         Ok(Rc::new(run))
     }
 
     fn monitor_name(&self) -> String {
-        format!("app{}", self.options.run)
+        format!("app{}", self.options.setting.run)
     }
 
     async fn watch(&self, expression: String) -> Result<(), String> {
@@ -285,31 +109,17 @@ impl Run {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        let subscribe = {
-            let client = first.clone();
-            async move |recent| {
-                let mut request = client.request(v1::WatchMonitorsRequest { name: name.clone(), recent });
-                // The deadline of a call does not end a subscription.
-                request.metadata_mut().remove("grpc-timeout");
-                client.admin().watch_monitors(request).await.map(tonic::Response::into_inner)
-            }
-        };
-        let mut events = subscribe(0).await.map_err(said)?;
-        let told = Rc::downgrade(&self.told);
+        let mut subscription = Subscription::new(first, name).await.map_err(|error| error.to_string())?;
+        let course = Rc::downgrade(&self.course);
         tokio::task::spawn_local(async move {
             loop {
-                while let Ok(Some(event)) = events.message().await {
-                    let Some(told) = told.upgrade() else { return };
-                    told.hear(&event);
+                let heard = subscription.next().await;
+                let Some(course) = course.upgrade() else { return };
+                match heard {
+                    Heard::Event(event) => course.hear(&event),
+                    Heard::Silence => {}
+                    Heard::Again => course.told.gaps.set(course.told.gaps.get() + 1),
                 }
-                events = loop {
-                    tokio::time::sleep(FAILED_PAUSE).await;
-                    let Some(told) = told.upgrade() else { return };
-                    if let Ok(events) = subscribe(100).await {
-                        told.gaps.set(told.gaps.get() + 1);
-                        break events;
-                    }
-                };
             }
         });
         Ok(())
@@ -317,9 +127,9 @@ impl Run {
 
     /// How long it takes at most until what is written in one data center can be read in another one.
     async fn longest_way(&self) -> Result<Duration, String> {
-        let (mut longest, dial) = (Duration::ZERO, self.weak());
+        let (mut longest, dial) = (Duration::ZERO, self.course.weak());
         for (from, (name, client)) in self.homes.iter().enumerate() {
-            let key = format!("{}probe{from}", self.prefix);
+            let key = format!("{}probe{from}", self.course.prefix());
             let mut session = client.session(&self.keyspace);
             session.set_dial(dial);
             let put = rheostat_client::Put { expires_after: Some(KEPT), ..rheostat_client::Put::new(key.clone(), "1") };
@@ -340,10 +150,6 @@ impl Run {
         Ok(longest)
     }
 
-    fn weak(&self) -> Dial {
-        self.options.dial(Consistency::Eventual, &self.protocol, self.homes.len())
-    }
-
     /// What servers have written and received so far, as far as they can be asked.
     async fn updates(&self) -> u64 {
         let mut sum = 0;
@@ -357,47 +163,16 @@ impl Run {
     }
 
     /// A client's way to do tasks.
-    pub(crate) fn worker(self: &Rc<Run>, number: usize) -> Result<Worker, String> {
+    pub(crate) fn worker(&self, number: usize) -> Worker<Session> {
         let home = number % self.homes.len();
-        let dial = |of| self.options.dial(of, &self.protocol, self.homes.len());
-        let options = TaskOptions {
-            weak: self.weak(),
-            sequential: (self.options.consistency != Consistency::Eventual).then(|| dial(Consistency::Sequential)),
-            last: self.options.write_all.then(|| Dial { quorum: Quorum { asked: 0, reads: 1, writes: self.homes.len() as u8 }, ..Dial::default() }),
-            begins_sequential: self.options.consistency == Consistency::Sequential,
-            too_many: TOO_MANY,
-            calm: if self.options.consistency == Consistency::Sequential { u32::MAX } else { CALM },
-            pause: self.settle.max(Duration::from_millis(20)),
-            longest_pause: Duration::from_secs(4),
-            settle: self.settle,
-            lock_for: Some(LOCK_FOR),
-            ..TaskOptions::new(&*self.keyspace)
-        };
-        let tasks = Tasks::with(&self.homes[home].1, options, self.alarms[home].clone()).map_err(|error| error.to_string())?;
-        Ok(Worker { run: self.clone(), number, tasks, failures: 0, moves: 0 })
+        self.course.worker(number, self.homes[home].1.session(&self.keyspace), self.alarms[home].clone())
     }
 
     /// A session of client `number`, which asks for what clients ask for at first.
-    pub(crate) fn session(&self, number: usize) -> rheostat_client::Session {
+    pub(crate) fn session(&self, number: usize) -> Session {
         let mut session = self.homes[number % self.homes.len()].1.session(&self.keyspace);
-        session.set_dial(self.options.dial(self.options.consistency, &self.protocol, self.homes.len()));
+        session.set_dial(self.course.dial());
         session
-    }
-
-    /// Whether clients are to end.
-    pub(crate) fn is_over(&self) -> bool {
-        self.stopped.get() || Instant::now() >= self.until
-    }
-
-    /// For how long what is written stays.
-    pub(crate) fn kept(&self) -> Duration {
-        self.options.duration + KEPT
-    }
-
-    /// Client `number` has done `gets` reads and `puts` writes so far, and `done` tasks more.
-    pub(crate) fn note(&self, number: usize, counts: Counts, is_sequential: bool, done: u64) {
-        self.counts.borrow_mut()[number] = (counts, is_sequential);
-        self.done.set(self.done.get() + done);
     }
 
     /// Lets `workers` work until all have ended, the time is over, or `ended` comes; what they say at the end, or why they gave up.
@@ -416,6 +191,8 @@ impl Run {
         let mut ticks = tokio::time::interval(PROGRESS);
         ticks.tick().await;
         tokio::pin!(ended);
+        let session = self.session(0);
+        let now = || session.now();
         loop {
             tokio::select! {
                 worked = working.join_next() => match worked {
@@ -424,77 +201,30 @@ impl Run {
                     Some(Ok(Err(why))) => faults.push(why),
                     Some(Err(error)) => faults.push(format!("a client ended badly: {error}")),
                 },
-                _ = ticks.tick() => progress(&self.progress(of)),
-                () = &mut ended, if !self.stopped.get() => {
-                    self.stopped.set(true);
+                _ = ticks.tick() => progress(&self.course.progress(now(), of)),
+                () = &mut ended, if !self.course.is_stopped() => {
+                    self.course.stop();
                     faults.push("it was ended before its time".into());
                 }
             }
         }
         self.worked_s.set(self.began.elapsed().as_secs_f64());
-        progress(&self.progress(of));
+        progress(&self.course.progress(now(), of));
         (done, faults)
-    }
-
-    fn progress(&self, of: Option<u64>) -> Progress {
-        let counts = self.counts.borrow();
-        Progress {
-            seconds: self.began.elapsed().as_secs_f64(),
-            done: self.done.get(),
-            of,
-            operations: counts.iter().map(|(counts, _)| counts.gets + counts.puts).sum(),
-            rolled_back: counts.iter().map(|(counts, _)| counts.rolled_back).sum(),
-            alarms: self.told.alarms.borrow().len() as u64,
-            sequential: counts.iter().filter(|(_, is_sequential)| *is_sequential).count(),
-        }
     }
 
     /// Ends the monitor, and says what has been done. `faults` is what is known to be wrong already.
     pub(crate) async fn end(&self, app: &str, setting: String, of: Option<u64>, faults: Vec<String>) -> Report {
         let seconds = self.worked_s.get();
         let updates = self.updates().await.saturating_sub(self.updates_before);
-        if self.options.monitor {
+        if self.options.setting.monitor {
             // What has happened last is told by then.
-            tokio::time::sleep(self.settle.max(Duration::from_secs(1))).await;
+            tokio::time::sleep(self.course.settle().max(Duration::from_secs(1))).await;
             let first = &self.homes[0].1;
             let _ = first.admin().remove_monitor(first.request(v1::RemoveMonitorRequest { name: self.monitor_name() })).await;
         }
-        let counts = self.counts.borrow();
-        let sum = |of: fn(&Counts) -> u64| counts.iter().map(|(counts, _)| of(counts)).sum::<u64>();
-        let (gets, puts) = (sum(|counts| counts.gets), sum(|counts| counts.puts));
-        Report {
-            app: app.into(),
-            setting,
-            keyspace: self.keyspace.clone(),
-            protocol: self.protocol.clone(),
-            consistency: self.options.consistency.to_string(),
-            settle_ms: self.settle.as_millis() as u64,
-            seed: self.options.seed,
-            clients: self.options.clients,
-            seconds,
-            done: self.done.get(),
-            of,
-            tries: sum(|counts| counts.tries),
-            rolled_back: sum(|counts| counts.rolled_back),
-            begun_again: sum(|counts| counts.begun_again),
-            close: sum(|counts| counts.close),
-            gets,
-            puts,
-            put_percent: None,
-            operations_per_s: per_second(gets + puts, seconds),
-            server_updates: updates,
-            server_updates_per_s: per_second(updates, seconds),
-            detection: self.options.monitor.then(|| self.told.detection()),
-            overlaps: self.ledger.overlaps(),
-            moves: self.moves.borrow().clone(),
-            faults,
-            checked: String::new(),
-        }
-    }
-
-    /// Whether two clients that held one lock at the same time may both have written.
-    pub(crate) fn excludes(&self) -> bool {
-        self.options.rollback || self.options.consistency == Consistency::Sequential
+        let report = self.course.report(app, setting, of, seconds);
+        Report { faults, server_updates: updates, server_updates_per_s: per_second(updates, seconds), ..report }
     }
 
     /// The values of `keys`, once all data centers have the same.
@@ -531,7 +261,7 @@ impl Run {
         for reader in 0..READERS.min(keys.len()) {
             let mine: Vec<(usize, String)> = keys.iter().cloned().enumerate().skip(reader).step_by(READERS).collect();
             let mut session = client.session(&self.keyspace);
-            session.set_dial(self.weak());
+            session.set_dial(self.course.weak());
             reading.spawn_local(async move {
                 let mut read = Vec::new();
                 for (place, key) in mine {
@@ -547,61 +277,5 @@ impl Run {
             }
         }
         Ok(values)
-    }
-}
-
-/// One client.
-pub(crate) struct Worker {
-    pub(crate) run: Rc<Run>,
-    pub(crate) number: usize,
-    tasks: Tasks,
-    failures: u32,
-    moves: usize,
-}
-
-/// What came of one try.
-pub(crate) enum Tried<T> {
-    /// It is done.
-    Done(T),
-    /// It was rolled back, or could not go on; nothing was written.
-    Later,
-    /// It failed: what it wrote may be there, or may not.
-    Unknown,
-}
-
-impl Worker {
-    /// Tries a task once.
-    pub(crate) async fn attempt<T>(&mut self, body: impl AsyncFnOnce(&mut Task<'_>) -> Result<T, Stop>) -> Result<Tried<T>, String> {
-        let tried = self.tasks.attempt(body).await;
-        let done = u64::from(tried.is_ok());
-        self.run.note(self.number, self.tasks.counts(), self.tasks.is_sequential(), done);
-        let moves: Vec<Moved> = self
-            .tasks
-            .moves()
-            .skip(self.moves)
-            .map(|one| Moved { client: self.number, tries: one.tries, sequential: one.sequential, reason: one.reason.clone() })
-            .collect();
-        self.moves += moves.len();
-        self.run.moves.borrow_mut().extend(moves);
-        match tried {
-            Ok(value) => {
-                self.failures = 0;
-                Ok(Tried::Done(value))
-            }
-            Err(stop) if stop.is_passing() => {
-                if self.run.options.livelock == Livelock::Backoff {
-                    self.tasks.pause().await;
-                }
-                Ok(Tried::Later)
-            }
-            Err(stop) => {
-                self.failures += 1;
-                if self.failures >= MOST_FAILURES {
-                    return Err(format!("client {} gave up after {MOST_FAILURES} failures in a row: {stop}", self.number));
-                }
-                tokio::time::sleep(FAILED_PAUSE).await;
-                Ok(Tried::Unknown)
-            }
-        }
     }
 }

@@ -1,12 +1,13 @@
 //! *Social*: the nodes of a graph are coloured so that no two neighbours are alike. A task colours one node: it takes the locks of all edges that lead to nodes of other clients, in one order, reads the
 //! neighbours' colours, and writes the least colour that none of them has.
 
+use crate::course::{Course, Livelock, Tried, Worker};
 use crate::graph::{Graph, shuffle};
 use crate::lock::{self, Lock};
 use crate::report::{Progress, Report};
-use crate::run::{Livelock, Options, Run, Tried, Worker};
+use crate::run::{Options, Run};
 use rheostat_client::Put;
-use rheostat_client::task::{Stop, Task};
+use rheostat_client::task::{Backend, Stop, Task};
 use rheostat_core::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -16,7 +17,8 @@ fn owner(node: u32, nodes: usize, clients: usize) -> usize {
     (node as usize * clients) / nodes
 }
 
-fn key(prefix: &str, node: u32) -> String {
+/// The key of a node's colour, of keys that begin with `prefix`.
+pub fn key(prefix: &str, node: u32) -> String {
     format!("{prefix}colour{node}")
 }
 
@@ -43,26 +45,20 @@ async fn coloured(
     ended: impl Future<Output = ()>,
 ) -> Result<Report, String> {
     let run = Run::begin(options, lock::predicate).await?;
-    let clients = run.options.clients;
-    let mut workers = Vec::new();
-    for number in 0..clients {
-        let all = 0..graph.nodes() as u32;
-        let mut nodes: Vec<u32> = all.filter(|node| owner(*node, graph.nodes(), clients) == number).collect();
-        shuffle(&mut nodes, &mut Random::new(run.options.seed ^ (number as u64 + 1)));
-        workers.push(work(run.worker(number)?, graph.clone(), nodes.into()));
-    }
+    let clients = run.course.setting.clients;
+    let workers = (0..clients).map(|number| work(run.worker(number), graph.clone())).collect();
     let of = Some(graph.nodes() as u64);
     let (_, mut faults) = run.drive(workers, of, progress, ended).await;
     let mut report = run.end("social", setting.to_owned(), of, Vec::new()).await;
     if report.done < graph.nodes() as u64 && faults.is_empty() {
         faults.push(format!("{} of {} nodes were coloured when the time was over", report.done, graph.nodes()));
     }
-    let keys: Vec<String> = (0..graph.nodes() as u32).map(|node| key(&run.prefix, node)).collect();
+    let keys: Vec<String> = (0..graph.nodes() as u32).map(|node| key(run.course.prefix(), node)).collect();
     match run.agreed(&keys).await {
-        Ok(values) => faults.extend(wrong(&graph, &run.prefix, &values, report.done == graph.nodes() as u64)),
+        Ok(values) => faults.extend(wrong(&graph, run.course.prefix(), &values, report.done == graph.nodes() as u64)),
         Err(why) => faults.push(why),
     }
-    if run.excludes() && report.overlaps > 0 {
+    if run.course.excludes() && report.overlaps > 0 {
         faults.push(format!("{} times two clients held one lock, and both wrote", report.overlaps));
     }
     report.checked = format!("{} nodes and {} edges, as the store has them in all data centers", graph.nodes(), graph.edges());
@@ -70,38 +66,46 @@ async fn coloured(
     Ok(report)
 }
 
-async fn work(mut worker: Worker, graph: Rc<Graph>, mut nodes: VecDeque<u32>) -> Result<(), String> {
-    let run = worker.run.clone();
-    while let Some(node) = nodes.front().copied().filter(|_| !run.is_over()) {
-        let locks = lock::around(&graph, node, |other| owner(other, graph.nodes(), run.options.clients));
-        let colour = async |task: &mut Task<'_>| colour(task, &graph, node, &locks, &run).await;
+/// Colours the nodes of one client.
+///
+/// # Errors
+/// In words: it gave up.
+pub async fn work<B: Backend>(mut worker: Worker<B>, graph: Rc<Graph>) -> Result<(), String> {
+    let course = worker.course.clone();
+    let of = |node: u32| owner(node, graph.nodes(), course.setting.clients);
+    let mut mine: Vec<u32> = (0..graph.nodes() as u32).filter(|node| of(*node) == worker.number).collect();
+    shuffle(&mut mine, &mut Random::new(course.setting.seed ^ (worker.number as u64 + 1)));
+    let mut nodes = VecDeque::from(mine);
+    while let Some(node) = nodes.front().copied().filter(|_| !worker.is_over()) {
+        let locks = lock::around(&graph, node, of);
+        let colour = async |task: &mut Task<'_, B>| colour(task, &graph, node, &locks, &course).await;
         match worker.attempt(colour).await? {
             Tried::Done(()) => drop(nodes.pop_front()),
-            Tried::Later if run.options.livelock == Livelock::Reorder => nodes.rotate_left(1),
+            Tried::Later if course.setting.livelock == Livelock::Reorder => nodes.rotate_left(1),
             Tried::Later | Tried::Unknown => {}
         }
     }
     Ok(())
 }
 
-async fn colour(task: &mut Task<'_>, graph: &Graph, node: u32, locks: &[Lock], run: &Run) -> Result<(), Stop> {
-    let visit = lock::enter(task, locks, &run.prefix, &run.ledger).await?;
+async fn colour<B: Backend>(task: &mut Task<'_, B>, graph: &Graph, node: u32, locks: &[Lock], course: &Course) -> Result<(), Stop> {
+    let visit = lock::enter(task, locks, course).await?;
     let mut taken = Vec::new();
     for other in graph.of_node(node) {
-        if let Some(value) = task.get(key(&run.prefix, *other)).await?.value {
+        if let Some(value) = task.get(key(course.prefix(), *other)).await?.value {
             taken.push(value);
         }
     }
     let least = (0u32..).map(|colour| colour.to_string()).find(|colour| taken.iter().all(|taken| taken != colour.as_bytes()));
     let least = least.ok_or_else(|| Stop::Again("every colour is taken".into()))?;
-    task.put(Put { expires_after: Some(run.kept()), ..Put::new(key(&run.prefix, node), least) });
+    task.put(Put { expires_after: Some(course.kept()), ..Put::new(key(course.prefix(), node), least) });
     task.check()?;
     visit.write();
     task.write().await
 }
 
-/// What is wrong with the colouring.
-fn wrong(graph: &Graph, prefix: &str, values: &BTreeMap<String, Option<String>>, is_whole: bool) -> Vec<String> {
+/// What is wrong with a colouring, in words; `is_whole`: every node should have a colour.
+pub fn wrong(graph: &Graph, prefix: &str, values: &BTreeMap<String, Option<String>>, is_whole: bool) -> Vec<String> {
     let of = |node: u32| values.get(&key(prefix, node)).and_then(Option::as_ref);
     let bare = (0..graph.nodes() as u32).filter(|node| is_whole && of(*node).is_none()).map(|node| format!("node {node} has no colour in the store"));
     let alike = graph.each_edge().filter_map(|(one, other)| {

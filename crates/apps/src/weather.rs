@@ -1,12 +1,13 @@
 //! *Weather*: each node of a line or a grid follows its neighbours, for ever. A task updates one node: it takes the locks of the edges that lead to nodes of other clients, reads the neighbours, and
 //! writes what comes of it.
 
+use crate::course::{Course, Livelock, Tried, Worker};
 use crate::graph::Graph;
 use crate::lock::{self, Lock};
 use crate::report::{Progress, Report};
-use crate::run::{Livelock, Options, Run, Tried, Worker};
+use crate::run::{Options, Run};
 use rheostat_client::Put;
-use rheostat_client::task::{Stop, Task};
+use rheostat_client::task::{Backend, Stop, Task};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -31,7 +32,11 @@ pub enum Shape {
 }
 
 impl Shape {
-    fn graph(self) -> Result<Graph, String> {
+    /// The graph of its nodes.
+    ///
+    /// # Errors
+    /// In words: numbers that fit no graph.
+    pub fn graph(self) -> Result<Graph, String> {
         match self {
             Shape::Line { nodes } => Graph::line(nodes),
             Shape::Grid { width, height } => Graph::grid(width, height),
@@ -86,8 +91,8 @@ pub async fn run(
         return Err("the share of PUTs: from 5 to 90 percent".into());
     }
     let graph = Rc::new(shape.graph()?);
-    if options.clients > graph.nodes() {
-        return Err(format!("{} clients for {} nodes: each needs one", options.clients, graph.nodes()));
+    if options.setting.clients > graph.nodes() {
+        return Err(format!("{} clients for {} nodes: each needs one", options.setting.clients, graph.nodes()));
     }
     let local = tokio::task::LocalSet::new();
     local.run_until(followed(options, shape, graph, put_percent, setting, progress, ended)).await
@@ -103,21 +108,18 @@ async fn followed(
     ended: impl Future<Output = ()>,
 ) -> Result<Report, String> {
     let run = Run::begin(options, lock::predicate).await?;
-    let mut workers = Vec::new();
-    for number in 0..run.options.clients {
-        workers.push(work(run.worker(number)?, shape, graph.clone(), put_percent));
-    }
+    let workers = (0..run.course.setting.clients).map(|number| work(run.worker(number), shape, graph.clone(), put_percent)).collect();
     let (works, mut faults) = run.drive(workers, None, progress, ended).await;
     let (gets, puts) = works.iter().fold((0, 0), |(gets, puts), work| (gets + work.gets, puts + work.puts));
     let mut report = run.end("weather", setting.to_owned(), None, Vec::new()).await;
     report.put_percent = (gets + puts > 0).then(|| puts as f64 * 100.0 / (gets + puts) as f64);
     let states: BTreeMap<u32, Vec<String>> = works.into_iter().flat_map(|work| work.states).collect();
-    let keys: Vec<String> = states.keys().map(|node| key(&run.prefix, *node, 0)).collect();
+    let keys: Vec<String> = states.keys().map(|node| key(run.course.prefix(), *node, 0)).collect();
     match run.agreed(&keys).await {
-        Ok(values) => faults.extend(wrong(&run.prefix, &states, &values)),
+        Ok(values) => faults.extend(wrong(run.course.prefix(), &states, &values)),
         Err(why) => faults.push(why),
     }
-    if run.excludes() && report.overlaps > 0 {
+    if run.course.excludes() && report.overlaps > 0 {
         faults.push(format!("{} times two clients held one lock, and both wrote", report.overlaps));
     }
     report.checked = format!("{} nodes: each is in all data centers what its client wrote last", states.len());
@@ -127,26 +129,31 @@ async fn followed(
 
 /// What a client has done.
 #[derive(Default)]
-struct Work {
-    /// Reads and writes of states.
-    gets: u64,
-    puts: u64,
+pub struct Work {
+    /// Reads of states.
+    pub gets: u64,
+    /// Writes of states.
+    pub puts: u64,
     /// Of each node, what may be in the store: what was written last, and what may have been since.
-    states: BTreeMap<u32, Vec<String>>,
+    pub states: BTreeMap<u32, Vec<String>>,
 }
 
-async fn work(mut worker: Worker, shape: Shape, graph: Rc<Graph>, put_percent: Option<u8>) -> Result<Work, String> {
-    let run = worker.run.clone();
-    let clients = run.options.clients;
+/// Lets the nodes of one client follow their neighbours, until the time is over.
+///
+/// # Errors
+/// In words: it gave up.
+pub async fn work<B: Backend>(mut worker: Worker<B>, shape: Shape, graph: Rc<Graph>, put_percent: Option<u8>) -> Result<Work, String> {
+    let course = worker.course.clone();
+    let clients = course.setting.clients;
     let mut nodes: std::collections::VecDeque<u32> = (0..graph.nodes() as u32).filter(|node| shape.owner(*node, clients) == worker.number).collect();
     let (mut work, mut round) = (Work::default(), 0u64);
-    while !run.is_over() && !nodes.is_empty() {
+    while !worker.is_over() && !nodes.is_empty() {
         let node = nodes[0];
         let locks = lock::around(&graph, node, |other| shape.owner(other, clients));
         let around = graph.of_node(node).len() as u64;
         let (reads, writes) = put_percent.map_or((0, 1), |percent| balance(work.gets + around, work.puts, percent.into()));
         round += 1;
-        let follow = async |task: &mut Task<'_>| follow(task, &graph, node, &locks, (reads, writes, round), &run).await;
+        let follow = async |task: &mut Task<'_, B>| follow(task, &graph, node, &locks, (reads, writes, round), &course).await;
         match worker.attempt(follow).await? {
             Tried::Done(state) => {
                 (work.gets, work.puts) = (work.gets + around + reads, work.puts + writes);
@@ -158,7 +165,7 @@ async fn work(mut worker: Worker, shape: Shape, graph: Rc<Graph>, put_percent: O
                 states.push(state);
                 nodes.rotate_left(1);
             }
-            Tried::Later if run.options.livelock == Livelock::Reorder => nodes.rotate_left(1),
+            Tried::Later if course.setting.livelock == Livelock::Reorder => nodes.rotate_left(1),
             Tried::Later => {}
             // Its value is not known here: any will do from now on.
             Tried::Unknown => work.states.entry(node).or_default().extend(["?".into(), "?".into()]),
@@ -167,28 +174,28 @@ async fn work(mut worker: Worker, shape: Shape, graph: Rc<Graph>, put_percent: O
     Ok(work)
 }
 
-async fn follow(
-    task: &mut Task<'_>,
+async fn follow<B: Backend>(
+    task: &mut Task<'_, B>,
     graph: &Graph,
     node: u32,
     locks: &[Lock],
     (reads, writes, round): (u64, u64, u64),
-    run: &Run,
+    course: &Course,
 ) -> Result<String, Stop> {
-    let visit = lock::enter(task, locks, &run.prefix, &run.ledger).await?;
+    let visit = lock::enter(task, locks, course).await?;
     let mut sum = 0.0;
     for other in graph.of_node(node) {
-        let read = task.get(key(&run.prefix, *other, 0)).await?.value.unwrap_or_default();
+        let read = task.get(key(course.prefix(), *other, 0)).await?.value.unwrap_or_default();
         let state = String::from_utf8_lossy(&read);
         // Nobody has written it yet: it begins with its number.
         sum += state.split(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(f64::from(*other));
     }
     for read in 0..reads {
-        task.get(key(&run.prefix, node, read)).await?;
+        task.get(key(course.prefix(), node, read)).await?;
     }
     let state = format!("{:.6} {round}", sum / graph.of_node(node).len() as f64);
     for attribute in 0..writes {
-        task.put(Put { expires_after: Some(run.kept()), ..Put::new(key(&run.prefix, node, attribute), state.clone()) });
+        task.put(Put { expires_after: Some(course.kept()), ..Put::new(key(course.prefix(), node, attribute), state.clone()) });
     }
     task.check()?;
     visit.write();
@@ -196,8 +203,13 @@ async fn follow(
     Ok(state)
 }
 
-/// Which nodes are not what their clients have written.
-fn wrong(prefix: &str, states: &BTreeMap<u32, Vec<String>>, values: &BTreeMap<String, Option<String>>) -> Vec<String> {
+/// The key of a node's state, of keys that begin with `prefix`.
+pub fn state_key(prefix: &str, node: u32) -> String {
+    key(prefix, node, 0)
+}
+
+/// Which nodes are not what their clients have written, in words.
+pub fn wrong(prefix: &str, states: &BTreeMap<u32, Vec<String>>, values: &BTreeMap<String, Option<String>>) -> Vec<String> {
     let differs = |(node, possible): (&u32, &Vec<String>)| {
         let found = values.get(&key(prefix, *node, 0)).and_then(Option::as_ref);
         let is_known = possible.len() == 1;

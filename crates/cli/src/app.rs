@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use rheostat_apps::conjunctive::{self, Conjunctions};
 use rheostat_apps::graph::Graph;
 use rheostat_apps::weather::{self, Shape};
-use rheostat_apps::{Consistency, Livelock, Options, Progress, Report, social};
+use rheostat_apps::{Consistency, Livelock, Options, Progress, Report, Setting, social};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -231,10 +231,17 @@ async fn options(common: &Common, excluding: Option<&Excluding>, usual_s: u32) -
         std::fs::write(file, "").map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
     }
     let (_, nodes) = common.connection.nodes().await?;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
     Ok(Options {
         nodes: nodes.into_iter().filter_map(|node| node.client.ok()).collect(),
         keyspace: common.keyspace.clone(),
+        settle: excluding.and_then(|excluding| excluding.settle).map(|settle| Duration::from_millis(settle.into())),
+        setting: setting(common, excluding, usual_s),
+    })
+}
+
+fn setting(common: &Common, excluding: Option<&Excluding>, usual_s: u32) -> Setting {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    Setting {
         clients: common.clients.into(),
         consistency: match excluding.map(|excluding| excluding.consistency) {
             Some(Asked::Sequential) => Consistency::Sequential,
@@ -248,12 +255,13 @@ async fn options(common: &Common, excluding: Option<&Excluding>, usual_s: u32) -
             Some(Against::Reorder) => Livelock::Reorder,
             Some(Against::None) | None => Livelock::None,
         },
-        settle: excluding.and_then(|excluding| excluding.settle).map(|settle| Duration::from_millis(settle.into())),
+        looks: true,
+        meeting: None,
         write_all: excluding.is_some_and(|excluding| excluding.write_all),
         seed: common.seed,
         duration: Duration::from_secs(common.duration.unwrap_or(usual_s).into()),
         run: format!("{:x}p{}", since, std::process::id()),
-    })
+    }
 }
 
 fn progress(common: &Common) -> impl FnMut(&Progress) + use<> {

@@ -34,6 +34,7 @@ mod session;
 mod siblings;
 pub mod task;
 mod transaction;
+pub mod violation;
 mod way;
 
 pub use counter::{Added, Counter, CounterView, Rights, Standing};

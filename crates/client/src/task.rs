@@ -5,30 +5,78 @@
 //! same: they tell of tasks that came so close together that they would have collided. When it has been calm for long enough, tasks stop to ask for quorums.
 
 use crate::session::{Put, Read, Version};
+use crate::violation::{Heard, Subscription};
 use crate::{Client, Dial, Error, Quorum, Session, v1};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use v1::monitor_event::What;
 
 /// Alarms that are kept for tasks under way.
 const KEPT: usize = 4096;
-/// The last of what monitors said, asked for when the subscription begins again.
-const RECENT: u32 = 100;
-/// Between two attempts to subscribe.
-const AGAIN: Duration = Duration::from_millis(200);
 /// Moves between modes that are remembered.
 const MOVES: usize = 256;
 /// For how long a task that writes is refused by a rollback, or by a full server, before it fails.
 const BUSY: Duration = Duration::from_secs(60);
+/// Tasks that are done, and that late alarms are compared with.
+const MOST_DONE: usize = 1024;
+/// Alarms about them that are kept until somebody asks.
+const MOST_LATE: usize = 1024;
 /// Between two tries of it.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// What tasks are done on: somewhere to read and write, and a clock. A [`Session`] is one; so are the stores of a laboratory, whose time is computed.
+pub trait Backend {
+    /// Reads a key.
+    fn get(&mut self, key: Bytes) -> impl Future<Output = Result<Read, Error>>;
+
+    /// Writes a key.
+    fn put(&mut self, put: Put) -> impl Future<Output = Result<Version, Error>>;
+
+    /// What reads and writes ask for.
+    fn dial(&self) -> Dial;
+
+    /// Changes it.
+    fn set_dial(&mut self, dial: Dial);
+
+    /// The time since some moment, always the same one.
+    fn now(&self) -> Duration;
+
+    /// Waits for so long.
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()>;
+}
+
+impl Backend for Session {
+    async fn get(&mut self, key: Bytes) -> Result<Read, Error> {
+        Session::get(self, key).await
+    }
+
+    async fn put(&mut self, put: Put) -> Result<Version, Error> {
+        self.put_item(put).await
+    }
+
+    fn dial(&self) -> Dial {
+        Session::dial(self)
+    }
+
+    fn set_dial(&mut self, dial: Dial) {
+        Session::set_dial(self, dial);
+    }
+
+    fn now(&self) -> Duration {
+        static FIRST: LazyLock<tokio::time::Instant> = LazyLock::new(tokio::time::Instant::now);
+        FIRST.elapsed()
+    }
+
+    async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}
 
 /// How tasks are done.
 #[derive(Clone, Debug)]
@@ -59,8 +107,14 @@ pub struct TaskOptions {
     pub too_many: u32,
     /// See there.
     pub window: usize,
-    /// So many tries in a row without an alarm lead back. After each way back that was too early it is twice as many, up to 32 times.
+    /// So many tries of which at most [`TaskOptions::close`] would have collided lead back. After each way back that was too early it is twice as many, up to 32 times.
     pub calm: u32,
+    /// See there.
+    pub close: u32,
+    /// For how long alarms about a task that is done are looked for: twice [`TaskOptions::settle`] if it is `None`.
+    pub remember: Option<Duration>,
+    /// Of the random pauses; `None`: any.
+    pub seed: Option<u64>,
 }
 
 impl TaskOptions {
@@ -84,6 +138,9 @@ impl TaskOptions {
             too_many: 4,
             window: 16,
             calm: 64,
+            close: 0,
+            remember: None,
+            seed: None,
         }
     }
 }
@@ -150,8 +207,10 @@ pub struct Counts {
     pub rolled_back: u64,
     /// Of these, how many ended since they could not go on.
     pub begun_again: u64,
-    /// Of these, how many came so close to another while they asked for quorums that an alarm was told.
+    /// Of these, how many came so close to another while they asked for quorums that an alarm was told: had they been weak, they would have collided.
     pub close: u64,
+    /// Of these, how many had an alarm only when they had written, while they asked for nothing that meets: what they wrote may be wrong ([`Tasks::late`]).
+    pub late: u64,
     /// Reads.
     pub gets: u64,
     /// Writes.
@@ -160,7 +219,7 @@ pub struct Counts {
 
 /// What monitors have said, with the number of each event.
 #[derive(Default)]
-struct Heard {
+struct Told {
     events: VecDeque<(u64, Arc<v1::MonitorEvent>)>,
     next: u64,
     /// Nobody tells anything now.
@@ -169,7 +228,7 @@ struct Heard {
     missed: u64,
 }
 
-impl Heard {
+impl Told {
     fn push(&mut self, event: v1::MonitorEvent) {
         let same = |other: &v1::MonitorEvent| (&other.node, other.number, &other.what) == (&event.node, event.number, &event.what);
         match event.what {
@@ -194,7 +253,7 @@ impl Heard {
 }
 
 impl Listening {
-    fn change(&self, change: impl FnOnce(&mut Heard)) {
+    fn change(&self, change: impl FnOnce(&mut Told)) {
         change(&mut locked(&self.heard));
         self.news.send_modify(|news| *news += 1);
     }
@@ -205,7 +264,7 @@ impl Listening {
 pub struct Alarms(Arc<Listening>);
 
 struct Listening {
-    heard: Mutex<Heard>,
+    heard: Mutex<Told>,
     news: watch::Sender<u64>,
     hears: Mutex<Option<JoinHandle<()>>>,
 }
@@ -223,6 +282,11 @@ impl Alarms {
         Alarms(Arc::new(Listening { heard: Mutex::default(), news: watch::Sender::new(0), hears: Mutex::new(None) }))
     }
 
+    /// Takes in what a monitor has said, for who hears of it by himself.
+    pub fn hear(&self, event: v1::MonitorEvent) {
+        self.0.change(|heard| heard.push(event));
+    }
+
     /// How many it has heard.
     pub fn heard(&self) -> u64 {
         locked(&self.0.heard).next
@@ -234,28 +298,17 @@ impl Alarms {
     /// There is nobody to listen to.
     pub async fn listen(client: &Client) -> Result<Alarms, Error> {
         let alarms = Alarms::none();
-        let mut events = subscribe(client, 0).await?;
-        let (client, to) = (client.clone(), Arc::downgrade(&alarms.0));
+        let mut subscription = Subscription::new(client, "").await?;
+        let to = Arc::downgrade(&alarms.0);
         let hears = tokio::spawn(async move {
             loop {
-                while let Ok(Some(event)) = events.message().await {
-                    let Some(to) = to.upgrade() else { return };
-                    to.change(|heard| heard.push(event));
-                }
-                match to.upgrade() {
-                    Some(to) => to.change(|heard| heard.lose(true)),
-                    None => return,
-                }
-                events = loop {
-                    tokio::time::sleep(AGAIN).await;
-                    if let Ok(events) = subscribe(&client, RECENT).await {
-                        break events;
-                    }
-                };
-                match to.upgrade() {
-                    Some(to) => to.change(|heard| heard.lose(false)),
-                    None => return,
-                }
+                let heard = subscription.next().await;
+                let Some(to) = to.upgrade() else { return };
+                to.change(|all| match heard {
+                    Heard::Event(event) => all.push(*event),
+                    Heard::Silence => all.lose(true),
+                    Heard::Again => all.lose(false),
+                });
             }
         });
         *locked(&alarms.0.hears) = Some(hears);
@@ -267,10 +320,23 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The versions of each key that a task has read or written.
+type Seen = BTreeMap<Bytes, Vec<Version>>;
+
+/// A task that is done.
+struct Finished {
+    /// Events from here on came later.
+    from: u64,
+    /// Until when alarms about it are looked for.
+    until: Duration,
+    seen: Seen,
+    was_sequential: bool,
+}
+
 /// Does tasks, one after another, and listens to the monitors meanwhile.
-pub struct Tasks {
+pub struct Tasks<B = Session> {
     options: TaskOptions,
-    session: Session,
+    session: B,
     alarms: Alarms,
     random: u64,
     /// Of the last tries: whether they were rolled back.
@@ -279,6 +345,10 @@ pub struct Tasks {
     /// Tries in a row that had to end.
     in_vain: u32,
     calm: u32,
+    /// Of these, how many would have collided.
+    close: u32,
+    done: VecDeque<Finished>,
+    late: VecDeque<Arc<v1::MonitorEvent>>,
     /// How often the way back was too early.
     early: u32,
     /// After how many tries the last way back was taken.
@@ -288,8 +358,8 @@ pub struct Tasks {
 }
 
 /// One try of a task: what it has read and locked, and what it is going to write.
-pub struct Task<'a> {
-    session: &'a mut Session,
+pub struct Task<'a, B = Session> {
+    session: &'a mut B,
     counts: &'a mut Counts,
     alarms: &'a Alarms,
     keyspace: &'a str,
@@ -300,9 +370,9 @@ pub struct Task<'a> {
     last: Option<Dial>,
     /// Events from here on concern it.
     from: u64,
-    /// Of [`Heard::missed`], when it began.
+    /// Of [`Told::missed`], when it began.
     missed: u64,
-    seen: BTreeMap<Bytes, Vec<Version>>,
+    seen: Seen,
     writes: Vec<Put>,
     /// It writes, and no alarm ends it any more.
     is_writing: bool,
@@ -328,30 +398,44 @@ impl Tasks {
         let number = |keyspace: &v1::Keyspace| keyspace.number.to_string() == options.keyspace;
         let named = topology.keyspaces.iter().find(|keyspace| keyspace.name == options.keyspace || number(keyspace));
         let keyspace = named.ok_or_else(|| Error::Refused(format!("there is no keyspace `{}`", options.keyspace)))?.name.clone();
-        let mut session = client.session(keyspace.clone());
+        Ok(Tasks::on(client.session(keyspace.clone()), TaskOptions { keyspace, ..options }, alarms))
+    }
+}
+
+impl<B: Backend> Tasks<B> {
+    /// Does tasks on `session`, in the keyspace of the options, which goes by its name; rolled back by `alarms`.
+    pub fn on(mut session: B, options: TaskOptions, alarms: Alarms) -> Tasks<B> {
         let begins = options.sequential.filter(|_| options.begins_sequential);
         session.set_dial(begins.unwrap_or(options.weak));
-        Ok(Tasks {
-            options: TaskOptions { keyspace, ..options },
+        Tasks {
+            random: options.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()) | 1,
+            options,
             session,
             alarms,
-            random: RandomState::new().build_hasher().finish() | 1,
             last: VecDeque::new(),
             counts: Counts::default(),
             in_vain: 0,
             calm: 0,
+            close: 0,
+            done: VecDeque::new(),
+            late: VecDeque::new(),
             early: 0,
             back_at: None,
             is_sequential: begins.is_some(),
             moves: VecDeque::new(),
-        })
+        }
+    }
+
+    /// What tasks are done on.
+    pub fn backend(&self) -> &B {
+        &self.session
     }
 
     /// Does a task: `body` reads, locks and says what is to be written, and is begun again from the start if an alarm comes while it does. Then it is written.
     ///
     /// # Errors
     /// What `body` says; a read, a lock or a write failed; it had to begin again as often as the options allow. Nothing was written then, unless a write failed, and locks are given back as far as possible.
-    pub async fn run<T>(&mut self, body: impl AsyncFn(&mut Task<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
+    pub async fn run<T>(&mut self, body: impl AsyncFn(&mut Task<'_, B>) -> Result<T, Stop>) -> Result<T, Stop> {
         let tries = self.options.tries.max(1);
         for attempt in 1..=tries {
             match self.attempt(&body).await {
@@ -370,7 +454,8 @@ impl Tasks {
     ///
     /// # Errors
     /// As [`Tasks::run`].
-    pub async fn attempt<T>(&mut self, body: impl AsyncFnOnce(&mut Task<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
+    pub async fn attempt<T>(&mut self, body: impl AsyncFnOnce(&mut Task<'_, B>) -> Result<T, Stop>) -> Result<T, Stop> {
+        self.look_back();
         self.counts.tries += 1;
         let (from, missed) = {
             let heard = locked(&self.alarms.0.heard);
@@ -399,6 +484,15 @@ impl Tasks {
         };
         task.release().await;
         let close = task.is_sequential && task.alarm().is_some();
+        let (seen, was_sequential) = (std::mem::take(&mut task.seen), task.is_sequential);
+        if done.is_ok() && !close {
+            let until = self.session.now() + self.options.remember.unwrap_or(self.options.settle * 2);
+            let from = locked(&self.alarms.0.heard).next;
+            self.done.push_back(Finished { from, until, seen, was_sequential });
+            if self.done.len() > MOST_DONE {
+                self.done.pop_front();
+            }
+        }
         self.note(done.as_ref().err(), close);
         done
     }
@@ -410,7 +504,57 @@ impl Tasks {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let most = self.options.pause.saturating_mul(1 << self.in_vain.saturating_sub(1).min(16)).min(self.options.longest_pause);
-        tokio::time::sleep(most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)).await;
+        self.session.sleep(most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)).await;
+    }
+
+    /// Looks for alarms about tasks that are done.
+    fn look_back(&mut self) {
+        let now = self.session.now();
+        let heard = locked(&self.alarms.0.heard);
+        let (keyspace, possible, next) = (&self.options.keyspace, self.options.possible, heard.next);
+        let about = |done: &mut Finished| {
+            let events = heard.events.iter().rev().take_while(|(number, _)| *number >= done.from);
+            let alarm = events.map(|(_, event)| event).find(|event| is_concerned(event, keyspace, possible, &done.seen)).cloned();
+            done.from = next;
+            alarm
+        };
+        let (mut late, mut close) = (Vec::new(), 0);
+        self.done.retain_mut(|done| match about(done) {
+            Some(_) if done.was_sequential => {
+                close += 1;
+                false
+            }
+            Some(alarm) => {
+                late.push(alarm);
+                false
+            }
+            None => now < done.until,
+        });
+        drop(heard);
+        self.counts.late += late.len() as u64;
+        self.late.extend(late);
+        while self.late.len() > MOST_LATE {
+            self.late.pop_front();
+        }
+        for _ in 0..close {
+            self.counts.close += 1;
+            self.come_close();
+        }
+    }
+
+    /// A task has come so close to another that they would have collided, had they been weak.
+    fn come_close(&mut self) {
+        self.close += 1;
+        if self.close > self.options.close {
+            (self.calm, self.close) = (0, 0);
+        }
+    }
+
+    /// Alarms since the last call that came when the tasks that they concern had written, while nothing met: what those wrote may be wrong, and stands. Looked for until
+    /// [`TaskOptions::remember`] has passed.
+    pub fn late(&mut self) -> Vec<Arc<v1::MonitorEvent>> {
+        self.look_back();
+        self.late.drain(..).collect()
     }
 
     /// What tasks have asked for so far, and what has become of them.
@@ -439,7 +583,10 @@ impl Tasks {
         if self.last.len() > self.options.window.max(1) {
             self.last.pop_front();
         }
-        self.calm = if rolled_back || close { 0 } else { self.calm.saturating_add(1) };
+        self.calm = if rolled_back { 0 } else { self.calm.saturating_add(1) };
+        if close {
+            self.come_close();
+        }
         let Some(sequential) = self.options.sequential else { return };
         let count = self.last.iter().filter(|rolled_back| **rolled_back).count();
         let wanted_calm = self.options.calm.max(1).saturating_mul(1 << self.early.min(5));
@@ -449,14 +596,18 @@ impl Tasks {
             self.turn(true, sequential, format!("{count} of the last {} tries were rolled back", self.last.len()));
         } else if self.is_sequential && self.calm >= wanted_calm {
             self.back_at = Some(self.counts.tries);
-            self.turn(false, self.options.weak, format!("no alarm in {} tries", self.calm));
+            let reason = match self.close {
+                0 => format!("no alarm in {} tries", self.calm),
+                close => format!("{close} of the last {} tries would have collided", self.calm),
+            };
+            self.turn(false, self.options.weak, reason);
         }
     }
 
     fn turn(&mut self, to_sequential: bool, dial: Dial, reason: String) {
         self.is_sequential = to_sequential;
         self.session.set_dial(dial);
-        (self.calm, self.last) = (0, VecDeque::new());
+        (self.calm, self.close, self.last) = (0, 0, VecDeque::new());
         self.moves.push_back(Move { tries: self.counts.tries, sequential: to_sequential, reason });
         if self.moves.len() > MOVES {
             self.moves.pop_front();
@@ -464,14 +615,18 @@ impl Tasks {
     }
 }
 
-async fn subscribe(client: &Client, recent: u32) -> Result<crate::Events, Error> {
-    // The password goes with it; the deadline of a call does not end a subscription.
-    let mut request = client.request(v1::WatchMonitorsRequest { name: String::new(), recent });
-    request.metadata_mut().remove("grpc-timeout");
-    Ok(client.admin().watch_monitors(request).await?.into_inner())
+/// Whether an alarm has a version in its evidence that was `seen`.
+fn is_concerned(event: &v1::MonitorEvent, keyspace: &str, possible: bool, seen: &Seen) -> bool {
+    let Some(What::Alarm(alarm)) = &event.what else { return false };
+    let counts = possible || alarm.verdict() == v1::MonitorVerdict::Violated;
+    let about = |evidence: &v1::MonitorEvidence| {
+        let version = evidence.version.clone().map(Version::from);
+        version.is_some_and(|version| seen.get(&evidence.variable).is_some_and(|seen| seen.contains(&version)))
+    };
+    counts && event.keyspace == keyspace && alarm.evidence.iter().any(about)
 }
 
-impl Task<'_> {
+impl<B: Backend> Task<'_, B> {
     /// Reads a key. From now on an alarm about the version that was read ends this try.
     ///
     /// # Errors
@@ -500,7 +655,7 @@ impl Task<'_> {
         }
         self.counts.puts += 1;
         let put = Put { expires_after: self.lock_for, ..Put::new(key.clone(), value) };
-        let version = match self.session.put_item(put).await {
+        let version = match self.session.put(put).await {
             Err(Error::Busy(why)) if is_first => {
                 self.locks.pop();
                 return Err(Stop::Again(why));
@@ -519,7 +674,7 @@ impl Task<'_> {
         let key = key.into();
         self.counts.puts += 1;
         let put = Put { expires_after: self.lock_for, ..Put::new(key.clone(), value) };
-        let version = self.session.put_item(put).await?;
+        let version = self.session.put(put).await?;
         self.note(key, version);
         self.check()
     }
@@ -533,16 +688,29 @@ impl Task<'_> {
         if self.is_sequential || self.locks.is_empty() {
             return self.check();
         }
-        let until = Instant::now() + self.settle;
         let mut news = self.alarms.0.news.subscribe();
+        let over = self.session.sleep(self.settle);
+        tokio::pin!(over);
         loop {
             news.mark_unchanged();
             self.check()?;
-            // Who sends is there as long as this task.
-            if tokio::time::timeout_at(until, news.changed()).await.is_err() {
-                return self.check();
+            tokio::select! {
+                biased;
+                // Who sends is there as long as this task.
+                _ = news.changed() => {}
+                () = &mut over => return self.check(),
             }
         }
+    }
+
+    /// The time since some moment, always the same one.
+    pub fn now(&self) -> Duration {
+        self.session.now()
+    }
+
+    /// Waits for so long.
+    pub async fn sleep(&self, time: Duration) {
+        self.session.sleep(time).await;
     }
 
     /// Whether it asks for quorums that meet.
@@ -577,17 +745,7 @@ impl Task<'_> {
     fn alarm(&self) -> Option<Arc<v1::MonitorEvent>> {
         let heard = locked(&self.alarms.0.heard);
         let events = heard.events.iter().rev().take_while(|(number, _)| *number >= self.from);
-        events.map(|(_, event)| event).find(|event| self.is_concerned(event)).cloned()
-    }
-
-    fn is_concerned(&self, event: &v1::MonitorEvent) -> bool {
-        let Some(What::Alarm(alarm)) = &event.what else { return false };
-        let counts = self.possible || alarm.verdict() == v1::MonitorVerdict::Violated;
-        let about = |evidence: &v1::MonitorEvidence| {
-            let version = evidence.version.clone().map(Version::from);
-            version.is_some_and(|version| self.seen.get(&evidence.variable).is_some_and(|seen| seen.contains(&version)))
-        };
-        counts && event.keyspace == *self.keyspace && alarm.evidence.iter().any(about)
+        events.map(|(_, event)| event).find(|event| is_concerned(event, self.keyspace, self.possible, &self.seen)).cloned()
     }
 
     fn note(&mut self, key: Bytes, version: Version) {
@@ -626,11 +784,11 @@ impl Task<'_> {
 
     /// Writes, and goes on trying for some time where it is refused for a passing reason: then nothing was written.
     async fn put_at_last(&mut self, put: Put) -> Result<(), Error> {
-        let until = Instant::now() + BUSY;
+        let until = self.session.now() + BUSY;
         loop {
             self.counts.puts += 1;
-            match self.session.put_item(put.clone()).await {
-                Err(Error::Busy(_)) if Instant::now() < until => tokio::time::sleep(BUSY_PAUSE).await,
+            match self.session.put(put.clone()).await {
+                Err(Error::Busy(_)) if self.session.now() < until => self.session.sleep(BUSY_PAUSE).await,
                 done => return done.map(drop),
             }
         }

@@ -19,6 +19,19 @@ macro_rules! files {
 }
 
 files![
+    "weak-stabilization",
+    "weak-social",
+    "weak-weather",
+    "weak-latency-social",
+    "weak-latency-weather",
+    "weak-latency-conjunctive",
+    "weak-detection",
+    "weak-livelock-social",
+    "weak-livelock-weather",
+    "weak-progress-line",
+    "weak-progress-grid",
+    "weak-completion",
+    "weak-processes",
     "session-load-local",
     "session-load-remote",
     "session-locality",

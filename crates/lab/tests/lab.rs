@@ -261,8 +261,48 @@ fn every_built_in_file_is_whole_and_its_small_form_is_small() {
         figures.extend(experiment.figures.clone());
     }
     for figure in [
-        "4.2", "4.3", "4.4", "4.5", "4.6", "5.1", "5.2", "5.3", "5.4", "5.6", "5.7", "7.2", "8.1", "8.4", "8.5", "8.6", "003-2", "003-3", "003-4",
-        "003-5", "table-1", "004-7", "004-8", "004-9", "004-10", "004-III", "004-IV",
+        "4.2",
+        "4.3",
+        "4.4",
+        "4.5",
+        "4.6",
+        "5.1",
+        "5.2",
+        "5.3",
+        "5.4",
+        "5.6",
+        "5.7",
+        "7.2",
+        "8.1",
+        "8.4",
+        "8.5",
+        "8.6",
+        "003-2",
+        "003-3",
+        "003-4",
+        "003-5",
+        "table-1",
+        "004-7",
+        "004-8",
+        "004-9",
+        "004-10",
+        "004-III",
+        "004-IV",
+        "000-10",
+        "000-11",
+        "000-12",
+        "000-13-social",
+        "000-13-weather",
+        "000-14a",
+        "000-14b",
+        "000-14c",
+        "000-14d",
+        "000-15",
+        "000-table-2",
+        "000-table-3-social",
+        "000-table-3-weather",
+        "000-table-3-conjunctive",
+        "000-table-4",
     ] {
         assert!(figures.iter().any(|known| known == figure), "figure {figure} is missing");
     }
@@ -270,13 +310,124 @@ fn every_built_in_file_is_whole_and_its_small_form_is_small() {
     assert!(catalogue::find("5.99").unwrap_err().contains("5.2"));
 }
 
-#[test]
-fn the_papers_shape_of_amplification_holds() {
-    let (experiment, text) = catalogue::find("amplified-skew").unwrap().remove(0);
+fn all_is_met(name: &str) {
+    let (experiment, text) = catalogue::find(name).unwrap().remove(0);
     let folder = tempfile::tempdir().unwrap();
     let run = Run { experiment: &experiment, text, full: false, again: false, folder: folder.path() };
     let ran = run::run(&run, &mut [Box::new(VirtualTime)], &Progress::hidden()).unwrap();
     for finding in expect::judge(&experiment, &ran.rows) {
         assert_eq!(finding.verdict, Verdict::Met, "{}", finding.text());
+    }
+}
+
+#[test]
+fn the_papers_shape_of_amplification_holds() {
+    all_is_met("amplified-skew");
+}
+
+#[test]
+fn eventual_with_monitors_and_rollback_colours_a_graph_sooner_than_sequential_and_right() {
+    all_is_met("weak-completion");
+}
+
+const APPLICATION: &str = r#"
+name = "application"
+source = "none"
+title = "A small application"
+shows = "Nothing."
+differs = ["It is small."]
+grounds = ["virtual"]
+
+[cluster]
+regions = ["one", "two", "three"]
+partitions = 2
+round_trip_ms = 40.0
+near_ms = 1.0
+gamma_shape = 5
+
+[[load]]
+clients = 4
+does = { social = { nodes = 120, graph = "regular" } }
+
+[[contender]]
+name = "nobody watches"
+protocol = "quorum"
+
+[[contender]]
+name = "rolled back"
+protocol = "quorum"
+clients = { monitor = true, rollback = true, livelock = "backoff" }
+
+[[contender]]
+name = "sequential"
+protocol = "quorum"
+clients = { consistency = "sequential", reads = 1, writes = 3 }
+
+[quick]
+warm_ms = 0
+measure_ms = 100000
+slice_ms = 1000
+
+[full]
+warm_ms = 0
+measure_ms = 100000
+slice_ms = 1000
+
+[[table]]
+title = "All"
+columns = ["task_per_second"]
+
+[[expect]]
+says = "something is done"
+measure = "task_per_second"
+at_least = 0.1
+"#;
+
+#[test]
+fn an_application_goes_wrong_unwatched_and_right_rolled_back_or_in_quorums_that_meet() {
+    let experiment = experiment::parse("application.toml", APPLICATION).unwrap();
+    let points = experiment::points(&experiment, APPLICATION, false).unwrap();
+    let run = |point: &Point| VirtualTime.run(point).unwrap();
+    let (alone, back, sequential) = (run(&points[0]), run(&points[1]), run(&points[2]));
+    assert_eq!(back, run(&points[1]), "the same point gives the same numbers");
+    let value = |measured: &Measured, name: &str| measured.values.get(name).copied();
+    // The graph, the delays and the order of tasks are such that clients collide.
+    assert!(value(&alone, "wrong") > Some(0.0) && value(&alone, "overlaps") > Some(0.0), "{:?}", alone.values);
+    assert_eq!((value(&alone, "alarms"), value(&alone, "detection_count")), (None, None));
+    for measured in [&back, &sequential] {
+        assert_eq!((value(measured, "wrong"), value(measured, "done_percent")), (Some(0.0), Some(100.0)), "{:?}", measured.values);
+        assert_eq!(measured.slices["tasks"].iter().flatten().last(), Some(&120.0));
+    }
+    assert!(value(&back, "rolled_back") > Some(0.0) && value(&back, "detection_count") > Some(0.0), "{:?}", back.values);
+    assert_eq!(value(&back, "alarms"), value(&back, "detection_count"), "each alarm is heard, and counted once");
+    assert!(value(&back, "finished_s") < value(&sequential, "finished_s"));
+    assert!(value(&sequential, "put_p50_ms") > Some(30.0) && value(&back, "put_p50_ms") < Some(5.0), "three replicas acknowledge, or the nearest");
+}
+
+#[test]
+fn what_an_application_cannot_be_is_said() {
+    let cases = [
+        ("nodes = 120", "nodes = 2", "load.does.social.nodes: 2"),
+        ("clients = 4\n", "clients = 4\ndata_centers = [0]\n", "the only load, in all data centers"),
+        ("gamma_shape = 5", "gamma_shape = 0", "cluster.gamma_shape: 0"),
+        ("livelock = \"backoff\"", "livelock = \"hope\"", "unknown variant `hope`"),
+        ("{ social = { nodes = 120, graph = \"regular\" } }", "{ mix = { put = 0.5, keys = 10 } }", "contender.clients: is for applications"),
+        ("grounds = [\"virtual\"]", "grounds = [\"virtual\", \"processes\"]", "is for virtual time only"),
+    ];
+    for (old, new, says) in cases {
+        assert!(APPLICATION.contains(old), "{old}");
+        let error = experiment::parse("application.toml", &APPLICATION.replace(old, new)).unwrap_err();
+        assert!(error.contains(says), "{new:?}: {error}");
+    }
+    // What only shows when it is put together.
+    for (old, new, says) in [
+        ("monitor = true, rollback", "rollback", "needs --monitor"),
+        ("clients = 4\ndoes = { social = { nodes = 120, graph = \"regular\" }", "clients = 400\ndoes = { weather = { nodes = 40 }", "each needs one"),
+    ] {
+        let text = APPLICATION.replace(old, new);
+        let experiment = experiment::parse("application.toml", &text).unwrap();
+        let points = experiment::points(&experiment, &text, false).unwrap();
+        let error = VirtualTime.run(&points[1]).unwrap_err();
+        assert!(error.contains(says), "{error}");
     }
 }

@@ -3,12 +3,14 @@
 //! - [`predicate`]: what is watched for, from an expression, the paper's XML or a pattern of names.
 //! - [`detector`]: beside each partition server; makes candidates of the writes that are applied there.
 //! - [`monitor`]: puts the candidates of all servers together and finds the consistent cuts on which a predicate is violated.
+//! - [`beside`]: what a driver of partition servers does so that they are watched.
 //! - [`report`]: what a detector tells a monitor. [`alarm`]: what a monitor tells everybody.
 //! - [`reference`]: finds the same in a recorded execution by trying everything; for tests.
 //!
 //! Nothing here reads time or does I/O. `PAPER.md` says where each part of the paper is, and what differs.
 
 pub mod alarm;
+pub mod beside;
 mod condition;
 mod cut;
 pub mod detector;

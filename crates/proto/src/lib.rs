@@ -9,6 +9,7 @@ pub mod v1 {
     tonic::include_proto!("rheostat.v1");
 }
 
+pub mod alarm;
 pub mod dial;
 pub mod export;
 pub mod glance;

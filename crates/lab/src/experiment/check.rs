@@ -132,6 +132,7 @@ fn virtual_only(point: &Point) -> Option<&'static str> {
         (groups, "load.does.groups"),
         (!point.cluster.change.is_empty(), "cluster.change"),
         (point.cluster.megabits.is_some(), "cluster.megabits"),
+        (point.cluster.gamma_shape.is_some(), "cluster.gamma_shape"),
         (point.contender.service_level.is_some(), "contender.service_level"),
         (point.size.slice_ms.is_some(), "slice_ms"),
     ];
@@ -218,8 +219,11 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
     if let Some(megabits) = cluster.megabits {
         range("cluster.megabits", megabits, 0.001, 1e6)?;
     }
-    let Service { request_us, key_us, message_us, kilobyte_us } = cluster.service;
-    let costs = [("request_us", request_us), ("key_us", key_us), ("message_us", message_us), ("kilobyte_us", kilobyte_us)];
+    if let Some(shape) = cluster.gamma_shape {
+        range("cluster.gamma_shape", shape.into(), 1.0, 100.0)?;
+    }
+    let Service { request_us, key_us, message_us, kilobyte_us, tapped_us } = cluster.service;
+    let costs = [("request_us", request_us), ("key_us", key_us), ("message_us", message_us), ("kilobyte_us", kilobyte_us), ("tapped_us", tapped_us)];
     costs.into_iter().try_for_each(|(name, us)| range(&format!("cluster.service.{name}"), us, 0.0, 1e6))
 }
 
@@ -269,7 +273,21 @@ fn check_load(point: &Point) -> Result<(), Fault> {
                 range("load.does.groups.value_bytes", groups.value_bytes as f64, 0.0, 1e6)?;
                 range("load.does.groups.think_ms", groups.think_ms, 0.0, LONGEST_MS)?;
             }
+            Act::Social(colouring) => range("load.does.social.nodes", colouring.nodes as f64, 8.0, 200_000.0)?,
+            Act::Weather(weather) => {
+                range("load.does.weather.nodes", weather.nodes as f64, 4.0, 200_000.0)?;
+                if let Some(percent) = weather.put_percent {
+                    range("load.does.weather.put_percent", percent.into(), 5.0, 90.0)?;
+                }
+            }
+            Act::Conjunctive(conjunctive) => range("load.does.conjunctive.chance", conjunctive.chance, 0.0, 1.0)?,
             Act::LinesOfCode(_) => {}
+        }
+        if load.does.is_application() && (point.load.len() > 1 || !load.data_centers.is_empty()) {
+            return fault("load: an application is the only load, in all data centers");
+        }
+        if point.contender.clients.is_some() && !load.does.is_application() {
+            return fault("contender.clients: is for applications");
         }
     }
     range("load.clients: of all groups together", clients as f64, 1.0, CLIENTS as f64)

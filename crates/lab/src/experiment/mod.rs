@@ -3,11 +3,13 @@
 //! A file describes one cluster, the load on it, the contenders to compare, and what is swept. A sweep puts its values at a path of
 //! the description, so that everything that can be written can be swept. Errors name file and line.
 
+mod application;
 mod check;
 mod points;
 mod shown;
 mod within;
 
+pub use application::{Against, Asked, Clients, Colouring, Conjunctive, GraphKind, Weather, WeatherShape};
 pub use check::parse;
 pub use points::{Point, points};
 pub use shown::{Chart, ChartKind, Expect, PaperValue, TIME, TableOf};
@@ -129,6 +131,9 @@ pub struct Cluster {
     /// Ways that change while it is measured; virtual time only.
     #[serde(default)]
     pub change: Vec<Change>,
+    /// How much ways vary: each message takes a time of a gamma distribution of this shape, a whole number, whose mean is the way. The greater, the less they vary. Without it they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gamma_shape: Option<u32>,
     /// How much a data center can send to another one, in millions of bits per second; virtual time only. Without it there is no limit.
     #[serde(default)]
     pub megabits: Option<f64>,
@@ -218,11 +223,18 @@ pub struct Service {
     pub message_us: f64,
     /// A kilobyte of a message.
     pub kilobyte_us: f64,
+    /// A write of a key that a monitor's predicate names.
+    #[serde(skip_serializing_if = "is_usual_tap")]
+    pub tapped_us: f64,
+}
+
+fn is_usual_tap(tapped_us: &f64) -> bool {
+    *tapped_us == Service::default().tapped_us
 }
 
 impl Default for Service {
     fn default() -> Service {
-        Service { request_us: 6.3, key_us: 1.0, message_us: 0.6, kilobyte_us: 0.5 }
+        Service { request_us: 6.3, key_us: 1.0, message_us: 0.6, kilobyte_us: 0.5, tapped_us: 3.0 }
     }
 }
 
@@ -261,8 +273,21 @@ pub enum Act {
     Alternating(Alternating),
     /// Writes of one key, and then a read of it.
     Groups(Groups),
+    /// An application: a graph is coloured.
+    Social(Colouring),
+    /// An application: nodes follow their neighbours.
+    Weather(Weather),
+    /// An application: local predicates are true now and then.
+    Conjunctive(Conjunctive),
     /// Nothing is run: the protocols' lines of code are counted.
     LinesOfCode(LinesOfCode),
+}
+
+impl Act {
+    /// Whether it is an application, whose clients do tasks.
+    pub fn is_application(&self) -> bool {
+        matches!(self, Act::Social(_) | Act::Weather(_) | Act::Conjunctive(_))
+    }
 }
 
 /// Single operations, drawn.
@@ -402,6 +427,9 @@ pub struct Contender {
     /// How transactions find their snapshot.
     #[serde(default)]
     pub strategy: StrategyName,
+    /// Of applications: what their clients ask for, and who watches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Clients>,
 }
 
 /// How transactions find their snapshot.

@@ -1,5 +1,6 @@
 //! Where experiments run: one trait, two grounds.
 
+mod application;
 mod choice;
 pub mod processes;
 mod tally;

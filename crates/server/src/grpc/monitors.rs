@@ -4,9 +4,8 @@ use super::convert;
 use crate::monitors::{MonitorInfo, Told, What};
 use crate::router::Router;
 use crate::topology::Topology;
-use rheostat_clock::Timestamp;
-use rheostat_monitor::alarm::{Alarm, Evidence, Verdict};
 use rheostat_monitor::predicate::Definition;
+use rheostat_proto::alarm::alarm_out;
 use rheostat_proto::v1;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
@@ -51,7 +50,7 @@ pub(crate) fn event(topology: &Topology, told: &Told, name: &str) -> Option<v1::
         return None;
     }
     let what = match &told.what {
-        What::Alarm(alarm) => v1::monitor_event::What::Alarm(converted(topology, alarm)),
+        What::Alarm(alarm) => v1::monitor_event::What::Alarm(alarm_out(alarm, |dc| topology.dc_name(dc))),
         What::Gap(_, why) => v1::monitor_event::What::Gap(why.clone()),
     };
     Some(v1::MonitorEvent {
@@ -62,28 +61,6 @@ pub(crate) fn event(topology: &Topology, told: &Told, name: &str) -> Option<v1::
         monitor: target.map(ToString::to_string).unwrap_or_default(),
         what: Some(what),
     })
-}
-
-fn converted(topology: &Topology, alarm: &Alarm) -> v1::MonitorAlarm {
-    let evidence = |evidence: &Evidence| v1::MonitorEvidence {
-        variable: evidence.variable.to_vec().into(),
-        value: evidence.value.clone().map(Into::into),
-        version: evidence.version.map(|version| convert::version(topology, version)),
-        data_center: topology.dc_name(evidence.server.dc).to_owned(),
-        partition: evidence.server.partition.0.into(),
-        replica: evidence.server.replica.into(),
-        from: Some(convert::timestamp(evidence.from)),
-        until: evidence.until.map(|until: Timestamp| convert::timestamp(until)),
-    };
-    let verdict = match alarm.verdict {
-        Verdict::Possible => v1::MonitorVerdict::Possible,
-        Verdict::Violated => v1::MonitorVerdict::Violated,
-    };
-    v1::MonitorAlarm {
-        verdict: verdict.into(),
-        since: Some(convert::timestamp(alarm.since)),
-        evidence: alarm.evidence.iter().map(evidence).collect(),
-    }
 }
 
 /// Events until the caller goes or the node stops.

@@ -1,23 +1,14 @@
 //! The detectors beside the shard's partition servers ([`crate::monitors`]). A server whose keyspace has no predicate has none, and is not tapped.
 
-use super::{ReplicaIndex, Shard, Slot};
+use super::{ReplicaIndex, Shard};
 use crate::monitors::Message;
 use crate::topology::NodeId;
-use rheostat_core::Timestamp;
 use rheostat_core::ids::{KeyspaceId, Now, ServerId};
-use rheostat_core::replica::{Applied, Wanted};
+use rheostat_core::replica::Wanted;
 use rheostat_core::version::Key;
-use rheostat_monitor::detector::{Detector, Standing};
+use rheostat_monitor::beside;
+use rheostat_monitor::detector::Detector;
 use std::sync::Arc;
-
-/// The time of the server in `slot`: its own clock's, or the physical clock's, which that follows.
-fn time(slot: &Slot, now: Now) -> Timestamp {
-    slot.server.reached().get(slot.place.dc).max(Timestamp::new(now.physical_ms, 0))
-}
-
-fn standing(applied: Option<Applied>) -> Standing {
-    applied.map_or(Standing::NOTHING, |Applied { version, value, expires_ms, .. }| Standing { version: Some(version), value, expires_ms })
-}
 
 impl Shard {
     /// Watches for the predicates that there are now.
@@ -38,13 +29,13 @@ impl Shard {
                 continue;
             }
             self.watched = true;
-            let at = time(slot, now);
+            let at = beside::time(&*slot.server, slot.place, now);
             let place = shared.place_of(slot.keyspace, slot.place);
             let detector = slot.detector.get_or_insert_with(|| Box::new(Detector::new(slot.keyspace, place, shared.monitors.epsilon, at)));
             let server = &mut slot.server;
             let partition = slot.place.partition;
             // What the disk holds is read here, once for each variable that is new.
-            let newest = |key: &Key| (shared.topology.partition_of(key) == partition).then(|| standing(server.newest(key)));
+            let newest = |key: &Key| (shared.topology.partition_of(key) == partition).then(|| beside::standing(server.newest(key)));
             detector.watch(now.monotonic_us, at, predicates, &shared.monitors.nodes, newest);
             slot.touched = true;
         }
@@ -54,18 +45,9 @@ impl Shard {
     pub(super) fn detect(&mut self, replica: ReplicaIndex) {
         let now = self.now();
         let slot = &mut self.replicas[replica.0 as usize];
-        let at = time(slot, now);
         let Some(detector) = &mut slot.detector else { return self.outbox.applied.clear() };
-        for (dc, reached) in slot.server.reached().entries().filter(|(dc, _)| *dc != slot.place.dc) {
-            detector.heard(ServerId { dc, ..slot.place }, reached);
-        }
-        for applied in self.outbox.applied.drain(..) {
-            // A write of this server's own says when it was made; others' count from when they are here.
-            let own = applied.version.origin == slot.place.dc && !slot.grouped;
-            let at = if own { applied.version.written } else { at };
-            let key = applied.key.clone();
-            detector.applied(now.monotonic_us, at, &key, &standing(Some(applied)), &self.shared.monitors.nodes);
-        }
+        let (at, nodes) = ((slot.place, !slot.grouped), &self.shared.monitors.nodes);
+        beside::detect(detector, &*slot.server, at, now, self.outbox.applied.drain(..), nodes);
     }
 
     /// Tells monitors what there is to tell.
@@ -75,13 +57,7 @@ impl Shard {
         }
         for slot in &mut self.replicas {
             let Some(detector) = &mut slot.detector else { continue };
-            let expires = detector.next_expiry_ms().is_some_and(|expires_ms| expires_ms <= now.physical_ms);
-            if !expires && detector.next_us() > now.monotonic_us {
-                continue;
-            }
-            let at = slot.server.reached().get(slot.place.dc).max(Timestamp::new(now.physical_ms, 0));
-            detector.expire(now.monotonic_us, at, &self.shared.monitors.nodes);
-            for (home, report) in detector.reports(now.monotonic_us, at) {
+            for (home, report) in beside::reports(detector, &*slot.server, slot.place, now, &self.shared.monitors.nodes) {
                 self.shared.send_monitors_message(NodeId(home), &Message::Report(report));
             }
         }

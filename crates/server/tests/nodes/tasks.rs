@@ -2,6 +2,7 @@
 
 use crate::cluster::{Plan, any_port, keyspace};
 use rheostat_client::task::{Alarms, Stop, Task, TaskOptions, Tasks};
+use rheostat_client::violation::{Of, Said, Violations};
 use rheostat_client::{Client, Dial, Options, Put, Quorum};
 use rheostat_monitor::predicate::Definition;
 use rheostat_server::NodeConfig;
@@ -290,5 +291,124 @@ async fn a_task_begins_again_while_nobody_can_tell_it_of_alarms() {
     }
     assert_eq!(clients[1].session("locks").get("{t}never").await.unwrap().value, None);
     drop(tasks);
+    cluster.stop_all().await;
+}
+
+/// An alarm that comes when a task has written is for its application, or, where quorums met, one of those that count against a way back.
+#[tokio::test]
+async fn alarms_about_tasks_that_are_done_are_kept_and_counted() {
+    let (cluster, clients) = watched(None).await;
+    let set = async |key: &'static str, value: &'static str| {
+        clients[1].session("locks").put(key, value).await.unwrap();
+        for client in &clients {
+            let read = async || client.session("locks").get(key).await.unwrap().value.as_deref() == Some(value.as_bytes());
+            crate::client::eventually("it is everywhere", read).await;
+        }
+    };
+    let alarms = Alarms::listen(&clients[0]).await.unwrap();
+    let marks = async |task: &mut Task<'_>| task.mark("{t}a", "1").await;
+    let reads = async |task: &mut Task<'_>| task.get("{t}x").await.map(drop);
+    let options = TaskOptions { remember: Some(Duration::from_secs(3600)), ..TaskOptions::new("locks") };
+    let mut tasks = Tasks::with(&clients[0], options.clone(), alarms.clone()).unwrap();
+    tasks.attempt(marks).await.unwrap();
+    tasks.attempt(reads).await.unwrap();
+    assert!(tasks.late().is_empty());
+    provoke(&clients[1], &alarms).await;
+    let late = tasks.late();
+    assert_eq!((late.len(), tasks.counts().late, tasks.counts().close), (1, 1, 0), "one of the two: {late:?}");
+    assert_eq!(late[0].monitor, "one");
+    assert!(tasks.late().is_empty(), "each once");
+
+    // As many as are allowed do not keep clients from going back, and one more does.
+    for (allowed, back) in [(1, true), (0, false)] {
+        set("{t}a", "0").await;
+        set("{t}b", "0").await;
+        let alarms = Alarms::listen(&clients[0]).await.unwrap();
+        let sequential = Some(Dial { quorum: TaskOptions::SEQUENTIAL, ..Dial::default() });
+        let options = TaskOptions { sequential, begins_sequential: true, calm: 2, close: allowed, ..options.clone() };
+        let mut tasks = Tasks::with(&clients[0], options, alarms.clone()).unwrap();
+        tasks.attempt(marks).await.unwrap();
+        provoke(&clients[1], &alarms).await;
+        tasks.attempt(reads).await.unwrap();
+        assert_eq!((tasks.counts().close, tasks.counts().late, tasks.is_sequential()), (1, 0, !back), "{allowed}");
+        assert!(tasks.late().is_empty());
+        if back {
+            let moved: Vec<_> = tasks.moves().map(|one| (one.sequential, one.reason.clone())).collect();
+            assert_eq!(moved, [(false, "1 of the last 2 tries would have collided".to_owned())]);
+        }
+    }
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn an_application_undoes_what_monitors_tell_in_its_own_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, clients) = watched(Some(folder.path())).await;
+    let mut certain = Violations::listen(&clients[1], "one").await.unwrap();
+    let mut others = Violations::listen(&clients[1], "another").await.unwrap();
+    let mut all = Violations::listen(&clients[2], "").await.unwrap();
+    let violate = async || {
+        clients[0].session("locks").put("{t}a", "1").await.unwrap();
+        clients[1].session("locks").put("{t}b", "1").await.unwrap();
+    };
+    violate().await;
+    // Until the clocks leave no doubt.
+    let number = certain.each(Of::Certain, async |violation| Err::<(), u64>(if violation.certain { violation.number } else { 0 })).await.unwrap_err();
+    assert!(number > 0);
+    let failed = all.each(Of::All, async |violation| Err::<(), u64>(violation.number)).await;
+    assert_eq!(failed, Err(number));
+    let mut undone = Vec::new();
+    let mut session = clients[2].session("locks");
+    let told = all.each(Of::All, async |violation| {
+        if undone.contains(&violation.number) || undone.len() == 2 {
+            return Err("twice");
+        }
+        undone.push(violation.number);
+        let keys: Vec<&[u8]> = violation.evidence.iter().map(|state| &state.key[..]).collect();
+        assert_eq!(keys, [b"{t}a", b"{t}b"]);
+        assert_eq!(violation.evidence.iter().map(|state| state.value.as_deref()).collect::<Vec<_>>(), [Some(&b"1"[..]); 2]);
+        let latest = violation.evidence.iter().max_by_key(|state| state.version.clone()).unwrap();
+        assert!(violation.not_before <= latest.from && (&*violation.keyspace, &*violation.monitor) == ("locks", "one"));
+        session.put(latest.key.clone(), "0").await.unwrap();
+        if undone.len() == 2 {
+            return Err("enough");
+        }
+        for client in &clients {
+            let both = async || {
+                let mut session = client.session("locks");
+                let (a, b) = (session.get("{t}a").await.unwrap().value, session.get("{t}b").await.unwrap().value);
+                a != b
+            };
+            crate::client::eventually("one of them is given back", both).await;
+        }
+        violate().await;
+        Ok(())
+    });
+    assert_eq!(told.await, Err("enough"));
+    assert_eq!(undone[0], number, "the one that failed comes again");
+    assert_eq!(all.missed(), 0);
+    // Nothing came of a predicate that there is not.
+    tokio::select! {
+        biased;
+        said = others.next() => panic!("{said:?}"),
+        () = std::future::ready(()) => {}
+    }
+    // A node that goes is asked again, and something may have been missed.
+    drop((all, certain));
+    let mut deaf = Violations::listen(&clients[0], "one").await.unwrap();
+    let again = async {
+        cluster.stop(0).await;
+        cluster.start(0).await;
+    };
+    let missed = async {
+        loop {
+            // More may come to be known of what was told before.
+            if let said @ Said::Missed(_) = deaf.next().await {
+                return said;
+            }
+        }
+    };
+    let ((), said) = tokio::join!(again, missed);
+    assert!(matches!(&said, Said::Missed(why) if why.contains("could not be reached")), "{said:?}");
     cluster.stop_all().await;
 }

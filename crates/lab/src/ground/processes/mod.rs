@@ -1,16 +1,19 @@
 //! Real processes of this machine: real sockets, emulated delays and clock offsets.
 //!
-//! Each measurement starts a cluster of its own, in memory, at free ports of loopback, and ends it whatever happens. Two kinds of clients:
+//! Each measurement starts a cluster of its own, in memory, at free ports of loopback, and ends it whatever happens. Three kinds of clients:
 //!
 //! - Mixes that stay in their data center, think of nothing and ask for the keyspace's own level go through [`rheostat_bench::load`], over RESP: its load
 //!   generator costs little beside the servers, so that throughput says something of them.
+//! - Applications are run as `rheostat app` does.
 //! - Everything else is done by users with sessions over gRPC, one thing after the other.
 
+mod applied;
 mod describe;
 mod driven;
 mod usage;
 mod users;
 
+use super::application::Application;
 use super::tally::of_transactions;
 use super::{Ground, Measured};
 use crate::experiment::{Act, GroundName, Point};
@@ -46,6 +49,7 @@ impl Ground for Processes {
         if point.load.iter().any(|load| matches!(load.does, Act::LinesOfCode(_))) {
             return Err("lines of code are counted on ground virtual".into());
         }
+        let application = Application::of(point)?;
         let description = describe::description(point)?;
         let folder = tempfile::Builder::new().prefix("rheostat-lab-").tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
@@ -57,9 +61,10 @@ impl Ground for Processes {
                 let before = gauges(&cluster, &description).await;
                 let mut usage = Usage::of(&cluster);
                 let load = async {
-                    match driven::fits(point) {
-                        true => driven::run(point, &cluster).await,
-                        false => users::run(point, &cluster).await,
+                    match application {
+                        Some(application) => applied::run(point, &cluster, application).await,
+                        None if driven::fits(point) => driven::run(point, &cluster).await,
+                        None => users::run(point, &cluster).await,
                     }
                 };
                 let mut measured = tokio::select! {

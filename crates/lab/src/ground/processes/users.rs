@@ -234,7 +234,7 @@ impl User {
             Act::PingPong(ping) => self.ping_pong(ping).await,
             Act::Alternating(alternating) => self.alternating(alternating).await,
             // Both are for virtual time; files that ask for them here are refused.
-            Act::Groups(_) | Act::LinesOfCode(_) => {}
+            Act::Groups(_) | Act::Social(_) | Act::Weather(_) | Act::Conjunctive(_) | Act::LinesOfCode(_) => {}
         }
         if let (true, Some(mean)) = (self.load().measured, self.seen.mean()) {
             self.world.means.borrow_mut().push(mean);

@@ -105,6 +105,10 @@ impl World<'_> {
 
     /// A client begins its next operation.
     pub(super) fn wake(&mut self, client: usize) -> Result<(), String> {
+        if self.app.is_some() {
+            self.poll(client);
+            return Ok(());
+        }
         if self.clients[client].current.is_some() {
             return Ok(());
         }
@@ -127,7 +131,7 @@ impl World<'_> {
                 if alternating.writes { self.put(client, None, key, value) } else { self.get(client, None, key) }
             }
             Act::Groups(groups) => self.wake_groups(client, groups),
-            Act::LinesOfCode(_) => {}
+            Act::Social(_) | Act::Weather(_) | Act::Conjunctive(_) | Act::LinesOfCode(_) => {}
         }
         Ok(())
     }
@@ -265,6 +269,11 @@ impl World<'_> {
         if self.is_probe(&asked, &outcome) {
             return Ok(());
         }
+        if self.app.is_some() {
+            self.clients[client].session = Some(session);
+            self.answer_app(client, outcome);
+            return Ok(());
+        }
         let state = &mut self.clients[client];
         let Some(current) = state.current.as_mut().filter(|current| current.number == asked.number) else { return Ok(()) };
         if current.course.is_some() {
@@ -383,7 +392,7 @@ impl World<'_> {
                 }
             }
             Act::Groups(groups) => unit_done = self.go_on_in_group(client, groups, outcome, counted, &mut next_ns),
-            Act::LinesOfCode(_) => {}
+            Act::Social(_) | Act::Weather(_) | Act::Conjunctive(_) | Act::LinesOfCode(_) => {}
         }
         if unit_done && counted {
             let wanted = self.point.size.operations;

@@ -3,31 +3,44 @@
 //! Nothing fails here and nothing is checked: that is `rheostat sim`. What it has instead is a model of service time ([`crate::experiment::Service`]): a
 //! partition server is one thread with one queue, so throughput has a limit and load makes queues. Same point, same numbers.
 
+mod app;
 mod client;
 mod course;
 mod server;
+mod watch;
 
 use super::choice::Pool;
 use super::tally::{Tallies, of_transactions};
 use super::{Ground, Measured};
 use crate::experiment::{Act, Change, ClockPattern, GroundName, Point};
+use app::App;
 use client::Client;
 use course::Courses;
+use rheostat_client::v1;
 use rheostat_core::DcId;
 use rheostat_core::agenda::Agenda;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::random::Random;
 use rheostat_core::session::Session;
+use rheostat_monitor::report::Report;
 use rheostat_protocols::registry;
 use server::{Server, Work};
 use std::collections::BTreeMap;
+use std::rc::Rc;
+use watch::Watching;
 
 /// Nanoseconds of a millisecond.
 const MS: f64 = 1e6;
 
 /// True time at the beginning, in milliseconds since the Unix epoch: late enough that no clock goes below zero.
 const EPOCH_MS: u64 = 1_000_000_000;
+
+/// How long an application's clients may take to end after the measured time, and what they left to come to all data centers.
+const AFTER_THE_END_NS: u64 = 120_000_000_000;
+
+/// Clients begin within so many microseconds of each other.
+const SPREAD_US: u64 = 5_000;
 
 /// More events than this, and the run is stopped with an error.
 const MAX_EVENTS: u64 = 200_000_000;
@@ -73,6 +86,18 @@ enum Event {
     Begin,
     /// The ways between two data centers change.
     Change(Change),
+    /// The measured time ends, and applications go on to theirs.
+    End,
+    /// A detector tells what is due.
+    Tell(usize),
+    /// A report of so many bytes comes to the machine of a monitor.
+    Report(usize, Box<Report>, usize),
+    /// A monitor takes a report.
+    Monitor(usize, Box<Report>),
+    /// A monitor asks a detector.
+    AskDetector { server: usize, home: u16, whole: bool },
+    /// What a monitor says comes to the clients of a data center.
+    Told(DcId, Rc<v1::MonitorEvent>),
 }
 
 /// Which request of which client.
@@ -131,6 +156,10 @@ struct World<'p> {
     leaders: Vec<usize>,
     /// Measured clients that have done as much as they should.
     finished: usize,
+    app: Option<App>,
+    watching: Option<Watching>,
+    /// When the last report of a server to a monitor arrives.
+    reports_ns: Vec<u64>,
 }
 
 fn ns(ms: f64) -> u64 {
@@ -190,7 +219,11 @@ impl<'p> World<'p> {
             pool: Pool::default(),
             leaders: Vec::new(),
             finished: 0,
+            app: App::of(point)?,
+            watching: None,
+            reports_ns: Vec::new(),
         };
+        world.reports_ns.clone_from(&world.arrivals_ns);
         world.make_clients();
         Ok(world)
     }
@@ -203,12 +236,21 @@ impl<'p> World<'p> {
     fn way_ns(&mut self, from: DcId, to: DcId) -> u64 {
         let jitter_ms = if from == to { self.point.cluster.local_jitter_ms } else { self.point.cluster.jitter_ms };
         let jitter = if jitter_ms > 0.0 { self.random.below(ns(jitter_ms) + 1) } else { 0 };
-        self.one_way_ns[from.index()][to.index()] + jitter
+        let way_ns = self.one_way_ns[from.index()][to.index()];
+        self.varied(way_ns) + jitter
+    }
+
+    /// A time whose mean is `mean_ns`, of the gamma distribution that the cluster has.
+    fn varied(&mut self, mean_ns: u64) -> u64 {
+        let Some(shape) = self.point.cluster.gamma_shape else { return mean_ns };
+        // The sum of exponential times.
+        let sum: f64 = (0..shape).map(|_| -(((self.random.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64).ln()).sum();
+        (mean_ns as f64 * sum / f64::from(shape)) as u64
     }
 
     /// How long something takes between a client in `dc` and a server in `to`.
     fn client_way_ns(&mut self, dc: DcId, to: DcId) -> u64 {
-        let near = ns(self.point.cluster.near_ms);
+        let near = self.varied(ns(self.point.cluster.near_ms));
         if dc != to {
             return self.way_ns(dc, to) + near;
         }
@@ -238,6 +280,7 @@ impl<'p> World<'p> {
         for server in 0..self.servers.len() {
             self.start(server);
         }
+        self.watch()?;
         let size = self.point.size;
         let settled_ns = size.settle_ms * 1_000_000;
         let begin_ns = settled_ns + size.warm_ms * 1_000_000;
@@ -253,13 +296,23 @@ impl<'p> World<'p> {
         }
         for client in 0..self.clients.len() {
             // Not all in the same instant.
-            let spread = self.random.below(5_000_000);
+            let spread = self.random.below(SPREAD_US * 1000);
             self.schedule(settled_ns + spread, Event::Wake(client));
         }
         let measured_clients = self.clients.iter().filter(|client| client.measured).count();
         let mut events = 0;
+        // An application's clients end by themselves, and then the outcome is looked at.
+        let last_ns = if self.app.is_some() { end_ns + AFTER_THE_END_NS } else { end_ns };
+        if self.app.is_some() {
+            self.schedule(end_ns, Event::End);
+        }
+        let mut measured_ns = None;
         while let Some((at_ns, event)) = self.agenda.take() {
-            if at_ns > end_ns || (size.operations.is_some() && self.finished >= measured_clients && self.measuring) {
+            if self.measuring && self.app_ended_ns().is_some() {
+                self.measuring = false;
+                measured_ns = Some(self.now_ns);
+            }
+            if at_ns > last_ns || self.is_app_over() || (size.operations.is_some() && self.finished >= measured_clients && self.measuring) {
                 break;
             }
             self.now_ns = at_ns;
@@ -272,7 +325,23 @@ impl<'p> World<'p> {
                 Event::Free(server) => self.free(server),
                 Event::Answer(answer) => self.answered(*answer)?,
                 Event::Wake(client) => self.wake(client)?,
-                Event::Settled => self.find_leaders(),
+                Event::Settled => {
+                    self.find_leaders();
+                    self.begin_app();
+                }
+                Event::End => {
+                    self.measuring = false;
+                    measured_ns = measured_ns.or(Some(at_ns));
+                }
+                Event::Tell(server) if self.servers[server].telling_at_ns == at_ns => {
+                    self.servers[server].telling_at_ns = u64::MAX;
+                    self.tell(server);
+                }
+                Event::Tell(_) => {}
+                Event::Report(home, report, bytes) => self.report_comes(home, report, bytes),
+                Event::Monitor(home, report) => self.on_report(home, *report),
+                Event::AskDetector { server, home, whole } => self.ask_detector(server, home, whole),
+                Event::Told(dc, event) => self.tell_app(dc, &event),
                 Event::Change(Change { between: [a, b], ms, .. }) => {
                     for (from, to) in [(a, b), (b, a)] {
                         self.one_way_ns[usize::from(from)][usize::from(to)] = ns(ms);
@@ -286,7 +355,8 @@ impl<'p> World<'p> {
                 }
             }
         }
-        let seconds = (self.now_ns.max(begin_ns) - begin_ns) as f64 / 1e9;
+        let ended_ns = measured_ns.unwrap_or(self.now_ns);
+        let seconds = (ended_ns.max(begin_ns) - begin_ns) as f64 / 1e9;
         self.sum_up(seconds)
     }
 
@@ -314,7 +384,7 @@ impl<'p> World<'p> {
         sums
     }
 
-    fn sum_up(self, seconds: f64) -> Result<Measured, String> {
+    fn sum_up(mut self, seconds: f64) -> Result<Measured, String> {
         let after = self.read_gauges();
         let since = |name: &str| after.get(name).copied().unwrap_or(0.0) - self.gauges.get(name).copied().unwrap_or(0.0);
         let mut measured = Measured::default();
@@ -340,6 +410,21 @@ impl<'p> World<'p> {
         ];
         measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
         of_transactions(&mut measured, since);
+        let mut so_far = 0.0;
+        if let Some(tasks) = measured.slices.get("task_count").cloned() {
+            let course = tasks.into_iter().map(|count| {
+                so_far += count.unwrap_or(0.0);
+                Some(so_far)
+            });
+            measured.slices.insert("tasks".into(), course.collect());
+        }
+        if let Some(app) = self.sum_up_app(seconds) {
+            measured.values.extend(app.values);
+            measured.clients.extend(app.clients);
+            let busiest_ns = self.servers.iter().map(|server| server.busy_ns).max().unwrap_or(0);
+            measured.values.insert("busiest_server_percent".into(), busiest_ns as f64 / seconds / 1e7);
+            return Ok(measured);
+        }
         let per_client: Vec<f64> = self.clients.iter().filter(|client| client.measured).filter_map(|client| client.seen.mean()).collect();
         measured.clients.insert("latency_mean_ms".into(), per_client);
         let busiest_ns = self.servers.iter().map(|server| server.busy_ns).max().unwrap_or(0);

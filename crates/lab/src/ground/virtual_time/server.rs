@@ -8,6 +8,7 @@ use rheostat_core::operation::Operation;
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::Durability;
+use rheostat_monitor::detector::Detector;
 use rheostat_protocols::registry;
 use rheostat_stack::{Backing, Plan};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,8 +33,12 @@ pub(super) enum Work {
 
 pub(super) struct Server {
     pub(super) id: ServerId,
+    pub(super) place: Place,
     pub(super) node: Box<dyn PartitionServer>,
-    ahead_us: i64,
+    /// What watches it, if anything does, and when it tells next.
+    pub(super) detector: Option<Detector>,
+    pub(super) telling_at_ns: u64,
+    pub(super) ahead_us: i64,
     /// What it sends leaves so much later.
     slow_ns: u64,
     /// What waits, and since when.
@@ -65,14 +70,39 @@ impl Server {
         let plan = Plan { protocol, options, counters: &rheostat_counters::Options::default(), config };
         let node = plan.open(Backing::Memory)?.0.into_server();
         let (queue, waiting, ahead_us) = (VecDeque::new(), BTreeMap::new(), (ahead_ms * 1000.0) as i64);
-        Ok(Server { id, node, ahead_us, slow_ns, queue, free_at_ns: 0, waking: false, tick_at_ns: u64::MAX, waiting, busy_ns: 0 })
+        let (detector, telling_at_ns) = (None, u64::MAX);
+        Ok(Server {
+            id,
+            place,
+            node,
+            detector,
+            telling_at_ns,
+            ahead_us,
+            slow_ns,
+            queue,
+            free_at_ns: 0,
+            waking: false,
+            tick_at_ns: u64::MAX,
+            waiting,
+            busy_ns: 0,
+        })
     }
 
     /// Both clocks at `now_ns`.
     pub(super) fn reading(&self, now_ns: u64) -> Now {
-        let us = now_ns / 1000;
-        Now { monotonic_us: us + MONOTONIC_START_US, physical_ms: (EPOCH_MS * 1000 + us).saturating_add_signed(self.ahead_us) / 1000 }
+        reading(now_ns, self.ahead_us)
     }
+}
+
+/// Both clocks at `now_ns`, of a server whose physical one is ahead by so much.
+pub(super) fn reading(now_ns: u64, ahead_us: i64) -> Now {
+    let us = now_ns / 1000;
+    Now { monotonic_us: us + MONOTONIC_START_US, physical_ms: (EPOCH_MS * 1000 + us).saturating_add_signed(ahead_us) / 1000 }
+}
+
+/// When the monotonic clock shows `us`, or a little after `now_ns` if it has.
+pub(super) fn at_ns(us: u64, now_ns: u64) -> u64 {
+    us.saturating_sub(MONOTONIC_START_US).saturating_mul(1000).max(now_ns + 1000)
 }
 
 impl World<'_> {
@@ -162,8 +192,12 @@ impl World<'_> {
     fn leave(&mut self, server: usize, mut out: Outbox, caused: bool, cost_ns: u64) {
         let now_ns = self.now_ns;
         self.servers[server].node.write_through();
-        self.servers[server].free_at_ns = now_ns + cost_ns;
-        self.servers[server].busy_ns += cost_ns;
+        self.servers[server].free_at_ns = now_ns;
+        self.spend(server, cost_ns as f64 / 1000.0);
+        if self.watching.is_some() {
+            let cost_us = self.detect(server, &mut out.applied);
+            self.spend(server, cost_us);
+        }
         for Done { op, outcome, session } in out.done.drain(..) {
             if let Some(asked) = self.servers[server].waiting.remove(&op) {
                 self.reply(server, asked, outcome, session, cost_ns);
@@ -193,12 +227,20 @@ impl World<'_> {
         let state = &mut self.servers[server];
         let next_us = state.node.next_tick_us();
         if next_us != u64::MAX {
-            let at_ns = (next_us.saturating_sub(MONOTONIC_START_US) * 1000).max(now_ns + 1000);
+            let at_ns = at_ns(next_us, now_ns);
             if at_ns < state.tick_at_ns {
                 state.tick_at_ns = at_ns;
                 self.schedule(at_ns, Event::Arrives(server, Work::Tick));
             }
         }
+    }
+
+    /// A server's thread is busy for so long.
+    pub(super) fn spend(&mut self, server: usize, cost_us: f64) {
+        let cost_ns = (cost_us * 1000.0) as u64;
+        let state = &mut self.servers[server];
+        state.free_at_ns = state.free_at_ns.max(self.now_ns) + cost_ns;
+        state.busy_ns += cost_ns;
     }
 
     /// When the last of so many bytes has left, which are ready to be sent at `ready_ns`: a link takes one after the other.
