@@ -68,7 +68,7 @@ pub async fn tell(regions: &[String], ports: &[(u16, u16)]) -> Result<(), Failur
     let at = rollback::before(&event)?;
     say!("\n  rheostat ctl rollback --before {}:{} --keys 'lock_*'\n", event.node, event.number);
     let keys = "lock_*".into();
-    let back = Rollback { keyspace: KEYSPACE.into(), at, keys, stop_for: PATIENCE, dry_run: false };
+    let back = Rollback { keyspace: KEYSPACE.into(), at, keys, because: Vec::new(), stop_for: PATIENCE, dry_run: false };
     let report = back.run(&clients, |phase| say!("  {phase} ...")).await.map_err(|error| error.to_string())?;
     output::text(&rollback::described_report(&report, false, usize::MAX, regions));
     if report.failed.is_some() {

@@ -1,10 +1,11 @@
 //! Rollback of a keyspace to a time in the past, in all data centers; what it promises stands in `docs/rollback.md`.
 
-use crate::{Client, Error, v1};
+use crate::{Client, Error, Version, v1};
 use bytes::Bytes;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::operation::{Failure, Outcome};
 use rheostat_core::rollback::{Aim, Course, Request};
+use rheostat_core::version::VersionId;
 use rheostat_proto::rollback::{answer_in, call_out};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -24,6 +25,9 @@ pub struct Rollback {
     pub at: Timestamp,
     /// Which keys: a pattern as in Redis' `KEYS`.
     pub keys: Bytes,
+    /// What was wrong: only keys whose newest version is one of these, or may depend on one by what its protocol knows, go back, to their newest version that is not and does not. None: all that was
+    /// written since [`Rollback::at`].
+    pub because: Vec<Version>,
     /// For how long clients' writes are refused at most, if nobody says that they may go on.
     pub stop_for: Duration,
     /// Only say what would be lost.
@@ -55,6 +59,7 @@ impl Rollback {
             name: RandomState::new().build_hasher().finish(),
             at: self.at,
             keys: self.keys[..].into(),
+            because: self.because.iter().map(|version| named(&names, version)).collect::<Result<_, Error>>()?,
             until: Timestamp::new(now_ms.saturating_add(stop_ms), 0),
             dry_run: self.dry_run,
             here: DcId(number(here)?),
@@ -95,6 +100,15 @@ impl Rollback {
         }
         Ok(course.into_report())
     }
+}
+
+/// The version that goes by this name.
+fn named(names: &[String], version: &Version) -> Result<VersionId, Error> {
+    let no_version = || Error::Refused(format!("there is no version {version}"));
+    let origin = names.iter().position(|name| *name == version.origin).and_then(|place| u8::try_from(place).ok()).ok_or_else(no_version)?;
+    let counter = u16::try_from(version.counter).map_err(|_| no_version())?;
+    let millis = Some(version.millis).filter(|millis| millis >> 48 == 0).ok_or_else(no_version)?;
+    Ok(VersionId { written: Timestamp::new(millis, counter), origin: DcId(origin) })
 }
 
 /// What the coordinator is told of an error.

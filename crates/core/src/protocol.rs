@@ -20,7 +20,7 @@ use crate::planted::Planted;
 use crate::random::Random;
 use crate::replica::Journal;
 use crate::store::{Cut, History, Store};
-use crate::version::{Item, Key, Update, Version};
+use crate::version::{Item, Key, Update, Version, VersionId};
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use smallvec::SmallVec;
@@ -269,6 +269,9 @@ pub trait Protocol: Sized + Send + 'static {
     const MOST_REPLICAS: u8 = if matches!(Self::SPAN, Span::Server) { 1 } else { 9 };
     /// Whether it answers an operation that may take only so long with what it has then ([`Client::bounded`]). Elsewhere such an operation fails when its time is up.
     const KEEPS_BOUNDS: bool = false;
+
+    /// Whether versions carry what they depend on, so that a rollback can leave alone what does not depend on what was wrong ([`Protocol::may_depend`]).
+    const KNOWS_THE_PAST: bool = false;
     /// What else it says of itself.
     const CARD: Card;
     /// The bugs that can be planted in it.
@@ -366,6 +369,11 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// As `hidden(…).is_none()`, without the words.
     fn visible(&self, client: &Self::Client, version: &Version<Self::Meta>) -> bool;
+
+    /// Whether `on` may be in the causal past of `version`: never false when it is. Asked only if the protocol [`Protocol::KNOWS_THE_PAST`].
+    fn may_depend(&self, _version: &Version<Self::Meta>, _on: VersionId) -> bool {
+        true
+    }
 
     /// What `version` depends on, in words for [`crate::operation::Explained`].
     fn dependencies(&self, version: &Version<Self::Meta>) -> String;

@@ -11,6 +11,8 @@ use crate::{wire_enum, wire_struct};
 use rheostat_clock::{DcId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// The most versions that a rollback may be because of.
+pub const MOST_BECAUSE: usize = 64;
 /// The most keys that one rollback may differ in.
 pub const MOST_KEYS: usize = 1_000_000;
 /// Keys that are written back in one write, and bytes of their values after which no more join.
@@ -43,12 +45,14 @@ pub enum RollbackCall {
         at: Timestamp,
         /// Up to when clients have written.
         upto: Timestamp,
+        /// Only keys whose newest version is one of these, or may depend on one; what they were is the newest that is not and does not. None: all that was written since `at`.
+        because: Vec<VersionId>,
         /// Where to go on: a hash slot; one that is not this partition's begins with its first.
         slot: u16,
         /// And a place in it.
         from: u32,
     },
-    /// Write these keys as they were at `at`, as one write, under the rollback's stop. Answered with [`Outcome::Written`].
+    /// Write these keys as they were at `at`, or before `because`, as one write, under the rollback's stop. Answered with [`Outcome::Written`].
     Restore {
         /// The rollback's name.
         name: u64,
@@ -56,6 +60,8 @@ pub enum RollbackCall {
         keys: Vec<Key>,
         /// The time to go back to.
         at: Timestamp,
+        /// As [`RollbackCall::Look`].
+        because: Vec<VersionId>,
     },
     /// Answer when each key shows this version or a newer one to a client that has seen nothing.
     Show {
@@ -126,8 +132,8 @@ impl Difference {
 wire_struct!(Difference { key, then, bytes, same, counter, lost, more });
 wire_enum!(RollbackCall, "a call of a rollback", {
     0 => Stop { name, keys, at, until },
-    1 => Look { keys, at, upto, slot, from },
-    2 => Restore { name, keys, at },
+    1 => Look { keys, at, upto, because, slot, from },
+    2 => Restore { name, keys, at, because },
     3 => Show { versions },
     4 => Resume { name, after },
 });
@@ -142,6 +148,8 @@ pub struct Aim {
     pub at: Timestamp,
     /// Which keys: a pattern.
     pub keys: Key,
+    /// What was wrong: only what is one of these versions, or may depend on one, is rolled back. None: all that was written since.
+    pub because: Vec<VersionId>,
     /// Until when clients are stopped, if nobody says that they may go on.
     pub until: Timestamp,
     /// Only look.
@@ -273,7 +281,7 @@ impl Course {
     }
 
     fn look(&self, slot: u16, from: u32) -> RollbackCall {
-        RollbackCall::Look { keys: self.aim.keys.clone(), at: self.aim.at, upto: self.report.upto, slot, from }
+        RollbackCall::Look { keys: self.aim.keys.clone(), at: self.aim.at, upto: self.report.upto, because: self.aim.because.clone(), slot, from }
     }
 
     /// Begins `phase`, or the next one in which there is something to ask.
@@ -289,8 +297,9 @@ impl Course {
             }
             Phase::Look => partitions.filter_map(|partition| Some(((self.home(partition)?, partition), vec![self.look(u16::MAX, 0)]))).collect(),
             Phase::Restore => {
-                let of =
-                    |(partition, found): (&PartitionId, &Vec<Difference>)| Some(((self.home(*partition)?, *partition), batches(found, name, at)));
+                let of = |(partition, found): (&PartitionId, &Vec<Difference>)| {
+                    Some(((self.home(*partition)?, *partition), batches(found, (name, at, &self.aim.because))))
+                };
                 self.found.iter().filter_map(of).collect()
             }
             Phase::Show => {
@@ -436,18 +445,19 @@ impl Course {
 }
 
 /// What is written together.
-fn batches(found: &[Difference], name: u64, at: Timestamp) -> Vec<RollbackCall> {
+fn batches(found: &[Difference], (name, at, because): (u64, Timestamp, &[VersionId])) -> Vec<RollbackCall> {
     let (mut all, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let restore = |keys| RollbackCall::Restore { name, keys, at, because: because.to_vec() };
     for one in found.iter().filter(|one| one.is_restored()) {
         if !keys.is_empty() && (keys.len() == RESTORE_KEYS || bytes + one.bytes > RESTORE_BYTES) {
-            all.push(RollbackCall::Restore { name, keys: std::mem::take(&mut keys), at });
+            all.push(restore(std::mem::take(&mut keys)));
             bytes = 0;
         }
         bytes += one.bytes;
         keys.push(one.key.clone());
     }
     if !keys.is_empty() {
-        all.push(RollbackCall::Restore { name, keys, at });
+        all.push(restore(keys));
     }
     all
 }

@@ -33,6 +33,10 @@ pub(crate) fn version_in(names: Names<'_>, version: v1::Version) -> Result<Versi
     Ok(VersionId { written: timestamp_in(version.written)?, origin })
 }
 
+fn versions_in(names: Names<'_>, versions: Vec<v1::Version>) -> Result<Vec<VersionId>, String> {
+    versions.into_iter().map(|version| version_in(names, version)).collect()
+}
+
 pub(crate) fn key_out(key: &Key) -> bytes::Bytes {
     bytes::Bytes::copy_from_slice(key)
 }
@@ -47,16 +51,20 @@ pub fn call_out(names: Names<'_>, call: &RollbackCall) -> Step {
         RollbackCall::Stop { name, keys, at, until } => {
             Step::Stop(v1::RollbackStop { name: *name, keys: key_out(keys), at: Some(timestamp_out(*at)), until: Some(timestamp_out(*until)) })
         }
-        RollbackCall::Look { keys, at, upto, slot, from } => Step::Look(v1::RollbackLook {
+        RollbackCall::Look { keys, at, upto, because, slot, from } => Step::Look(v1::RollbackLook {
             keys: key_out(keys),
             at: Some(timestamp_out(*at)),
             upto: Some(timestamp_out(*upto)),
             slot: (*slot).into(),
             from: *from,
+            because: because.iter().map(|id| version_out(names, *id)).collect(),
         }),
-        RollbackCall::Restore { name, keys, at } => {
-            Step::Restore(v1::RollbackRestore { name: *name, keys: keys.iter().map(key_out).collect(), at: Some(timestamp_out(*at)) })
-        }
+        RollbackCall::Restore { name, keys, at, because } => Step::Restore(v1::RollbackRestore {
+            name: *name,
+            keys: keys.iter().map(key_out).collect(),
+            at: Some(timestamp_out(*at)),
+            because: because.iter().map(|id| version_out(names, *id)).collect(),
+        }),
         RollbackCall::Show { versions } => {
             let one = |(key, id): &(Key, VersionId)| v1::RollbackVersion { key: key_out(key), version: Some(version_out(names, *id)) };
             Step::Show(v1::RollbackShow { versions: versions.iter().map(one).collect() })
@@ -71,12 +79,19 @@ pub fn call_in(names: Names<'_>, step: Option<Step>) -> Result<RollbackCall, Str
         Step::Stop(v1::RollbackStop { name, keys, at, until }) => {
             RollbackCall::Stop { name, keys: key_in(&keys), at: timestamp_in(at)?, until: timestamp_in(until)? }
         }
-        Step::Look(v1::RollbackLook { keys, at, upto, slot, from }) => {
+        Step::Look(v1::RollbackLook { keys, at, upto, slot, from, because }) => {
             let slot = u16::try_from(slot).map_err(|_| format!("there is no slot {slot}"))?;
-            RollbackCall::Look { keys: key_in(&keys), at: timestamp_in(at)?, upto: timestamp_in(upto)?, slot, from }
+            RollbackCall::Look {
+                keys: key_in(&keys),
+                at: timestamp_in(at)?,
+                upto: timestamp_in(upto)?,
+                because: versions_in(names, because)?,
+                slot,
+                from,
+            }
         }
-        Step::Restore(v1::RollbackRestore { name, keys, at }) => {
-            RollbackCall::Restore { name, keys: keys.iter().map(key_in).collect(), at: timestamp_in(at)? }
+        Step::Restore(v1::RollbackRestore { name, keys, at, because }) => {
+            RollbackCall::Restore { name, keys: keys.iter().map(key_in).collect(), at: timestamp_in(at)?, because: versions_in(names, because)? }
         }
         Step::Show(v1::RollbackShow { versions }) => {
             let one = |one: v1::RollbackVersion| Ok((key_in(&one.key), version_in(names, one.version.unwrap_or_default())?));

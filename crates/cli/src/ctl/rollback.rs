@@ -7,7 +7,7 @@ use crate::date;
 use crate::output::say;
 use clap::{ArgGroup, Args};
 use rheostat_client::rollback::{Difference, Report, Rollback};
-use rheostat_client::{Client, Error, v1};
+use rheostat_client::{Client, Error, Version, v1};
 use rheostat_core::Timestamp;
 use rheostat_core::moment::Moment;
 use rheostat_core::operation::Failure;
@@ -19,6 +19,7 @@ Examples:
   rheostat ctl rollback --keyspace eventual --to -30s --dry-run     what would be lost
   rheostat ctl rollback --keyspace eventual --to 2026-11-22T12:34:58.590Z --keys 'cart:*'
   rheostat ctl rollback --before eu-1:1795350898000001              to before a violation, as `ctl monitor watch` names it: (alarm eu-1 1795350898000001)
+  rheostat ctl rollback --before eu-1:1795350898000001 --depending  only what depends on its versions, where the protocol knows that
 docs/rollback.md says what is promised. Rolling back again is safe.";
 
 /// Arguments of `ctl rollback`.
@@ -38,6 +39,9 @@ pub struct Arguments {
     /// Only keys that match this pattern
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     keys: String,
+    /// With --before: only keys whose newest version is one that the violation names, or may depend on one; they go back to their newest version that is not and does not
+    #[arg(long, requires = "before")]
+    depending: bool,
     /// Change nothing, and stop nobody: only say what would be lost
     #[arg(long)]
     dry_run: bool,
@@ -66,6 +70,7 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
         }
     }
     let mut keyspace = arguments.keyspace.clone();
+    let mut because = Vec::new();
     let at = match (&arguments.to, &arguments.before) {
         (Some(to), _) => {
             // Ago on a server's clock: this machine's may be another.
@@ -77,6 +82,12 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
             let event = found_in(&clients, node, *number).await?;
             crate::output::text(&described(&event));
             keyspace.get_or_insert_with(|| event.keyspace.clone());
+            if arguments.depending {
+                because = named(&event);
+                if because.is_empty() {
+                    return Err("this violation names no version: nothing can depend on it".into());
+                }
+            }
             before(&event)?
         }
         (None, None) => return Err("a time, or a violation".into()),
@@ -86,13 +97,21 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
         keyspace: keyspace.clone(),
         at,
         keys: arguments.keys.clone().into(),
+        because,
         stop_for: Duration::from_secs(arguments.stop_for),
         dry_run: arguments.dry_run,
     };
-    say!("keyspace {keyspace}, keys `{}`: back to {}", arguments.keys, when(at));
+    let only = if arguments.depending { ", only what depends on the versions that the violation names" } else { "" };
+    say!("keyspace {keyspace}, keys `{}`: back to {}{only}", arguments.keys, when(at));
     let report = rollback.run(&clients, |phase| say!("  {phase} ...")).await.map_err(|error| error.to_string())?;
     tell(&report, arguments, &topology.data_centers);
     Ok(if report.failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The versions that `event` names.
+fn named(event: &v1::MonitorEvent) -> Vec<Version> {
+    let Some(v1::monitor_event::What::Alarm(alarm)) = &event.what else { return Vec::new() };
+    alarm.evidence.iter().filter_map(|state| state.version.clone()).map(Version::from).collect()
 }
 
 /// The time before the violation that `event` tells.

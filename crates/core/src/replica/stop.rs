@@ -7,11 +7,11 @@ use crate::ids::{Now, OpId};
 use crate::operation::{Dial, Failure, Operation, Outcome, Quorum};
 use crate::protocol::{Call, Client, Protocol, Span};
 use crate::reserved::is_reserved;
-use crate::rollback::{Difference, RollbackAnswer, RollbackCall};
+use crate::rollback::{Difference, MOST_BECAUSE, RollbackAnswer, RollbackCall};
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Cut, Store};
-use crate::version::{Item, Key, Version};
+use crate::version::{Item, Key, Version, VersionId};
 use crate::wire_struct;
 use rheostat_clock::Timestamp;
 
@@ -41,6 +41,24 @@ pub(super) struct Held {
     call: RollbackCall,
     /// Of a stop: writes that began before this operation are to end first.
     op: OpId,
+}
+
+/// Whether `version` is among what is rolled back.
+fn goes<P: Protocol>(protocol: &P, version: &Version<P::Meta>, at: Timestamp, because: &[VersionId]) -> bool {
+    match because {
+        [] => version.id.written > at,
+        _ => because.iter().any(|on| version.id == *on || protocol.may_depend(version, *on)),
+    }
+}
+
+fn check_because<P: Protocol>(because: &[VersionId]) -> Result<(), Failure> {
+    let refused = |why: String| Err(Failure::Refused(why));
+    match because.len() {
+        0 => Ok(()),
+        _ if !P::KNOWS_THE_PAST => refused(format!("protocol {} does not know what depends on what; say which keys are to be rolled back", P::NAME)),
+        count if count > MOST_BECAUSE => refused(format!("because of {count} versions; at most {MOST_BECAUSE}")),
+        _ => Ok(()),
+    }
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
@@ -76,9 +94,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let checked = match &call {
             RollbackCall::Stop { name, keys, at, until } => self.begin_stop(now, *name, keys, *at, *until),
-            RollbackCall::Look { at, upto, keys, .. } => self.check_look(now, keys, *at, *upto),
-            RollbackCall::Restore { name, keys, at } => {
-                return match self.restored(now, *name, keys, *at) {
+            RollbackCall::Look { at, upto, keys, because, .. } => self.check_look(now, keys, *at, *upto).and_then(|()| check_because::<P>(because)),
+            RollbackCall::Restore { name, keys, at, because } => {
+                return match check_because::<P>(because).and_then(|()| self.restored(now, *name, keys, *at, because)) {
                     Ok(items) => self.write_back(now, items, session, out),
                     Err(failure) => failed(failure),
                 };
@@ -171,9 +189,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     false => Ok(RollbackAnswer::Stopped { clock: self.clock.last(), holds: true }),
                 }
             }
-            RollbackCall::Look { keys, at, upto, slot, from } => match self.lacks_of_past(*upto) {
+            RollbackCall::Look { keys, at, upto, because, slot, from } => match self.lacks_of_past(*upto) {
                 Some(lacks) if !self.config.planted.is("rollback-looks-too-early") => Err(lacks),
-                _ => Ok(self.page(now, keys, *at, *slot, *from)),
+                _ => Ok(self.page(now, (keys, *at, because), *slot, *from)),
             },
             RollbackCall::Show { versions } => {
                 let client = P::Client::default();
@@ -218,7 +236,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// A page of the keys that match and are not what they were at `at`.
-    fn page(&mut self, now: Now, keys: &Key, at: Timestamp, slot: u16, from: u32) -> RollbackAnswer {
+    fn page(&mut self, now: Now, (keys, at, because): (&Key, Timestamp, &[VersionId]), slot: u16, from: u32) -> RollbackAnswer {
         let place = self.config.place;
         let (first, last) = slots::slots_of(place.server.partition, place.partitions);
         let (mut slot, mut from) = if (first..=last).contains(&slot) { (slot, from) } else { (first, 0) };
@@ -227,7 +245,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let page = self.store.scan(slot, from, 200);
             looked += page.keys.len();
             for key in page.keys.iter().filter(|key| !is_reserved(key) && glob::matches(keys, key)) {
-                if let Some(difference) = self.difference(now, key, at) {
+                if let Some(difference) = self.difference(now, key, at, because) {
                     bytes += difference.key.len() + 64 * difference.lost.len();
                     found.push(difference);
                 }
@@ -244,10 +262,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    /// How `key` differs from what it was at `at`; `None` if nothing has been written since.
-    fn difference(&mut self, now: Now, key: &Key, at: Timestamp) -> Option<Difference> {
+    /// How `key` differs from what it was at `at`, or before `because`; `None` if nothing of that has been written since.
+    fn difference(&mut self, now: Now, key: &Key, at: Timestamp, because: &[VersionId]) -> Option<Difference> {
         let chain = self.store.chain(key);
-        let since = chain.iter().take_while(|version| version.id.written > at).count();
+        let since = chain.iter().take_while(|version| goes(&self.protocol, version, at, because)).count();
         if since == 0 {
             return None;
         }
@@ -268,8 +286,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         })
     }
 
-    /// `keys` as they were at `at`, to be written under the stop of rollback `name`.
-    fn restored(&mut self, now: Now, name: u64, keys: &[Key], at: Timestamp) -> Result<Vec<Item>, Failure> {
+    /// `keys` as they were at `at`, or before `because`, to be written under the stop of rollback `name`.
+    fn restored(&mut self, now: Now, name: u64, keys: &[Key], at: Timestamp, because: &[VersionId]) -> Result<Vec<Item>, Failure> {
         let refused = |why: &str| Err(Failure::Refused(why.into()));
         let Some(stop) = self.journal.saved.stops.iter().find(|stop| stop.name == name) else {
             return refused("this rollback has not stopped the clients here");
@@ -282,8 +300,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return refused("keys that this rollback has not stopped");
         }
         self.check_window(now, at)?;
+        let protocol = &self.protocol;
         let was = |key: &Key| {
-            let version = self.store.latest(key, |version| version.id.written <= at);
+            let version = self.store.latest(key, |version| !goes(protocol, version, at, because));
             let value = version.and_then(|version| Some((version.live(now.physical_ms)?.clone(), version.expires_ms)));
             let (value, expires_ms) = value.map_or((None, 0), |(value, expires_ms)| (Some(value), expires_ms));
             Item { key: key.clone(), value, expires_ms }

@@ -374,6 +374,7 @@ impl Protocol for Causal {
         writes_wait: "nothing at home; elsewhere, until the session's past has arrived",
         cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden, and snapshots hold what had arrived",
     };
+    const KNOWS_THE_PAST: bool = true;
     const PLANTED: &'static [&'static str] = PLANTED;
 
     type Options = CausalOptions;
@@ -497,6 +498,10 @@ impl Protocol for Causal {
 
     fn visible(&self, client: &CausalClient, version: &Version<Meta>) -> bool {
         self.readable(version, &self.stable_for(client))
+    }
+
+    fn may_depend(&self, version: &Version<Meta>, on: VersionId) -> bool {
+        version.meta.dependencies.get(on.origin) >= on.written
     }
 
     fn dependencies(&self, version: &Version<Meta>) -> String {

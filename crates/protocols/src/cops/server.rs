@@ -220,6 +220,7 @@ impl Protocol for Cops {
     const NAME: &'static str = "cops";
     const SUMMARY: &'static str = "causal+ consistency by lists of dependencies, checked between partitions (COPS-GT, a baseline)";
     const LEVEL: Level = Level::Causal;
+    const KNOWS_THE_PAST: bool = true;
     const PLANTED: &'static [&'static str] = PLANTED;
     const CARD: Card = Card {
         rounds: "GET and PUT one; a read-only transaction one, and one or two between partitions; a remote write one check for each nearest dependency",
@@ -371,6 +372,10 @@ impl Protocol for Cops {
     fn visible(&self, client: &CopsClient, version: &Version<Meta>) -> bool {
         let knows = || client.home == Some(self.here()) && client.context.keys().any(|(id, _)| *id == version.id);
         self.is_shown(version.id) || knows()
+    }
+
+    fn may_depend(&self, version: &Version<Meta>, on: VersionId) -> bool {
+        version.meta.floor.get(on.origin) >= on.written || version.meta.dependencies.iter().any(|dependency| dependency.id == on)
     }
 
     fn dependencies(&self, version: &Version<Meta>) -> String {

@@ -309,6 +309,7 @@ impl Protocol for GentleRain {
     const NAME: &'static str = "gentlerain";
     const SUMMARY: &'static str = "causal+ consistency by physical clocks and one stable time; writes and transactions wait (GentleRain, a baseline)";
     const LEVEL: Level = Level::Causal;
+    const KNOWS_THE_PAST: bool = true;
     const PLANTED: &'static [&'static str] = PLANTED;
     const CARD: Card = Card {
         rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
@@ -437,6 +438,10 @@ impl Protocol for GentleRain {
 
     fn visible(&self, client: &GentleRainClient, version: &Version<Meta>) -> bool {
         self.readable(version, self.stable_for(client))
+    }
+
+    fn may_depend(&self, version: &Version<Meta>, on: VersionId) -> bool {
+        Meta::written(version) > on.written
     }
 
     fn dependencies(&self, version: &Version<Meta>) -> String {

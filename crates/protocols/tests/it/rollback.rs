@@ -68,7 +68,7 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
         assert!(matches!(refused, Outcome::Failed(Failure::Busy(_))), "{protocol}: a repair may bring what is rolled back: {refused:?}");
         let (mut all, mut place) = (Vec::new(), Some((u16::MAX, 0)));
         while let Some((slot, from)) = place {
-            let look = RollbackCall::Look { keys: pattern("*"), at, upto, slot, from };
+            let look = RollbackCall::Look { keys: pattern("*"), at, upto, because: Vec::new(), slot, from };
             match ask(&mut desk, look) {
                 Outcome::Rollback(RollbackAnswer::Looked { found, next }) => {
                     all.extend(found);
@@ -79,7 +79,7 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
         }
         assert_eq!(all.len(), 1, "{protocol}: {all:?}");
         assert_eq!((&all[0].key, all[0].lost.as_slice(), all[0].same), (&x, &[(lost, Some(3))][..], false), "{protocol}");
-        let restore = |name| RollbackCall::Restore { name, keys: vec![x.clone()], at };
+        let restore = |name| RollbackCall::Restore { name, keys: vec![x.clone()], at, because: Vec::new() };
         assert!(matches!(ask(&mut desk, restore(2)), Outcome::Failed(Failure::Refused(_))), "another rollback has not stopped anybody");
         let restored = match ask(&mut desk, restore(1)) {
             Outcome::Written(version) => version,
@@ -124,4 +124,78 @@ fn a_stop_is_for_keys_that_match_and_within_bounds() {
     assert!(matches!(ask(&mut desk, stop(17, "z", until)), Outcome::Failed(Failure::Busy(_))));
     assert!(matches!(ask(&mut desk, stop(16, "x*", until)), Outcome::Rollback(_)), "one that is there is another's place");
     assert!(put(&mut desk, &x, b"2").is_err());
+}
+
+/// Two sessions: what the second one has read of the first one's is in the past of what it writes afterwards, and nothing else.
+#[test]
+fn what_does_not_depend_on_what_was_wrong_stays_as_it_is() {
+    for protocol in PROTOCOLS {
+        let (mut desk, x) = alone(protocol);
+        let [y, z, over] = [key("y", 0, 1), key("z", 0, 1), key("over", 0, 1)];
+        let write = |desk: &mut Desk, session: &mut _, key: &Key, value: &[u8]| {
+            let items = smallvec![Item { key: key.clone(), value: Some(value.into()), expires_ms: 0 }];
+            match desk.run(0, session, Operation::Put { items, dial: Dial::default() }) {
+                Outcome::Written(version) => version,
+                other => panic!("{protocol}: {other:?}"),
+            }
+        };
+        let fresh = |desk: &mut Desk, key: &Key, value: &[u8]| {
+            desk.pass(5, |_, _| true);
+            put(desk, key, value).unwrap()
+        };
+        let at = fresh(&mut desk, &over, b"at first").written;
+        let before = fresh(&mut desk, &z, b"before");
+        let wrong = fresh(&mut desk, &x, b"wrong");
+        // Of nobody's session, so with nothing in its past: between what was and what depends.
+        let between = fresh(&mut desk, &over, b"between");
+        let mut reader = desk.session();
+        assert!(matches!(desk.run(0, &mut reader, Operation::Get { key: x.clone(), dial: Dial::default() }), Outcome::Read(..)));
+        desk.pass(5, |_, _| true);
+        let after = write(&mut desk, &mut reader, &y, b"after");
+        let last = write(&mut desk, &mut reader, &over, b"after");
+        let until = now(&desk).plus_millis(1_000);
+        let stop = RollbackCall::Stop { name: 1, keys: pattern("*"), at, until };
+        assert!(matches!(ask(&mut desk, stop), Outcome::Rollback(RollbackAnswer::Stopped { .. })), "{protocol}");
+        let look = |because: Vec<VersionId>| RollbackCall::Look { keys: pattern("*"), at, upto: last.written, because, slot: u16::MAX, from: 0 };
+        let (mut all, mut slot) = (Vec::new(), Some((u16::MAX, 0)));
+        while let Some((at_slot, place)) = slot {
+            let RollbackCall::Look { keys, at, upto, because, .. } = look(vec![wrong]) else { unreachable!() };
+            match ask(&mut desk, RollbackCall::Look { keys, at, upto, because, slot: at_slot, from: place }) {
+                Outcome::Rollback(RollbackAnswer::Looked { found, next }) => {
+                    all.extend(found);
+                    slot = next;
+                }
+                Outcome::Failed(Failure::Refused(why)) if matches!(protocol, "eventual" | "quorum" | "adaptive") => {
+                    assert!(why.contains("does not know what depends on what"), "{protocol}: {why}");
+                    break;
+                }
+                other => panic!("{protocol}: {other:?}"),
+            }
+        }
+        let restore = |keys: Vec<Key>| RollbackCall::Restore { name: 1, keys, at, because: vec![wrong] };
+        if all.is_empty() {
+            assert!(matches!(ask(&mut desk, restore(vec![x.clone()])), Outcome::Failed(Failure::Refused(_))), "{protocol}");
+            continue;
+        }
+        all.sort_by(|one, other| one.key.cmp(&other.key));
+        let found: Vec<(Key, Option<VersionId>, Vec<VersionId>)> =
+            all.iter().map(|one| (one.key.clone(), one.then, one.lost.iter().map(|(id, _)| *id).collect())).collect();
+        // A scalar clock takes everything that was written later for a dependent.
+        let (kept, gone) =
+            if protocol == "gentlerain" { (VersionId { written: at, origin: between.origin }, vec![last, between]) } else { (between, vec![last]) };
+        let mut expected = vec![(over.clone(), Some(kept), gone), (x.clone(), None, vec![wrong]), (y.clone(), None, vec![after])];
+        expected.sort_by(|one, other| one.0.cmp(&other.0));
+        assert_eq!(found, expected, "{protocol}");
+        assert!(matches!(ask(&mut desk, restore(vec![x.clone(), y.clone(), over.clone()])), Outcome::Written(_)), "{protocol}");
+        let value = |desk: &mut Desk, key: &Key| match desk.run(0, &mut desk.session(), Operation::Get { key: key.clone(), dial: Dial::default() }) {
+            Outcome::Read(read, _) => read.value.map(|value| value.to_vec()),
+            other => panic!("{protocol}: {other:?}"),
+        };
+        let stays: &[u8] = if protocol == "gentlerain" { b"at first" } else { b"between" };
+        assert_eq!((value(&mut desk, &x), value(&mut desk, &y)), (None, None), "{protocol}");
+        assert_eq!((value(&mut desk, &over).as_deref(), value(&mut desk, &z).as_deref()), (Some(stays), Some(&b"before"[..])), "{protocol}");
+        assert!(before < wrong);
+        let many = vec![wrong; rheostat_core::rollback::MOST_BECAUSE + 1];
+        assert!(matches!(ask(&mut desk, look(many)), Outcome::Failed(Failure::Refused(_))), "{protocol}");
+    }
 }

@@ -165,7 +165,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::Transact { actions, .. } => actions.iter().map(action_bytes).sum(),
         Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => 0,
         Operation::Rollback { call } => match &**call {
-            RollbackCall::Restore { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
+            RollbackCall::Restore { keys, because, .. } => keys.iter().map(|key| key.len() + 16).sum::<usize>() + 16 * because.len(),
             RollbackCall::Show { versions } => versions.iter().map(|(key, _)| key.len() + 32).sum(),
             _ => 64,
         },

@@ -26,7 +26,7 @@ async fn clients(cluster: &Cluster, nodes: &[usize]) -> Vec<Client> {
 }
 
 fn to(at: Timestamp, keys: &'static str) -> Rollback {
-    Rollback { keyspace: "plain".into(), at, keys: keys.into(), stop_for: Duration::from_secs(60), dry_run: false }
+    Rollback { keyspace: "plain".into(), at, keys: keys.into(), because: Vec::new(), stop_for: Duration::from_secs(60), dry_run: false }
 }
 
 /// When the version was written that GET of `key` has.
@@ -148,5 +148,40 @@ async fn a_coordinator_that_dies_lets_clients_go_on_when_its_time_is_over() {
     for node in 0..3 {
         assert_eq!(cluster.client(node).await.ask("GET foo").await, Reply::bulk("1"), "node {node}");
     }
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn only_what_depends_on_what_was_wrong_is_rolled_back_in_every_data_center() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Plan { owners: vec![vec![0], vec![1]], one_way_ms: 2.0, change: with_history, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let clients = clients(&cluster, &[0, 2, 4]).await;
+    let mut alone = clients[0].session("posts");
+    let first = alone.put("price", "10").await.unwrap();
+    let mut wrong = clients[0].session("posts");
+    let version = wrong.put("price", "-10").await.unwrap();
+    // Somebody in another data center has seen it, and acts on it; somebody else writes the same keys' neighbour.
+    let mut follower = clients[1].session("posts");
+    eventually("it has arrived", async || follower.clone().get("price").await.unwrap().value.as_deref() == Some(&b"-10"[..])).await;
+    follower.get("price").await.unwrap();
+    follower.put("order", "cheap").await.unwrap();
+    clients[2].session("posts").put("other", "mine").await.unwrap();
+    let at = Timestamp::new(first.millis, first.counter as u16);
+    let rollback = Rollback { keyspace: "posts".into(), because: vec![version.clone()], ..to(at, "*") };
+    let report = rollback.run(&clients, |_| {}).await.unwrap();
+    assert_eq!((&report.failed, report.shown, report.resumed), (&None, true, true));
+    assert_eq!(keys(&report), ["order", "price"]);
+    for client in &clients {
+        let mut session = client.session("posts");
+        assert_eq!(session.get("price").await.unwrap().value.as_deref(), Some(&b"10"[..]));
+        assert_eq!(session.get("order").await.unwrap().value, None);
+        eventually("the other one stays", async || session.clone().get("other").await.unwrap().value.as_deref() == Some(&b"mine"[..])).await;
+    }
+    let nowhere = rheostat_client::Version { origin: "nowhere".into(), ..version.clone() };
+    let error = Rollback { because: vec![nowhere], ..rollback.clone() }.run(&clients, |_| {}).await.unwrap_err();
+    assert!(error.to_string().contains("there is no version"), "{error}");
+    let unknown = Rollback { keyspace: "plain".into(), ..rollback }.run(&clients, |_| {}).await.unwrap();
+    let (_, _, failure) = unknown.failed.unwrap();
+    assert!(failure.to_string().contains("does not know what depends on what") && unknown.resumed, "{failure}");
     cluster.stop_all().await;
 }

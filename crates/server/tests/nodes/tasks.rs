@@ -242,6 +242,7 @@ async fn a_lock_whose_client_has_died_is_free_after_its_time_and_a_task_outlasts
         keyspace: "plain".into(),
         at: rheostat_core::Timestamp::new(at.millis, at.counter as u16),
         keys: "x".into(),
+        because: Vec::new(),
         stop_for: Duration::from_secs(4),
         dry_run: false,
     };

@@ -31,6 +31,7 @@ impl World<'_> {
             name: (client as u64) << 32 | self.rollbacks.len() as u64,
             at,
             keys: b"*"[..].into(),
+            because: Vec::new(),
             until: Timestamp::new(now_ms + stop_ms, 0),
             dry_run: false,
             here: dc,
