@@ -4,16 +4,18 @@ use crate::detector::{Detector, Homes, Standing};
 use crate::report::Report;
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
-use rheostat_core::replica::{Applied, PartitionServer};
+use rheostat_core::replica::{Applied, Beside, PartitionServer};
 
 /// The time of `server`, which is at `at`: its own clock's, or the physical clock's, which that follows.
 pub fn time(server: &dyn PartitionServer, at: ServerId, now: Now) -> Timestamp {
     server.reached().get(at.dc).max(Timestamp::new(now.physical_ms, 0))
 }
 
-/// What a server has of a variable.
-pub fn standing(applied: Option<Applied>) -> Standing {
-    applied.map_or(Standing::NOTHING, |Applied { version, value, expires_ms, .. }| Standing { version: Some(version), value, expires_ms })
+/// What a server has of a variable: all versions that stand side by side, the newest first.
+pub fn standing(applied: Option<Applied>) -> Vec<Standing> {
+    let Some(Applied { version, value, expires_ms, beside, .. }) = applied else { return vec![Standing::NOTHING] };
+    let beside = beside.into_iter().map(|Beside { version, value, expires_ms }| Standing { version: Some(version), value, expires_ms });
+    std::iter::once(Standing { version: Some(version), value, expires_ms }).chain(beside).collect()
 }
 
 /// Hands what the server at `at` has just `applied` to its detector. `stamps`: it stamps its writes itself, when it makes them.

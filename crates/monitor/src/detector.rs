@@ -4,7 +4,7 @@ use crate::name::Bindings;
 use crate::predicate::{Predicate, Predicates, Target};
 use crate::report::{Began, Ended, Event, MOST_OF_VALUE, Report};
 use rheostat_clock::{Epsilon, HybridVector, Timestamp};
-use rheostat_core::ids::{KeyspaceId, Place, ServerId};
+use rheostat_core::ids::{self, KeyspaceId, ServerId};
 use rheostat_core::version::{Key, Value, VersionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,6 +49,21 @@ impl<F: Fn(&Target) -> u16> Homes for F {
     }
 }
 
+/// A place of a predicate, and what stands in its holes.
+type Place = (Arc<Predicate>, usize, Bindings);
+
+/// A state that fulfils a place, by the version at this place of those that stand.
+struct State {
+    place: Place,
+    by: usize,
+    expires_ms: u64,
+}
+
+/// When the first of these expires.
+fn first_expiry(all: &[(Option<VersionId>, u64)]) -> u64 {
+    all.iter().map(|(_, expires_ms)| *expires_ms).filter(|expires_ms| *expires_ms > 0).min().unwrap_or(0)
+}
+
 /// A state that fulfils a place and has not ended.
 #[derive(Clone, Debug)]
 struct Open {
@@ -82,25 +97,28 @@ struct Told {
 pub struct Detector {
     keyspace: KeyspaceId,
     server: ServerId,
-    place: Place,
+    place: ids::Place,
     clock: HybridVector,
     life: u64,
     predicates: Arc<Predicates>,
     open: BTreeMap<Key, Vec<Open>>,
     standing: usize,
+    /// When the first version of a key expires.
     expiring: BTreeSet<(u64, Key)>,
+    /// Of these keys: the versions that stand, and when each expires.
+    mortal: BTreeMap<Key, Vec<(Option<VersionId>, u64)>>,
     told: BTreeMap<u16, Told>,
     next_id: u64,
     left_out: u64,
 }
 
 /// How many servers a keyspace has of which `place` is one.
-pub fn processes(place: &Place) -> u32 {
+pub fn processes(place: &ids::Place) -> u32 {
     u32::from(place.data_centers) * u32::from(place.partitions) * u32::from(place.replicas.max(1))
 }
 
 /// The number of the server at `server` among the processes of hybrid vector clocks.
-pub fn process_of(place: &Place, server: ServerId) -> u32 {
+pub fn process_of(place: &ids::Place, server: ServerId) -> u32 {
     let replicas = u32::from(place.replicas.max(1));
     (u32::from(server.dc.0) * u32::from(place.partitions) + u32::from(server.partition.0)) * replicas + u32::from(server.replica)
 }
@@ -108,7 +126,7 @@ pub fn process_of(place: &Place, server: ServerId) -> u32 {
 impl Detector {
     /// The detector of the server at `place`, whose clock shows `at`, later than ever before, and which watches for nothing yet. Panics if the keyspace has more than
     /// [`rheostat_clock::MOST_PROCESSES`] servers.
-    pub fn new(keyspace: KeyspaceId, place: Place, epsilon: Epsilon, at: Timestamp) -> Detector {
+    pub fn new(keyspace: KeyspaceId, place: ids::Place, epsilon: Epsilon, at: Timestamp) -> Detector {
         let mut clock = HybridVector::new(process_of(&place, place.server), processes(&place), epsilon);
         clock.tick(at);
         Detector {
@@ -121,6 +139,7 @@ impl Detector {
             open: BTreeMap::new(),
             standing: 0,
             expiring: BTreeSet::new(),
+            mortal: BTreeMap::new(),
             told: BTreeMap::new(),
             next_id: 0,
             left_out: 0,
@@ -142,14 +161,14 @@ impl Detector {
         self.clock.learn(process_of(&self.place, of), at);
     }
 
-    /// Watches for `predicates` from now on. `standing` reads what the server has of a variable, if the variable is of its partition.
+    /// Watches for `predicates` from now on. `standing` reads what the server has of a variable, nothing at all if the variable is not of its partition.
     pub fn watch(
         &mut self,
         now_us: u64,
         at: Timestamp,
         predicates: Arc<Predicates>,
         homes: &impl Homes,
-        mut standing: impl FnMut(&Key) -> Option<Standing>,
+        mut standing: impl FnMut(&Key) -> Vec<Standing>,
     ) {
         self.tick(at);
         let before = std::mem::replace(&mut self.predicates, predicates);
@@ -165,52 +184,76 @@ impl Detector {
         for predicate in new {
             for (number, place) in predicate.places.iter().enumerate().filter(|_| !predicate.definition.infer) {
                 let key = place.variable.fill(&[]);
-                if let Some(standing) = standing(&key)
-                    && self.counts(&predicate, number, &standing, &[])
-                {
-                    self.begin(now_us, &key, (predicate.clone(), number, Bindings::new()), &standing, homes);
+                let standing = standing(&key);
+                for state in self.fulfilled((predicate.clone(), number, Bindings::new()), &standing) {
+                    self.begin(now_us, &key, state, &standing, homes);
                 }
+                self.await_expiry(&key, &standing);
             }
         }
     }
 
-    /// The write of `standing` was applied to `key` at the server's time `at`, and is its newest version.
-    pub fn applied(&mut self, now_us: u64, at: Timestamp, key: &Key, standing: &Standing, homes: &impl Homes) {
-        let mut places: Vec<(Arc<Predicate>, usize, Bindings)> = Vec::new();
+    /// A write was applied to `key` at the server's time `at`; these versions stand there now, side by side, the newest first.
+    pub fn applied(&mut self, now_us: u64, at: Timestamp, key: &Key, standing: &[Standing], homes: &impl Homes) {
+        let mut places: Vec<Place> = Vec::new();
         self.predicates.places_of(key, |predicate, place, bindings| places.push((predicate.clone(), place, bindings)));
         let before = self.open.remove(key).unwrap_or_default();
-        if let Some(open) = before.first().filter(|open| open.expires_ms > 0) {
-            self.expiring.remove(&(open.expires_ms, key.clone()));
-        }
         if places.is_empty() && before.is_empty() {
             return;
         }
         self.tick(at);
-        places.retain(|(predicate, place, bindings)| self.counts(predicate, *place, standing, bindings));
+        let mut states: Vec<State> = places.into_iter().flat_map(|place| self.fulfilled(place, standing)).collect();
         let mut kept = Vec::new();
         for open in before {
-            let same = |(predicate, place, bindings): &(Arc<Predicate>, usize, Bindings)| {
-                Arc::ptr_eq(predicate, &open.predicate) && *place == open.place && *bindings == open.bindings
+            let same = |state: &State| {
+                let (predicate, place, bindings) = &state.place;
+                // Where the value is compared, another value is another state.
+                let goes_on = !open.predicate.places[open.place].compared || open.value == standing[state.by].value;
+                Arc::ptr_eq(predicate, &open.predicate) && *place == open.place && *bindings == open.bindings && goes_on
             };
-            // Where the value is compared, another value is another state.
-            let goes_on = !open.predicate.places[open.place].compared || open.value == standing.value;
-            match places.iter().position(same).filter(|_| goes_on) {
+            match states.iter().position(same) {
                 Some(place) => {
-                    places.swap_remove(place);
-                    kept.push(Open { expires_ms: standing.expires_ms, ..open });
+                    let expires_ms = states.swap_remove(place).expires_ms;
+                    kept.push(Open { expires_ms, ..open });
                 }
                 None => self.close(now_us, &open),
             }
         }
         if !kept.is_empty() {
-            if standing.expires_ms > 0 {
-                self.expiring.insert((standing.expires_ms, key.clone()));
-            }
             self.open.insert(key.clone(), kept);
         }
-        for found in places {
-            self.begin(now_us, key, found, standing, homes);
+        for state in states {
+            self.begin(now_us, key, state, standing, homes);
         }
+        self.await_expiry(key, standing);
+    }
+
+    /// The states of `place` that `standing` make: one, or one for each value where it is compared.
+    fn fulfilled(&self, place: Place, standing: &[Standing]) -> Vec<State> {
+        let (predicate, number, bindings) = &place;
+        let compared = predicate.places[*number].compared;
+        let mut states: Vec<State> = Vec::new();
+        for (by, one) in standing.iter().enumerate().filter(|(_, one)| self.counts(predicate, *number, one, bindings)) {
+            match states.iter_mut().find(|state| !compared || standing[state.by].value == one.value) {
+                // It stands as long as one of them does.
+                Some(state) => state.expires_ms = if state.expires_ms == 0 || one.expires_ms == 0 { 0 } else { state.expires_ms.max(one.expires_ms) },
+                None => states.push(State { place: place.clone(), by, expires_ms: one.expires_ms }),
+            }
+        }
+        states
+    }
+
+    /// Versions of `key` that stand expire by themselves, if that is of account: a state ends then, or nothing stands any more.
+    fn await_expiry(&mut self, key: &Key, standing: &[Standing]) {
+        if let Some(before) = self.mortal.remove(key) {
+            self.expiring.remove(&(first_expiry(&before), key.clone()));
+        }
+        if standing.iter().all(|one| one.expires_ms == 0) || !(self.open.contains_key(key) || self.predicates.ask_for_absence(key)) {
+            return;
+        }
+        let all: Vec<(Option<VersionId>, u64)> = standing.iter().map(|one| (one.version, one.expires_ms)).collect();
+        self.expiring.insert((first_expiry(&all), key.clone()));
+        self.mortal.insert(key.clone(), all);
     }
 
     /// Whether `standing` fulfils `place`, and counts here.
@@ -222,8 +265,9 @@ impl Detector {
         here && predicate.places[place].holds(standing.value.as_deref(), bindings)
     }
 
-    fn begin(&mut self, now_us: u64, key: &Key, found: (Arc<Predicate>, usize, Bindings), standing: &Standing, homes: &impl Homes) {
-        let (predicate, place, bindings) = found;
+    fn begin(&mut self, now_us: u64, key: &Key, state: State, standing: &[Standing], homes: &impl Homes) {
+        let State { place: (predicate, place, bindings), by, expires_ms } = state;
+        let standing = &standing[by];
         let target = predicate.target(bindings.clone());
         let home = homes.home(&target);
         if self.standing >= MOST_STANDING {
@@ -235,12 +279,9 @@ impl Detector {
         let told = standing.value.as_ref().map(|value| value[..value.len().min(MOST_OF_VALUE)].to_vec());
         let began = Began { target, place: place as u16, id: self.next_id, start: self.clock.clone(), version: standing.version, value: told };
         let value = if predicate.places[place].compared { standing.value.clone() } else { None };
-        let open = Open { predicate, place, bindings, home, id: self.next_id, began: began.clone(), value, expires_ms: standing.expires_ms };
+        let open = Open { predicate, place, bindings, home, id: self.next_id, began: began.clone(), value, expires_ms };
         self.open.entry(key.clone()).or_default().push(open);
         self.standing += 1;
-        if standing.expires_ms > 0 {
-            self.expiring.insert((standing.expires_ms, key.clone()));
-        }
         let told = self.told.entry(home).or_default();
         told.open += 1;
         told.push(now_us, Event::Began(began));
@@ -262,9 +303,24 @@ impl Detector {
     pub fn expire(&mut self, now_us: u64, at: Timestamp, homes: &impl Homes) {
         while let Some((expires_ms, key)) = self.expiring.first().cloned().filter(|(expires_ms, _)| *expires_ms <= at.millis()) {
             self.expiring.pop_first();
-            if let Some(version) = self.open.get(&key).and_then(|open| open.first()).map(|open| open.began.version) {
-                let gone = Standing { version, value: None, expires_ms: 0 };
-                self.applied(now_us, at.max(Timestamp::new(expires_ms, 0)), &key, &gone, homes);
+            let all = self.mortal.remove(&key).unwrap_or_default();
+            let when = at.max(Timestamp::new(expires_ms, 0));
+            let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, expires)| (1..=at.millis()).contains(expires));
+            if left.is_empty() {
+                let version = gone.first().and_then(|(version, _)| *version);
+                self.applied(now_us, when, &key, &[Standing { version, value: None, expires_ms: 0 }], homes);
+                continue;
+            }
+            self.tick(when);
+            let over = |open: &Open| (1..=at.millis()).contains(&open.expires_ms);
+            let (over, open): (Vec<Open>, Vec<Open>) = self.open.remove(&key).unwrap_or_default().into_iter().partition(over);
+            over.iter().for_each(|open| self.close(now_us, open));
+            if !open.is_empty() {
+                self.open.insert(key.clone(), open);
+            }
+            if left.iter().any(|(_, expires)| *expires > 0) {
+                self.expiring.insert((first_expiry(&left), key.clone()));
+                self.mortal.insert(key, left);
             }
         }
     }

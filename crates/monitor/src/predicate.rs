@@ -307,6 +307,11 @@ impl Predicates {
         self.sieve.lets_through(key) && self.by_key.contains_key(key)
     }
 
+    /// Whether a predicate asks for `key` to have no value.
+    pub fn ask_for_absence(&self, key: &[u8]) -> bool {
+        self.by_key.get(key).into_iter().flatten().any(|(predicate, place)| predicate.places[*place].holds(None, &[]))
+    }
+
     /// The places that `key` can fulfil, with what stands in the holes then.
     pub fn places_of(&self, key: &[u8], mut found: impl FnMut(&Arc<Predicate>, usize, Bindings)) {
         for (predicate, place) in self.by_key.get(key).into_iter().flatten() {

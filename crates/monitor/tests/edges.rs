@@ -32,7 +32,7 @@ fn predicates(expression: &str) -> Arc<Predicates> {
 fn detector(dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
     let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
     let mut detector = Detector::new(KEYSPACE, place, EPSILON, at(millis));
-    detector.watch(0, at(millis), predicates.clone(), &home, |_| Some(Standing::NOTHING));
+    detector.watch(0, at(millis), predicates.clone(), &home, |_| vec![Standing::NOTHING]);
     detector
 }
 
@@ -45,7 +45,7 @@ fn monitor(predicates: &Arc<Predicates>) -> Monitor {
 fn write(detector: &mut Detector, dc: u8, millis: u64, key: &str, value: &str, expires_ms: u64) {
     let version = VersionId { written: at(millis), origin: DcId(dc) };
     let standing = Standing { version: Some(version), value: Some(Key::from(value.as_bytes())), expires_ms };
-    detector.applied(millis * 1000, at(millis), &Key::from(key.as_bytes()), &standing, &home);
+    detector.applied(millis * 1000, at(millis), &Key::from(key.as_bytes()), &[standing], &home);
 }
 
 fn tell(detector: &mut Detector, millis: u64) -> Option<Report> {
@@ -198,7 +198,7 @@ fn a_predicate_that_the_monitor_hears_of_later_is_caught_up_with() {
     assert_eq!(monitor.numbers().states, 1);
     monitor.watch(KEYSPACE, Arc::default());
     assert_eq!((monitor.numbers().states, monitor.numbers().bytes), (0, 0), "what is not watched any more is forgotten");
-    here.watch(0, at(200), Arc::default(), &home, |_| None);
+    here.watch(0, at(200), Arc::default(), &home, |_| Vec::new());
     assert_eq!(here.standing(), 0);
 }
 
@@ -273,4 +273,68 @@ fn large_values_and_keys_are_told_of_in_part_or_not_at_all() {
     let Some(Event::Began(began)) = report.events.last() else { panic!("{report:?}") };
     assert!(began.value.as_ref().is_none_or(|value| value.len() <= 256));
     assert_eq!(here.standing(), 1);
+}
+
+#[test]
+fn a_value_that_expires_leaves_a_key_absent_whether_it_had_fulfilled_anything_or_not() {
+    let predicates = predicates("!(photo = absent && comment = 1)");
+    let (mut here, mut monitor) = (detector(0, 1, &predicates), monitor(&predicates));
+    write(&mut here, 0, 10, "photo", "x", 100);
+    write(&mut here, 0, 50, "comment", "1", 0);
+    monitor.on_report(0, tell(&mut here, 60).unwrap());
+    assert_eq!((alarms(&mut monitor), here.next_expiry_ms()), (vec![], Some(100)));
+    here.expire(99_000, at(99), &home);
+    assert_eq!(here.next_expiry_ms(), Some(100));
+    here.expire(100_000, at(100), &home);
+    monitor.on_report(0, tell(&mut here, 120).unwrap());
+    assert_eq!((alarms(&mut monitor), here.next_expiry_ms()), (vec![Verdict::Violated], None));
+}
+
+fn stand(detector: &mut Detector, millis: u64, key: &str, all: &[(u64, u8, &str, u64)]) {
+    let one = |(written, dc, value, expires_ms): &(u64, u8, &str, u64)| Standing {
+        version: Some(VersionId { written: at(*written), origin: DcId(*dc) }),
+        value: Some(Key::from(value.as_bytes())),
+        expires_ms: *expires_ms,
+    };
+    let all: Vec<Standing> = all.iter().map(one).collect();
+    detector.applied(millis * 1000, at(millis), &Key::from(key.as_bytes()), &all, &home);
+}
+
+fn events(detector: &mut Detector, millis: u64) -> Vec<String> {
+    let event = |event: &Event| match event {
+        Event::Began(began) => format!("+{} {}", began.place, String::from_utf8_lossy(began.value.as_deref().unwrap_or_default())),
+        Event::Ended(ended) => format!("-{}", ended.place),
+    };
+    tell(detector, millis).map_or_else(Vec::new, |report| report.events.iter().map(event).collect())
+}
+
+#[test]
+fn versions_that_stand_side_by_side_all_count_where_they_were_written() {
+    let locks = predicates(LOCKS);
+    let mut here = detector(0, 1, &locks);
+    stand(&mut here, 20, "a", &[(20, 0, "1", 0)]);
+    assert_eq!(events(&mut here, 20), ["+0 1"]);
+    stand(&mut here, 30, "a", &[(30, 0, "0", 0), (20, 0, "1", 0)]);
+    assert_eq!(events(&mut here, 31), Vec::<String>::new(), "it goes on, beside a newer one");
+    stand(&mut here, 40, "a", &[(40, 0, "1", 0), (30, 0, "0", 0)]);
+    assert_eq!(events(&mut here, 41), Vec::<String>::new(), "and in another version");
+    stand(&mut here, 50, "a", &[(50, 1, "1", 0), (30, 0, "0", 0)]);
+    assert_eq!(events(&mut here, 51), ["-0"], "what another data center wrote counts there");
+    stand(&mut here, 60, "a", &[(60, 0, "1", 200), (55, 0, "1", 100), (50, 1, "1", 0)]);
+    assert_eq!(events(&mut here, 61), ["+0 1"]);
+    here.expire(150_000, at(150), &home);
+    assert_eq!(events(&mut here, 151), Vec::<String>::new(), "one of the two is left");
+    here.expire(250_000, at(250), &home);
+    assert_eq!((events(&mut here, 251), here.standing()), (vec!["-0".to_owned()], 0));
+    assert_eq!(here.next_expiry_ms(), None, "the last one never expires");
+
+    // Where values are compared, each is a state.
+    let sums = predicates("x + y <= 3");
+    let mut here = detector(0, 1, &sums);
+    assert_eq!(events(&mut here, 2), ["+0 ", "+1 "], "both are absent");
+    stand(&mut here, 20, "x", &[(20, 0, "1", 0), (15, 0, "5", 0), (12, 0, "1", 0)]);
+    assert_eq!(events(&mut here, 20), ["-0", "+0 1", "+0 5"]);
+    stand(&mut here, 30, "x", &[(30, 0, "7", 0), (15, 0, "5", 0)]);
+    assert_eq!(events(&mut here, 30), ["-0", "+0 7"]);
+    assert_eq!(here.standing(), 3);
 }

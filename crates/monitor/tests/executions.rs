@@ -109,7 +109,7 @@ impl Execution {
                 let at = Timestamp::new(1000 + ahead_ms, 0);
                 let mut detector = Detector::new(KEYSPACE, place, course.epsilon, at);
                 let own = |key: &Key| (0..VARIABLES).any(|variable| variable % PARTITIONS == partition && **key == *self::key(variable));
-                detector.watch(execution.now_us, at, predicates.clone(), &home, |key| own(key).then_some(Standing::NOTHING));
+                detector.watch(execution.now_us, at, predicates.clone(), &home, |key| own(key).then_some(Standing::NOTHING).into_iter().collect());
                 let mut has = BTreeMap::new();
                 for variable in (0..VARIABLES).filter(|variable| variable % PARTITIONS == partition) {
                     has.insert(variable, (None, execution.states.len(), at));
@@ -200,7 +200,7 @@ impl Execution {
             began: this.vector.clone(),
             ended: None,
         });
-        this.detector.applied(now_us, at, &key(variable), &Standing { version: Some(version), value, expires_ms: 0 }, &home);
+        this.detector.applied(now_us, at, &key(variable), &[Standing { version: Some(version), value, expires_ms: 0 }], &home);
     }
 
     fn take(&mut self, message: Message) {

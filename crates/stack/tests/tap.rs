@@ -11,9 +11,13 @@ use rheostat_stack::{Backing, Plan, Stack};
 use std::sync::Arc;
 
 fn server(dc: u8) -> Box<dyn Stack> {
+    server_of("eventual", dc)
+}
+
+fn server_of(protocol: &str, dc: u8) -> Box<dyn Stack> {
     let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
     let counters = Options { confirm: false, ..Options::default() };
-    let plan = Plan { protocol: "eventual", options: &toml::Table::new(), counters: &counters, config: ReplicaConfig::new(place, KeyspaceId(0)) };
+    let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config: ReplicaConfig::new(place, KeyspaceId(0)) };
     plan.open(Backing::Memory).unwrap().0
 }
 
@@ -88,4 +92,33 @@ fn it_tells_of_what_becomes_the_newest_version_and_of_nothing_else() {
     here.server().tap(None);
     put(&mut here, 3000, &[("a", Some("9"))], &mut out);
     assert!(told(&mut out).is_empty());
+}
+
+#[test]
+fn where_versions_stand_side_by_side_it_tells_of_all_of_them() {
+    let (mut here, mut out) = (server_of("quorum", 0), Outbox::default());
+    here.server().start(now(1000), &mut out);
+    struct All;
+    impl Wanted for All {
+        fn wants(&self, _: &[u8]) -> bool {
+            true
+        }
+    }
+    here.server().tap(Some(Arc::new(All)));
+    let mut beside = |millis: u64, value: &str, out: &mut Outbox| {
+        let item = Item { key: key("a"), value: Some(Key::from(value.as_bytes())), expires_ms: 0 };
+        run(&mut here, millis, Operation::Replace { item, dial: Dial::default() }, out);
+        let applied = out.applied.pop().unwrap();
+        let others: Vec<Key> = applied.beside.into_iter().filter_map(|one| one.value).collect();
+        (applied.value.unwrap(), others)
+    };
+    // Each of a session that has seen nothing.
+    assert_eq!(beside(2000, "1", &mut out), (key("1"), vec![]));
+    assert_eq!(beside(2001, "2", &mut out), (key("2"), vec![key("1")]));
+    assert_eq!(beside(2002, "3", &mut out), (key("3"), vec![key("2"), key("1")]));
+    let newest = here.server().newest(&key("a")).unwrap();
+    assert_eq!((newest.value, newest.beside.len()), (Some(key("3")), 2));
+    put(&mut here, 2003, &[("a", Some("4"))], &mut out);
+    let applied = out.applied.pop().unwrap();
+    assert_eq!((applied.value, applied.beside.len()), (Some(key("4")), 0), "written over whatever is there");
 }

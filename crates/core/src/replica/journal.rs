@@ -2,7 +2,7 @@
 
 use super::reservation::{Reservation, Reserved};
 use super::stop::Stop;
-use super::{Applied, Counters, Wanted};
+use super::{Applied, Beside, Counters, Wanted};
 use crate::ids::Now;
 use crate::notch::{Held, Notches};
 use crate::reserved::is_reserved;
@@ -225,7 +225,7 @@ impl<C> Journal<C> {
         if self.failed.is_none() {
             self.latch(store.append(update, own, &Everywhere { cut: &self.cut, upto: self.everywhere }));
             if let Some(wanted) = &self.tapped {
-                note(&**wanted, store, update, &mut self.applied);
+                note(&**wanted, store, &self.cut, update, &mut self.applied);
             }
             if self.notches.watch(update.id.written) {
                 for item in &update.items {
@@ -278,11 +278,34 @@ impl<C> Journal<C> {
     }
 }
 
-/// Adds to `applied` what `update`, which was just stored, made the newest version of its key.
-fn note<M, S: Store<M>>(wanted: &dyn Wanted, store: &S, update: &Update<M>, applied: &mut Vec<Applied>) {
+/// Adds to `applied` what `update`, which was just stored, made the newest version of its key, or what stands beside it.
+fn note<M, S: Store<M>, C: Cut<M>>(wanted: &dyn Wanted, store: &mut S, cut: &C, update: &Update<M>, applied: &mut Vec<Applied>) {
     for item in update.items.iter().filter(|item| wanted.wants(&item.key) && !is_reserved(&item.key)) {
-        if store.peek(&item.key).is_none_or(|version| version.id == update.id) {
-            applied.push(Applied { key: item.key.clone(), version: update.id, value: item.value.clone(), expires_ms: item.expires_ms });
+        if C::SIBLINGS {
+            applied.extend(standing(store, cut, &item.key));
+        } else if store.peek(&item.key).is_none_or(|version| version.id == update.id) {
+            let (key, value) = (item.key.clone(), item.value.clone());
+            applied.push(Applied { key, version: update.id, value, expires_ms: item.expires_ms, beside: Vec::new() });
         }
     }
+}
+
+/// The newest version of `key` and, where they can be, those beside it.
+pub(super) fn standing<M, S: Store<M>, C: Cut<M>>(store: &mut S, cut: &C, key: &Key) -> Option<Applied> {
+    if !C::SIBLINGS {
+        let newest = store.latest(key, |_| true)?;
+        return Some(Applied {
+            key: key.clone(),
+            version: newest.id,
+            value: newest.value.clone(),
+            expires_ms: newest.expires_ms,
+            beside: Vec::new(),
+        });
+    }
+    let chain = store.chain(key);
+    let stands = |place: &usize| !chain[..*place].iter().any(|newer| cut.replaces(newer, &chain[*place]));
+    let beside = |place: usize| Beside { version: chain[place].id, value: chain[place].value.clone(), expires_ms: chain[place].expires_ms };
+    let mut all = (0..chain.len()).filter(stands).map(beside);
+    let Beside { version, value, expires_ms } = all.next()?;
+    Some(Applied { key: key.clone(), version, value, expires_ms, beside: all.collect() })
 }

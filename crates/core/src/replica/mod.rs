@@ -171,11 +171,24 @@ pub trait Wanted: Send + Sync {
     fn wants(&self, key: &[u8]) -> bool;
 }
 
-/// The newest version of a key, when it was applied.
+/// The newest version of a key, when it was applied, or when one that stands beside it was.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// The key.
     pub key: Key,
+    /// The version.
+    pub version: VersionId,
+    /// Its value; `None` if it deletes.
+    pub value: Option<Value>,
+    /// When it expires, in milliseconds since the Unix epoch; 0 is never.
+    pub expires_ms: u64,
+    /// Where versions stand side by side: the others, newest first.
+    pub beside: Vec<Beside>,
+}
+
+/// A version that stands beside the newest one.
+#[derive(Clone, Debug)]
+pub struct Beside {
     /// The version.
     pub version: VersionId,
     /// Its value; `None` if it deletes.
@@ -276,7 +289,7 @@ pub trait PartitionServer: Send {
     /// would wait for one after the other. Changes nothing.
     fn prefetch(&self, _keys: &[&[u8]]) {}
 
-    /// From now on, each version that becomes the newest of its key here is told in [`Outbox::applied`], hidden from readers or not, if the key is wanted; with `None` no more. Reserved keys are not.
+    /// From now on, each version that becomes the newest of its key here, or comes to stand beside it, is told in [`Outbox::applied`], hidden from readers or not, if the key is wanted; with `None` no more. Reserved keys are not.
     fn tap(&mut self, _wanted: Option<Arc<dyn Wanted>>) {}
 
     /// The newest version of `key` that has arrived, if there is one; may read the disk.

@@ -268,8 +268,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     }
 
     fn newest(&mut self, key: &Key) -> Option<Applied> {
-        let version = self.store.latest(key, |_| true)?;
-        Some(Applied { key: key.clone(), version: version.id, value: version.value.clone(), expires_ms: version.expires_ms })
+        super::journal::standing(&mut self.store, &self.journal.cut, key)
     }
 
     fn reached(&self) -> TimestampVector {

@@ -35,7 +35,10 @@ impl Shard {
             let server = &mut slot.server;
             let partition = slot.place.partition;
             // What the disk holds is read here, once for each variable that is new.
-            let newest = |key: &Key| (shared.topology.partition_of(key) == partition).then(|| beside::standing(server.newest(key)));
+            let newest = |key: &Key| match shared.topology.partition_of(key) == partition {
+                true => beside::standing(server.newest(key)),
+                false => Vec::new(),
+            };
             detector.watch(now.monotonic_us, at, predicates, &shared.monitors.nodes, newest);
             slot.touched = true;
         }

@@ -151,3 +151,24 @@ async fn what_is_no_predicate_is_refused_and_a_damaged_file_stops_the_start() {
     assert_eq!(node.router().list_monitors().len(), 1);
     node.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_value_beside_a_newer_one_counts() {
+    let quorums = |config: &mut rheostat_server::NodeConfig| config.keyspaces = vec![crate::cluster::keyspace("plain", "quorum")];
+    let cluster = Plan { one_way_ms: 3.0, change: quorums, ..Plan::three(1) }.start(None).await;
+    cluster.node(0).router().add_monitor(definition("nolap", "!(lock_a = 1 && lock_b = 1)")).await.unwrap();
+    known(&cluster, 1).await;
+    let mut told = cluster.node(2).router().watch_monitors().0;
+    let mut here = cluster.client(0).await;
+    for value in ["1", "0"] {
+        // Neither has seen the other.
+        let mut client = cluster.client(0).await;
+        assert!(matches!(client.ask(&format!("RHEO PUT lock_a {value}")).await, Reply::Bulk(_)));
+    }
+    assert_eq!(here.ask("GET lock_a").await, Reply::bulk("0"), "the newest is what is read");
+    cluster.client(1).await.ask_until("SET lock_b 1", Reply::ok()).await;
+    let alarm = violated(&mut told, "nolap").await;
+    let values: Vec<_> = alarm.evidence.iter().map(|evidence| (evidence.value.clone(), evidence.server.dc)).collect();
+    assert_eq!(values, [(Some(b"1".to_vec()), DcId(0)), (Some(b"1".to_vec()), DcId(1))]);
+    cluster.stop_all().await;
+}

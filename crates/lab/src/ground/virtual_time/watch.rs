@@ -57,7 +57,7 @@ impl World<'_> {
             let now = server.reading(self.now_ns);
             let at = beside::time(&*server.node, server.id, now);
             let mut detector = Detector::new(KEYSPACE, server.place, epsilon, at);
-            detector.watch(now.monotonic_us, at, predicates.clone(), &|target: &Target| home(target, servers), |_| None);
+            detector.watch(now.monotonic_us, at, predicates.clone(), &|target: &Target| home(target, servers), |_| Vec::new());
             server.detector = Some(detector);
             server.node.tap(Some(predicates.clone() as Arc<dyn Wanted>));
         }
