@@ -45,7 +45,8 @@ impl From<Status> for Error {
         }
         match status.code() {
             Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange | Code::Unimplemented => Error::Refused(text),
-            Code::Unauthenticated | Code::PermissionDenied => Error::Unauthenticated(text),
+            Code::Unauthenticated => Error::Unauthenticated(text),
+            Code::PermissionDenied => Error::Refused(text),
             Code::ResourceExhausted => Error::Busy(text),
             Code::DeadlineExceeded | Code::Cancelled => Error::Timeout(text),
             Code::Unavailable => Error::Unreachable(text),
