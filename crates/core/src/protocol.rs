@@ -262,11 +262,11 @@ pub trait Protocol: Sized + Send + 'static {
     const SUMMARY: &'static str;
     /// Its own level: what operations get that ask for none.
     const LEVEL: Level;
-    /// Which servers keep the same data together. Unless it is [`Span::Server`], a partition can have several replicas in a data center, there are no links, and
+    /// Which servers keep the same data together. Unless it is [`Span::Server`], the protocol knows of a partition's replicas in a data center, there are no links, and
     /// the partition's other servers are spoken to with [`Effects::send_member`].
     const SPAN: Span = Span::Server;
-    /// How many servers of a partition a data center can have.
-    const MOST_REPLICAS: u8 = if matches!(Self::SPAN, Span::Server) { 1 } else { 9 };
+    /// How many servers of a partition a data center can have. Where [`Protocol::SPAN`] is [`Span::Server`], they are replicas under the one that the protocol knows of.
+    const MOST_REPLICAS: u8 = 9;
     /// Whether it answers an operation that may take only so long with what it has then ([`Client::bounded`]). Elsewhere such an operation fails when its time is up.
     const KEEPS_BOUNDS: bool = false;
 

@@ -52,6 +52,21 @@ pub fn slots_of(partition: PartitionId, partitions: u16) -> (u16, u16) {
     (bound(partition.0), bound(partition.0 + 1) - 1)
 }
 
+/// The place of `key` in a walk over the keys of its slot: a 32-bit hash, unkeyed, the same for ever, since cursors outlive restarts. Eight bytes at a time are multiplied to 128 bits and
+/// folded.
+pub fn walk_hash(key: &[u8]) -> u32 {
+    const FOLD: u64 = 0xA076_1D64_78BD_642F;
+    let mut hash = key.len() as u64 ^ 0xE703_7ED1_A0B4_28DB;
+    for chunk in key.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let product = u128::from(hash ^ u64::from_le_bytes(word)) * u128::from(FOLD);
+        hash = (product >> 64) as u64 ^ product as u64;
+    }
+    let product = u128::from(hash ^ FOLD) * 0x8EBC_6AF0_9C88_C6E3;
+    ((product >> 64) as u64 ^ product as u64) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

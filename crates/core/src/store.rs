@@ -3,7 +3,8 @@
 //! A store belongs to one partition server of one keyspace and is used by one thread. It keeps two things that must agree
 //! after any crash: the version chains of the keys, and the log of updates that links to other data centers read.
 
-use crate::version::{Key, Update, Version};
+use crate::version::{Key, Update, Version, VersionId};
+use crate::wire_enum;
 use rheostat_clock::{DcId, Timestamp};
 
 /// A position in a store's log: everything appended so far is below [`Store::end`]. Grows by at least one per record.
@@ -58,6 +59,17 @@ pub struct ScanPage {
     /// Where to go on within the slot; `None` when the slot is done.
     pub next: Option<u32>,
 }
+
+/// Which versions of a chain go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trim {
+    /// This one and everything below it.
+    Upto(VersionId),
+    /// These, in order: others stand beside them.
+    These(Vec<VersionId>),
+}
+
+wire_enum!(Trim, "what goes of a chain", { 0 => Upto(id), 1 => These(ids) });
 
 /// Counts and sizes, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -191,6 +203,18 @@ pub trait Store<M>: Send {
     /// tombstones, expiring versions), going round; after a start, brings some chains back into memory too. Returns the number of versions collected.
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize;
 
+    /// Removes versions of `key` from its chain, as a collection elsewhere has ([`Store::take_collected`]). What is not there is passed over.
+    ///
+    /// # Errors
+    /// The disk's. Nothing may be appended after an error.
+    fn trim(&mut self, key: &Key, trim: &Trim) -> std::io::Result<()>;
+
+    /// From now on what is collected is remembered for [`Store::take_collected`], or no more.
+    fn remember_collected(&mut self, remember: bool);
+
+    /// What has been collected since the last call, in order.
+    fn take_collected(&mut self) -> Vec<(Key, Trim)>;
+
     /// At most about `limit` keys of hash slot `slot`, in an order fixed by the key alone, from `from` on (0 at first). A key that is there
     /// from the first call of a walk to the last is returned by exactly one of them.
     fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage;
@@ -218,6 +242,9 @@ pub trait Store<M>: Send {
     /// for a peer that asks for more than the log still has. At least one (if there is one), then as many as fit in about `max_bytes`. Second: whether these are
     /// all. A multi-key update comes apart where some of its versions were collected, so a reader of a part of them can miss what a newer version replaced.
     fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> std::io::Result<(Vec<Update<M>>, bool)>;
+
+    /// The timestamp of the newest own update that was ever appended as one.
+    fn newest_own(&self) -> Timestamp;
 
     /// The newest own update that may have been released from the log; [`Store::own_updates`] is complete only for `after` at or above its timestamp.
     fn released(&self) -> Timestamp;

@@ -7,7 +7,6 @@ use crate::keyspace::KeyspaceInfo;
 use crate::placement::Placement;
 use crate::topology::Topology;
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::protocol::Span;
 use rheostat_core::store::Durability;
 use rheostat_storage::OpenError;
 use std::ffi::OsString;
@@ -220,7 +219,7 @@ pub(crate) fn claim_group(dir: &Path, topology: &Topology, placement: &Placement
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(io(error)),
     };
-    let grouped = keyspace.span != Span::Server;
+    let grouped = keyspace.is_grouped();
     let servers: Vec<String> = placement.all(keyspace.id).map(|(partition, hosted)| format!("{partition}.{}", hosted.replica)).collect();
     let nodes: Vec<&str> = topology.nodes_in(topology.here).map(|node| node.name.as_str()).collect();
     let expected = [
@@ -388,6 +387,7 @@ fn write(dir: &Path, path: &Path, entries: &[(&'static str, String)]) -> io::Res
 mod tests {
     use super::*;
     use crate::config::NodeConfig;
+    use rheostat_core::protocol::Span;
 
     fn topology(cluster: &str, node: &str) -> Topology {
         Topology::new(&NodeConfig::new(cluster, node, "here"))

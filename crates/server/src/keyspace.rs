@@ -69,6 +69,11 @@ impl KeyspaceInfo {
         })
     }
 
+    /// Whether the servers of a partition agree by majority.
+    pub fn is_grouped(&self) -> bool {
+        self.span != Span::Server || self.replicas > 1
+    }
+
     /// Whether it can give `level`.
     pub fn serves(&self, level: Level) -> bool {
         (self.serves)(level).is_some()
@@ -128,6 +133,15 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
         let able = if able.is_empty() { "no protocol of this release has several".into() } else { format!("those that can: {}", able.join(", ")) };
         return Err(("replicas", format!("protocol {protocol} has one server of a partition in each data center, so it must be 1; {able}")));
     }
+    if replicas > 1 && info.span == Span::Server && keyspace.durability == crate::config::DurabilityConfig::Memory {
+        return Err((
+            "replicas",
+            format!("with durability memory, what a majority of {replicas} servers has can be lost by a restart: it must be 1"),
+        ));
+    }
+    if !(50..=60_000).contains(&keyspace.failover_ms) {
+        return Err(("failover_ms", format!("{} is not from 50 to 60000", keyspace.failover_ms)));
+    }
     keyspace.counters.check().map_err(|reason| ("counters", reason))?;
     registry::check_options(protocol, &keyspace.options).map_err(|reason| ("options", reason))
 }
@@ -135,6 +149,11 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
 /// Which servers of `keyspace` keep the same data together.
 pub(crate) fn span(keyspace: &KeyspaceConfig) -> Span {
     registry::info(&keyspace.protocol).map_or(Span::Server, |protocol| protocol.span)
+}
+
+/// Whether the servers of a partition of `keyspace` agree by majority.
+pub(crate) fn is_grouped(keyspace: &KeyspaceConfig) -> bool {
+    span(keyspace) != Span::Server || keyspace.replicas > 1
 }
 
 /// What a partition server is built from.

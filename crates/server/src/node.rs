@@ -18,7 +18,6 @@ use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
 use crate::{admin, grpc, monitors, peer, socket};
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::protocol::Span;
 use rheostat_core::store::Durability;
 use std::fmt;
 use std::io;
@@ -337,7 +336,7 @@ pub fn check(config: &NodeConfig) -> Result<(), StartError> {
 /// Tells the operator where replicas do not buy what they are for.
 fn warn_of_thin_groups(topology: &Topology, keyspaces: &[KeyspaceInfo]) {
     let nodes = topology.nodes_in(topology.here).count();
-    for keyspace in keyspaces.iter().filter(|keyspace| keyspace.span != Span::Server) {
+    for keyspace in keyspaces.iter().filter(|keyspace| keyspace.is_grouped()) {
         let (name, replicas) = (&keyspace.name, keyspace.replicas);
         if nodes < usize::from(replicas) {
             tracing::warn!(keyspace = %name, replicas, nodes, "fewer nodes than replicas in this data center: a node's death takes several of a partition");

@@ -4,7 +4,6 @@ use crate::config::NodeConfig;
 use crate::keyspace;
 use rheostat_core::DcId;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::protocol::Span;
 use rheostat_core::session::ClusterId;
 use rheostat_core::slots;
 
@@ -99,7 +98,7 @@ impl Topology {
                 partitions,
             });
         }
-        let grouped = config.keyspaces.iter().filter(|keyspace| keyspace::span(keyspace) != Span::Server).map(|keyspace| keyspace.replicas);
+        let grouped = config.keyspaces.iter().filter(|keyspace| keyspace::is_grouped(keyspace)).map(|keyspace| keyspace.replicas);
         Topology {
             cluster: config.cluster.clone(),
             cluster_id: ClusterId::from_name(&config.cluster),

@@ -45,6 +45,7 @@ impl World<'_> {
         };
         let mut session = node.look().new_session();
         let execution = node.server().execute(now, operation, &mut session, &mut out);
+        node.server().end_round(now, &mut out);
         node.server().write_through();
         if let Execution::Waiting(op) = &execution {
             self.awaited.insert((server, *op), None);
@@ -93,7 +94,7 @@ impl World<'_> {
                 made.placement.clear();
             }
             let call = CounterCall::Create { key: self.counter_key(counter), counter: made };
-            if self.decides {
+            if plan.is_grouped() {
                 self.make_with_patience(counter, call);
                 continue;
             }
@@ -193,6 +194,10 @@ impl World<'_> {
         if self.plan.is_made_by_a_client(counter) {
             return true;
         }
+        // Who follows would have to ask.
+        let id = self.servers[server].id;
+        let mut group = (0..self.plan.replicas).map(|replica| self.index(ServerId { replica, ..id })).filter(|_| self.plan.has_replicas());
+        let server = group.find(|server| self.leads(*server)).unwrap_or(server);
         if self.decides && self.plan.counters[counter].is_made() {
             // What is here has been decided, and whoever owns the counter knows it.
             let get = Operation::Get { key: self.counter_key(counter), dial: Dial::at(Level::Eventual) };
@@ -510,7 +515,7 @@ impl World<'_> {
         match self.ask_at(server, Operation::Counter { call, dial: Dial::default() }, patience_us) {
             Some(Outcome::Counted(values, _)) if values[0] == lower => {}
             // Nor need the answer come in time; the update does.
-            None | Some(Outcome::Failed(Refusal::Timeout(_))) if self.decides && self.comes_to(counter, server, lower) => {}
+            None | Some(Outcome::Failed(Refusal::Timeout(_))) if self.plan.is_grouped() && self.comes_to(counter, server, lower) => {}
             other => {
                 let name = &plan.counters[counter].name;
                 let text = format!(

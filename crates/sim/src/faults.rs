@@ -106,6 +106,11 @@ pub enum FaultKind {
         /// The server.
         server: ServerId,
     },
+    /// The server does not hear the other servers of its data center, nor they it: what is sent meanwhile is lost. Clients reach it.
+    Isolate {
+        /// The server.
+        server: ServerId,
+    },
     /// The server's process is killed, and starts again at the end. What it handed to the operating system is there.
     Kill {
         /// The server.
@@ -156,6 +161,7 @@ impl FaultKind {
             FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => vec![a, b],
             FaultKind::SlowServer { server, .. }
             | FaultKind::Pause { server }
+            | FaultKind::Isolate { server }
             | FaultKind::Kill { server, .. }
             | FaultKind::PowerLoss { server, .. }
             | FaultKind::LostDisk { server }
@@ -201,6 +207,7 @@ impl fmt::Display for FaultKind {
             FaultKind::SlowServer { server, extra_us } => write!(f, "slow-server {server} {}", Millis(*extra_us)),
             FaultKind::Break { a, b } => write!(f, "break {a} {b}"),
             FaultKind::Pause { server } => write!(f, "pause {server}"),
+            FaultKind::Isolate { server } => write!(f, "isolate {server}"),
             FaultKind::Kill { server, moment } => write!(f, "kill {server}{moment}"),
             FaultKind::PowerLoss { server, flushed, moment } => write!(f, "power-loss {server}{}{moment}", flag(*flushed, " flushed")),
             FaultKind::LostDisk { server } => write!(f, "lost-disk {server}"),
@@ -223,6 +230,7 @@ impl Fault {
             "slow-server" => FaultKind::SlowServer { server: words.server()?, extra_us: words.time("a time")? },
             "break" => FaultKind::Break { a: words.server()?, b: words.server()? },
             "pause" => FaultKind::Pause { server: words.server()? },
+            "isolate" => FaultKind::Isolate { server: words.server()? },
             "kill" => FaultKind::Kill { server: words.server()?, moment: moment(words)? },
             "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: moment(words)? },
             "lost-disk" => FaultKind::LostDisk { server: words.server()? },
@@ -276,6 +284,10 @@ impl World<'_> {
             FaultKind::Pause { server } => {
                 let server = self.index(server);
                 self.servers[server].paused_until_us = self.servers[server].paused_until_us.max(until_us);
+            }
+            FaultKind::Isolate { server } => {
+                let server = self.index(server);
+                self.servers[server].isolated += 1;
             }
             FaultKind::Kill { server, moment } => self.die(server, moment, Halt::Kill),
             FaultKind::PowerLoss { server, flushed, moment } => {
@@ -339,6 +351,10 @@ impl World<'_> {
                     self.go_on(server);
                 }
             }
+            FaultKind::Isolate { server } => {
+                let server = self.index(server);
+                self.servers[server].isolated -= 1;
+            }
             FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } | FaultKind::LostDisk { server } => {
                 let server = self.index(server);
                 self.servers[server].dying = None;
@@ -380,7 +396,7 @@ impl World<'_> {
         }
         for server in 0..self.servers.len() {
             let state = &mut self.servers[server];
-            (state.slow_us, state.slow_disk_us, state.dying) = (0, 0, None);
+            (state.slow_us, state.slow_disk_us, state.isolated, state.dying) = (0, 0, 0, None);
             self.restart(server);
             self.go_on(server);
         }

@@ -59,6 +59,7 @@ impl World<'_> {
         self.fall_silent();
         let mark = self.settle();
         self.read_finals();
+        self.check_alike();
         self.read_siblings();
         self.read_counters();
         if plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
@@ -74,6 +75,7 @@ impl World<'_> {
                 self.run_until(self.now_us + LOOK_US, |_| false);
             }
             self.read_finals();
+            self.check_alike();
             self.check_scans();
             if let Some(what) = self.holds_more(|_, stats| stats.keys).filter(|_| patient) {
                 self.fail("collection", what);
@@ -130,7 +132,7 @@ impl World<'_> {
         while self.failure.is_none() && self.now_us < until_us && !(self.clients_are_idle() && self.nothing_waits()) {
             self.run_until(self.now_us + LOOK_US, |_| false);
         }
-        if self.decides {
+        if self.plan.is_grouped() {
             // A write whose client has gone may wait for a disk before it goes to a leader, may be on its way, and may be held there.
             for _ in 0..4 {
                 self.run_until(self.last_arrival_us.max(self.last_flush_us).max(self.now_us + STEP_US), |_| false);
@@ -188,6 +190,9 @@ impl World<'_> {
             .filter(|dc| self.lost.iter().all(|lost| lost.dc != **dc))
             .map(|dc| (*dc, partitions().map(|partition| self.heard_of(*dc, partition).min(mark)).collect()))
             .collect();
+        if let Some(what) = self.behind() {
+            return Some(what);
+        }
         let all = mark;
         let of = |dc: DcId| last_words.iter().find(|(gone, _)| *gone == dc).map(|(_, heard)| heard);
         // One time can stand for all data centers.
@@ -233,7 +238,7 @@ impl World<'_> {
         self.servers.iter_mut().for_each(|server| server.live_keys = 0);
         let dial = self.dial_of_last_reads();
         for id in self.plan.servers() {
-            let server = self.index(ServerId { dc: self.serving(id.dc, id.partition), ..id });
+            let Some(server) = self.asked_last(ServerId { dc: self.serving(id.dc, id.partition), ..id }) else { continue };
             for key in 0..self.plan.keys.len() {
                 if self.failure.is_some() || self.plan.partition(key) != id.partition {
                     continue;
@@ -244,6 +249,7 @@ impl World<'_> {
                 let mut session = node.look().new_session();
                 let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial };
                 let execution = node.server().execute(now, get, &mut session, &mut out);
+                node.server().end_round(now, &mut out);
                 node.server().write_through();
                 self.after_round(server, out, Vec::new());
                 match execution {
@@ -260,15 +266,89 @@ impl World<'_> {
         }
     }
 
+    /// The server at which `id` is looked at in the end. Replicas that follow have what the leader has, which is looked at in [`World::unlike`].
+    fn asked_last(&self, id: ServerId) -> Option<ServerIndex> {
+        let server = self.index(id);
+        (!self.plan.has_replicas() || self.leads(server)).then_some(server)
+    }
+
+    /// Whether a replica leads its partition.
+    pub(crate) fn leads(&self, server: ServerIndex) -> bool {
+        let state = &self.servers[server];
+        state.node.as_ref().and_then(|node| node.look().leader()).is_some_and(|(leader, _)| leader == state.id)
+    }
+
+    /// The replica that leads the partition of `id`, as far as any of them knows. One that has been followed by another may think so still.
+    pub(crate) fn leader_of(&self, id: ServerId) -> Option<ServerIndex> {
+        let group = (0..self.plan.replicas).map(|replica| self.index(ServerId { replica, ..id }));
+        let known = group.filter_map(|server| self.servers[server].node.as_ref()?.look().leader());
+        let (leader, _) = known.max_by_key(|(_, term)| *term)?;
+        Some(self.index(leader)).filter(|server| self.leads(*server))
+    }
+
+    /// What is not alike, if anything, at the replicas of a partition and data center; all have applied what is decided.
+    fn unlike(&mut self) -> Option<String> {
+        let plan = self.plan;
+        for id in plan.servers().filter(|id| id.replica == 0) {
+            let group: Vec<ServerIndex> = (0..plan.replicas).map(|replica| self.index(ServerId { replica, ..id })).collect();
+            let Some(leader) = self.leader_of(id) else { return Some(format!("nobody leads {id}\n")) };
+            for key in plan.keys.iter().map(|key| Key::from(key.as_bytes())) {
+                // A tombstone goes at the leader first.
+                let mut newest = |server: &ServerIndex| {
+                    let newest = self.servers[*server].node.as_mut()?.server().newest(&key)?;
+                    newest.value.map(|_| newest.version)
+                };
+                let found: Vec<_> = group.iter().map(&mut newest).collect();
+                let led = newest(&leader);
+                if let Some(other) = found.iter().position(|version| *version != led) {
+                    let (key, other) = (String::from_utf8_lossy(&key).into_owned(), &found[other]);
+                    return Some(format!("of {key} the leader of {id} has {led:?}, and another replica {other:?}\n"));
+                }
+            }
+            let live = self.servers[leader].live_keys;
+            group.iter().for_each(|server| self.servers[*server].live_keys = live);
+        }
+        None
+    }
+
+    /// After a while in which nothing is written, all replicas of a partition are alike.
+    fn check_alike(&mut self) {
+        let until_us = self.now_us + COLLECTION_US;
+        while self.plan.has_replicas() && self.failure.is_none() {
+            let Some(what) = self.unlike() else { return };
+            if self.now_us > until_us {
+                return self.fail("replicas", what);
+            }
+            self.run_until(self.now_us + LOOK_US, |_| false);
+        }
+    }
+
+    /// Which partition has no leader, or a replica that has not applied everything, if one has.
+    fn behind(&self) -> Option<String> {
+        let gauge = |server: &crate::world::Server, name: &str| {
+            let status = server.node.as_ref()?.look().status(server.clock.read(self.now_us));
+            status.gauges.iter().find(|(of, _)| *of == name).map(|(_, value)| *value)
+        };
+        self.servers.iter().enumerate().filter(|_| self.plan.has_replicas()).find_map(|(_, server)| {
+            let id = server.id;
+            let Some(leader) = self.leader_of(id) else { return Some(format!("no replica of {id} leads")) };
+            let (applied, leads) = (gauge(server, "applied_index"), gauge(&self.servers[leader], "applied_index"));
+            // A leader goes on renewing what it has reserved of its clock.
+            let near = applied.zip(leads).is_some_and(|(applied, leads)| applied + 2.0 >= leads);
+            (!near).then(|| format!("{id} has applied {applied:?} of {leads:?} entries"))
+        })
+    }
+
     /// Reads all that stands side by side, in every data center, and sends the record through its checker.
     fn read_siblings(&mut self) {
         if !self.side_by_side {
             return;
         }
         for id in self.plan.servers().filter(|id| !self.gone.contains(&id.dc)).collect::<Vec<_>>() {
+            let Some(server) = self.asked_last(id) else { continue };
             for key in 0..self.plan.keys.len() {
                 if self.failure.is_none() && self.plan.partition(key) == id.partition {
-                    self.final_siblings(self.index(id), key);
+                    self.final_siblings(server, key);
                 }
             }
         }
@@ -296,7 +376,7 @@ impl World<'_> {
         let mut slots: Vec<u16> = self.plan.keys.iter().map(|key| slot(key.as_bytes())).collect();
         slots.sort_unstable();
         slots.dedup();
-        for server in 0..self.servers.len() {
+        for server in (0..self.servers.len()).filter(|server| !self.plan.has_replicas() || self.leads(*server)).collect::<Vec<_>>() {
             let (mut found, mut counted) = (Vec::new(), 0);
             for slot in &slots {
                 let mut from = Some(0);
@@ -339,7 +419,10 @@ impl World<'_> {
     /// Whether the first server of which that can be said holds more versions than `most` says of it. Nothing is said of a run with counters: beside them stand keys that
     /// are not in the plan, and they are written once more in the end.
     fn holds_more(&self, most: impl Fn(ServerIndex, &StoreStats) -> u64) -> Option<String> {
-        let servers = self.servers.iter().enumerate().filter(|_| self.plan.counters.is_empty());
+        // What a restart brings back of what was collected, a follower keeps until the key is written again, or it leads.
+        let keeps =
+            |(index, server): &(ServerIndex, &crate::world::Server)| self.plan.has_replicas() && server.incarnation > 0 && !self.leads(*index);
+        let servers = self.servers.iter().enumerate().filter(|server| self.plan.counters.is_empty() && !keeps(server));
         servers.filter_map(|(index, server)| Some((index, server, server.node.as_ref()?))).find_map(|(index, server, node)| {
             let stats = node.look().status(server.clock.read(self.now_us)).store;
             let (id, StoreStats { versions, keys, .. }) = (server.id, &stats);

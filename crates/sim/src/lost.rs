@@ -81,6 +81,7 @@ impl World<'_> {
             let mut out = std::mem::take(&mut self.outbox);
             let Some(node) = &mut self.servers[server].node else { return };
             node.server().lose(now, dc, end, &mut out);
+            node.server().end_round(now, &mut out);
             node.server().write_through();
             self.after_round(server, out, Vec::new());
         }

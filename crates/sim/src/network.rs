@@ -26,6 +26,10 @@ impl World<'_> {
             self.lose();
             return;
         }
+        if !remote && (self.servers[from].isolated > 0 || self.servers[to].isolated > 0) {
+            self.lose();
+            return;
+        }
         let delay = if remote { route.delay.unwrap_or(Spread { least_us: 1_000, jitter_us: 0 }) } else { self.plan.local };
         let slow_us = self.servers[to].slow_us;
         let (transport, healed) = (self.plan.transport, self.healed);

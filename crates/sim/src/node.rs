@@ -9,6 +9,7 @@ use rheostat_core::replica::ReplicaConfig;
 use rheostat_core::store::Durability;
 use rheostat_core::{link, replica};
 use rheostat_counters::{Options, counting};
+use rheostat_group as group;
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_stack::{Backing, Plan, Stack};
 
@@ -79,7 +80,7 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
     // Without links and with a log of its own, most bugs of the parts that all share cannot show.
     let shared = match info.span {
-        Span::Server => [link::PLANTED, replica::PLANTED, counting::PLANTED].concat(),
+        Span::Server => [link::PLANTED, replica::PLANTED, counting::PLANTED, group::PLANTED].concat(),
         Span::DataCenter => counting::PLANTED.to_vec(),
         Span::Everywhere => Vec::new(),
     };

@@ -5,6 +5,7 @@ use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
+use rheostat_core::replica::GroupConfig;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
@@ -33,8 +34,10 @@ pub struct Plan {
     pub data_centers: u8,
     /// Number of partitions in each, at least 1.
     pub partitions: u16,
-    /// Number of servers of each partition in each data center; 1 unless the protocol replicates a partition there.
+    /// Number of servers of each partition in each data center.
     pub replicas: u8,
+    /// Where the protocol knows of one of them: how they agree.
+    pub group: GroupConfig,
     /// How durable writes are before they are spoken of.
     pub durability: Durability,
     /// How far ahead of a physical clock a received timestamp may lie, in milliseconds.
@@ -382,7 +385,17 @@ impl Plan {
     /// Whether a server can lose writes that it acknowledged: it may lose power, and does not wait for its disk.
     pub fn may_lose_acknowledged(&self) -> bool {
         // A group acknowledges what a majority of its disks has.
-        !crate::node::replicates(&self.protocol) && self.durability != Durability::Always && self.faults.iter().any(|fault| fault.kind.takes_power())
+        !self.is_grouped() && self.durability != Durability::Always && self.faults.iter().any(|fault| fault.kind.takes_power())
+    }
+
+    /// Whether the servers of a partition agree by majority.
+    pub fn is_grouped(&self) -> bool {
+        crate::node::replicates(&self.protocol) || self.replicas > 1
+    }
+
+    /// Whether they do so under a protocol that knows of one of them.
+    pub fn has_replicas(&self) -> bool {
+        self.replicas > 1 && !crate::node::replicates(&self.protocol)
     }
 
     /// Whether a server loses its disk in it.
@@ -428,11 +441,11 @@ impl Plan {
             if fault.until_us < fault.from_us {
                 return Err("a fault ends before it begins".into());
             }
-            if matches!(fault.kind, FaultKind::Death { .. }) && (crate::node::replicates(&self.protocol) || !self.counters.is_empty()) {
+            if matches!(fault.kind, FaultKind::Death { .. }) && (self.is_grouped() || !self.counters.is_empty()) {
                 return Err("a data center dies only where each server of it stands alone, and without counters".into());
             }
             if matches!(fault.kind, FaultKind::LostDisk { .. })
-                && (crate::node::replicates(&self.protocol) || !self.counters.is_empty() || self.durability == Durability::Memory)
+                && (self.is_grouped() || !self.counters.is_empty() || self.durability == Durability::Memory)
             {
                 return Err("a disk is lost only where there is one, each server stands alone, and without counters".into());
             }

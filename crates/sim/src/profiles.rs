@@ -3,7 +3,7 @@
 use crate::generate::{general_plan, get, pick, put, server, several, spread, transaction_keys, two_data_centers, two_servers_inside};
 use crate::generate_counters;
 use crate::node;
-use crate::plan::{Action, Fault, FaultKind, Moment, Plan, Spread, Step, Transport};
+use crate::plan::{Action, ClockPlan, Fault, FaultKind, Moment, Plan, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level};
@@ -127,6 +127,13 @@ pub const ALL: &[Profile] = &[
         option: None,
         dress: rolled,
         bugs: &["rollback-beside-writes", "rollback-looks-too-early", "rollback-ends-before-it-is-seen"],
+    },
+    Profile {
+        name: "replicas",
+        about: "several servers under each one that the protocol knows of: leaders killed, cut off, paused for longer than their lease",
+        option: None,
+        dress: replicas,
+        bugs: rheostat_group::PLANTED,
     },
 ];
 
@@ -408,6 +415,67 @@ fn rolled(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         let dies_after = random.chance(1, 3).then(|| random.between(1, 40) as u32);
         let action = Action::Rollback { ago_ms: spread(random, 1, horizon_us / 1000 + 100), stop_ms: spread(random, 50, 10_000), dies_after };
         steps.insert(at, Step { think_us: random.below(20_000), action });
+    }
+}
+
+/// Where the protocol knows of one server: replicas under it, and trouble for those that lead.
+fn replicas(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if node::replicates(&plan.protocol) || node::most_replicas(&plan.protocol) < 3 {
+        return;
+    }
+    plan.replicas = pick(random, &[(85, 3), (10, 5), (5, 2)]);
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Interval;
+    }
+    // A leader must be heard across the data center, with a flush on the way.
+    let Plan { local, disk, .. } = plan;
+    let round_us = 2 * (local.least_us + local.jitter_us) + disk.least_us + disk.jitter_us;
+    plan.group.failover_us = spread(random, 40, 500).max(4 * round_us / 1000) * 1000;
+    if random.chance(1, 2) {
+        plan.group.keep_bytes = random.between(100, 2_000) as usize;
+    }
+    let all: Vec<ServerId> = plan.servers().filter(|server| server.replica > 0).collect();
+    if let Some(worst_ms) = plan.clocks.iter().map(|clock| clock.offset_ms.abs()).max() {
+        for server in all {
+            let offset_ms = random.below(2 * worst_ms as u64 + 1) as i64 - worst_ms;
+            let drift_ppm = if random.chance(1, 3) { random.below(2_001) as i64 - 1_000 } else { 0 };
+            plan.clocks.push(ClockPlan { server, offset_ms, drift_ppm });
+        }
+    }
+    let replicas = plan.replicas;
+    for server in plan.faults.iter_mut().flat_map(|fault| fault.kind.servers_mut()) {
+        server.replica = random.below(replicas.into()) as u8;
+    }
+    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } if a == b));
+    // Trouble comes to one partition again and again, or to any.
+    let one = random.chance(2, 3).then(|| any(plan, random));
+    for _ in 0..random.between(2, 12) {
+        let server = ServerId { replica: random.below(replicas.into()) as u8, ..one.unwrap_or_else(|| any(plan, random)) };
+        let from_us = random.below(horizon_us);
+        let aimed = Moment::AIMED[random.below(Moment::AIMED.len() as u64) as usize];
+        let moment = pick(random, &[(3, Moment::AtOnce), (1, aimed)]);
+        let lasts_us = random.between(plan.group.failover_us / 4, 5 * plan.group.failover_us);
+        let kind = match random.below(9) {
+            0..=1 => FaultKind::Kill { server, moment },
+            2..=3 => FaultKind::Pause { server },
+            4..=6 => FaultKind::Isolate { server },
+            7 => FaultKind::PowerLoss { server, flushed: random.chance(1, 4), moment },
+            _ => FaultKind::SlowDisk { server, extra_us: spread(random, 1_000, 200_000) },
+        };
+        plan.faults.push(Fault { from_us, until_us: from_us + lasts_us, kind });
+    }
+    // All of a partition's servers in a data center, at about the same time.
+    if random.chance(1, 6) {
+        let (of, at_us) = (any(plan, random), random.below(horizon_us));
+        for replica in 0..replicas {
+            let (server, from_us) = (ServerId { replica, ..of }, at_us + random.below(20_000));
+            let until_us = from_us + spread(random, 5_000, 400_000);
+            plan.faults.push(Fault {
+                from_us,
+                until_us,
+                kind: FaultKind::PowerLoss { server, flushed: random.chance(1, 4), moment: Moment::AtOnce },
+            });
+        }
     }
 }
 

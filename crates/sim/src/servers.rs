@@ -7,7 +7,7 @@ use crate::trace::TraceLevel;
 use crate::world::{Attempt, Event, ServerIndex, Waiting, World};
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
-use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::replica::{Done, Execution, Outbox, Status};
 use rheostat_core::store::{Durability, Position};
 use rheostat_stack::Halt;
@@ -70,6 +70,7 @@ impl World<'_> {
         let mid_round = matches!(dies, Some((Moment::MidRound, _)));
         if !mid_round {
             // Duty 3: before anything leaves.
+            node.server().end_round(now, &mut out);
             node.server().write_through();
         }
         if let (Some(before), Some(attempt)) = (before, story) {
@@ -140,7 +141,9 @@ impl World<'_> {
                         answered.push((after, Reply { attempt, server, arrived_ms: Some(now.physical_ms), outcome, session: *session }));
                     }
                     Execution::Waiting(op) => {
-                        let longest_us = self.plan.server_timeout_us.max(self.plan.counting.deadline_ms * 1000);
+                        // One that was passed on, or had to wait for a leader, begins to wait there once more.
+                        let times = if self.plan.has_replicas() { 2 } else { 1 };
+                        let longest_us = times * self.plan.server_timeout_us.max(self.plan.counting.deadline_ms * 1000);
                         let deadline_us = self.now_us + within_us.map_or(longest_us, u64::from).min(longest_us) + ANSWER_US;
                         self.servers[server].waiting.insert(op, Waiting { attempt, arrived_ms: now.physical_ms, deadline_us });
                         self.on_waiting(attempt);
@@ -205,7 +208,9 @@ impl World<'_> {
             if let Some(awaited) = self.awaited.get_mut(&(server, op)) {
                 *awaited = Some(outcome);
             } else if let Some(Waiting { attempt, arrived_ms, .. }) = self.servers[server].waiting.remove(&op) {
-                self.reply(server, Reply { attempt, server, arrived_ms: Some(arrived_ms), outcome, session });
+                // Another replica may have answered, by its own clock.
+                let arrived_ms = Some(arrived_ms).filter(|_| !self.plan.has_replicas());
+                self.reply(server, Reply { attempt, server, arrived_ms, outcome, session });
             }
         }
         // Duty 5: a reply that names a position waits for it. Replies of one server leave in order.
@@ -252,8 +257,13 @@ impl World<'_> {
         // Positions are not always in order: a failure waits for nothing.
         let mut ready = Vec::new();
         let mut kept = std::mem::take(&mut state.gated);
+        let node = state.node.as_ref();
         kept.retain_mut(|(after, reply)| {
-            let go = *after <= durable;
+            let lost = node.is_some_and(|node| node.look().is_lost(*after));
+            if lost {
+                reply.outcome = Outcome::Failed(Failure::Timeout("the server that led".into()));
+            }
+            let go = lost || *after <= durable;
             if go {
                 ready.push(reply.clone());
             }
@@ -287,6 +297,7 @@ impl World<'_> {
         let Some(node) = &mut self.servers[server].node else { return };
         let mut out = std::mem::take(&mut self.outbox);
         node.server().start(now, &mut out);
+        node.server().end_round(now, &mut out);
         node.server().write_through();
         self.after_round(server, out, Answered::new());
         self.tell_lost(server);

@@ -29,7 +29,7 @@ use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
-use rheostat_core::replica::ReplicaConfig;
+use rheostat_core::replica::{GroupConfig, ReplicaConfig};
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::store::Durability;
 use rheostat_counters::Options;
@@ -178,6 +178,10 @@ impl fmt::Display for Plan {
         match self.replicas {
             1 => writeln!(f)?,
             replicas => writeln!(f, " x {replicas}")?,
+        }
+        if self.group != GroupConfig::default() {
+            let GroupConfig { failover_us, most_drift_ppm, keep_bytes } = self.group;
+            writeln!(f, "group failover {} drift {most_drift_ppm}ppm keep {keep_bytes}", Millis(failover_us))?;
         }
         writeln!(f, "durability {}", durability_name(self.durability))?;
         let (server, client) = (Millis(self.server_timeout_us), Millis(self.client_timeout_us));
@@ -349,6 +353,7 @@ impl Plan {
             data_centers: 1,
             partitions: 1,
             replicas: 1,
+            group: GroupConfig::default(),
             durability: Durability::Always,
             max_ahead_ms: 60_000,
             history_ms: 0,
@@ -430,6 +435,14 @@ impl Plan {
                 if words.optional("x") {
                     self.replicas = words.number("replicas")?;
                 }
+            }
+            "group" => {
+                words.expect("failover")?;
+                let failover_us = words.time("a time")?;
+                words.expect("drift")?;
+                let most_drift_ppm = words.unit("ppm", "a drift")?;
+                words.expect("keep")?;
+                self.group = GroupConfig { failover_us, most_drift_ppm, keep_bytes: words.number("bytes")? };
             }
             "durability" => {
                 let word = words.next("a durability")?;

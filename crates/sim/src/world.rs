@@ -113,6 +113,8 @@ pub(crate) struct Server {
     /// How much longer everything that goes to it takes.
     pub(crate) slow_us: u64,
     pub(crate) slow_disk_us: u64,
+    /// How many faults keep it from the others of its data center.
+    pub(crate) isolated: u32,
     pub(crate) random: Random,
     /// Own versions with timestamps greater than the first and up to the second were lost with the power.
     pub(crate) lost: Vec<(Timestamp, Timestamp)>,
@@ -333,6 +335,7 @@ impl<'p> World<'p> {
                 dying: None,
                 slow_us: 0,
                 slow_disk_us: 0,
+                isolated: 0,
                 random: source(plan.seed, 1 + index as u64),
                 lost: Vec::new(),
                 since_us: 0,
@@ -508,6 +511,7 @@ fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> R
         operation_timeout_us: plan.server_timeout_us,
         max_waiting: plan.max_waiting,
         history_ms: plan.history_ms,
+        group: plan.group,
         seed: source(
             plan.seed,
             2_000_000

@@ -4,17 +4,20 @@
 //! here, so each protocol is compiled once.
 
 mod frame;
+mod replicated;
 mod store;
 
-pub use store::AnyStore;
+pub use store::{AnyStore, Driver};
 
+use replicated::Replicated;
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
 use rheostat_core::ids::Place;
-use rheostat_core::protocol::Protocol;
+use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::store::{Position, Recovered, Store};
 use rheostat_core::version::VersionId;
+use rheostat_core::wire::Wire;
 use rheostat_counters::{Counting, Options, Setup};
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
@@ -100,7 +103,7 @@ pub trait Stack: Send {
 }
 
 struct Layers<P: Protocol> {
-    server: Counting<Replica<P, AnyStore<P::Meta>>>,
+    server: Server<P>,
     options: P::Options,
     counters: Options,
     place: Place,
@@ -111,13 +114,65 @@ impl<P: Protocol> Layers<P> {
         config: ReplicaConfig,
         options: P::Options,
         counters: Options,
-        store: AnyStore<P::Meta>,
+        store: Driver<P::Meta>,
         found: Recovered,
     ) -> Result<Box<dyn Stack>, String> {
         let place = config.place;
-        let setup = Setup::of::<P>(&config, &options, counters.clone());
-        let server = Counting::new(Replica::<P, _>::new(config, &options, store, found)?, setup)?;
+        let server = server::<P>(config, &options, &counters, store.into(), found)?;
         Ok(Box::new(Layers { server, options, counters, place }))
+    }
+}
+
+/// The partition server of protocol `P`, with its layers.
+type Server<P> = Counting<Replica<P, AnyStore<<P as Protocol>::Meta>>>;
+
+/// A server over `store`.
+fn server<P: Protocol>(
+    config: ReplicaConfig,
+    options: &P::Options,
+    counters: &Options,
+    store: AnyStore<P::Meta>,
+    found: Recovered,
+) -> Result<Server<P>, String> {
+    let setup = Setup::of::<P>(&config, options, counters.clone());
+    Counting::new(Replica::<P, _>::new(config, options, store, found)?, setup)
+}
+
+/// A server, alone or with replicas, over `store`.
+fn around<P: Protocol>(
+    config: ReplicaConfig,
+    options: P::Options,
+    counters: Options,
+    store: Driver<P::Meta>,
+    found: Recovered,
+) -> Result<Box<dyn Stack>, String> {
+    match P::SPAN == Span::Server && config.place.replicas > 1 {
+        true => Replicated::<P>::around(config, options, counters, store, found),
+        false => Layers::<P>::around(config, options, counters, store, found),
+    }
+}
+
+/// What a stop as `how` says leaves of `store`: the store that a restart opens and what it finds in it, and how many records are gone.
+fn halted<M: Wire + Clone + Send + 'static>(store: &mut MemoryStore<M>, how: Halt) -> (MemoryStore<M>, Recovered, u64) {
+    let end = store.end();
+    let (image, found) = match how {
+        Halt::DiskLost => return (MemoryStore::with_simulated_disk(), Recovered::default(), end.0),
+        Halt::Kill => store.kill_image(),
+        Halt::PowerLoss => store.crash_image(),
+        Halt::PowerLossAfter(flushed) => {
+            store.end_flush(flushed);
+            store.crash_image()
+        }
+    };
+    let lost = end.0.saturating_sub(image.end().0);
+    (image, found, lost)
+}
+
+/// The newest version of `key` that a restart would find after a loss of power.
+fn newest_on_disk<M: Wire + Clone + Send + 'static>(store: &MemoryStore<M>, key: &[u8]) -> Option<VersionId> {
+    match store.is_on_disk() {
+        true => store.crash_image().0.peek(key).map(|version| version.id),
+        false => store.peek(key).map(|version| version.id),
     }
 }
 
@@ -137,33 +192,19 @@ impl<P: Protocol> Stack for Layers<P> {
     fn halt(self: Box<Self>, how: Halt) -> Halted {
         let Layers { server, options, counters, place } = *self;
         let AnyStore::Memory(mut store) = server.into_inner().into_store() else { panic!("only a server over a simulated disk can be halted") };
-        let end = store.end();
-        let (image, found) = match how {
-            Halt::Kill | Halt::DiskLost => store.kill_image(),
-            Halt::PowerLoss => store.crash_image(),
-            Halt::PowerLossAfter(flushed) => {
-                store.end_flush(flushed);
-                store.crash_image()
-            }
-        };
+        let wiped = how == Halt::DiskLost;
+        let (image, found, records_lost) = halted(&mut store, how);
         let newest = |dc: DcId| found.newest.get(dc.index()).copied().unwrap_or_default();
         let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.0.first()?.id))).collect();
-        let first_lost = if how == Halt::DiskLost { Vec::new() } else { first_lost };
-        let (newest_own, records_lost) = (newest(place.dc()), end.0.saturating_sub(image.end().0));
-        let (image, found) = match how {
-            Halt::DiskLost => (MemoryStore::with_simulated_disk(), Recovered::default()),
-            _ => (image, found),
-        };
-        let restart: Restart = Box::new(move |config| Layers::<P>::around(config, options, counters, AnyStore::Memory(Box::new(image)), found));
+        let first_lost = if wiped { Vec::new() } else { first_lost };
+        let newest_own = newest(place.dc());
+        let restart: Restart = Box::new(move |config| around::<P>(config, options, counters, Driver::Memory(Box::new(image)), found));
         Halted { restart, newest_own, records_lost, first_lost }
     }
 
     fn on_disk(&self, key: &[u8]) -> Option<VersionId> {
         let AnyStore::Memory(store) = self.server.inner().store() else { panic!("only a simulated disk can be looked at") };
-        match store.is_on_disk() {
-            true => store.crash_image().0.peek(key).map(|version| version.id),
-            false => store.peek(key).map(|version| version.id),
-        }
+        newest_on_disk(store, key)
     }
 
     fn resumes(&self, frame: &[u8]) -> bool {
@@ -200,13 +241,13 @@ impl Visitor for Open<'_> {
         let Open { plan: Plan { options, counters, config, .. }, backing } = self;
         let options = registry::parse_options::<P>(options)?;
         let (store, found) = match backing {
-            Backing::Memory => (AnyStore::Memory(Box::default()), Recovered::default()),
-            Backing::SimulatedDisk => (AnyStore::Memory(Box::new(MemoryStore::with_simulated_disk())), Recovered::default()),
+            Backing::Memory => (Driver::Memory(Box::default()), Recovered::default()),
+            Backing::SimulatedDisk => (Driver::Memory(Box::new(MemoryStore::with_simulated_disk())), Recovered::default()),
             Backing::Disk(folder, settings) => {
                 let (store, found) = DiskStore::open(&folder, settings).map_err(|error| error.to_string())?;
-                (AnyStore::Disk(Box::new(store)), found)
+                (Driver::Disk(Box::new(store)), found)
             }
         };
-        Ok((Layers::<P>::around(config, options, counters.clone(), store, found.clone())?, found))
+        Ok((around::<P>(config, options, counters.clone(), store, found.clone())?, found))
     }
 }

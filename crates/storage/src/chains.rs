@@ -3,7 +3,7 @@
 use crate::index::{Index, PageBuilder, Place, Stop};
 use crate::table::Table;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, KeepAll, ScanPage};
+use rheostat_core::store::{Cut, KeepAll, ScanPage, Trim};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -52,15 +52,6 @@ impl<M> Entry<M> {
 /// Whether a collection may find something in `versions`, now or later: old versions, a tombstone, an expiry.
 pub(crate) fn is_candidate<M>(versions: &[Version<M>]) -> bool {
     versions.len() > 1 || versions.last().is_some_and(|newest| newest.value.is_none() || newest.expires_ms != 0)
-}
-
-/// Which versions of a chain go.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Trim {
-    /// This one and everything below it.
-    Upto(VersionId),
-    /// These, in order: others stand beside them.
-    These(Box<[VersionId]>),
 }
 
 /// How much of a chain the stable-cut rule lets go.
@@ -112,7 +103,7 @@ fn collectable_beside<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<C
         hides |= !goes;
         goes
     };
-    let gone: Box<[VersionId]> = (0..versions.len()).filter(|place| go(place)).map(|place| versions[place].id).collect();
+    let gone: Vec<VersionId> = (0..versions.len()).filter(|place| go(place)).map(|place| versions[place].id).collect();
     if gone.len() == versions.len() {
         let upto = versions.last()?.id;
         return Some(Collected { versions: versions.len(), trim: Trim::Upto(upto), whole: Some(upto) });
@@ -217,7 +208,7 @@ impl<M: Clone> Chains<M> {
         // What goes, goes first: a chain that is left with one version then stays where it is, without memory of its own.
         let (gone, trimmed) = if C::SIBLINGS {
             let go = |older: &Version<M>| before_floor(&version) && cut.settled(&version) && cut.replaces(&version, older);
-            let gone: Box<[VersionId]> = versions[..at].iter().filter(|older| go(older)).map(|older| older.id).collect();
+            let gone: Vec<VersionId> = versions[..at].iter().filter(|older| go(older)).map(|older| older.id).collect();
             versions.retain(|held| {
                 let goes = gone.binary_search(&held.id).is_ok();
                 self.bytes -= if goes { Self::version_bytes(held) } else { 0 };

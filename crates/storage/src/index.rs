@@ -1,6 +1,6 @@
 //! The order in which a walk over keys goes: by hash slot, then by a 32-bit hash of the key. Keys of one hash come together, in any order.
 
-use rheostat_core::slots::slot;
+use rheostat_core::slots::{slot, walk_hash};
 use rheostat_core::store::ScanPage;
 use rheostat_core::version::Key;
 use std::collections::BTreeSet;
@@ -29,20 +29,6 @@ impl Place {
     pub(crate) fn hash(self) -> u32 {
         self.0 as u32
     }
-}
-
-/// A 32-bit hash, unkeyed: eight bytes at a time are multiplied to 128 bits and folded.
-fn walk_hash(key: &[u8]) -> u32 {
-    const FOLD: u64 = 0xA076_1D64_78BD_642F;
-    let mut hash = key.len() as u64 ^ 0xE703_7ED1_A0B4_28DB;
-    for chunk in key.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        let product = u128::from(hash ^ u64::from_le_bytes(word)) * u128::from(FOLD);
-        hash = (product >> 64) as u64 ^ product as u64;
-    }
-    let product = u128::from(hash ^ FOLD) * 0x8EBC_6AF0_9C88_C6E3;
-    ((product >> 64) as u64 ^ product as u64) as u32
 }
 
 /// A key in the walk: its place, and its number, by which those at one place are told apart.

@@ -1,11 +1,11 @@
 //! The store in memory, and the disk that the simulator gives it.
 
-use crate::chains::{Chains, Collected, Held, Trim};
+use crate::chains::{Chains, Collected, Held};
 use crate::entries::Entries;
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use std::collections::VecDeque;
@@ -25,6 +25,8 @@ pub struct MemoryStore<M> {
     end: Position,
     scratch: Vec<u8>,
     disk: Option<SimulatedDisk<M>>,
+    /// What has been collected, if somebody wants to know.
+    collected: Option<Vec<(Key, Trim)>>,
 }
 
 /// What a record says.
@@ -89,6 +91,7 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
             end: Position(0),
             scratch: Vec::new(),
             disk: None,
+            collected: None,
         }
     }
 
@@ -146,8 +149,11 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
         self.end
     }
 
-    fn take_collected(&mut self, key: &Key, collected: Collected) -> usize {
+    fn let_go(&mut self, key: &Key, collected: Collected) -> usize {
         self.chains.trim(key, &collected.trim);
+        if let Some(told) = &mut self.collected {
+            told.push((key.clone(), collected.trim.clone()));
+        }
         if let Some(upto) = collected.whole {
             self.log(|| Record::Forget { key: key.clone(), upto });
         } else if let Some(disk) = &mut self.disk {
@@ -243,6 +249,9 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
             return Ok(self.end);
         }
         let end = self.log(|| Record::Update { update: update.clone(), own });
+        if let Some(told) = &mut self.collected {
+            told.extend(trims.iter().cloned());
+        }
         if let Some(disk) = &mut self.disk {
             disk.trims.extend(trims.into_iter().map(|(key, trim)| (end, key, trim)));
         }
@@ -293,16 +302,42 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
     }
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
-        self.chains.collectable(key, cut).map_or(0, |collected| self.take_collected(&Key::from(key), collected))
+        self.chains.collectable(key, cut).map_or(0, |collected| self.let_go(&Key::from(key), collected))
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
             let Some(found) = self.chains.next_candidate(cut) else { break };
-            count += found.map_or(0, |(key, collected)| self.take_collected(&key, collected));
+            count += found.map_or(0, |(key, collected)| self.let_go(&key, collected));
         }
         count
+    }
+
+    fn trim(&mut self, key: &Key, trim: &Trim) -> std::io::Result<()> {
+        let versions = self.chains.versions_of(key);
+        let upto = versions.last().map(|version| version.id);
+        if let Some(upto) = upto
+            && self.chains.trim(key, trim) > 0
+        {
+            match self.chains.versions_of(key).is_empty() {
+                true => drop(self.log(|| Record::Forget { key: key.clone(), upto })),
+                false => {
+                    if let Some(disk) = &mut self.disk {
+                        disk.trims.push_back((self.end, key.clone(), trim.clone()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remember_collected(&mut self, remember: bool) {
+        self.collected = remember.then(Vec::new);
+    }
+
+    fn take_collected(&mut self) -> Vec<(Key, Trim)> {
+        self.collected.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage {
@@ -349,6 +384,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
             held.add(key, versions);
         }
         Ok(held.finish())
+    }
+
+    fn newest_own(&self) -> Timestamp {
+        self.own.newest()
     }
 
     fn released(&self) -> Timestamp {

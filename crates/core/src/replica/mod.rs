@@ -5,10 +5,10 @@
 //!
 //! 1. Every call carries the reading of the server's clocks; the monotonic one never goes back.
 //! 2. [`PartitionServer::tick`] is called when [`PartitionServer::next_tick_us`] comes.
-//! 3. After a round of calls, [`PartitionServer::write_through`] is called before any reply or frame of that round leaves.
+//! 3. After a round of calls, [`PartitionServer::end_round`] is called, and then [`PartitionServer::write_through`], before any reply or frame of that round leaves.
 //! 4. [`PartitionServer::poll_flush`] is called after each round; a job it returns is run, on any thread, and its result handed to
 //!    [`PartitionServer::end_flush`].
-//! 5. A reply whose [`Execution::Done`] names a position leaves when [`PartitionServer::durable`] has reached it.
+//! 5. A reply whose [`Execution::Done`] names a position leaves when [`PartitionServer::durable`] has reached it; if [`PartitionServer::is_lost`] says so first, whether it was done is not known.
 //! 6. Frames in the outbox are sent to the same keyspace's server there, in order; they may be lost, not altered.
 //! 7. [`PartitionServer::connected`] is called when a connection to another data center has been made anew.
 
@@ -67,6 +67,23 @@ pub const PLANTED: &[&str] = &[
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
 pub const QUIET_US: u64 = 100_000;
 
+/// How the servers of a partition in a data center agree, where there are several and their protocol knows of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// A leader that is not heard for so long, or up to twice as long, is replaced; in microseconds.
+    pub failover_us: u64,
+    /// How much faster one server's monotonic clock may run than another's, in millionths.
+    pub most_drift_ppm: u64,
+    /// Bytes of the log that are kept for members that are behind; one that lacks more gets the state in pages.
+    pub keep_bytes: usize,
+}
+
+impl Default for GroupConfig {
+    fn default() -> GroupConfig {
+        GroupConfig { failover_us: 400_000, most_drift_ppm: 10_000, keep_bytes: 16 << 20 }
+    }
+}
+
 /// What a replica is told when it is made.
 #[derive(Clone, Debug)]
 pub struct ReplicaConfig {
@@ -94,6 +111,8 @@ pub struct ReplicaConfig {
     pub boot: Option<u64>,
     /// The store is new and stands in the place of one that was lost: the other data centers are asked for what this server wrote. Of no effect once that is done.
     pub refill: bool,
+    /// Where [`Place::replicas`] is more than one and the protocol's servers stand alone: how they agree.
+    pub group: GroupConfig,
     /// Seeds the random source.
     pub seed: u64,
     /// One of so many reads and writes is sampled, to say what other levels would have returned ([`crate::notch`]); 0: none.
@@ -120,6 +139,7 @@ impl ReplicaConfig {
             history_ms: 0,
             boot: None,
             refill: false,
+            group: GroupConfig::default(),
             seed: 0,
             sample_every: 0,
             planted: Planted::NONE,
@@ -347,6 +367,9 @@ pub trait PartitionServer: Send {
         false
     }
 
+    /// A round of calls has ended: what they did together is put to the other servers of the partition.
+    fn end_round(&mut self, _now: Now, _out: &mut Outbox) {}
+
     /// Hands what was logged to the operating system, if the keyspace's durability asks for it before replies leave.
     fn write_through(&mut self);
 
@@ -362,6 +385,11 @@ pub trait PartitionServer: Send {
 
     /// The store is durable below this.
     fn durable(&self) -> Position;
+
+    /// Whether what waits for this position has waited in vain: another server leads the partition, which may not have it. Asked before [`PartitionServer::durable`].
+    fn is_lost(&self, _after: Position) -> bool {
+        false
+    }
 
     /// Whether the store has failed: replies that have not left since must not, since what they say may be lost.
     fn failed(&self) -> bool;
@@ -499,6 +527,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// The store, for tests and for the simulator's crash images.
     pub fn store(&self) -> &S {
         &self.store
+    }
+
+    /// The store, for the layer that keeps it with others.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
     }
 
     /// Its store, taken out.

@@ -214,6 +214,11 @@ impl<R: PartitionServer> Counting<R> {
         &self.inner
     }
 
+    /// The server inside, for the layer that keeps its store with others.
+    pub fn inner_mut(&mut self) -> &mut R {
+        &mut self.inner
+    }
+
     /// The partition server inside, taken out.
     pub fn into_inner(self) -> R {
         self.inner

@@ -1,25 +1,21 @@
 //! The Raft group: what the library wants logged, sent and applied.
 
-use super::log::Log;
 use super::message::{Command, Entry, Message};
-use super::raft_message::{LogEntry, RaftMessage, library_entry, stable_at};
 use super::server::{Replicated, Scope};
-use raft::eraftpb::HardState;
-use raft::{Config, RawNode, StateRole};
+use raft::StateRole;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{OpId, ServerId};
 use rheostat_core::operation::Guard;
 use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::wire::{Wire, WireError};
+use rheostat_group::{Kept, Log, LogEntry, Member, RaftMessage, Wanted, library_entry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of entries in memory at which the log is compacted whatever its number of entries.
 const KEEP_BYTES: usize = 16 << 20;
 /// Without a hybrid clock: a write that would have to wait longer, in microseconds, is dropped; its client's deadline has passed by then.
 const LONGEST_DELAY_US: u64 = 5_000_000;
-/// Bytes of entries in one message, and applied in one go.
-const MESSAGE_BYTES: u64 = 256 << 10;
 
 /// What a restart needs beside the entries.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -94,12 +90,10 @@ pub(super) struct Write {
 
 /// The Raft side of a server.
 pub(super) struct Group {
-    pub(super) node: RawNode<Log>,
+    pub(super) node: Member,
     pub(super) saved: Saved,
     /// Requests of the library that are not known to be on disk.
     unpersisted: u64,
-    /// As of the last look, for what changes with them.
-    role: (StateRole, u64, u64),
     /// Everything up to this index is in the store.
     pub(super) applied: u64,
     /// Indexes at which the log may be compacted, with the stable vector there.
@@ -116,31 +110,17 @@ pub(super) struct Group {
 impl Group {
     /// A member of a group. Errors: the library's, about the configuration.
     pub(super) fn new(me: u64, members: &[u64], election_ticks: usize, saved: Saved, entries: Vec<(u64, LogEntry)>) -> Result<Group, String> {
-        let hard = HardState { term: saved.term, vote: saved.vote, commit: saved.base.0, ..HardState::default() };
-        let mut log = Log::new(members.to_vec(), saved.base, saved.stable.clone(), hard);
+        let mut log = Log::new(members.to_vec(), saved.base, saved.stable.clone());
         for (index, entry) in entries {
             log.append(library_entry(index, entry));
         }
-        let config = Config {
-            id: me,
-            election_tick: election_ticks,
-            heartbeat_tick: 1,
-            applied: saved.base.0,
-            max_size_per_msg: MESSAGE_BYTES,
-            max_committed_size_per_ready: MESSAGE_BYTES,
-            check_quorum: true,
-            pre_vote: true,
-            ..Config::default()
-        };
-        let node = RawNode::new(&config, log, &slog::Logger::root(slog::Discard, slog::o!())).map_err(|error| format!("the Raft group: {error}"))?;
+        let node = Member::new(me, log, Kept { term: saved.term, vote: saved.vote, applied: saved.base.0 }, (1, election_ticks))?;
         Ok(Group {
             applied: saved.base.0,
             marks: vec![(saved.base.0, saved.stable.clone())],
             node,
             saved,
             unpersisted: 0,
-            // As of no term, so that the first look replaces the timeout that the library has drawn.
-            role: (StateRole::Follower, u64::MAX, 0),
             heard_us: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             placed: Placed::default(),
@@ -150,24 +130,20 @@ impl Group {
 
     /// Tells the library what is applied; a snapshot only when it is on disk.
     pub(super) fn advance_applied(&mut self) {
-        let log = &self.node.raft.raft_log;
-        let reached = self.applied.min(log.persisted).min(log.committed);
-        if reached > log.applied {
-            self.node.advance_apply_to(reached);
-        }
+        self.node.advance_applied(self.applied);
     }
 
     pub(super) fn is_leader(&self) -> bool {
-        self.node.raft.state == StateRole::Leader
+        self.node.is_leader()
     }
 
     /// The leader, if there is one that is known.
     pub(super) fn leader(&self) -> Option<u64> {
-        Some(self.node.raft.leader_id).filter(|leader| *leader != 0)
+        self.node.leader()
     }
 
     pub(super) fn log(&self) -> &Log {
-        self.node.store()
+        self.node.log()
     }
 }
 
@@ -190,7 +166,7 @@ impl<W: Scope> Replicated<W> {
         self.tell_progress(step);
         self.ask_for_pages(step);
         match self.may_lead(step) {
-            true => drop(self.group.node.tick()),
+            true => self.group.node.tick(),
             false => self.stand_back(step),
         }
         self.pump(step);
@@ -216,13 +192,8 @@ impl<W: Scope> Replicated<W> {
             }
         }
         self.handing_over = 0;
-        let raft = &mut self.group.node.raft;
-        if raft.state != StateRole::Follower {
-            let term = raft.term;
-            raft.become_follower(term, raft::INVALID_ID);
-        }
-        // It hears of no leader any more as any other does, and then votes for whoever asks.
-        raft.election_elapsed = (raft.election_elapsed + 1).min(raft.election_timeout());
+        self.group.node.step_aside();
+        self.group.node.tick_aside();
     }
 
     /// What a leader tells its group, and asks of other data centers.
@@ -250,8 +221,8 @@ impl<W: Scope> Replicated<W> {
     pub(super) fn pump<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         self.after_step(step);
         loop {
-            while self.group.node.has_ready() {
-                self.take_ready(step);
+            while let Some(wanted) = self.group.node.take() {
+                self.do_wanted(step, wanted);
             }
             if !self.serve_ready(step) {
                 break;
@@ -259,39 +230,33 @@ impl<W: Scope> Replicated<W> {
         }
     }
 
-    fn take_ready<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let mut ready = self.group.node.ready();
+    fn do_wanted<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, wanted: Wanted) {
+        let Wanted { number, snapshot, entries, hard, messages, promises, committed, reads } = wanted;
         let mut logged = false;
-        if !ready.snapshot().is_empty() {
-            let metadata = ready.snapshot().get_metadata();
-            let base = (metadata.index, metadata.term);
-            self.restart_at(step, base, stable_at(ready.snapshot()));
+        let restored = snapshot.is_some();
+        if let Some((base, stable)) = snapshot {
+            self.restart_at(step, base, stable);
             logged = true;
         }
-        for entry in ready.take_entries() {
+        for entry in entries {
             self.note_timestamps(step, &entry.data);
             step.entry(entry.index, &LogEntry { term: entry.term, data: entry.data.to_vec() }.to_bytes());
-            self.group.node.mut_store().append(entry);
             logged = true;
         }
-        if let Some(hard) = ready.hs() {
-            if (hard.term, hard.vote) != (self.group.saved.term, self.group.saved.vote) {
-                (self.group.saved.term, self.group.saved.vote) = (hard.term, hard.vote);
-                self.save(step);
-                logged = true;
-            }
-            self.group.node.mut_store().hard = hard.clone();
+        if let Some(hard) = hard
+            && (hard.term, hard.vote) != (self.group.saved.term, self.group.saved.vote)
+        {
+            (self.group.saved.term, self.group.saved.vote) = (hard.term, hard.vote);
+            self.save(step);
+            logged = true;
         }
-        for message in ready.take_messages() {
+        for message in messages {
             self.send_raft(step, message, Departure::AsReply);
         }
         // What it promises (a vote, an entry kept) must be on disk first.
-        for message in ready.take_persisted_messages() {
+        for message in promises {
             self.send_raft(step, message, Departure::Flushed);
         }
-        let (number, reads, committed) = (ready.number(), ready.take_read_states(), ready.take_committed_entries());
-        let restored = !ready.snapshot().is_empty();
-        self.group.node.advance_append_async(ready);
         if restored {
             self.apply_waiting(step);
         }
@@ -324,17 +289,8 @@ impl<W: Scope> Replicated<W> {
 
     /// The library's random choice of an election timeout, made by the step's random source instead; and what changes with role and leader.
     fn after_step<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let raft = &mut self.group.node.raft;
-        let role = (raft.state, raft.term, raft.leader_id);
-        if role == self.group.role {
-            return;
-        }
-        if (role.0, role.1) != (self.group.role.0, self.group.role.1) {
-            let least = self.election_ticks;
-            raft.set_randomized_election_timeout(least + step.random.below(least as u64) as usize);
-        }
-        let was_leader = self.group.role.0 == StateRole::Leader;
-        self.group.role = role;
+        let Some(before) = self.group.node.changed(self.election_ticks, step.random) else { return };
+        let was_leader = before.0 == StateRole::Leader;
         self.guarded.forget_log();
         if self.group.is_leader() && !was_leader {
             self.begin_to_lead(step);
@@ -549,7 +505,6 @@ impl<W: Scope> Replicated<W> {
     /// The state is that of a snapshot at `base`, whose pages have come. They were made after it, so the store is ahead of this state until the log has been applied
     /// up to where they were made.
     fn restart_at<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, base: (u64, u64), stable: TimestampVector) {
-        self.group.node.mut_store().restart_at(base, &stable);
         self.stable.join(&stable);
         // The newest timestamps up to there may be of versions that are gone and of silence: neither pages nor log have them.
         step.clock.raise(stable.max());

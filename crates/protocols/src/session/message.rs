@@ -1,7 +1,6 @@
 //! What is sent.
 
 use super::client::SessionClient;
-use super::raft_message::RaftMessage;
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::PartitionId;
@@ -11,6 +10,7 @@ use rheostat_core::protocol::Call;
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::{Reader, Wire};
 use rheostat_core::wire_enum;
+use rheostat_group::RaftMessage;
 use smallvec::SmallVec;
 
 /// From client to server: the call, and what the client remembers.

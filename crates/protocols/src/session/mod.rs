@@ -8,9 +8,7 @@ mod apply;
 mod client;
 mod group;
 mod guarded;
-mod log;
 mod message;
-mod raft_message;
 mod reads;
 mod server;
 mod ship;
@@ -18,7 +16,7 @@ mod snapshot;
 
 pub use client::SessionClient;
 pub use message::{Command, Entry, Message, Reply, Request};
-pub use raft_message::{LogEntry, RaftMessage};
+pub use rheostat_group::{LogEntry, RaftMessage};
 pub use server::{Everywhere, InDataCenter, Replicated, Scope, SessionOptions};
 
 /// Protocol `session`: a Raft group per partition in each data center.

@@ -181,7 +181,8 @@ impl<W: Scope> Replicated<W> {
         self.reads.next += 1;
         let number = self.reads.next;
         self.reads.asked = Some((number, std::mem::take(&mut self.reads.unasked), step.now.monotonic_us));
-        self.group.node.read_index(self.question(number));
+        let question = self.question(number);
+        self.group.node.read_index(question);
     }
 
     /// The name of question `number`. A leader drops a question whose name it is asked under already, so no two members' questions may have one name, nor may

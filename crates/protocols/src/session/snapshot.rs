@@ -2,7 +2,6 @@
 
 use super::group::member;
 use super::message::Message;
-use super::raft_message::RaftMessage;
 use super::server::{Replicated, Scope};
 use crate::pages::{PAGE_KEYS, page};
 use rheostat_clock::Timestamp;
@@ -12,6 +11,7 @@ use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::slots;
 use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
+use rheostat_group::RaftMessage;
 use smallvec::smallvec;
 use std::collections::BTreeSet;
 

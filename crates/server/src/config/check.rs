@@ -5,6 +5,7 @@ use super::{Limits, Member, NodeConfig};
 use crate::keyspace::KeyspaceInfo;
 use crate::service_levels;
 use rheostat_core::ids::KeyspaceId;
+use rheostat_core::protocol::Span;
 use rheostat_core::sla::ServiceLevel;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -275,6 +276,10 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
         let twice = config.keyspaces[..index].iter().any(|other| other.name == keyspace.name);
         check(!twice, key("name"), || format!("{} is there twice", keyspace.name))?;
         crate::keyspace::check(keyspace).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;
+        let alone = keyspace.replicas == 1 || crate::keyspace::span(keyspace) != Span::Server;
+        check(alone || config.data_dir.is_some(), key("replicas"), || {
+            format!("without data_dir, what a majority of {} servers has can be lost by a restart: it must be 1", keyspace.replicas)
+        })?;
         service_level_of(config, index)?;
         for (field, value) in [("flush_interval_ms", keyspace.flush_interval_ms), ("link_flush_interval_ms", keyspace.link_flush_interval_ms)] {
             check(value <= 60_000, key(field), || format!("{value} is more than 60000"))?;

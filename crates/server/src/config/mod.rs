@@ -145,9 +145,12 @@ pub struct KeyspaceConfig {
     pub name: String,
     /// Its protocol, one of `rheostat protocols`.
     pub protocol: String,
-    /// How many servers each of its partitions has in each data center; more than 1 needs a protocol that replicates a partition itself.
+    /// How many servers each of its partitions has in each data center.
     #[serde(default = "one_replica")]
     pub replicas: u8,
+    /// Where those agree under a protocol that knows of one: a leader that is silent for so long, or up to twice as long, is replaced; in milliseconds.
+    #[serde(default = "failover_ms")]
+    pub failover_ms: u64,
     /// How durable writes are before they are spoken of.
     #[serde(default)]
     pub durability: DurabilityConfig,
@@ -176,6 +179,10 @@ pub struct KeyspaceConfig {
 
 fn one_replica() -> u8 {
     1
+}
+
+fn failover_ms() -> u64 {
+    400
 }
 
 fn flush_interval_ms() -> u64 {

@@ -52,7 +52,12 @@ pub const KEYS: &[Key] = &[
     key(
         "keyspace[].replicas",
         "integer",
-        "Servers of each partition in each data center, 1 to 9; more than 1 needs a protocol that replicates a partition itself. Replica 0 is on the partition's owner, the others on the nodes that follow it in the order of the members; fixed once there is data.",
+        "Servers of each partition in each data center, 1 to 9, best an odd number: a majority of them answers on. More than 1 needs a disk and a durability that uses it, and is not for protocol `staged`. Replica 0 is on the partition's owner, the others on the nodes that follow it in the order of the members; fixed once there is data.",
+    ),
+    key(
+        "keyspace[].failover_ms",
+        "integer",
+        "With several replicas, but in `session` and `strong`, which have options of their own: a leader that is silent for so long, or up to twice as long, is replaced; 50 to 60000. A machine that stands still for longer loses its lead.",
     ),
     key(
         "keyspace[].durability",

@@ -78,7 +78,8 @@ fn a_wrong_protocol_is_told_with_those_there_are() {
 
 #[test]
 fn replicas_need_a_protocol_that_has_several() {
-    let replicas = |protocol: &str, number: u8| small_of(protocol).replace("protocol =", &format!("replicas = {number}\nprotocol ="));
+    let in_memory = |protocol: &str, number: u8| small_of(protocol).replace("protocol =", &format!("replicas = {number}\nprotocol ="));
+    let replicas = |protocol: &str, number: u8| format!("data_dir = \"data\"\n{}", in_memory(protocol, number));
     for protocol in rheostat_protocols::registry::list() {
         let able = protocol.most_replicas >= 3;
         assert_eq!(NodeConfig::from_toml(&small_of(protocol.name)).unwrap().keyspaces[0].replicas, 1);
@@ -90,8 +91,19 @@ fn replicas_need_a_protocol_that_has_several() {
             assert!(error.to_string().contains("1 to 9") && error.key() == Some("keyspace[0].replicas"), "{error}");
         }
     }
-    let error = NodeConfig::from_toml(&replicas("causal", 2)).unwrap_err().to_string();
-    assert!(error.contains("causal") && error.contains("one server of a partition"), "{error}");
+    let error = NodeConfig::from_toml(&replicas("staged", 2)).unwrap_err().to_string();
+    assert!(error.contains("staged") && error.contains("one server of a partition"), "{error}");
+    // What a majority has must outlive a restart.
+    let error = NodeConfig::from_toml(&in_memory("causal", 3)).unwrap_err();
+    assert!(error.key() == Some("keyspace[0].replicas") && error.to_string().contains("data_dir"), "{error}");
+    let volatile = replicas("causal", 3).replace("protocol =", "durability = \"memory\"\nprotocol =");
+    let error = NodeConfig::from_toml(&volatile).unwrap_err();
+    assert!(error.key() == Some("keyspace[0].replicas") && error.to_string().contains("memory"), "{error}");
+    assert!(NodeConfig::from_toml(&in_memory("session", 3)).is_ok(), "it says what it does, and warns");
+    for ms in [10, 60_001] {
+        let error = NodeConfig::from_toml(&replicas("causal", 3).replace("protocol =", &format!("failover_ms = {ms}\nprotocol ="))).unwrap_err();
+        assert!(error.key() == Some("keyspace[0].failover_ms"), "{error}");
+    }
 }
 
 #[test]

@@ -14,7 +14,6 @@ use crate::shared::Shared;
 use crate::status::{NodeStatus, ReplicaStatus};
 use crate::topology::Topology;
 use rheostat_core::glob;
-use rheostat_core::protocol::Span;
 use rheostat_core::slots;
 use rheostat_core::store::Durability;
 use rheostat_core::version::VersionId;
@@ -287,7 +286,7 @@ fn status_text(shared: &Shared, status: &NodeStatus) -> String {
             "keyspace {} ({}) partition {}{replica}: {} keys, {} waiting",
             info.name, of.protocol, of.server.partition, of.store.keys, of.waiting
         );
-        if info.span != Span::Server {
+        if info.is_grouped() {
             for (name, value) in &of.gauges {
                 let _ = write!(text, "; {name} {value}");
             }

@@ -54,6 +54,11 @@ impl Recovery {
         after.0 >> SERVER_SHIFT > self.server
     }
 
+    /// The position as the server itself knows it.
+    fn own(&self, after: Position) -> Position {
+        Position(after.0 & ((1 << SERVER_SHIFT) - 1))
+    }
+
     /// The server has failed.
     fn fail(&mut self, now_us: u64) {
         if now_us > self.failed_at_us + RECOVERED_US {
@@ -86,7 +91,7 @@ impl Slot {
 }
 
 fn lost() -> Outcome {
-    Outcome::Failed(Failure::Storage("the store has failed, and is opened again; whether this was done is not known".into()))
+    Outcome::Failed(Failure::Storage("the server that was asked has failed, or leads no more; whether this was done is not known".into()))
 }
 
 impl Sequence {
@@ -105,7 +110,8 @@ impl Shard {
     /// Whether `after` is a position of a server that has failed since: what waits for it is lost.
     #[inline]
     pub(crate) fn is_lost(&self, replica: ReplicaIndex, after: Position) -> bool {
-        self.replicas[replica.0 as usize].recovery.is_lost(after)
+        let slot = &self.replicas[replica.0 as usize];
+        slot.recovery.is_lost(after) || slot.server.is_lost(slot.recovery.own(after))
     }
 
     /// Answers whoever waits for `replica`, which has failed.

@@ -15,7 +15,7 @@ use crate::status::ShardCounters;
 use hashbrown::HashMap;
 use rheostat_core::ids::{KeyspaceId, Place, ServerId};
 use rheostat_core::protocol::Span;
-use rheostat_core::replica::{Outbox, PartitionServer, ReplicaConfig};
+use rheostat_core::replica::{GroupConfig, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::ClusterId;
 use rheostat_core::store::Durability;
 use rheostat_storage::DiskOptions;
@@ -121,7 +121,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
                 handing_over: false,
                 recovery: Recovery::default(),
                 on_disk: info.durability != Durability::Memory,
-                grouped: info.span != Span::Server,
+                grouped: info.is_grouped(),
                 detector: None,
             });
         }
@@ -176,6 +176,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         max_waiting: limits.max_waiting,
         history_ms: keyspace.history_ms,
         sample_every: keyspace.sample_reads,
+        group: GroupConfig { failover_us: keyspace.failover_ms * 1000, ..GroupConfig::default() },
         boot: shared.clocks.boot(),
         refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(Life::replaces),
         // Different at each server and each start: what the protocol draws must not repeat.

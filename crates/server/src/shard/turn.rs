@@ -24,6 +24,9 @@ const SWEEP_US: u64 = 100_000;
 /// Between two looks at memory while nobody asks anything, in microseconds.
 const QUIET_LOOK_US: u64 = 1_000_000;
 
+/// Rounds of replicas on one shard in one turn; what is left comes with the next.
+const MOST_ROUNDS: usize = 4;
+
 /// While nobody asks anything, turns come at multiples of this on the monotonic clock, in microseconds: what is due at about the same time is done together.
 const QUIET_GRAIN_US: u64 = 10_000;
 
@@ -105,6 +108,7 @@ fn turn(
     this.pace(now);
     this.tick(now);
     this.deliver_local(now);
+    this.end_rounds(now);
     this.leave(now);
     this.tell_monitors(now);
     if now.monotonic_us >= next_sweep_us(*swept_us) {
@@ -250,6 +254,25 @@ impl Shard {
                 slot.touched = true;
                 self.sort_outbox(ReplicaIndex(index as u32));
             }
+        }
+    }
+
+    /// Every server that was touched puts what it did to its replicas; those on this shard answer at once.
+    fn end_rounds(&mut self, now: Now) {
+        for _ in 0..MOST_ROUNDS {
+            for index in 0..self.replicas.len() {
+                let slot = &mut self.replicas[index];
+                if slot.touched && slot.grouped {
+                    slot.server.end_round(now, &mut self.outbox);
+                    if !self.outbox.frames.is_empty() || !self.outbox.done.is_empty() || !self.outbox.applied.is_empty() {
+                        self.sort_outbox(ReplicaIndex(index as u32));
+                    }
+                }
+            }
+            if self.local.is_empty() {
+                return;
+            }
+            self.deliver_local(now);
         }
     }
 

@@ -15,6 +15,7 @@ pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
         name: name.into(),
         protocol: protocol.into(),
         replicas: 1,
+        failover_ms: 400,
         durability: DurabilityConfig::Interval,
         flush_interval_ms: 100,
         link_flush_interval_ms: 2,

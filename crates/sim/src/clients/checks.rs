@@ -8,7 +8,7 @@ use rheostat_checkers::Observation;
 use rheostat_core::Timestamp;
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Level, Quality};
-use rheostat_core::version::VersionId;
+use rheostat_core::version::{Key, VersionId};
 
 impl World<'_> {
     /// No read is of a weaker level than was asked and the protocol has.
@@ -70,9 +70,13 @@ impl World<'_> {
             return;
         }
         let holders = self.holders[usize::from(here.partition.0)].clone();
+        let now = self.servers[current.server].clock.read(self.now_us);
         for dc in holders.into_iter().filter(|dc| *dc != here.dc) {
             let upto = progress.get(dc.index()).copied().unwrap_or_default();
-            let peer = self.index(ServerId { dc, ..here });
+            // Of replicas a majority's logs have it; the leader has it from them, and one that is to lead will.
+            let there = ServerId { dc, ..here };
+            let peer = if self.plan.has_replicas() { self.leader_of(there) } else { Some(self.index(there)) };
+            let Some(peer) = peer else { continue };
             // What a disk has lost nobody else knows at once.
             let Some(node) = self.servers[peer].node.as_ref().filter(|_| !self.servers[peer].wiped) else { continue };
             let lost = &self.servers[self.index(ServerId { replica: 0, ..here })].lost;
@@ -81,7 +85,8 @@ impl World<'_> {
                 let written = &self.written[key];
                 let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto && !is_lost(id);
                 let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
-                let found = node.on_disk(self.plan.keys[key].as_bytes());
+                let name = Key::from(self.plan.keys[key].as_bytes());
+                let found = if self.plan.has_replicas() { node.look().peek(now, &name).map(|(version, _)| version) } else { node.on_disk(&name) };
                 if found.is_some_and(|found| found >= required) || found.is_none() && self.may_be_gone(key) {
                     continue;
                 }

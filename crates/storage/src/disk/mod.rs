@@ -20,7 +20,7 @@ mod recovery;
 
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
 
-use crate::chains::{Chains, Collected, Held, Trim, collectable};
+use crate::chains::{Chains, Collected, Held, collectable};
 use crate::entries::Entries;
 use crate::index::{PageBuilder, Place, Stop};
 use crate::own::OwnUpdates;
@@ -31,7 +31,7 @@ use format::{Kind, MAX_PAYLOAD, RECORD_HEADER};
 use log::Log;
 use mark::Mark;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats};
+use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use std::fs::{self, File, TryLockError};
@@ -78,6 +78,8 @@ pub struct DiskStore<M> {
     sweep: Option<Key>,
     /// After which key chains are still to be brought into memory since the start, if any are.
     warming: Option<Option<Key>>,
+    /// What has been collected, if somebody wants to know.
+    collected: Option<Vec<(Key, Trim)>>,
     /// Locked while the store is open. Last, so that it is unlocked when everything else is closed.
     _lock: File,
 }
@@ -233,6 +235,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             hand: None,
             sweep: None,
             warming: Some(None),
+            collected: None,
             _lock: lock,
         };
         Ok((store, recovered))
@@ -298,7 +301,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     }
 
     /// Collects what the rule lets go of a chain in memory.
-    fn take_collected(&mut self, key: &Key, collected: Collected) -> usize {
+    fn let_go(&mut self, key: &Key, collected: Collected) -> usize {
         if let Some(upto) = collected.whole {
             let forget = Forget { key: key.clone(), upto };
             // Without the record a replay could bring deleted data back; a store that cannot write collects no more.
@@ -306,7 +309,11 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 return 0;
             }
         }
-        self.chains.trim(key, &collected.trim)
+        let count = self.chains.trim(key, &collected.trim);
+        if let Some(told) = &mut self.collected {
+            told.push((key.clone(), collected.trim));
+        }
+        count
     }
 
     /// Brings chains into memory that are on disk only since the start, as many as fit: so a store reads from memory again soon after a start, and starts without having
@@ -352,7 +359,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 && let Some(collected) = collectable(&versions, cut)
             {
                 self.chains.load(&key, versions);
-                count += self.take_collected(&key, collected);
+                count += self.let_go(&key, collected);
             }
         }
         count
@@ -430,7 +437,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         if own && update.id.written <= self.own.newest() {
             return crate::repeated_own(update, |key| self.chains.versions_of(key)).map(|()| self.end());
         }
-        if self.chains.apply(update, cut, |_, _| {}) == 0 && !own {
+        let told = &mut self.collected;
+        let mut tell = |key: &Key, trim: Trim| {
+            if let Some(told) = told {
+                told.push((key.clone(), trim));
+            }
+        };
+        if self.chains.apply(update, cut, &mut tell) == 0 && !own {
             return Ok(self.end());
         }
         raise_newest(&mut self.newest, update.id);
@@ -500,20 +513,45 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
         let collected = if self.find(key) { self.chains.collectable(key, cut) } else { None };
-        collected.map_or(0, |collected| self.take_collected(&Key::from(key), collected))
+        collected.map_or(0, |collected| self.let_go(&Key::from(key), collected))
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
             let Some(found) = self.chains.next_candidate(cut) else { break };
-            count += found.map_or(0, |(key, collected)| self.take_collected(&key, collected));
+            count += found.map_or(0, |(key, collected)| self.let_go(&key, collected));
         }
         if self.cold_keys() > 0 && limit > 0 {
             count += self.collect_cold(limit.min(SWEEP_KEYS), cut);
             self.warm(limit.min(WARMED_KEYS));
         }
         count
+    }
+
+    fn trim(&mut self, key: &Key, trim: &Trim) -> io::Result<()> {
+        self.log.failure.check()?;
+        self.fetch(key)?;
+        let versions = self.chains.versions_of(key);
+        let goes = |id: &VersionId| match trim {
+            Trim::Upto(upto) => id <= upto,
+            Trim::These(these) => these.binary_search(id).is_ok(),
+        };
+        let whole = versions.iter().all(|version| goes(&version.id));
+        if let Some(upto) = versions.last().map(|version| version.id).filter(|_| whole) {
+            let forget = Forget { key: key.clone(), upto };
+            self.log.append(Kind::Forget, |out| forget.encode(out))?;
+        }
+        self.chains.trim(key, trim);
+        Ok(())
+    }
+
+    fn remember_collected(&mut self, remember: bool) {
+        self.collected = remember.then(Vec::new);
+    }
+
+    fn take_collected(&mut self) -> Vec<(Key, Trim)> {
+        self.collected.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     fn scan(&mut self, slot: u16, from: u32, limit: usize) -> ScanPage {
@@ -574,6 +612,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
             held.add(key, versions);
         }
         Ok(held.finish())
+    }
+
+    fn newest_own(&self) -> Timestamp {
+        self.own.newest()
     }
 
     fn released(&self) -> Timestamp {

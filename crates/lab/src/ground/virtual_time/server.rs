@@ -5,6 +5,7 @@ use crate::experiment::Point;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::Operation;
+use rheostat_core::protocol::Span;
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::Durability;
@@ -51,9 +52,9 @@ pub(super) struct Server {
     pub(super) busy_ns: u64,
 }
 
-/// How many servers a partition has in a data center.
+/// How many servers a partition has in a data center: those that the protocol knows of.
 pub(super) fn replicas(protocol: &str, asked: u8) -> u8 {
-    registry::info(protocol).map_or(1, |info| asked.min(info.most_replicas))
+    registry::info(protocol).map_or(1, |info| if info.span == Span::Server { 1 } else { asked.min(info.most_replicas) })
 }
 
 impl Server {

@@ -1,48 +1,52 @@
-//! The group's log as Raft reads it: the newest entries in memory, in front of them a base that a snapshot or a compaction left.
+//! A group's log as Raft reads it: the newest entries in memory, in front of them a base that a snapshot or a compaction left.
 
-use super::raft_message::snapshot;
+use crate::message::snapshot;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 use rheostat_clock::TimestampVector;
 use std::collections::VecDeque;
 
 /// See the module. What is in it is also on its way to disk; Raft learns when it has arrived there.
-pub(super) struct Log {
+pub struct Log {
     members: Vec<u64>,
     /// Index and term of the last entry that is gone.
     base: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: usize,
-    pub(super) hard: HardState,
+    pub(crate) hard: HardState,
     /// A snapshot can be made of the state at this index, which has this stable vector.
     applied: u64,
     stable: TimestampVector,
 }
 
 impl Log {
-    pub(super) fn new(members: Vec<u64>, base: (u64, u64), stable: TimestampVector, hard: HardState) -> Log {
-        Log { members, base, entries: VecDeque::new(), bytes: 0, hard, applied: base.0, stable }
+    /// The log of a group of `members` after `base`, where the stable vector was `stable`.
+    pub fn new(members: Vec<u64>, base: (u64, u64), stable: TimestampVector) -> Log {
+        Log { members, base, entries: VecDeque::new(), bytes: 0, hard: HardState::default(), applied: base.0, stable }
     }
 
-    pub(super) fn members(&self) -> &[u64] {
+    /// The group's members.
+    pub fn members(&self) -> &[u64] {
         &self.members
     }
 
-    pub(super) fn base(&self) -> (u64, u64) {
+    /// Index and term of the last entry that is gone.
+    pub fn base(&self) -> (u64, u64) {
         self.base
     }
 
     /// Number and bytes of the entries in memory.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub fn size(&self) -> (usize, usize) {
         (self.entries.len(), self.bytes)
     }
 
-    pub(super) fn last(&self) -> u64 {
+    /// The index of the last entry.
+    pub fn last(&self) -> u64 {
         self.base.0 + self.entries.len() as u64
     }
 
     /// Adds an entry; what was there from its index on is void.
-    pub(super) fn append(&mut self, entry: Entry) {
+    pub fn append(&mut self, entry: Entry) {
         while self.last() >= entry.index.max(self.base.0 + 1) {
             self.bytes -= self.entries.pop_back().map_or(0, |gone| gone.data.len());
         }
@@ -53,19 +57,30 @@ impl Log {
     }
 
     /// The entries after `index`, in order.
-    pub(super) fn after(&self, index: u64) -> impl Iterator<Item = &Entry> {
+    pub fn after(&self, index: u64) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.index > index)
     }
 
     /// The state at `index` has been reached, with its stable vector.
-    pub(super) fn applied(&mut self, index: u64, stable: &TimestampVector) {
+    pub fn applied(&mut self, index: u64, stable: &TimestampVector) {
         if index > self.applied {
             (self.applied, self.stable) = (index, stable.clone());
         }
     }
 
+    /// The index up to which entries may go so that at most `entries` of them stay, with at most `bytes` bytes.
+    pub fn cut_at(&self, entries: usize, bytes: usize) -> u64 {
+        let (mut kept, mut held) = (0, 0);
+        let stays = self.entries.iter().rev().take_while(|entry| {
+            kept += 1;
+            held += entry.data.len();
+            kept <= entries && held <= bytes
+        });
+        self.last() - stays.count() as u64
+    }
+
     /// Forgets the entries up to `index`; returns the new base.
-    pub(super) fn compact(&mut self, index: u64) -> (u64, u64) {
+    pub fn compact(&mut self, index: u64) -> (u64, u64) {
         while let Some(gone) = self.entries.pop_front_if(|entry| entry.index <= index) {
             self.bytes -= gone.data.len();
             self.base = (gone.index, gone.term);
@@ -74,7 +89,7 @@ impl Log {
     }
 
     /// The state is now that of a snapshot at `base`; the log begins after it.
-    pub(super) fn restart_at(&mut self, base: (u64, u64), stable: &TimestampVector) {
+    pub fn restart_at(&mut self, base: (u64, u64), stable: &TimestampVector) {
         self.entries.clear();
         (self.base, self.bytes, self.applied, self.stable) = (base, 0, base.0, stable.clone());
     }

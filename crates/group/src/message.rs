@@ -53,7 +53,7 @@ const KINDS: [MessageType; 13] = [
 
 impl RaftMessage {
     /// The byte form of `message`; `None` for kinds that do not travel.
-    pub(super) fn of(message: Message) -> Option<RaftMessage> {
+    pub fn of(message: Message) -> Option<RaftMessage> {
         let kind = KINDS.iter().position(|kind| *kind == message.get_msg_type())? as u8;
         let reading = matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgReadIndexResp);
         let entry = |entry: &Entry| LogEntry { term: entry.term, data: entry.data.to_vec() };
@@ -76,7 +76,7 @@ impl RaftMessage {
     }
 
     /// The library's form of this message from member `from` to member `to`, in a group of `members`.
-    pub(super) fn into_library(self, from: u64, to: u64, members: &[u64]) -> Message {
+    pub fn into_library(self, from: u64, to: u64, members: &[u64]) -> Message {
         let mut message = Message::default();
         message.set_msg_type(KINDS[usize::from(self.kind)]);
         (message.from, message.to, message.term, message.log_term, message.index) = (from, to, self.term, self.log_term, self.index);
@@ -92,36 +92,42 @@ impl RaftMessage {
         message
     }
 
+    /// Whether it asks for a vote that a lease must not allow: of a candidate that no leader has named.
+    pub fn is_candidacy(&self) -> bool {
+        matches!(KINDS[usize::from(self.kind)], MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
+            && self.context != raft::CAMPAIGN_TRANSFER
+    }
+
     /// Its sender's term.
-    pub(super) fn term(&self) -> u64 {
+    pub fn term(&self) -> u64 {
         self.term
     }
 
     /// What the entries say that come with this message.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn entries(&self) -> impl Iterator<Item = &[u8]> {
         self.entries.iter().map(|entry| entry.data.as_slice())
     }
 
     /// The index and term of the snapshot that this message tells of.
-    pub(super) fn snapshot(&self) -> Option<(u64, u64)> {
+    pub fn snapshot(&self) -> Option<(u64, u64)> {
         self.snapshot.as_ref().filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot).map(|(at, _)| *at)
     }
 
     /// The last index that this message says is committed, if the receiver takes its word for it.
-    pub(super) fn committed(&self) -> Option<u64> {
+    pub fn committed(&self) -> Option<u64> {
         (KINDS[usize::from(self.kind)] == MessageType::MsgHeartbeat).then_some(self.commit)
     }
 }
 
 /// The library's form of an entry.
-pub(super) fn library_entry(index: u64, entry: LogEntry) -> Entry {
+pub fn library_entry(index: u64, entry: LogEntry) -> Entry {
     let mut library = Entry { term: entry.term, index, data: entry.data.into(), ..Entry::default() };
     library.set_entry_type(EntryType::EntryNormal);
     library
 }
 
 /// A snapshot that stands for the state at an index of a term, with the stable vector there; the versions go beside it.
-pub(super) fn snapshot((index, term): (u64, u64), stable: &TimestampVector, members: &[u64]) -> Snapshot {
+pub fn snapshot((index, term): (u64, u64), stable: &TimestampVector, members: &[u64]) -> Snapshot {
     let mut snapshot = Snapshot { data: stable.to_bytes().into(), ..Snapshot::default() };
     let metadata = snapshot.mut_metadata();
     (metadata.index, metadata.term) = (index, term);
@@ -130,18 +136,21 @@ pub(super) fn snapshot((index, term): (u64, u64), stable: &TimestampVector, memb
 }
 
 /// The stable vector that `snapshot` was made with.
-pub(super) fn stable_at(snapshot: &Snapshot) -> TimestampVector {
+pub fn stable_at(snapshot: &Snapshot) -> TimestampVector {
     TimestampVector::from_bytes(&snapshot.data).unwrap_or_default()
 }
 
 impl Wire for LogEntry {
     fn encode(&self, out: &mut Vec<u8>) {
         self.term.encode(out);
-        self.data.encode(out);
+        (self.data.len() as u64).encode(out);
+        out.extend_from_slice(&self.data);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(LogEntry { term: Wire::decode(input)?, data: Wire::decode(input)? })
+        let term = Wire::decode(input)?;
+        let length = input.length()?;
+        Ok(LogEntry { term, data: input.take(length)?.to_vec() })
     }
 }
 

@@ -1,0 +1,172 @@
+//! What replicas cost, and for how long nobody answers when a leader's process is killed: three processes with `replicas = 3` beside one process without, in one run.
+//!
+//!     cargo run --profile sim -p rheostat --example failover_bench [PROGRAM [KILLS]]
+
+use rheostat_client::{Client, Options, v1};
+use rheostat_cluster::description::{DataCenter, ListedNode};
+use rheostat_cluster::{Description, Processes};
+use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// How long SETs are counted.
+const COUNTED: Duration = Duration::from_secs(5);
+const CONNECTIONS: usize = 20;
+const PIPELINE: usize = 16;
+
+fn description(name: &str, replicas: u8, durability: DurabilityConfig) -> Description {
+    let owned = |node: u8| ListedNode { partitions: Some(if node == 0 { vec![0] } else { Vec::new() }), ..ListedNode::default() };
+    let keyspace = rheostat_cluster::nodes::keyspace("default", "causal").map(|keyspace| KeyspaceConfig { replicas, durability, ..keyspace });
+    Description {
+        partitions: 1,
+        shards: 1,
+        keyspaces: keyspace.into_iter().collect(),
+        data_centers: vec![DataCenter { name: "here".into(), listed: (0..replicas).map(owned).collect(), ..DataCenter::default() }],
+        ..Description::new(name, &[])
+    }
+}
+
+async fn client(address: &str) -> Result<Client> {
+    let options = Options { deadline: Duration::from_millis(250), read_retries: 0, ..Options::new([address]) };
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match Client::connect_with(options.clone()).await {
+            Ok(client) => return Ok(client),
+            Err(error) if Instant::now() > until => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// The node that leads the partition.
+async fn leader(nodes: &Processes) -> Result<usize> {
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until {
+        for (index, node) in nodes.nodes.iter().enumerate() {
+            let client = client(&node.address(node.ports.grpc)).await?;
+            let Ok(status) = client.admin().status(client.request(v1::StatusRequest {})).await else { continue };
+            let leads = |gauge: &v1::Gauge| gauge.name == "leader" && gauge.value == 1.0;
+            if status.into_inner().replicas.iter().any(|replica| replica.gauges.iter().any(leads)) {
+                return Ok(index);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Err("nobody leads".into())
+}
+
+/// SETs a second over connections with pipelines.
+async fn throughput(address: &str) -> Result<f64> {
+    let mut tasks = Vec::new();
+    for number in 0..CONNECTIONS {
+        let address = address.to_owned();
+        tasks.push(tokio::spawn(async move {
+            let Ok(mut stream) = TcpStream::connect(&address).await else { return 0 };
+            let requests: String = (0..PIPELINE)
+                .map(|place| format!("*3\r\n$3\r\nSET\r\n$10\r\nk{:09}\r\n$16\r\n0123456789abcdef\r\n", number * 1000 + place))
+                .collect();
+            let (began, mut done, mut read) = (Instant::now(), 0, vec![0; 4096]);
+            while began.elapsed() < COUNTED {
+                if stream.write_all(requests.as_bytes()).await.is_err() {
+                    return done;
+                }
+                let mut bytes = 0;
+                // `+OK` and its end.
+                while bytes < 5 * PIPELINE {
+                    match stream.read(&mut read).await {
+                        Ok(more @ 1..) if read[0] != b'-' => bytes += more,
+                        _ => return done,
+                    }
+                }
+                done += PIPELINE;
+            }
+            done
+        }));
+    }
+    let mut done = 0;
+    for task in tasks {
+        done += task.await?;
+    }
+    Ok(done as f64 / COUNTED.as_secs_f64())
+}
+
+/// The latency of one SET after the other, in microseconds, sorted.
+async fn latencies(address: &str) -> Result<Vec<u128>> {
+    let mut stream = TcpStream::connect(address).await?;
+    let (mut found, mut read) = (Vec::new(), [0; 5]);
+    for _ in 0..2_000 {
+        let began = Instant::now();
+        stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n").await?;
+        stream.read_exact(&mut read).await?;
+        found.push(began.elapsed().as_micros());
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The longest time without an answer when the leader is killed, at another node, in milliseconds.
+async fn outage(nodes: &mut Processes) -> Result<u128> {
+    let killed = leader(nodes).await?;
+    let other = (killed + 1) % nodes.nodes.len();
+    let client = client(&nodes.nodes[other].address(nodes.nodes[other].ports.grpc)).await?;
+    let mut session = client.session("default");
+    let until = Instant::now() + Duration::from_secs(60);
+    while session.put("k", "before").await.is_err() && Instant::now() < until {}
+    let mut last = Instant::now();
+    let killing = Instant::now();
+    nodes.kill(killed);
+    let mut longest = Duration::ZERO;
+    while killing.elapsed() < Duration::from_secs(3) {
+        if session.put("k", "after").await.is_ok() {
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    nodes.restart(killed)?;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    Ok(longest.as_millis())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let program = arguments.next().unwrap_or_else(|| "target/sim/rheostat".into());
+    let kills: usize = arguments.next().map_or(Ok(20), |kills| kills.parse())?;
+    let folder = std::env::temp_dir().join(format!("rheostat-failover-{}", std::process::id()));
+    for durability in [DurabilityConfig::Interval, DurabilityConfig::Always] {
+        let mut alone = 0.0;
+        for replicas in [1, 3] {
+            let place = folder.join(format!("{durability:?}-{replicas}"));
+            let mut nodes = Processes::start(&description("bench", replicas, durability), Path::new(&program), &place).await?;
+            let at = if replicas == 1 { 0 } else { leader(&nodes).await? };
+            let address = nodes.nodes[at].address(nodes.nodes[at].ports.resp);
+            throughput(&address).await?;
+            let rate = throughput(&address).await?;
+            let one = latencies(&address).await?;
+            alone = if replicas == 1 { rate } else { alone };
+            println!(
+                "{durability:?}, {replicas} processes: {:.0} thousand SETs a second ({:.2} of one), one SET {} us at the median, {} us at p99",
+                rate / 1e3,
+                rate / alone,
+                one[one.len() / 2],
+                one[one.len() * 99 / 100]
+            );
+            if replicas == 3 && durability == DurabilityConfig::Interval {
+                let mut outages = Vec::new();
+                for _ in 0..kills {
+                    outages.push(outage(&mut nodes).await?);
+                }
+                outages.sort_unstable();
+                let (median, last) = (outages[outages.len() / 2], outages[outages.len() - 1]);
+                println!("{kills} leaders killed: without an answer for {median} ms at the median, {last} ms at most: {outages:?}");
+            }
+        }
+    }
+    Ok(std::fs::remove_dir_all(folder)?)
+}

@@ -1,0 +1,450 @@
+//! A store, and in front of it what is written and not decided yet.
+//!
+//! The store behind holds what the group has agreed on and nothing else, at every replica, at any time. What the leader's server writes stands in memory in front of it, where the server finds it
+//! again, until a majority has it; then it goes into the store, as at the others. So a leader that is followed by another drops what is in front, and has what all have: nothing is taken back, no checkpoint
+//! holds what may be void, and nothing is collected because of it.
+
+use crate::record::{Record, Saved};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::planted::Planted;
+use rheostat_core::slots::{slot, walk_hash};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats, Trim};
+use rheostat_core::version::{Key, Update, Version, VersionId};
+use rheostat_core::wire::Wire;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+
+/// Bytes of records in one entry of the group's log, about.
+const ENTRY_BYTES: usize = 512 << 10;
+
+/// Collections that are told again at most. Those of others are garbage in the followers' stores until they lead.
+const MOST_UNTOLD: usize = 65_536;
+
+/// Keys that were written and are looked at for collection with each later write.
+const LOOK_AT: usize = 2;
+
+/// See the module.
+pub struct Ahead<M, S> {
+    base: S,
+    /// What is remembered beside.
+    pub saved: Saved,
+    /// Per data center (by index), the newest update in the store.
+    newest: Vec<Timestamp>,
+    planted: Planted,
+    /// Versions that are not decided, by key, least first.
+    front: BTreeMap<Key, SmallVec<[Version<M>; 1]>>,
+    /// The newest own update, decided or not.
+    newest_own: Timestamp,
+    end: Position,
+    durable: Position,
+    /// Records that are not in an entry yet, and about how many bytes they are.
+    fresh: VecDeque<(Record<M>, usize)>,
+    fresh_bytes: usize,
+    /// What was collected when this replica led, and may not have been decided: the others are told when it leads again.
+    untold: Vec<(Key, Trim)>,
+    /// Keys whose chains have grown since they were looked at for collection.
+    grown: VecDeque<Key>,
+}
+
+fn record_bytes<M>(record: &Record<M>) -> usize {
+    let item = |item: &rheostat_core::version::Item| item.key.len() + item.value.as_ref().map_or(0, |value| value.len()) + 48;
+    match record {
+        Record::Own(update) | Record::Other(update) => update.items.iter().map(item).sum(),
+        Record::State(state) => state.len(),
+        Record::Trim(key, _) => key.len() + 24,
+        Record::Release(_) => 16,
+    }
+}
+
+impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
+    /// Nothing in front of `base`, in which was `found`. Errors: its state is not a replica's.
+    pub fn open(base: S, found: &Recovered, planted: Planted) -> Result<Ahead<M, S>, String> {
+        let saved = match &found.state {
+            None => Saved::default(),
+            Some(state) => Saved::from_bytes(state).map_err(|error| format!("the replica's state cannot be read: {error}"))?,
+        };
+        Ok(Ahead {
+            newest_own: base.newest_own(),
+            base,
+            saved,
+            newest: found.newest.clone(),
+            planted,
+            front: BTreeMap::new(),
+            end: Position(0),
+            durable: Position(0),
+            fresh: VecDeque::new(),
+            fresh_bytes: 0,
+            untold: Vec::new(),
+            grown: VecDeque::new(),
+        })
+    }
+
+    /// The store behind.
+    pub fn base(&self) -> &S {
+        &self.base
+    }
+
+    /// The store behind, for what is agreed on.
+    pub fn base_mut(&mut self) -> &mut S {
+        &mut self.base
+    }
+
+    /// The store behind, taken out.
+    pub fn into_base(self) -> S {
+        self.base
+    }
+
+    /// What a server that starts finds.
+    pub fn found(&self) -> Recovered {
+        Recovered { state: self.saved.state.clone(), newest: self.newest.clone(), ..Recovered::default() }
+    }
+
+    /// A server begins to write, from position `start` on.
+    pub fn lead(&mut self, start: Position) {
+        (self.end, self.durable) = (start, start);
+        self.newest_own = self.base.newest_own();
+        self.base.remember_collected(true);
+        for (key, trim) in std::mem::take(&mut self.untold) {
+            self.push(Record::Trim(key, trim));
+        }
+    }
+
+    /// It writes no more; what is not decided is dropped: what is here, and the records in `proposed`.
+    ///
+    /// # Errors
+    /// As [`Ahead::decide`].
+    pub fn follow(&mut self, proposed: impl Iterator<Item = Record<M>>) -> io::Result<()> {
+        self.tell_collected();
+        let dropped = proposed.chain(self.fresh.drain(..).map(|(record, _)| record));
+        let trims = dropped.filter_map(|record| if let Record::Trim(key, trim) = record { Some((key, trim)) } else { None });
+        self.untold.extend(trims.take(MOST_UNTOLD));
+        self.base.remember_collected(false);
+        if self.planted.is("replicas-keep-undecided") {
+            for (key, versions) in std::mem::take(&mut self.front) {
+                for version in versions {
+                    self.base.append(&alone(&key, version), false, &KeepAll)?;
+                }
+            }
+        }
+        self.front.clear();
+        self.fresh_bytes = 0;
+        self.grown.clear();
+        Ok(())
+    }
+
+    /// Records for the next entry, if there are any, and where the log ends with them.
+    pub fn take_fresh(&mut self) -> Option<(Vec<Record<M>>, Position)> {
+        self.tell_collected();
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while bytes < ENTRY_BYTES
+            && let Some((record, size)) = self.fresh.pop_front()
+        {
+            bytes += size;
+            records.push(record);
+        }
+        self.fresh_bytes -= bytes;
+        let end = Position(self.end.0 - self.fresh.len() as u64);
+        (!records.is_empty()).then_some((records, end))
+    }
+
+    /// Bytes of records that are not in an entry.
+    pub fn fresh_bytes(&self) -> usize {
+        self.fresh_bytes
+    }
+
+    /// Whether everything that was written is decided.
+    pub fn is_decided(&self) -> bool {
+        self.durable >= self.end
+    }
+
+    /// The group has agreed on records of this server, which end at `end`.
+    ///
+    /// # Errors
+    /// The disk's. Nothing may be appended after an error.
+    pub fn decide(&mut self, records: Vec<Record<M>>, end: Position) -> io::Result<()> {
+        for record in &records {
+            match record {
+                // Done when they were told of.
+                Record::Trim(..) | Record::Release(_) => {}
+                Record::Own(update) | Record::Other(update) => {
+                    self.apply(record)?;
+                    for item in &update.items {
+                        if let Some(versions) = self.front.get_mut(&item.key) {
+                            versions.retain(|version| version.id != update.id);
+                            if versions.is_empty() {
+                                self.front.remove(&item.key);
+                            }
+                        }
+                        self.grown.push_back(item.key.clone());
+                    }
+                }
+                Record::State(_) => self.apply(record)?,
+            }
+        }
+        self.durable = end;
+        Ok(())
+    }
+
+    /// The group has agreed on `record`.
+    ///
+    /// # Errors
+    /// As [`Ahead::decide`].
+    pub fn apply(&mut self, record: &Record<M>) -> io::Result<()> {
+        match record {
+            Record::Own(update) => {
+                // After a restart, and after pages, what is here is told again.
+                let new = update.id.written > self.base.newest_own() && !self.planted.is("replicas-forget-own-log");
+                self.base.append(update, new, &KeepAll)?;
+                self.raise_newest(update.id);
+            }
+            Record::Other(update) => {
+                self.base.append(update, false, &KeepAll)?;
+                self.raise_newest(update.id);
+            }
+            Record::State(state) => {
+                self.saved.state = Some(state.clone());
+                self.save()?;
+            }
+            Record::Trim(key, trim) => self.base.trim(key, trim)?,
+            Record::Release(upto) => self.base.release(*upto),
+        }
+        Ok(())
+    }
+
+    fn raise_newest(&mut self, id: VersionId) {
+        let index = id.origin.index();
+        if self.newest.len() <= index {
+            self.newest.resize(index + 1, Timestamp::ZERO);
+        }
+        self.newest[index] = self.newest[index].max(id.written);
+    }
+
+    /// Puts a version of a page into the store, as own if `own` says so and the store does not have it.
+    ///
+    /// # Errors
+    /// As [`Ahead::decide`].
+    pub fn install(&mut self, update: &Update<M>, own: bool) -> io::Result<()> {
+        let own = own && update.id.written > self.base.newest_own();
+        self.base.append(update, own, &KeepAll)?;
+        self.raise_newest(update.id);
+        Ok(())
+    }
+
+    /// Records [`Ahead::saved`].
+    ///
+    /// # Errors
+    /// As [`Ahead::decide`].
+    pub fn save(&mut self) -> io::Result<()> {
+        self.base.append_state(&self.saved.to_bytes()).map(drop)
+    }
+
+    fn push(&mut self, record: Record<M>) -> Position {
+        let bytes = record_bytes(&record);
+        self.fresh.push_back((record, bytes));
+        self.fresh_bytes += bytes;
+        self.end.0 += 1;
+        self.end
+    }
+
+    fn tell_collected(&mut self) {
+        for (key, trim) in self.base.take_collected() {
+            self.push(Record::Trim(key, trim));
+        }
+    }
+
+    fn collect_grown(&mut self, most: usize, cut: &impl Cut<M>) -> usize {
+        let mut count = 0;
+        for _ in 0..most {
+            let Some(key) = self.grown.pop_front() else { break };
+            count += self.base.collect(&key, cut);
+        }
+        count
+    }
+
+    fn knows(&mut self, key: &[u8], id: VersionId) -> bool {
+        let in_front = self.front.get(key).is_some_and(|versions| versions.iter().any(|version| version.id == id));
+        in_front || self.base.latest(key, |version| version.id == id).is_some()
+    }
+}
+
+/// One version of one key, as an update.
+pub fn alone<M>(key: &Key, version: Version<M>) -> Update<M> {
+    let item = rheostat_core::version::Item { key: key.clone(), value: version.value, expires_ms: version.expires_ms };
+    Update { id: version.id, items: smallvec::smallvec![item], meta: version.meta }
+}
+
+fn cannot<T>(what: &str) -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, format!("replicas do not agree on {what}")))
+}
+
+impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
+    fn append(&mut self, update: &Update<M>, own: bool, cut: &impl Cut<M>) -> io::Result<Position> {
+        self.collect_grown(LOOK_AT * update.items.len(), cut);
+        if own && update.id.written <= self.newest_own {
+            let known = update.items.iter().all(|item| self.knows(&item.key, update.id));
+            let older =
+                || io::Error::new(io::ErrorKind::InvalidInput, format!("own update {} is older than the last one: the clock went back", update.id));
+            return if known { Ok(self.end) } else { Err(older()) };
+        }
+        if !own && update.items.iter().all(|item| self.knows(&item.key, update.id)) {
+            return Ok(self.end);
+        }
+        for (key, version) in update.versions() {
+            let versions = self.front.entry(key.clone()).or_default();
+            if let Err(at) = versions.binary_search_by_key(&version.id, |held| held.id) {
+                versions.insert(at, version);
+            }
+        }
+        if own {
+            self.newest_own = update.id.written;
+        }
+        Ok(self.push(if own { Record::Own(update.clone()) } else { Record::Other(update.clone()) }))
+    }
+
+    fn append_state(&mut self, state: &[u8]) -> io::Result<Position> {
+        Ok(self.push(Record::State(state.to_vec())))
+    }
+
+    fn append_entry(&mut self, _: u64, _: &[u8]) -> io::Result<Position> {
+        cannot("a log that the protocol keeps itself")
+    }
+
+    fn compact_entries(&mut self, _: u64) -> io::Result<Position> {
+        cannot("a log that the protocol keeps itself")
+    }
+
+    fn readable(&self) -> io::Result<()> {
+        self.base.readable()
+    }
+
+    #[inline]
+    fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
+        if self.front.is_empty() {
+            return self.base.latest(key, accept);
+        }
+        let Some(in_front) = self.front.get(key).and_then(|versions| versions.iter().rev().find(|version| accept(version))) else {
+            return self.base.latest(key, accept);
+        };
+        match self.base.latest(key, accept) {
+            Some(version) if version.id > in_front.id => Some(version),
+            _ => Some(in_front),
+        }
+    }
+
+    #[inline]
+    fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
+        let behind = self.base.peek(key);
+        match self.front.get(key).and_then(|versions| versions.last()) {
+            Some(in_front) if behind.is_none_or(|behind| behind.id < in_front.id) => Some(in_front),
+            _ => behind,
+        }
+    }
+
+    fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>)) {
+        self.base.prefetch(keys, touch);
+    }
+
+    fn candidates(&self) -> usize {
+        self.base.candidates() + self.grown.len()
+    }
+
+    fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {
+        let mut chain = self.base.chain(key);
+        for version in self.front.get(key).into_iter().flatten() {
+            if let Err(at) = chain.binary_search_by(|held| version.id.cmp(&held.id)) {
+                chain.insert(at, version.clone());
+            }
+        }
+        chain
+    }
+
+    fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
+        let count = self.base.collect(key, cut);
+        self.tell_collected();
+        count
+    }
+
+    fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
+        let count = self.collect_grown(limit, cut) + self.base.collect_some(limit, cut);
+        self.tell_collected();
+        count
+    }
+
+    fn trim(&mut self, key: &Key, trim: &Trim) -> io::Result<()> {
+        self.base.trim(key, trim)
+    }
+
+    fn remember_collected(&mut self, _: bool) {}
+
+    fn take_collected(&mut self) -> Vec<(Key, Trim)> {
+        Vec::new()
+    }
+
+    fn scan(&mut self, of: u16, from: u32, limit: usize) -> ScanPage {
+        let mut page = self.base.scan(of, from, limit);
+        if self.front.is_empty() {
+            return page;
+        }
+        // Keys that are in front only have their places as well.
+        let next = page.next;
+        let here = |key: &Key| slot(key) == of && walk_hash(key) >= from && next.is_none_or(|next| walk_hash(key) < next);
+        let known: BTreeSet<&Key> = page.keys.iter().collect();
+        let more: Vec<Key> = self.front.keys().filter(|key| here(key) && !known.contains(key)).cloned().collect();
+        page.keys.extend(more);
+        page
+    }
+
+    fn end(&self) -> Position {
+        self.end
+    }
+
+    fn durable(&self) -> Position {
+        if self.planted.is("replicas-reply-before-majority") { self.end } else { self.durable }
+    }
+
+    fn write_through(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn begin_flush(&mut self) -> Option<FlushJob> {
+        None
+    }
+
+    fn end_flush(&mut self, _: Position) {}
+
+    fn own_updates(&mut self, after: Timestamp, max_bytes: usize) -> io::Result<(Vec<Update<M>>, bool)> {
+        let (updates, all) = self.base.own_updates(after, max_bytes)?;
+        let last = updates.last().map_or(after, |update| update.id.written);
+        Ok((updates, all && last >= self.newest_own))
+    }
+
+    fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> io::Result<(Vec<Update<M>>, bool)> {
+        self.base.held_updates(origin, after, max_bytes)
+    }
+
+    fn newest_own(&self) -> Timestamp {
+        self.newest_own
+    }
+
+    fn released(&self) -> Timestamp {
+        self.base.released().max(self.saved.chained)
+    }
+
+    fn release(&mut self, upto: Timestamp) {
+        let before = self.base.released();
+        self.base.release(upto);
+        let released = self.base.released();
+        if released > before {
+            self.push(Record::Release(released));
+        }
+    }
+
+    fn maintain(&mut self) -> io::Result<()> {
+        self.base.maintain()
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.base.stats()
+    }
+}

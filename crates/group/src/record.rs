@@ -1,0 +1,119 @@
+//! What replicas agree on, and what each of them remembers.
+
+use rheostat_clock::Timestamp;
+use rheostat_core::store::Trim;
+use rheostat_core::version::{Key, Update};
+use rheostat_core::wire::{Reader, Wire, WireError};
+
+/// One record of a partition server's log.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Record<M> {
+    /// An update that was written here.
+    Own(Update<M>),
+    /// An update that was written elsewhere.
+    Other(Update<M>),
+    /// What the server keeps over a restart.
+    State(Vec<u8>),
+    /// A key's chain has lost versions that nobody asks for any more.
+    Trim(Key, Trim),
+    /// Every other data center has the own updates up to here.
+    Release(Timestamp),
+}
+
+impl<M: Wire> Wire for Record<M> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Record::Own(update) => {
+                out.push(0);
+                update.encode(out);
+            }
+            Record::Other(update) => {
+                out.push(1);
+                update.encode(out);
+            }
+            Record::State(state) => {
+                out.push(2);
+                state.encode(out);
+            }
+            Record::Trim(key, trim) => {
+                out.push(3);
+                key.encode(out);
+                trim.encode(out);
+            }
+            Record::Release(upto) => {
+                out.push(4);
+                upto.encode(out);
+            }
+        }
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match input.byte()? {
+            0 => Record::Own(Wire::decode(input)?),
+            1 => Record::Other(Wire::decode(input)?),
+            2 => Record::State(Wire::decode(input)?),
+            3 => Record::Trim(Wire::decode(input)?, Wire::decode(input)?),
+            4 => Record::Release(Wire::decode(input)?),
+            _ => return Err(WireError::Invalid("a record of a partition server's log")),
+        })
+    }
+}
+
+/// An entry of the group's log: records one after the other.
+pub fn encode<M: Wire>(records: &[Record<M>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    records.iter().for_each(|record| record.encode(&mut out));
+    out
+}
+
+/// The records of an entry. Errors: it is none.
+pub fn decode<M: Wire>(entry: &[u8]) -> Result<Vec<Record<M>>, WireError> {
+    let mut input = Reader::new(entry);
+    let mut records = Vec::new();
+    while !input.rest().is_empty() {
+        records.push(Wire::decode(&mut input)?);
+    }
+    Ok(records)
+}
+
+/// What a replica remembers over a restart, beside its chains, its own updates and the entries of the group's log.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Saved {
+    /// The term, and whom it has voted for in it.
+    pub term: u64,
+    /// See [`Saved::term`].
+    pub vote: u64,
+    /// Index and term of the last entry that is gone.
+    pub base: (u64, u64),
+    /// The records of all entries up to here are in the store. More may be; to apply them again changes nothing.
+    pub applied: u64,
+    /// Own updates up to here may have come in pages: only the chains hold them.
+    pub chained: Timestamp,
+    /// The last [`Record::State`].
+    pub state: Option<Vec<u8>>,
+}
+
+/// The number of the byte form.
+const FORM: u8 = 1;
+
+impl Wire for Saved {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(FORM);
+        (self.term, self.vote).encode(out);
+        self.base.encode(out);
+        self.applied.encode(out);
+        self.chained.encode(out);
+        self.state.is_some().encode(out);
+        out.extend_from_slice(self.state.as_deref().unwrap_or_default());
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if input.byte()? != FORM {
+            return Err(WireError::Invalid("a replica's state of another version of the software, or of a server without replicas"));
+        }
+        let ((term, vote), base) = (Wire::decode(input)?, Wire::decode(input)?);
+        let (applied, chained) = (Wire::decode(input)?, Wire::decode(input)?);
+        let state = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
+        Ok(Saved { term, vote, base, applied, chained, state })
+    }
+}

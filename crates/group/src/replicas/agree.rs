@@ -1,0 +1,390 @@
+//! The group: what is proposed, logged, voted, applied.
+
+use super::{Batch, ELECTION_TICKS, Replicas, Seat, Sits, member_of};
+use crate::frame::Frame;
+use crate::member::{Role, Wanted};
+use crate::message::{LogEntry, RaftMessage};
+use crate::record::{self, Record};
+use raft::eraftpb::{Entry, Message, MessageType};
+use raft::{SnapshotStatus, StateRole};
+use rheostat_clock::TimestampVector;
+use rheostat_core::ids::{Now, ServerId};
+use rheostat_core::replica::{Applied, Outbox, PartitionServer};
+use rheostat_core::reserved::is_reserved;
+use rheostat_core::store::{Position, Store};
+use rheostat_core::wire::Wire;
+
+/// Entries that are kept for members that are behind.
+const KEEP_ENTRIES: usize = 1024;
+
+/// Between two times that a follower's store is looked after, in microseconds.
+const MAINTAIN_US: u64 = 100_000;
+
+impl<F: Seat> Replicas<F> {
+    /// Puts what the server has written since the last time to the group.
+    pub(super) fn propose(&mut self, out: &mut Outbox) {
+        while let Some((records, end)) = self.take_fresh() {
+            let entry = record::encode(&records);
+            let bytes = entry.len();
+            match self.member.propose(Vec::new(), entry) {
+                Ok(()) => {
+                    let index = self.member.raft.raft_log.last_index();
+                    self.batches.push_back(Batch { index, records, end, bytes });
+                    self.undecided_bytes += bytes;
+                }
+                // It leads no more, and what comes next will say so.
+                Err(_) => return self.leave_seat(out),
+            }
+        }
+    }
+
+    fn take_fresh(&mut self) -> Option<(Vec<Record<F::Meta>>, Position)> {
+        if matches!(self.sits, Sits::Leads(_)) { self.store_mut()?.take_fresh() } else { None }
+    }
+
+    /// Does what the library wants done, and what follows from it.
+    pub(super) fn pump(&mut self, now: Now, out: &mut Outbox) {
+        loop {
+            if let Some(before) = self.member.changed(ELECTION_TICKS, &mut self.random) {
+                self.on_role(before, out);
+            }
+            if self.failed.is_some() {
+                return self.let_all_down(out);
+            }
+            match self.member.take() {
+                Some(wanted) => self.do_wanted(now, wanted, out),
+                None if self.follow_up(now, out) => {}
+                None => return out.applied.append(&mut self.applied_here),
+            }
+        }
+    }
+
+    /// Role, term or leader have changed.
+    fn on_role(&mut self, before: Role, out: &mut Outbox) {
+        let (leads, term) = (self.member.is_leader(), self.member.raft.term);
+        let led = before.0 == StateRole::Leader;
+        if led && (!leads || term != before.1) {
+            self.leave_seat(out);
+            self.leads_from = None;
+            self.lease.end();
+            self.snapshots.clear();
+            self.handing_over_us = None;
+        }
+        if leads && (!led || term != before.1) {
+            self.leads_from = Some(self.member.raft.raft_log.last_index());
+            self.lease.end();
+            self.snapshots.clear();
+        }
+        self.send_on(out);
+    }
+
+    fn do_wanted(&mut self, now: Now, wanted: Wanted, out: &mut Outbox) {
+        let Wanted { number, snapshot, entries, hard, messages, promises, committed, reads } = wanted;
+        let mut logged = false;
+        if let Some((base, _)) = snapshot {
+            self.restart_at(base);
+            logged = true;
+        }
+        for entry in entries {
+            let bytes = LogEntry { term: entry.term, data: entry.data.to_vec() }.to_bytes();
+            let appended = self.store_mut().map_or(Ok(Position(0)), |ahead| ahead.base_mut().append_entry(entry.index, &bytes));
+            self.latch(appended);
+            logged = true;
+        }
+        if let Some(hard) = hard
+            && self.store().is_some_and(|ahead| (ahead.saved.term, ahead.saved.vote) != (hard.term, hard.vote))
+        {
+            if let Some(ahead) = self.store_mut() {
+                (ahead.saved.term, ahead.saved.vote) = (hard.term, hard.vote);
+            }
+            self.save();
+            self.vote_at = self.base_end();
+            logged = true;
+        }
+        if self.failed.is_some() {
+            return;
+        }
+        for message in messages {
+            self.send_raft(now, message, Position(0), out);
+        }
+        let durable = self.base_durable();
+        for message in promises {
+            // Who answers a heartbeat promises its term, and no entry.
+            let after = if message.get_msg_type() == MessageType::MsgHeartbeatResponse { self.vote_at } else { self.base_end() };
+            let early = after <= durable || self.config.planted.is("replicas-promise-before-disk");
+            self.send_raft(now, message, if early { Position(0) } else { after }, out);
+        }
+        if (logged || !self.unpersisted.is_empty()) && !self.config.planted.is("replicas-promise-before-disk") {
+            self.unpersisted.push_back((self.base_end(), number));
+        } else {
+            self.member.on_persist_ready(number);
+        }
+        for entry in committed {
+            self.apply(&entry);
+        }
+        self.member.advance_applied(self.applied);
+        for read in reads {
+            self.lease.answered(&read.request_ctx, self.lease_us());
+        }
+    }
+
+    fn base_end(&self) -> Position {
+        self.store().map_or(Position(0), |ahead| ahead.base().end())
+    }
+
+    fn base_durable(&self) -> Position {
+        self.store().map_or(Position(0), |ahead| ahead.base().durable())
+    }
+
+    /// Records what is to be found after a restart.
+    fn save(&mut self) {
+        let applied = self.applied;
+        let saved = self.store_mut().map_or(Ok(()), |ahead| {
+            ahead.saved.applied = applied;
+            ahead.save()
+        });
+        self.latch(saved);
+    }
+
+    /// How long a question for the lease holds, from when it was asked.
+    fn lease_us(&self) -> u64 {
+        let promised_us = (ELECTION_TICKS as u64 - 1) * self.tick_us;
+        promised_us - promised_us * self.config.group.most_drift_ppm / 1_000_000
+    }
+
+    fn send_raft(&mut self, now: Now, message: Message, after: Position, out: &mut Outbox) {
+        let to = message.to;
+        let Some(message) = RaftMessage::of(message) else { return };
+        if message.snapshot().is_some() {
+            self.snapshots.insert(to, now.monotonic_us);
+        }
+        let (to, frame) = (self.server_of(to), Frame::Raft(message).to_bytes());
+        match after {
+            Position(0) => out.frames.push((to, frame)),
+            after => self.held_frames.push_back((after, to, frame)),
+        }
+    }
+
+    /// A committed entry: its records go into the store.
+    fn apply(&mut self, entry: &Entry) {
+        if self.failed.is_some() || entry.index <= self.applied {
+            return;
+        }
+        let applied = self.applied;
+        let own = self.batches.pop_front_if(|batch| batch.index == entry.index && entry.term == self.term);
+        if let Some(own) = &own {
+            self.undecided_bytes -= own.bytes;
+            self.progressed = true;
+        }
+        let Some(ahead) = self.store_mut() else { return };
+        // The state that is recorded on the way is found with the entries before it.
+        ahead.saved.applied = applied;
+        let done = match own {
+            Some(Batch { records, end, .. }) => ahead.decide(records, end).map_err(|error| error.to_string()),
+            None => record::decode(&entry.data)
+                .map_err(|error| format!("entry {} of the group's log cannot be read: {error}", entry.index))
+                .and_then(|records| records.iter().try_for_each(|record| ahead.apply(record)).map_err(|error| error.to_string())),
+        };
+        if let Err(why) = done {
+            return self.fail(why);
+        }
+        self.applied = entry.index;
+        self.note_applied(&entry.data);
+        let applied = self.applied;
+        self.member.mut_store().applied(applied, &TimestampVector::new());
+    }
+
+    /// Tells whoever taps this server what a follower has applied; the leader's server tells of its own.
+    fn note_applied(&mut self, entry: &[u8]) {
+        let (Sits::Follows(ahead), Some(wanted)) = (&self.sits, &self.tapped) else { return };
+        // What was applied can be read.
+        for record in record::decode::<F::Meta>(entry).unwrap_or_default() {
+            let (Record::Own(update) | Record::Other(update)) = record else { continue };
+            for item in update.items.iter().filter(|item| wanted.wants(&item.key) && !is_reserved(&item.key)) {
+                if ahead.peek(&item.key).is_none_or(|version| version.id == update.id) {
+                    let (key, value) = (item.key.clone(), item.value.clone());
+                    self.applied_here.push(Applied { key, version: update.id, value, expires_ms: item.expires_ms, beside: Vec::new() });
+                }
+            }
+        }
+    }
+
+    /// The state is that of a snapshot at `base`, whose pages have come.
+    fn restart_at(&mut self, base: (u64, u64)) {
+        self.applied = base.0;
+        if let Some(ahead) = self.store_mut() {
+            ahead.saved.base = base;
+        }
+        self.save();
+        let compacted = self.store_mut().map_or(Ok(Position(0)), |ahead| ahead.base_mut().compact_entries(base.0));
+        self.latch(compacted);
+    }
+
+    pub(super) fn on_raft(&mut self, now: Now, from: ServerId, message: RaftMessage, out: &mut Outbox) {
+        let from = member_of(from.replica);
+        if from == self.me || message.is_candidacy() && now.monotonic_us < self.grace_until_us {
+            return;
+        }
+        // A leader that knows this log better than the disk does: a disk that was lost. Without it no promise can be kept; the member stays out.
+        if message.committed().is_some_and(|committed| committed > self.member.raft.raft_log.last_index()) {
+            self.lost_log += 1;
+            return;
+        }
+        if let Some(snapshot) = message.snapshot() {
+            return self.begin_pages(now, from, snapshot, message, out);
+        }
+        // Errors are messages of old terms and of nobody.
+        let _ = self.member.step(message.into_library(from, self.me, &self.members));
+    }
+
+    /// Whether this member may give timestamps: its clock is believed.
+    fn may_lead(&self) -> bool {
+        self.distrusted.is_none()
+    }
+
+    /// One tick of the library's clock, and what is looked at now and then.
+    pub(super) fn on_tick(&mut self, now: Now, out: &mut Outbox) {
+        self.tick_at_us = now.monotonic_us + self.tick_us;
+        if !self.may_lead() && self.member.is_leader() {
+            self.handing_over_us.get_or_insert(now.monotonic_us);
+        }
+        // Whoever was asked does not take over.
+        let too_long = 2 * self.config.group.failover_us;
+        if self.handing_over_us.is_some_and(|since_us| now.monotonic_us > since_us + too_long) {
+            self.handing_over_us = None;
+            self.leave_seat(out);
+            self.member.step_aside();
+        }
+        if self.may_lead() || self.member.is_leader() {
+            self.member.tick();
+        } else {
+            self.member.step_aside();
+            self.member.tick_aside();
+        }
+        if self.member.is_leader() {
+            self.ask_for_lease(now);
+            let limit_us = 4 * self.config.group.failover_us.max(500_000);
+            let stalled: Vec<u64> =
+                self.snapshots.iter().filter(|(_, asked_us)| now.monotonic_us > **asked_us + limit_us).map(|(member, _)| *member).collect();
+            for member in stalled {
+                self.snapshots.remove(&member);
+                self.member.report_snapshot(member, SnapshotStatus::Failure);
+            }
+        }
+        self.ask_for_pages(now, out);
+        self.send_on(out);
+        self.expire(now, out);
+        self.compact();
+        if let Sits::Follows(ahead) = &mut self.sits
+            && now.monotonic_us >= self.maintained_at_us + MAINTAIN_US
+        {
+            self.maintained_at_us = now.monotonic_us;
+            let maintained = ahead.base_mut().maintain();
+            self.latch(maintained);
+        }
+    }
+
+    fn ask_for_lease(&mut self, now: Now) {
+        let question = self.lease.ask(now);
+        self.member.read_index(question);
+    }
+
+    /// What follows from what the library has done; says whether the library may want something more.
+    fn follow_up(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let leads = self.member.is_leader();
+        if leads && matches!(self.sits, Sits::Follows(_)) && self.handing_over_us.is_none() {
+            let early = self.config.planted.is("replicas-lead-before-applied");
+            let applied = self.leads_from.is_some_and(|from| self.applied >= from);
+            if applied && !self.lease.holds(now) && !self.lease.is_asked() {
+                self.ask_for_lease(now);
+                return true;
+            }
+            if early || applied && self.lease.holds(now) {
+                self.take_seat(now, out);
+            }
+        }
+        if self.may_run(now) {
+            if std::mem::take(&mut self.progressed) {
+                let durable = self.durable();
+                self.run(now, out, |server, out| server.end_flush(now, Ok(durable), out));
+            }
+            self.receive_parked(now, out);
+            self.run_queue(now, out);
+        }
+        self.release_held(out);
+        let runs = self.may_run(now);
+        if runs && !self.lease.running && self.server().is_some_and(|server| server.next_tick_us() <= now.monotonic_us) {
+            self.run(now, out, |server, out| server.tick(now, out));
+        }
+        self.lease.running = runs;
+        self.go_on_handing_over(now, out)
+    }
+
+    /// When everything that was written is decided and told, the server stops; then another one is asked to lead.
+    fn go_on_handing_over(&mut self, now: Now, out: &mut Outbox) -> bool {
+        if self.handing_over_us.is_none() || !self.member.is_leader() {
+            if !self.member.is_leader() {
+                self.handing_over_us = None;
+            }
+            return false;
+        }
+        if matches!(self.sits, Sits::Leads(_)) {
+            self.propose(out);
+            if self.store().is_some_and(|ahead| !ahead.is_decided()) || self.progressed && self.may_run(now) {
+                return self.member.has_ready();
+            }
+            self.leave_seat(out);
+            self.lease.end();
+        }
+        if self.member.raft.lead_transferee.is_some() {
+            return false;
+        }
+        let prs = self.member.raft.prs();
+        let active = self.members.iter().filter(|member| **member != self.me).filter_map(|member| Some((prs.get(*member)?, *member)));
+        let next = active.filter(|(progress, _)| progress.recent_active).max_by_key(|(progress, member)| (progress.matched, *member));
+        let Some((_, next)) = next else { return false };
+        self.member.transfer_leader(next);
+        true
+    }
+
+    /// The store is durable up to where it now says.
+    pub(super) fn on_durable(&mut self, out: &mut Outbox) {
+        let durable = self.base_durable();
+        // Answers to heartbeats overtake, so positions are not sorted.
+        let mut kept = std::mem::take(&mut self.held_frames);
+        kept.retain_mut(|(after, to, frame)| {
+            let go = *after <= durable;
+            if go {
+                out.frames.push((*to, std::mem::take(frame)));
+            }
+            !go
+        });
+        self.held_frames = kept;
+        while let Some((_, number)) = self.unpersisted.pop_front_if(|(after, _)| *after <= durable) {
+            self.member.on_persist_ready(number);
+        }
+        self.member.advance_applied(self.applied);
+        // Own updates may leave for other data centers.
+        self.progressed = matches!(self.sits, Sits::Leads(_));
+    }
+
+    /// Lets go of entries that are applied and that no member is likely to need.
+    fn compact(&mut self) {
+        let (entries, bytes) = self.member.log().size();
+        let keep_bytes = self.config.group.keep_bytes;
+        if entries <= 2 * KEEP_ENTRIES && bytes <= keep_bytes {
+            return;
+        }
+        let at = self.member.log().cut_at(KEEP_ENTRIES, keep_bytes / 2).min(self.applied.saturating_sub(1)).min(self.member.raft.raft_log.applied);
+        if at <= self.member.log().base().0 {
+            return;
+        }
+        let base = self.member.mut_store().compact(at);
+        if let Some(ahead) = self.store_mut() {
+            ahead.saved.base = base;
+        }
+        self.save();
+        let compacted = self.store_mut().map_or(Ok(Position(0)), |ahead| ahead.base_mut().compact_entries(base.0));
+        self.latch(compacted);
+    }
+}

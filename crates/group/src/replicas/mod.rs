@@ -1,0 +1,701 @@
+//! Replicas of a partition server: the servers of a partition in one data center, of a protocol that knows of one.
+//!
+//! They agree by Raft on the records of the server's log. The leader runs the server over [`Ahead`]; what the server appends in a round becomes one entry. What leaves waits for
+//! [`rheostat_core::store::Store::durable`], which is here up to where a majority has the records on disk: a departure condition that the server inside has anyway, so it knows of nothing.
+//!
+//! **Failover is a restart.** A new leader applies what is decided, waits until a majority has answered it, and makes the server from the records ([`Replicas::take_seat`]). One that leads no longer drops the server and what was not decided
+//! ([`Replicas::leave_seat`]).
+//!
+//! **A deposed leader answers nobody.** The server inside runs only while the leader has a lease ([`lease`]): a majority has promised not to elect another one. A clock bounds that, and clocks of two servers may drift apart so fast only
+//! ([`GroupConfig::most_drift_ppm`]).
+//!
+//! To all others a partition and data center is one server, replica 0; who leads there is learned from what comes from it ([`addresses`]).
+
+mod addresses;
+mod agree;
+mod lease;
+mod operations;
+mod pages;
+
+use crate::ahead::Ahead;
+use crate::frame::Frame;
+use crate::log::Log;
+use crate::member::{Kept, Member};
+use crate::message::{LogEntry, library_entry};
+use crate::record::Record;
+use addresses::Known;
+use lease::Lease;
+use operations::{Asked, Held, Queued, Running};
+use pages::Pages;
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::notch::Sampled;
+use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::random::Random;
+use rheostat_core::replica::{Applied, Execution, GroupConfig, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
+use rheostat_core::session::Session;
+use rheostat_core::store::{Durability, FlushJob, Position, Recovered, Store};
+use rheostat_core::version::{Key, Value, VersionId};
+use rheostat_core::wire::{Wire, WireError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Ticks of the library's clock within [`GroupConfig::failover_us`].
+const ELECTION_TICKS: usize = 8;
+
+/// Ticks between heartbeats of the library's own; questions for the lease are heartbeats too, and come with each tick.
+const HEARTBEAT_TICKS: usize = 4;
+
+/// Between two flushes under [`Durability::Interval`], in microseconds.
+const FLUSH_SPACING_US: u64 = 1_000;
+
+/// Bytes of records that are not decided at which writes are refused.
+const MOST_UNDECIDED: usize = 64 << 20;
+
+/// Ranges of positions that are lost which are remembered.
+const MOST_LOST: usize = 64;
+
+/// How a partition server is made over a store, and taken apart.
+pub trait Seat: Send {
+    /// What the protocol stores with each version.
+    type Meta: Wire + Clone + Send + 'static;
+    /// The store behind.
+    type Driver: Store<Self::Meta>;
+    /// The server.
+    type Server: PartitionServer;
+
+    /// A server over `store`, which holds what was `found`. Errors: in words for the operator.
+    fn make(&mut self, config: ReplicaConfig, store: Ahead<Self::Meta, Self::Driver>, found: Recovered) -> Result<Self::Server, String>;
+
+    /// The store of `server`.
+    fn store<'s>(&self, server: &'s Self::Server) -> &'s Ahead<Self::Meta, Self::Driver>;
+
+    /// The store of `server`.
+    fn store_mut<'s>(&self, server: &'s mut Self::Server) -> &'s mut Ahead<Self::Meta, Self::Driver>;
+
+    /// The store of `server`, taken out.
+    fn take(&self, server: Self::Server) -> Ahead<Self::Meta, Self::Driver>;
+
+    /// The protocol's name.
+    fn protocol(&self) -> &'static str;
+
+    /// The data centers that hold the partition.
+    fn holders(&self) -> Vec<DcId>;
+
+    /// A session that has seen nothing.
+    fn new_session(&self) -> Session;
+
+    /// The session with this byte form. Errors: not one of the protocol.
+    fn decode_session(&self, bytes: &[u8]) -> Result<Session, WireError>;
+}
+
+/// What a replica does with its store.
+enum Sits<F: Seat> {
+    /// It keeps what is decided.
+    Follows(Box<Ahead<F::Meta, F::Driver>>),
+    /// It runs the server.
+    Leads(Box<F::Server>),
+    /// Between the two, or there is no server to be made of the store.
+    Gone,
+}
+
+/// Records in an entry that is not decided.
+struct Batch<M> {
+    index: u64,
+    records: Vec<Record<M>>,
+    end: Position,
+    bytes: usize,
+}
+
+/// See the module.
+pub struct Replicas<F: Seat> {
+    seat: F,
+    config: ReplicaConfig,
+    /// Its number in the group, and everybody's.
+    me: u64,
+    members: Vec<u64>,
+    sits: Sits<F>,
+    member: Member,
+    random: Random,
+    /// No vote before, since what was promised before a restart is not known.
+    grace_until_us: u64,
+    tick_us: u64,
+    tick_at_us: u64,
+    maintained_at_us: u64,
+    /// Everything up to this index is in the store.
+    applied: u64,
+    /// The first entry of the term in which this member leads.
+    leads_from: Option<u64>,
+    /// The term in which it runs the server.
+    term: u64,
+    /// Frames that leave when the store is durable up to their position.
+    held_frames: VecDeque<(Position, ServerId, Vec<u8>)>,
+    /// Requests of the library that are on disk when the store is durable up to their position.
+    unpersisted: VecDeque<(Position, u64)>,
+    /// Up to where the store must be durable for term and vote to be.
+    vote_at: Position,
+    flushing: bool,
+    flushed_at_us: u64,
+    batches: VecDeque<Batch<F::Meta>>,
+    undecided_bytes: usize,
+    /// More is decided, or on disk, than the server inside knows.
+    progressed: bool,
+    lease: Lease,
+    known: BTreeMap<(DcId, PartitionId), Known>,
+    /// When this leader greets the others again.
+    greet_at_us: VecDeque<u64>,
+    /// Frames for the server inside that have come while it may not run.
+    parked: VecDeque<(ServerId, Value)>,
+    next_op: u64,
+    running: BTreeMap<OpId, Running>,
+    queue: VecDeque<Queued>,
+    asked: BTreeMap<u64, Asked>,
+    next_ask: u64,
+    held: VecDeque<Held>,
+    /// Positions that nobody will ever reach, first and last.
+    lost: VecDeque<(u64, u64)>,
+    /// The last position that a server here has handed out.
+    position: u64,
+    box_: Outbox,
+    quiet: bool,
+    distrusted: Option<String>,
+    tapped: Option<Arc<dyn Wanted>>,
+    /// What a follower has applied of that.
+    applied_here: Vec<Applied>,
+    lost_data_centers: BTreeMap<DcId, Option<Timestamp>>,
+    /// Since when another one is to lead.
+    handing_over_us: Option<u64>,
+    pages: Option<Pages>,
+    /// Members that were told of a snapshot, and when they last asked for a part of it.
+    snapshots: BTreeMap<u64, u64>,
+    failed: Option<String>,
+    refused: u64,
+    /// For status: how often it has begun to lead, messages of leaders that know its log better than its disk, operations that were passed on.
+    led: u64,
+    lost_log: u64,
+    passed_on: u64,
+    pages_taken: u64,
+}
+
+/// A member's number in its group.
+fn member_of(replica: u8) -> u64 {
+    u64::from(replica) + 1
+}
+
+impl<F: Seat> Replicas<F> {
+    /// The replica at `config.place`, over `store`, in which was `found`. Errors: a configuration out of range, or a store that is not a replica's.
+    pub fn new(seat: F, config: ReplicaConfig, store: F::Driver, found: Recovered) -> Result<Replicas<F>, String> {
+        if config.durability == Durability::Memory {
+            return Err("replicas need a disk: with durability memory, what a majority has can be lost by a restart".into());
+        }
+        let GroupConfig { failover_us, most_drift_ppm, .. } = config.group;
+        if !(20_000..=600_000_000).contains(&failover_us) || most_drift_ppm > 200_000 {
+            return Err(format!(
+                "failover after {failover_us} us, clocks that drift by {most_drift_ppm} ppm: must be 20 ms to 10 min, and at most 200000 ppm"
+            ));
+        }
+        let ahead = Ahead::open(store, &found, config.planted)?;
+        let members: Vec<u64> = (0..config.place.replicas).map(member_of).collect();
+        let me = member_of(config.place.server.replica);
+        let mut log = Log::new(members.clone(), ahead.saved.base, TimestampVector::new());
+        for (index, entry) in found.entries {
+            if index <= ahead.saved.base.0 {
+                continue;
+            }
+            if index != log.last() + 1 {
+                break;
+            }
+            let entry = LogEntry::from_bytes(&entry).map_err(|error| format!("entry {index} of the group's log cannot be read: {error}"))?;
+            log.append(library_entry(index, entry));
+        }
+        let applied = ahead.saved.applied.max(ahead.saved.base.0);
+        if log.last() < applied {
+            return Err(format!("the group's log ends at {}, and everything up to {applied} was applied", log.last()));
+        }
+        let kept = Kept { term: ahead.saved.term, vote: ahead.saved.vote, applied };
+        let member = Member::new(me, log, kept, (HEARTBEAT_TICKS, ELECTION_TICKS))?;
+        Ok(Replicas {
+            // What a leader was asked in an earlier run may be answered in this one.
+            next_ask: Random::new(config.seed ^ 0x5EA7_0F00_0000_0002).next_u64() >> 1,
+            random: Random::new(config.seed ^ 0x5EA7_0F00_0000_0001),
+            tick_us: failover_us / ELECTION_TICKS as u64,
+            seat,
+            config,
+            me,
+            members,
+            sits: Sits::Follows(Box::new(ahead)),
+            member,
+            grace_until_us: 0,
+            tick_at_us: 0,
+            maintained_at_us: 0,
+            applied,
+            leads_from: None,
+            term: 0,
+            held_frames: VecDeque::new(),
+            unpersisted: VecDeque::new(),
+            vote_at: Position(0),
+            flushing: false,
+            flushed_at_us: 0,
+            batches: VecDeque::new(),
+            undecided_bytes: 0,
+            progressed: false,
+            lease: Lease::default(),
+            known: BTreeMap::new(),
+            greet_at_us: VecDeque::new(),
+            parked: VecDeque::new(),
+            next_op: 0,
+            running: BTreeMap::new(),
+            queue: VecDeque::new(),
+            asked: BTreeMap::new(),
+            held: VecDeque::new(),
+            lost: VecDeque::new(),
+            position: 0,
+            box_: Outbox::default(),
+            quiet: false,
+            distrusted: None,
+            tapped: None,
+            applied_here: Vec::new(),
+            lost_data_centers: BTreeMap::new(),
+            handing_over_us: None,
+            pages: None,
+            snapshots: BTreeMap::new(),
+            failed: None,
+            refused: 0,
+            led: 0,
+            lost_log: 0,
+            passed_on: 0,
+            pages_taken: 0,
+        })
+    }
+
+    fn here(&self) -> ServerId {
+        self.config.place.server
+    }
+
+    fn server_of(&self, member: u64) -> ServerId {
+        ServerId { replica: member.saturating_sub(1) as u8, ..self.here() }
+    }
+
+    /// The store, whoever has it.
+    pub fn store(&self) -> Option<&Ahead<F::Meta, F::Driver>> {
+        match &self.sits {
+            Sits::Follows(ahead) => Some(ahead),
+            Sits::Leads(server) => Some(self.seat.store(server)),
+            Sits::Gone => None,
+        }
+    }
+
+    fn store_mut(&mut self) -> Option<&mut Ahead<F::Meta, F::Driver>> {
+        match &mut self.sits {
+            Sits::Follows(ahead) => Some(ahead),
+            Sits::Leads(server) => Some(self.seat.store_mut(server)),
+            Sits::Gone => None,
+        }
+    }
+
+    /// The store, taken out.
+    pub fn into_store(self) -> Option<F::Driver> {
+        match self.sits {
+            Sits::Follows(ahead) => Some(ahead.into_base()),
+            Sits::Leads(server) => Some(self.seat.take(*server).into_base()),
+            Sits::Gone => None,
+        }
+    }
+
+    fn server(&self) -> Option<&F::Server> {
+        if let Sits::Leads(server) = &self.sits { Some(server) } else { None }
+    }
+
+    /// Remembers the first error of the disk.
+    fn latch<T>(&mut self, result: std::io::Result<T>) {
+        if let Err(error) = result {
+            self.fail(error.to_string());
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failed.get_or_insert(why);
+    }
+
+    /// Whether the server inside may run: this member leads, and no other one can.
+    fn may_run(&self, now: Now) -> bool {
+        let leads = self.failed.is_none() && matches!(self.sits, Sits::Leads(_));
+        leads && (self.lease.holds(now) || self.config.planted.is("replicas-lead-before-applied"))
+    }
+
+    /// Whether it takes what is asked of it.
+    fn serves(&self, now: Now) -> bool {
+        self.handing_over_us.is_none() && self.may_run(now)
+    }
+
+    /// Runs the server inside, and sorts what it wants done.
+    fn run<R>(&mut self, now: Now, out: &mut Outbox, act: impl FnOnce(&mut F::Server, &mut Outbox) -> R) -> Option<R> {
+        let Sits::Leads(server) = &mut self.sits else { return None };
+        let mut inside = std::mem::take(&mut self.box_);
+        let result = act(server, &mut inside);
+        if server.failed() {
+            let why = server.status(now).failed.unwrap_or_default();
+            self.fail(why);
+        }
+        self.sort(now, &mut inside, out);
+        self.box_ = inside;
+        Some(result)
+    }
+
+    fn sort(&mut self, now: Now, inside: &mut Outbox, out: &mut Outbox) {
+        inside.arrived.clear();
+        out.applied.append(&mut inside.applied);
+        for (to, bytes) in inside.frames.drain(..) {
+            self.send_inside(now, to, bytes, out);
+        }
+        for done in std::mem::take(&mut inside.done) {
+            // Nobody may wait for it any more.
+            if let Some(Running { asker, .. }) = self.running.remove(&done.op) {
+                self.finish(asker, done.outcome, done.session, out);
+            }
+        }
+    }
+
+    /// This member leads, everything that was decided before is applied, and a majority has just said so: it makes the server.
+    fn take_seat(&mut self, now: Now, out: &mut Outbox) {
+        let mut ahead = match std::mem::replace(&mut self.sits, Sits::Gone) {
+            Sits::Follows(ahead) => *ahead,
+            other => return self.sits = other,
+        };
+        self.term = self.member.raft.term;
+        self.led += 1;
+        ahead.lead(Position(self.position));
+        let place = Place { server: ServerId { replica: 0, ..self.here() }, replicas: 1, ..self.config.place };
+        let config = ReplicaConfig {
+            place,
+            // Every reply waits for what the store calls durable.
+            durability: Durability::Always,
+            // Another server may be the next: what moves with this machine's clock is of no use to it.
+            boot: None,
+            refill: false,
+            seed: self.config.seed ^ self.term.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            ..self.config.clone()
+        };
+        let found = ahead.found();
+        match self.seat.make(config, ahead, found) {
+            Ok(server) => self.sits = Sits::Leads(Box::new(server)),
+            Err(why) => return self.fail(why),
+        }
+        let (quiet, tapped, distrusted) = (self.quiet, self.tapped.clone(), self.distrusted.clone());
+        let lost: Vec<(DcId, Option<Timestamp>)> = self.lost_data_centers.iter().map(|(dc, end)| (*dc, *end)).collect();
+        let others: Vec<DcId> = self.config.place.peers().collect();
+        self.greet(now, None, out);
+        self.greet_at_us = VecDeque::from([now.monotonic_us + 100_000, now.monotonic_us + 500_000]);
+        self.run(now, out, |server, out| {
+            server.set_quiet(quiet);
+            server.tap(tapped);
+            if distrusted.is_some() {
+                server.distrust_clock(now, distrusted, out);
+            }
+            server.start(now, out);
+            lost.into_iter().for_each(|(dc, end)| server.lose(now, dc, end, out));
+            others.into_iter().for_each(|dc| server.connected(now, dc, out));
+        });
+        self.lease.running = true;
+    }
+
+    /// Another member leads, or may: the server is dropped, with what was not decided.
+    fn leave_seat(&mut self, out: &mut Outbox) {
+        let server = match std::mem::replace(&mut self.sits, Sits::Gone) {
+            Sits::Leads(server) => server,
+            other => return self.sits = other,
+        };
+        let mut ahead = self.seat.take(*server);
+        let (durable, end) = (ahead.durable(), ahead.end());
+        if end > durable {
+            self.lost.push_back((durable.0 + 1, end.0));
+            if self.lost.len() > MOST_LOST {
+                self.lost.pop_front();
+            }
+        }
+        self.position = end.0;
+        let followed = ahead.follow(std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.records));
+        self.sits = Sits::Follows(Box::new(ahead));
+        self.latch(followed);
+        self.undecided_bytes = 0;
+        self.parked.clear();
+        self.greet_at_us.clear();
+        self.progressed = false;
+        self.lease.running = false;
+        self.let_down(durable, out);
+    }
+
+    fn undecided(&self) -> usize {
+        self.undecided_bytes + self.store().map_or(0, Ahead::fresh_bytes)
+    }
+
+    fn push_frame(&self, to: ServerId, frame: &Frame, out: &mut Outbox) {
+        out.frames.push((to, frame.to_bytes()));
+    }
+}
+
+impl<F: Seat> PartitionServer for Replicas<F> {
+    fn start(&mut self, now: Now, out: &mut Outbox) {
+        let GroupConfig { failover_us, most_drift_ppm, .. } = self.config.group;
+        let promised = self.store().is_some_and(|ahead| ahead.saved.term > 0);
+        if promised {
+            self.grace_until_us = now.monotonic_us + failover_us + failover_us * most_drift_ppm / 1_000_000;
+        }
+        self.tick_at_us = now.monotonic_us + self.tick_us;
+        self.flushed_at_us = now.monotonic_us.saturating_sub(FLUSH_SPACING_US);
+        self.pump(now, out);
+    }
+
+    fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
+        self.ask_here(now, operation, session, out)
+    }
+
+    fn peek(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
+        match &self.sits {
+            Sits::Leads(server) => server.peek(now, key),
+            Sits::Follows(ahead) => ahead.peek(key).map(|version| (version.id, version.live(now.physical_ms).is_some())),
+            Sits::Gone => None,
+        }
+    }
+
+    fn prefetch(&self, keys: &[&[u8]]) {
+        if let Some(server) = self.server() {
+            server.prefetch(keys);
+        }
+    }
+
+    fn tap(&mut self, wanted: Option<Arc<dyn Wanted>>) {
+        self.tapped.clone_from(&wanted);
+        if let Sits::Leads(server) = &mut self.sits {
+            server.tap(wanted);
+        }
+    }
+
+    fn newest(&mut self, key: &Key) -> Option<Applied> {
+        match &mut self.sits {
+            Sits::Leads(server) => server.newest(key),
+            Sits::Follows(ahead) => {
+                let version = ahead.latest(key, |_| true)?;
+                Some(Applied {
+                    key: key.clone(),
+                    version: version.id,
+                    value: version.value.clone(),
+                    expires_ms: version.expires_ms,
+                    beside: Vec::new(),
+                })
+            }
+            Sits::Gone => None,
+        }
+    }
+
+    fn reached(&self) -> TimestampVector {
+        self.server().map(PartitionServer::reached).unwrap_or_default()
+    }
+
+    fn receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
+        if self.failed.is_none() {
+            self.on_frame(now, from, frame, out);
+            self.pump(now, out);
+        }
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Outbox) {
+        if self.failed.is_some() {
+            self.tick_at_us = now.monotonic_us + self.tick_us;
+            return self.let_all_down(out);
+        }
+        if self.may_run(now) && self.server().is_some_and(|server| server.next_tick_us() <= now.monotonic_us) {
+            self.run(now, out, |server, out| server.tick(now, out));
+        }
+        while self.greet_at_us.pop_front_if(|at_us| *at_us <= now.monotonic_us).is_some() {
+            self.greet(now, None, out);
+        }
+        if self.tick_at_us <= now.monotonic_us {
+            self.on_tick(now, out);
+        }
+        self.pump(now, out);
+    }
+
+    fn next_tick_us(&self) -> u64 {
+        let inside_us = self.server().filter(|_| self.lease.running).map_or(u64::MAX, PartitionServer::next_tick_us);
+        self.tick_at_us.min(inside_us).min(self.greet_at_us.front().copied().unwrap_or(u64::MAX))
+    }
+
+    fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox) {
+        if self.may_run(now) {
+            self.greet(now, Some(dc), out);
+            self.run(now, out, |server, out| server.connected(now, dc, out));
+        }
+    }
+
+    fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox) {
+        let known = self.lost_data_centers.entry(dc).or_default();
+        *known = end.or(*known);
+        self.run(now, out, |server, out| server.lose(now, dc, end, out));
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        self.forget(op);
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+        if let Sits::Leads(server) = &mut self.sits {
+            server.set_quiet(quiet);
+        }
+    }
+
+    fn hand_over(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let leads = self.member.is_leader() && self.failed.is_none();
+        if leads {
+            self.handing_over_us.get_or_insert(now.monotonic_us);
+            self.pump(now, out);
+        }
+        leads
+    }
+
+    fn distrust_clock(&mut self, now: Now, why: Option<String>, out: &mut Outbox) {
+        self.distrusted.clone_from(&why);
+        self.run(now, out, |server, out| server.distrust_clock(now, why, out));
+    }
+
+    fn stop_serving(&mut self, why: String) {
+        self.fail(why);
+    }
+
+    fn cannot_stamp(&self, now: Now) -> Option<Failure> {
+        self.server().and_then(|server| server.cannot_stamp(now))
+    }
+
+    fn is_refilling(&self) -> bool {
+        self.server().is_some_and(PartitionServer::is_refilling)
+    }
+
+    fn end_round(&mut self, now: Now, out: &mut Outbox) {
+        if self.failed.is_none() && matches!(self.sits, Sits::Leads(_)) {
+            self.propose(out);
+            self.pump(now, out);
+        }
+    }
+
+    /// Nothing leaves that rests on what is not on disk.
+    fn write_through(&mut self) {}
+
+    fn poll_flush(&mut self, now: Now) -> Option<FlushJob> {
+        if now.monotonic_us < self.next_flush_us() {
+            return None;
+        }
+        let job = self.store_mut()?.base_mut().begin_flush()?;
+        self.flushing = true;
+        self.flushed_at_us = now.monotonic_us;
+        Some(job)
+    }
+
+    fn next_flush_us(&self) -> u64 {
+        let Some(ahead) = self.store() else { return u64::MAX };
+        if self.flushing || self.failed.is_some() || ahead.base().durable() >= ahead.base().end() {
+            return u64::MAX;
+        }
+        self.flushed_at_us + if self.config.durability == Durability::Always { 0 } else { FLUSH_SPACING_US }
+    }
+
+    fn end_flush(&mut self, now: Now, flushed: std::io::Result<Position>, out: &mut Outbox) {
+        self.flushing = false;
+        match flushed {
+            Ok(position) => {
+                if let Some(ahead) = self.store_mut() {
+                    ahead.base_mut().end_flush(position);
+                }
+                self.on_durable(out);
+                self.pump(now, out);
+            }
+            Err(error) => {
+                self.fail(error.to_string());
+                self.let_all_down(out);
+            }
+        }
+    }
+
+    fn durable(&self) -> Position {
+        match self.server() {
+            Some(server) => server.durable(),
+            None => Position(self.position),
+        }
+    }
+
+    fn is_lost(&self, after: Position) -> bool {
+        self.lost.iter().any(|(first, last)| (*first..=*last).contains(&after.0))
+    }
+
+    fn failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    fn leader(&self) -> Option<(ServerId, u64)> {
+        let leader = self.member.leader()?;
+        let ready = leader != self.me || matches!(self.sits, Sits::Leads(_));
+        ready.then(|| (self.server_of(leader), self.member.raft.term))
+    }
+
+    fn new_session(&self) -> Session {
+        self.seat.new_session()
+    }
+
+    fn decode_session(&self, bytes: &[u8]) -> Result<Session, WireError> {
+        self.seat.decode_session(bytes)
+    }
+
+    fn merge_sessions(&self, session: &mut Session, other: &Session) -> bool {
+        session.merge(other)
+    }
+
+    fn status(&self, now: Now) -> Status {
+        let mut status = match self.server() {
+            Some(server) => server.status(now),
+            None => Status {
+                protocol: self.seat.protocol(),
+                server: self.here(),
+                clock: self.store().map(Store::newest_own).unwrap_or_default(),
+                holders: self.seat.holders(),
+                links: Vec::new(),
+                stable: Vec::new(),
+                waiting: 0,
+                store: self.store().map(Store::stats).unwrap_or_default(),
+                end: Position(self.position),
+                durable: Position(self.position),
+                counters: Default::default(),
+                gauges: Vec::new(),
+                bounded: Vec::new(),
+                filling: false,
+                failed: None,
+            },
+        };
+        status.server = self.here();
+        status.waiting += self.queue.len() + self.asked.len();
+        status.counters.frames_refused += self.refused;
+        status.failed = self.failed.clone();
+        let (entries, bytes) = self.member.log().size();
+        status.gauges.extend([
+            ("leader", f64::from(u8::from(self.server().is_some()))),
+            ("leader_known", f64::from(u8::from(self.member.leader().is_some()))),
+            ("term", self.member.raft.term as f64),
+            ("applied_index", self.applied as f64),
+            ("log_entries", entries as f64),
+            ("log_bytes", bytes as f64),
+            ("times_led", self.led as f64),
+            ("operations_passed_on", self.passed_on as f64),
+            ("installing_snapshot", f64::from(u8::from(self.pages.is_some()))),
+            ("pages_taken", self.pages_taken as f64),
+            ("lost_log_messages", self.lost_log as f64),
+        ]);
+        status
+    }
+
+    fn sampled(&self) -> Option<Sampled> {
+        self.server().and_then(PartitionServer::sampled)
+    }
+}
+
+fn failed(failure: Failure) -> Execution {
+    Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) }
+}

@@ -1,0 +1,256 @@
+//! The state for a member that is further behind than the leader's log.
+//!
+//! It is told a snapshot's index and term, and asks the leader for the rest in pages: first own updates, in order, for the links of the leader that it may be one day; then all versions of all keys, slot by slot. What it has and a
+//! page has not, has been collected, and goes. Pages are of different moments after the snapshot; the log after it makes them one state. Until then this member's log lacks what a majority has,
+//! so it cannot be elected; a restart in between changes nothing of that.
+
+use super::{Replicas, Seat, Sits, member_of};
+use crate::ahead::{Ahead, alone};
+use crate::frame::Frame;
+use crate::message::RaftMessage;
+use rheostat_clock::Timestamp;
+use rheostat_core::ids::{Now, ServerId};
+use rheostat_core::replica::Outbox;
+use rheostat_core::slots;
+use rheostat_core::store::{Store, Trim};
+use rheostat_core::version::{Key, Update, Value, VersionId};
+use rheostat_core::wire::Wire;
+use std::collections::BTreeMap;
+use std::io;
+
+/// Bytes of versions in one page, about.
+const PAGE_BYTES: usize = 128 << 10;
+/// Keys of one slot that a page asks the store for at once.
+const PAGE_KEYS: usize = 256;
+/// Slots that one page goes through at most.
+const PAGE_SLOTS: u16 = 2048;
+/// A page that does not come is asked for again after so long, in microseconds.
+const AGAIN_US: u64 = 500_000;
+
+/// What is wanted next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// Own updates after a time; up to the second, once it is known.
+    Own(Timestamp, Option<Timestamp>),
+    /// The page from a slot and a place in it on.
+    Page(u16, u32),
+}
+
+/// Own updates of the leader: see [`Frame::Own`].
+pub(super) struct OwnPage {
+    pub(super) snapshot: u64,
+    pub(super) after: Timestamp,
+    pub(super) released: Timestamp,
+    pub(super) upto: Timestamp,
+    pub(super) state: Option<Value>,
+    pub(super) updates: Vec<Value>,
+}
+
+/// A page of the leader's state: see [`Frame::Page`].
+pub(super) struct Page {
+    pub(super) snapshot: u64,
+    pub(super) at: (u16, u32),
+    pub(super) next: Option<(u16, u32)>,
+    pub(super) updates: Vec<Value>,
+}
+
+/// A snapshot on its way here.
+pub(super) struct Pages {
+    leader: u64,
+    /// The message that told of it; taken in by the library when the pages are complete.
+    message: RaftMessage,
+    index: u64,
+    next: Next,
+    asked_us: Option<u64>,
+}
+
+impl<F: Seat> Replicas<F> {
+    pub(super) fn begin_pages(&mut self, now: Now, leader: u64, at: (u64, u64), message: RaftMessage, out: &mut Outbox) {
+        if at.0 <= self.applied || self.pages.as_ref().is_some_and(|pages| (pages.leader, pages.index) == (leader, at.0)) {
+            return;
+        }
+        let after = self.store().map(|ahead| ahead.base().newest_own()).unwrap_or_default();
+        self.pages = Some(Pages { leader, message, index: at.0, next: Next::Own(after, None), asked_us: None });
+        self.ask_for_pages(now, out);
+    }
+
+    /// Asks for what is wanted next, and again if it does not come.
+    pub(super) fn ask_for_pages(&mut self, now: Now, out: &mut Outbox) {
+        let Some(pages) = &mut self.pages else { return };
+        if pages.asked_us.is_some_and(|asked_us| now.monotonic_us < asked_us + AGAIN_US) {
+            return;
+        }
+        // Another leader tells of another snapshot.
+        if pages.asked_us.is_some() && self.member.raft.leader_id != pages.leader {
+            self.pages = None;
+            return;
+        }
+        pages.asked_us = Some(now.monotonic_us);
+        let frame = match pages.next {
+            Next::Own(after, _) => Frame::FetchOwn(pages.index, after),
+            Next::Page(slot, place) => Frame::Fetch(pages.index, slot, place),
+        };
+        let leader = pages.leader;
+        self.push_frame(self.server_of(leader), &frame, out);
+    }
+
+    /// Whether `from` may have pages of the state at `snapshot` from here; notes that it has asked.
+    fn gives_pages(&mut self, now: Now, from: ServerId, snapshot: u64) -> bool {
+        if let Some(asked_us) = self.snapshots.get_mut(&member_of(from.replica)) {
+            *asked_us = now.monotonic_us;
+        }
+        self.member.is_leader() && self.applied >= snapshot && self.leads_from.is_some_and(|since| self.applied >= since)
+    }
+
+    pub(super) fn on_fetch_own(&mut self, now: Now, from: ServerId, snapshot: u64, after: Timestamp, out: &mut Outbox) {
+        if !self.gives_pages(now, from, snapshot) {
+            return;
+        }
+        let Some(ahead) = self.store_mut() else { return };
+        let (released, upto, state) = (ahead.released(), ahead.base().newest_own(), ahead.saved.state.clone().map(Value::from));
+        let after = after.max(released);
+        match ahead.base_mut().own_updates(after, PAGE_BYTES) {
+            Ok((updates, _)) => {
+                let updates = updates.iter().map(|update| Value::from(update.to_bytes())).collect();
+                self.push_frame(from, &Frame::Own(snapshot, after, released, upto, state, updates), out);
+            }
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    pub(super) fn on_own(&mut self, now: Now, from: ServerId, page: OwnPage, out: &mut Outbox) {
+        let OwnPage { snapshot, after, released, upto: newest, state, updates } = page;
+        let Some(pages) = &self.pages else { return };
+        let Next::Own(mine, upto) = pages.next else { return };
+        if (member_of(from.replica), snapshot) != (pages.leader, pages.index) || after != mine.max(released) {
+            return;
+        }
+        let upto = upto.unwrap_or(newest);
+        let applied = self.applied;
+        let Sits::Follows(ahead) = &mut self.sits else { return };
+        let taken = take_own(ahead, applied, (after > mine).then_some(released), state, &updates);
+        let reached = ahead.base().newest_own().max(after);
+        match taken {
+            Err(error) => return self.fail(error.to_string()),
+            Ok(()) => self.pages_taken += 1,
+        }
+        if let Some(pages) = &mut self.pages {
+            let more = reached < upto;
+            pages.next = if more { Next::Own(reached, Some(upto)) } else { Next::Page(0, 0) };
+            // What is not on the leader's disk yet comes a little later.
+            pages.asked_us = if more && updates.is_empty() { Some(now.monotonic_us) } else { None };
+        }
+        self.ask_for_pages(now, out);
+    }
+
+    pub(super) fn on_fetch(&mut self, now: Now, from: ServerId, snapshot: u64, at: (u16, u32), out: &mut Outbox) {
+        if !self.gives_pages(now, from, snapshot) || at.0 >= slots::SLOTS {
+            return;
+        }
+        let Some(ahead) = self.store_mut() else { return };
+        let (updates, next) = page(ahead.base_mut(), at);
+        match ahead.base().readable() {
+            Ok(()) => self.push_frame(from, &Frame::Page(snapshot, at.0, at.1, next, updates), out),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    pub(super) fn on_page(&mut self, now: Now, from: ServerId, page: Page, out: &mut Outbox) {
+        let Page { snapshot, at, next, updates } = page;
+        let asked = (member_of(from.replica), snapshot, Next::Page(at.0, at.1));
+        let Some(mut pages) = self.pages.take_if(|pages| (pages.leader, pages.index, pages.next) == asked) else { return };
+        let spare = self.config.planted.is("replicas-pages-without-collections");
+        let Sits::Follows(ahead) = &mut self.sits else { return };
+        if let Err(error) = take_page(ahead, at, next.unwrap_or((slots::SLOTS, 0)), &updates, spare) {
+            return self.fail(error.to_string());
+        }
+        self.pages_taken += 1;
+        match next {
+            Some((slot, place)) => {
+                (pages.next, pages.asked_us) = (Next::Page(slot, place), None);
+                self.pages = Some(pages);
+                self.ask_for_pages(now, out);
+            }
+            // If its leader has gone meanwhile the message is not taken in, and the next one is asked.
+            None => drop(self.member.step(pages.message.into_library(pages.leader, self.me, &self.members))),
+        }
+    }
+}
+
+fn decoded<M: Wire>(updates: &[Value]) -> io::Result<Vec<Update<M>>> {
+    let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, format!("a page of another replica cannot be read: {error}"));
+    updates.iter().map(|bytes| Update::from_bytes(bytes).map_err(wrong)).collect()
+}
+
+/// Takes own updates into `ahead`; up to `gap`, if there is one, only the chains will hold them.
+fn take_own<M: Wire + Clone + Send + 'static, S: Store<M>>(
+    ahead: &mut Ahead<M, S>,
+    applied: u64,
+    gap: Option<Timestamp>,
+    state: Option<Value>,
+    updates: &[Value],
+) -> io::Result<()> {
+    if let Some(gap) = gap {
+        ahead.saved.chained = ahead.saved.chained.max(gap);
+    }
+    if let Some(state) = state {
+        ahead.saved.state = Some(state.to_vec());
+    }
+    ahead.saved.applied = applied;
+    ahead.save()?;
+    decoded(updates)?.iter().try_for_each(|update| ahead.install(update, true))
+}
+
+/// All versions of the keys from `at` on, as many as make a page, and where the next one begins; `None` after the last slot.
+fn page<M: Wire + Clone, S: Store<M>>(store: &mut S, at: (u16, u32)) -> (Vec<Value>, Option<(u16, u32)>) {
+    let (mut slot, mut place) = at;
+    let (mut updates, mut bytes) = (Vec::new(), 0);
+    while slot < slots::SLOTS {
+        if bytes >= PAGE_BYTES || slot - at.0 >= PAGE_SLOTS {
+            return (updates, Some((slot, place)));
+        }
+        let found = store.scan(slot, place, PAGE_KEYS);
+        for key in found.keys {
+            for version in store.chain(&key) {
+                let update = alone(&key, version).to_bytes();
+                bytes += update.len();
+                updates.push(Value::from(update));
+            }
+        }
+        (slot, place) = found.next.map_or((slot + 1, 0), |next| (slot, next));
+    }
+    (updates, None)
+}
+
+/// Makes the store between two places what a page says.
+fn take_page<M: Wire + Clone + Send + 'static, S: Store<M>>(
+    ahead: &mut Ahead<M, S>,
+    at: (u16, u32),
+    end: (u16, u32),
+    updates: &[Value],
+    spare: bool,
+) -> io::Result<()> {
+    let updates = decoded::<M>(updates)?;
+    let mut there: BTreeMap<&Key, Vec<VersionId>> = BTreeMap::new();
+    for (key, update) in updates.iter().flat_map(|update| update.items.iter().map(move |item| (&item.key, update))) {
+        there.entry(key).or_default().push(update.id);
+    }
+    // Versions that nobody asks for any more.
+    for slot in at.0..=end.0.min(slots::SLOTS - 1) {
+        let mut from = (!spare && (slot, 0) != end).then_some(if slot == at.0 { at.1 } else { 0 });
+        while let Some(place) = from {
+            let found = ahead.base_mut().scan(slot, place, PAGE_KEYS);
+            from = found.next.filter(|next| slot != end.0 || *next < end.1);
+            for key in found.keys.into_iter().filter(|key| slot != end.0 || slots::walk_hash(key) < end.1) {
+                let kept = there.get(&key);
+                let mut gone: Vec<VersionId> = ahead.base_mut().chain(&key).iter().map(|version| version.id).collect();
+                gone.retain(|id| kept.is_none_or(|kept| !kept.contains(id)));
+                gone.sort_unstable();
+                if !gone.is_empty() {
+                    ahead.base_mut().trim(&key, &Trim::These(gone))?;
+                }
+            }
+        }
+    }
+    updates.iter().try_for_each(|update| ahead.install(update, false))
+}
