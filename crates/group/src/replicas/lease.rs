@@ -56,3 +56,55 @@ impl Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(monotonic_us: u64) -> Now {
+        Now { monotonic_us, physical_ms: 0 }
+    }
+
+    #[test]
+    fn it_lasts_from_when_the_question_was_asked_and_not_a_microsecond_longer() {
+        let mut lease = Lease::default();
+        assert!(!lease.holds(at(0)));
+        let (first, second) = (lease.ask(at(1_000)), lease.ask(at(2_000)));
+        assert!(lease.is_asked() && !lease.holds(at(1_500)), "a question is no answer");
+        lease.answered(&first, 500);
+        assert!(lease.holds(at(1_499)) && !lease.holds(at(1_500)));
+        lease.answered(&second, 500);
+        assert!(lease.holds(at(2_499)) && !lease.holds(at(2_500)) && !lease.is_asked());
+        // Once is enough, and an older answer takes nothing back.
+        lease.answered(&first, 5_000);
+        lease.answered(&second, 5_000);
+        assert!(!lease.holds(at(2_500)));
+    }
+
+    #[test]
+    fn an_answer_counts_for_its_own_question_and_not_after_the_end() {
+        let mut lease = Lease::default();
+        let (old, lost) = (lease.ask(at(1_000)), lease.ask(at(2_000)));
+        lease.answered(&lost, 500);
+        lease.end();
+        assert!(!lease.holds(at(2_100)));
+        let new = lease.ask(at(9_000));
+        for stale in [&old[..], &lost, b"", b"12345678"] {
+            lease.answered(stale, 500);
+        }
+        assert!(!lease.holds(at(9_000)));
+        let again = lease.ask(at(9_100));
+        lease.answered(&again, 500);
+        lease.answered(&new, 500);
+        assert!(lease.holds(at(9_599)) && !lease.holds(at(9_600)));
+    }
+
+    #[test]
+    fn questions_that_nobody_answers_are_bounded() {
+        let mut lease = Lease::default();
+        let first = lease.ask(at(0));
+        (0..MOST_ASKED).for_each(|_| drop(lease.ask(at(1))));
+        lease.answered(&first, 500);
+        assert!(!lease.holds(at(1)) && lease.asked.len() == MOST_ASKED);
+    }
+}
