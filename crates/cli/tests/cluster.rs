@@ -1,14 +1,17 @@
 //! Real processes in three data centers under load from real clients: one is killed with SIGKILL and restarted, one is stopped and continued, a link is cut and
 //! healed. The recorded history must pass every checker of a causal keyspace, and nothing acknowledged under `always` may be lost.
 
+#[path = "support/agreement.rs"]
+mod agreement;
 #[path = "support/recorder.rs"]
 mod recorder;
 mod support;
 
+use agreement::converged;
 use recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
-use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
+use rheostat_checkers::history::{Action, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all};
-use rheostat_client::{Client, Dial, Error, Read, Session, Strategy};
+use rheostat_client::{Client, Dial, Strategy};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
 use rheostat_cluster::processes::{Processes, Signal};
@@ -18,7 +21,7 @@ use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, connect, keyspace, start};
+use support::{connect, keyspace, start};
 
 const KEYS: usize = 12;
 const CLIENTS_PER_DATA_CENTER: u64 = 3;
@@ -74,41 +77,8 @@ async fn work(id: u64, dc: usize, address: String, strategy: Strategy, recorder:
             }
         };
         let failed = result.is_err();
-        {
-            let mut recorder = recorder.lock().unwrap();
-            let now_us = recorder.now_us();
-            let is_write = matches!(recorder.builder.events()[event.0 as usize], Event { action: Action::Put { .. }, .. });
-            match result {
-                Ok(outcome) => recorder.builder.end(event, now_us, outcome).unwrap(),
-                Err(Error::Refused(why)) => panic!("an honest request was refused: {why}"),
-                Err(Error::Busy(_)) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
-                Err(_) if is_write => recorder.builder.unknown(event).unwrap(),
-                Err(_) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
-            }
-        }
+        recorder.lock().unwrap().end(event, result);
         tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(30) })).await;
-    }
-}
-
-async fn read_all(session: &mut Session) -> Result<Vec<Read>, Error> {
-    Ok(session.read_transaction((0..KEYS).map(key_name)).await?.reads)
-}
-
-/// Reads every key in every data center with fresh sessions until all agree.
-async fn converged(clients: &[Client]) -> Vec<Vec<Read>> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let mut seen = Vec::new();
-        for client in clients {
-            seen.push(read_all(&mut client.session("default")).await);
-        }
-        let values =
-            |reads: &Result<Vec<Read>, Error>| reads.as_ref().ok().map(|reads| reads.iter().map(|read| read.value.clone()).collect::<Vec<_>>());
-        if values(&seen[0]).is_some() && seen.iter().all(|reads| values(reads) == values(&seen[0])) {
-            return seen.into_iter().map(Result::unwrap).collect();
-        }
-        assert!(Instant::now() < until, "the data centers do not agree: {seen:#?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -190,7 +160,7 @@ async fn survive(per_place: u16, strategy: Strategy) -> f64 {
     set_link(&clients[0], false).await;
     set_link(&clients[1], false).await;
     let predicted = gauge(&description, &nodes, "transactions_predicted").await;
-    let finals = converged(&clients).await;
+    let finals = converged(&clients, KEYS).await;
 
     let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
     let now_us = recorder.now_us();

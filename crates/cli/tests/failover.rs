@@ -2,14 +2,17 @@
 //! partition is killed with SIGKILL, and another is stopped for longer than any lease; the clients of the other nodes go on. Nothing acknowledged is lost, what is read everywhere is causal, and who was
 //! down catches up.
 
+#[path = "support/agreement.rs"]
+mod agreement;
 #[path = "support/recorder.rs"]
 mod recorder;
 mod support;
 
+use agreement::converged;
 use recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all};
-use rheostat_client::{Client, Error, Read, Session, v1};
+use rheostat_client::v1;
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
 use rheostat_cluster::processes::Signal;
@@ -106,18 +109,7 @@ async fn work(id: u64, dc: usize, address: String, recorder: Arc<Mutex<Recorder>
             }
         };
         let failed = result.is_err();
-        {
-            let mut recorder = recorder.lock().unwrap();
-            let now_us = recorder.now_us();
-            let is_write = matches!(recorder.builder.events()[event.0 as usize], Event { action: Action::Put { .. }, .. });
-            match result {
-                Ok(outcome) => recorder.builder.end(event, now_us, outcome).unwrap(),
-                Err(Error::Refused(why)) => panic!("an honest request was refused: {why}"),
-                Err(Error::Busy(_)) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
-                Err(_) if is_write => recorder.builder.unknown(event).unwrap(),
-                Err(_) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
-            }
-        }
+        recorder.lock().unwrap().end(event, result);
         tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(30) })).await;
     }
 }
@@ -148,28 +140,6 @@ async fn caught_up(addresses: &[String]) {
             assert!(Instant::now() < until, "a server does not catch up: {servers:?}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-async fn read_all(session: &mut Session) -> Result<Vec<Read>, Error> {
-    Ok(session.read_transaction((0..KEYS).map(key_name)).await?.reads)
-}
-
-/// Reads every key at every node with fresh sessions until all agree.
-async fn converged(clients: &[Client]) -> Vec<Vec<Read>> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let mut seen = Vec::new();
-        for client in clients {
-            seen.push(read_all(&mut client.session("default")).await);
-        }
-        let values =
-            |reads: &Result<Vec<Read>, Error>| reads.as_ref().ok().map(|reads| reads.iter().map(|read| read.value.clone()).collect::<Vec<_>>());
-        if values(&seen[0]).is_some() && seen.iter().all(|reads| values(reads) == values(&seen[0])) {
-            return seen.into_iter().map(Result::unwrap).collect();
-        }
-        assert!(Instant::now() < until, "the nodes do not agree: {seen:#?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -225,7 +195,7 @@ async fn a_causal_keyspace_goes_on_without_the_node_that_led_it() {
     for address in &addresses {
         clients.push(connect(address).await);
     }
-    let finals = converged(&clients).await;
+    let finals = converged(&clients, KEYS).await;
 
     let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
     let now_us = recorder.now_us();

@@ -9,7 +9,7 @@ mod support;
 use recorder::{DATA_CENTERS, Recorder, key_name, observation, observed, version_id};
 use rheostat_checkers::history::{Action, Condition as Expected, Event, KeyId, Observation, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promises, check_all};
-use rheostat_client::{Client, Condition, Error, Put, Session, v1};
+use rheostat_client::{Client, Condition, Put, Session, v1};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
 use rheostat_cluster::processes::Signal;
@@ -134,19 +134,7 @@ impl Worker {
                 }
             };
             let failed = result.is_err();
-            {
-                let mut recorder = self.recorder.lock().unwrap();
-                let now_us = recorder.now_us();
-                let action = &recorder.builder.events()[event.index()].action;
-                let is_write = matches!(action, Action::Put { .. } | Action::Change { .. });
-                match result {
-                    Ok(outcome) => recorder.builder.end(event, now_us, outcome).unwrap(),
-                    Err(Error::Refused(why)) => panic!("an honest request was refused: {why}"),
-                    Err(Error::Busy(_)) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
-                    Err(_) if is_write => recorder.builder.unknown(event).unwrap(),
-                    Err(_) => recorder.builder.end(event, now_us, Outcome::Failed).unwrap(),
-                }
-            }
+            self.recorder.lock().unwrap().end(event, result);
             tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(40) })).await;
         }
     }

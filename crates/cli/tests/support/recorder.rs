@@ -1,8 +1,8 @@
 //! The recording of what clients of clusters see.
 
 use rheostat_checkers::HistoryBuilder;
-use rheostat_checkers::history::{Observation, UniqueValue};
-use rheostat_client::{Read, Version};
+use rheostat_checkers::history::{Action, EventId, Observation, Outcome, UniqueValue};
+use rheostat_client::{Error, Read, Version};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
 use std::time::Instant;
@@ -33,6 +33,19 @@ pub struct Recorder {
 impl Recorder {
     pub fn now_us(&self) -> u64 {
         self.began.elapsed().as_micros() as u64
+    }
+
+    /// `event` has ended so. A write that failed may have been done, but for one that was not begun.
+    pub fn end(&mut self, event: EventId, result: Result<Outcome, Error>) {
+        let now_us = self.now_us();
+        let is_write = matches!(self.builder.events()[event.index()].action, Action::Put { .. } | Action::Change { .. });
+        match result {
+            Ok(outcome) => self.builder.end(event, now_us, outcome).unwrap(),
+            Err(Error::Refused(why)) => panic!("an honest request was refused: {why}"),
+            Err(Error::Busy(_)) => self.builder.end(event, now_us, Outcome::Failed).unwrap(),
+            Err(_) if is_write => self.builder.unknown(event).unwrap(),
+            Err(_) => self.builder.end(event, now_us, Outcome::Failed).unwrap(),
+        }
     }
 }
 
