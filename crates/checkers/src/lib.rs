@@ -14,8 +14,10 @@
 //! | [`linearizable`] | operations of level local or strong are linearizable | Herlihy and Wing, 1990 |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
 //! | [`as_of`] | a read as of a time returns what had been written by then, everywhere; over a record of its own | document 000, section 6.1 |
+//! | [`recent`] | where one server takes all operations of a data center on a key, a read sees what was acknowledged there before it was asked | |
 //! | [`rollback`] | after a rollback nobody reads what was rolled back, and nothing else is lost; over a record of its own | document 000, section 6.1 |
 //! | [`siblings`] | values stand side by side until somebody has seen them, and quorums meet; over a record of its own | document 000, section 2 |
+//! | [`test_writes`] | a test of a key and the write that it decides are one step; over a record of its own | document 004, section II |
 //! | [`counters`] | counters stay within their bounds, and every update counts once; over a record of its own | document 002, sections II-C and III |
 //!
 //! Values are unique within a history, so what each read read is known, and every check but [`linearizable`] takes polynomial time; that one
@@ -38,11 +40,13 @@ pub mod history;
 pub mod linearizable;
 mod past;
 mod reads;
+pub mod recent;
 pub mod rollback;
 pub mod sessions;
 pub mod siblings;
 pub mod snapshot;
 pub mod tallies;
+pub mod test_writes;
 mod text;
 mod verdict;
 pub mod written;

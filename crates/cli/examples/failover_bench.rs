@@ -1,5 +1,7 @@
 //! What replicas cost, and for how long nobody answers when a leader's process is killed: three processes with `replicas = 3` beside one process without, in one run.
 //!
+//! On one machine all processes and the client share the processors, so beside SETs a second there is the processor time of a SET in each process: it says what machines of their own could do.
+//!
 //!     cargo run --profile sim -p rheostat --example failover_bench [PROGRAM [KILLS]]
 
 use rheostat_client::{Client, Options, v1};
@@ -16,7 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// How long SETs are counted.
 const COUNTED: Duration = Duration::from_secs(5);
-const CONNECTIONS: usize = 20;
+/// Few, so that a SET's latency counts; and many.
+const CONNECTIONS: [usize; 2] = [20, 200];
 const PIPELINE: usize = 16;
 
 fn description(name: &str, replicas: u8, durability: DurabilityConfig) -> Description {
@@ -61,9 +64,9 @@ async fn leader(nodes: &Processes) -> Result<usize> {
 }
 
 /// SETs a second over connections with pipelines.
-async fn throughput(address: &str) -> Result<f64> {
+async fn throughput(address: &str, connections: usize) -> Result<f64> {
     let mut tasks = Vec::new();
-    for number in 0..CONNECTIONS {
+    for number in 0..connections {
         let address = address.to_owned();
         tasks.push(tokio::spawn(async move {
             let Ok(mut stream) = TcpStream::connect(&address).await else { return 0 };
@@ -93,6 +96,19 @@ async fn throughput(address: &str) -> Result<f64> {
         done += task.await?;
     }
     Ok(done as f64 / COUNTED.as_secs_f64())
+}
+
+/// The processor time that each process has used, in microseconds: what the kernel has counted of its threads.
+fn processor_us(nodes: &Processes) -> Result<Vec<f64>> {
+    let used = |pid| -> Result<f64> {
+        let mut sum = 0.0;
+        for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+            let counted = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            sum += counted.split_whitespace().next().unwrap_or_default().parse::<f64>()?;
+        }
+        Ok(sum / 1e3)
+    };
+    (0..nodes.nodes.len()).map(|node| used(nodes.pid(node).ok_or("a process has ended")?)).collect()
 }
 
 /// The latency of one SET after the other, in microseconds, sorted.
@@ -140,24 +156,38 @@ async fn main() -> Result<()> {
     let kills: usize = arguments.next().map_or(Ok(20), |kills| kills.parse())?;
     let folder = std::env::temp_dir().join(format!("rheostat-failover-{}", std::process::id()));
     for durability in [DurabilityConfig::Interval, DurabilityConfig::Always] {
-        let mut alone = 0.0;
+        // SETs a second, and processor time of each.
+        let mut alone = [(0.0, 0.0); 2];
         for replicas in [1, 3] {
             let place = folder.join(format!("{durability:?}-{replicas}"));
             let mut nodes = Processes::start(&description("bench", replicas, durability), Path::new(&program), &place).await?;
             let at = if replicas == 1 { 0 } else { leader(&nodes).await? };
             let address = nodes.nodes[at].address(nodes.nodes[at].ports.resp);
-            throughput(&address).await?;
-            let rate = throughput(&address).await?;
+            throughput(&address, CONNECTIONS[0]).await?;
+            for (connections, alone) in CONNECTIONS.into_iter().zip(&mut alone) {
+                let before = processor_us(&nodes)?;
+                let rate = throughput(&address, connections).await?;
+                let sets = rate * COUNTED.as_secs_f64();
+                let cost: Vec<f64> = processor_us(&nodes)?.iter().zip(&before).map(|(after, before)| (after - before) / sets).collect();
+                let lead = cost[at];
+                if replicas == 1 {
+                    *alone = (rate, lead);
+                }
+                let others = (cost.iter().sum::<f64>() - lead) / f64::from(replicas.max(2) - 1);
+                println!(
+                    "{durability:?}, {replicas} processes, {connections} connections: {:.0} thousand SETs a second ({:.2} of one), {lead:.2} us of processor time each where they are led ({:.2} of one), {others:.2} us at each other",
+                    rate / 1e3,
+                    rate / alone.0,
+                    alone.1 / lead,
+                );
+            }
             let one = latencies(&address).await?;
-            alone = if replicas == 1 { rate } else { alone };
             println!(
-                "{durability:?}, {replicas} processes: {:.0} thousand SETs a second ({:.2} of one), one SET {} us at the median, {} us at p99",
-                rate / 1e3,
-                rate / alone,
+                "{durability:?}, {replicas} processes: one SET {} us at the median, {} us at p99",
                 one[one.len() / 2],
                 one[one.len() * 99 / 100]
             );
-            if replicas == 3 && durability == DurabilityConfig::Interval {
+            if replicas == 3 && durability == DurabilityConfig::Interval && kills > 0 {
                 let mut outages = Vec::new();
                 for _ in 0..kills {
                     outages.push(outage(&mut nodes).await?);

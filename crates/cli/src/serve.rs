@@ -2,12 +2,12 @@
 
 use crate::Failure;
 use crate::output::say;
-use crate::signal::{Stop, input_ends};
+use crate::signal::{Again, Stop, input_ends};
 use clap::Args;
 use rheostat_cluster::pid_file;
 use rheostat_server::config::NodeConfig;
-use rheostat_server::node::Node;
-use std::path::PathBuf;
+use rheostat_server::node::{Node, Reloaded, warnings};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -15,7 +15,8 @@ Examples:
   rheostat serve --config examples/us-east.toml            one of the three nodes of the example cluster
   rheostat serve --config node.toml --check                say whether the configuration is right, and start nothing
 
-SIGTERM or Ctrl-C ends it: it stops accepting, finishes what is under way and flushes everything to disk.";
+SIGTERM or Ctrl-C ends it: it stops accepting, finishes what is under way and flushes everything to disk.
+SIGHUP has it read users, passwords, and its certificate and key again, without closing a connection.";
 
 /// Arguments of `serve`.
 #[derive(Args, Debug)]
@@ -40,7 +41,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let config = NodeConfig::from_file(&arguments.config).map_err(|error| error.to_string())?;
     if arguments.check {
         rheostat_server::node::check(&config).map_err(|error| error.to_string())?;
-        config.warnings().into_iter().for_each(|warning| eprintln!("rheostat: warning: {warning}"));
+        warnings(&config).into_iter().for_each(|warning| eprintln!("rheostat: warning: {warning}"));
         let (keyspaces, nodes) = (config.keyspaces.len(), config.all_members().len());
         say!("{}: right. Node {} of {nodes} in cluster {}, {keyspaces} keyspaces", arguments.config.display(), config.node, config.cluster);
         return Ok(ExitCode::SUCCESS);
@@ -51,12 +52,37 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
+        let mut again = Again::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let node = Node::start(config).await.map_err(|error| error.to_string())?;
-        tokio::select! {
-            _ = stop.heard() => {}
-            () = input_ends(), if arguments.end_with_input => {}
+        let ended = async {
+            tokio::select! {
+                _ = stop.heard() => {}
+                () = input_ends(), if arguments.end_with_input => {}
+            }
+        };
+        tokio::pin!(ended);
+        loop {
+            tokio::select! {
+                () = &mut ended => break,
+                () = again.heard() => reload(&node, &arguments.config),
+            }
         }
         node.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Reads the configuration again. What is wrong with it is told, and changes nothing.
+fn reload(node: &Node, file: &Path) {
+    let read = NodeConfig::from_file(file).map_err(|error| error.to_string());
+    match read.and_then(|config| node.reload(&config).map(|done| (done, warnings(&config))).map_err(|error| error.to_string())) {
+        Err(error) => tracing::error!(%error, "the configuration was read again and is not taken: nothing has changed"),
+        Ok((Reloaded { users, certificate, waiting }, warnings)) => {
+            tracing::info!(users, certificate, "the configuration was read again; what has changed is said here");
+            if !waiting.is_empty() {
+                tracing::warn!(keys = waiting.join(", "), "these have changed too, and wait for the next start");
+            }
+            warnings.into_iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
+    }
 }

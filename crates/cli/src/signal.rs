@@ -1,4 +1,4 @@
-//! What ends a server from outside: signals, and the end of its input.
+//! What is said to a server from outside: signals, and the end of its input.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -20,6 +20,21 @@ impl Stop {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
         }
+    }
+}
+
+/// SIGHUP, heard from the moment this is made: read the configuration again.
+pub struct Again(Signal);
+
+impl Again {
+    /// Starts to listen. Errors: the operating system's.
+    pub fn listen() -> std::io::Result<Again> {
+        Ok(Again(signal(SignalKind::hangup())?))
+    }
+
+    /// Waits for one.
+    pub async fn heard(&mut self) {
+        self.0.recv().await;
     }
 }
 

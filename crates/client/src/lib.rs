@@ -47,7 +47,7 @@ pub use rheostat_proto::v1;
 /// What monitors say, as [`AdminClient::watch_monitors`] tells it.
 pub type Events = tonic::Streaming<v1::MonitorEvent>;
 
-pub use session::{Achieved, Before, Condition, Copies, Deleted, Put, PutIf, Read, Session, Version};
+pub use session::{Achieved, Before, Condition, Copies, Deleted, Put, PutIf, Read, Session, TestWrite, Tested, Version};
 pub use transaction::Many;
 
 use base64::Engine;

@@ -161,6 +161,34 @@ pub struct PutIf {
     pub before: Before,
 }
 
+/// A read of one key that decides what is written to another: see [`Session::test_write`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestWrite {
+    /// The key that is tested.
+    pub test: Bytes,
+    /// The value that it must have; `None`: it must have none.
+    pub expected: Option<Bytes>,
+    /// The key that is written: of the same partition, as keys with the same `{tag}` are.
+    pub target: Bytes,
+    /// What is written to it if so.
+    pub then: Bytes,
+    /// What is written if not; `None`: nothing.
+    pub otherwise: Option<Bytes>,
+}
+
+/// What came of a [`TestWrite`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tested {
+    /// Whether the tested key had what was expected. `None`: the session's bound came first, and it is decided later.
+    pub equal: Option<bool>,
+    /// What the tested key was, once that is decided.
+    pub before: Option<Before>,
+    /// The version that was written, or, where it is not decided yet, that will be; `None` if nothing was.
+    pub version: Option<Version>,
+    /// No majority of servers could be reached: the write is on disk where it was made, and is decided and made when they are back, in no order with others.
+    pub kept: bool,
+}
+
 /// What a key was before a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
@@ -170,6 +198,12 @@ pub struct Before {
     pub version: Option<Version>,
     /// When it would have expired, in milliseconds since the Unix epoch; 0 is never.
     pub expires_ms: u64,
+}
+
+impl From<v1::Read> for Before {
+    fn from(read: v1::Read) -> Before {
+        Before { value: read.value, version: read.version.map(Version::from), expires_ms: read.expires_at_ms }
+    }
 }
 
 /// What one user has seen and written in one keyspace, and the operations on it. One operation at a time; sessions are cheap.
@@ -366,9 +400,29 @@ impl Session {
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);
         let before = reply.before.ok_or_else(|| Error::Server("the answer does not say what the key was".into()))?;
-        let before = Before { value: before.value, version: before.version.map(Version::from), expires_ms: before.expires_at_ms };
+        let before = Before::from(before);
         let version = if reply.applied { Some(written(reply.version)?) } else { None };
         Ok(PutIf { version, before })
+    }
+
+    /// Reads a key and writes another one of the same partition by what it was, with nothing between the two, in a keyspace whose protocol decides that in one place (`staged`, `strong`).
+    ///
+    /// # Errors
+    /// See [`Error`]; not retried. Refused by keyspaces that cannot decide it, and when the keys are of different partitions.
+    pub async fn test_write(&mut self, write: TestWrite) -> Result<Tested, Error> {
+        let tries = Tries::new(self.client.options());
+        let target = write.target.clone();
+        let test = |mut store: Store, context| {
+            let TestWrite { test, expected, target, then, otherwise } = write.clone();
+            let dial = self.served_dial(self.dial);
+            let request = self.client.request(v1::TestWriteRequest { context: Some(context), test, expected, target, then, otherwise, dial });
+            async move { store.test_write(request).await }
+        };
+        let reply = self.send(&target, &tries, test).await?;
+        self.copies = reply.copies.map(Copies::from);
+        self.set_token(reply.session);
+        let before = reply.before.map(Before::from);
+        Ok(Tested { equal: reply.equal, before, version: reply.version.map(Version::from), kept: reply.kept })
     }
 
     /// Writes several keys of one partition, which appear together in every data center.

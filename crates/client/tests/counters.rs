@@ -113,6 +113,10 @@ impl Store for Failing {
         Err(Status::unimplemented(""))
     }
 
+    async fn test_write(&self, _: Request<v1::TestWriteRequest>) -> Answer<v1::TestWriteResponse> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn replace(&self, _: Request<v1::ReplaceRequest>) -> Answer<v1::PutResponse> {
         Err(Status::unimplemented(""))
     }

@@ -152,6 +152,14 @@ impl ClockWatch {
         self.others.iter().map(|sample| sample.filter(fresh).map(|sample| own.saturating_sub(sample.middle_us()) / 1000)).collect()
     }
 
+    /// By how much two of the clocks that are known, this one among them, are apart at least, in microseconds: by as much as the time that answers took leaves no doubt of.
+    pub fn apart_us(&self, physical_us: u64, monotonic_us: u64) -> u64 {
+        let own = lead(physical_us, monotonic_us);
+        let fresh = self.others.iter().flatten().filter(|sample| monotonic_us <= sample.at_us.saturating_add(KNOWN_US));
+        let (least, most) = fresh.fold((own, own), |(least, most), sample| (least.min(sample.most_us), most.max(sample.least_us)));
+        u64::try_from(most.saturating_sub(least)).unwrap_or(0)
+    }
+
     /// Judges the physical clock, which shows `physical_us` when the monotonic one shows `monotonic_us`.
     pub fn judge(&mut self, physical_us: u64, monotonic_us: u64) -> Trust {
         if self.others.is_empty() {
@@ -335,6 +343,20 @@ mod tests {
         watch.hear(1, 0, 1, u64::MAX);
         watch.judge(u64::MAX, 0);
         watch.judge(0, u64::MAX);
+    }
+
+    #[test]
+    fn how_far_clocks_are_apart_at_least() {
+        let mut watch = ClockWatch::new(3, LIMIT_MS);
+        assert_eq!(watch.apart_us(shown(90_000_000, 0), 90_000_000), 0);
+        // An answer took 40 ms each way: what it says is 40 ms less, or more.
+        hear(&mut watch, 0, 90_000_000, (40_000, 40_000), 30_000);
+        assert_eq!(watch.apart_us(shown(90_000_000, 0), 90_000_000), 0);
+        hear(&mut watch, 1, 90_000_000, (1000, 1000), 30_000);
+        assert_eq!(watch.apart_us(shown(90_000_000, 0), 90_000_000), 29_000);
+        hear(&mut watch, 2, 90_000_000, (1000, 1000), -10_000);
+        assert_eq!(watch.apart_us(shown(90_000_000, 0), 90_000_000), 38_000, "two others can be further apart than either is from this one");
+        assert_eq!(watch.apart_us(shown(90_000_001 + KNOWN_US, 0), 90_000_001 + KNOWN_US), 0, "what was heard long ago says nothing");
     }
 
     #[test]

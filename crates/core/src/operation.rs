@@ -335,6 +335,30 @@ impl Change {
     }
 }
 
+/// A read of one key that decides what is written to another one of the same partition, or to itself (dConssandra: readTestWrite).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TestWrite {
+    /// The key that is tested. Paper: test cell.
+    pub test: Key,
+    /// The value that it must have; `None`: it must have none.
+    pub expected: Option<Value>,
+    /// The key that is written. Paper: target cell.
+    pub target: Key,
+    /// What is written to it if so; such a version never expires.
+    pub then: Value,
+    /// What is written to it if not; `None`: nothing.
+    pub otherwise: Option<Value>,
+}
+
+impl TestWrite {
+    /// Whether the tested key, which was `before`, has what is expected, and what is written.
+    pub fn decide(self, before: &Read) -> (bool, Option<Item>) {
+        let equal = before.value == self.expected;
+        let value = if equal { Some(self.then) } else { self.otherwise };
+        (equal, value.map(|value| Item { key: self.target, value: Some(value), expires_ms: 0 }))
+    }
+}
+
 /// What a guarded write expects of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Guard {
@@ -356,16 +380,30 @@ pub enum Action {
     Put(Item),
     /// Reads a key and changes it.
     Change(Key, Change),
+    /// Reads a key and writes another one by what it was.
+    Test(Box<TestWrite>),
     /// Adds to a counter, with the rights that are here.
     Add(Key, i64),
 }
 
 impl Action {
-    /// Its key.
+    /// Its key; of a test, the one that it writes.
     pub fn key(&self) -> &Key {
         match self {
             Action::Put(item) => &item.key,
+            Action::Test(write) => &write.target,
             Action::Get(key) | Action::Change(key, _) | Action::Add(key, _) => key,
+        }
+    }
+}
+
+impl Action {
+    /// The key that it reads, if it reads one.
+    pub fn reads(&self) -> Option<&Key> {
+        match self {
+            Action::Put(_) => None,
+            Action::Test(write) => Some(&write.test),
+            other => Some(other.key()),
         }
     }
 }
@@ -386,6 +424,15 @@ pub enum Acted {
     },
     /// Of Add: the counter's value after it.
     Counted(i64),
+    /// Of Test.
+    Tested {
+        /// Whether the tested key had the expected value.
+        equal: bool,
+        /// The tested key as the commands before it have left it.
+        before: Read,
+        /// Whether it wrote.
+        wrote: bool,
+    },
 }
 
 /// The most commands, and the most guards, of one transaction.
@@ -424,6 +471,14 @@ pub enum Operation {
         key: Key,
         /// The change.
         change: Change,
+        /// What is asked for beside.
+        dial: Dial,
+    },
+    /// Reads a key and writes another one by what it was, with nothing between the two, where one place decides that. Done with [`Outcome::Tested`]; within a bound that comes first, with
+    /// [`Outcome::Written`] or [`Outcome::Kept`]: then it is decided later.
+    TestWrite {
+        /// What is tested, and written.
+        write: Box<TestWrite>,
         /// What is asked for beside.
         dial: Dial,
     },
@@ -522,7 +577,9 @@ impl Operation {
     /// Whether it may write.
     pub fn writes(&self) -> bool {
         match self {
-            Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } | Operation::Change { .. } => true,
+            Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } | Operation::Change { .. } | Operation::TestWrite { .. } => {
+                true
+            }
             Operation::Counter { call, .. } => !matches!(call, CounterCall::Look { .. }),
             Operation::Transact { actions, .. } => actions.iter().any(|action| !matches!(action, Action::Get(_))),
             Operation::Rollback { call } => matches!(**call, RollbackCall::Restore { .. }),
@@ -546,6 +603,7 @@ impl Operation {
             | Operation::Put { dial, .. }
             | Operation::PutIf { dial, .. }
             | Operation::Change { dial, .. }
+            | Operation::TestWrite { dial, .. }
             | Operation::ReadTransaction { dial, .. }
             | Operation::Siblings { dial, .. }
             | Operation::Replace { dial, .. }
@@ -575,6 +633,7 @@ impl Operation {
             Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Change { key, .. } | Operation::Explain { key } => Some(key),
             Operation::Versions { key } | Operation::Restore { key, .. } => Some(key),
             Operation::Replace { item, .. } => Some(&item.key),
+            Operation::TestWrite { write, .. } => Some(&write.target),
             Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.first().map(|item| &item.key),
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Counter { call, .. } => call.key(),
@@ -699,6 +758,15 @@ pub enum Outcome {
         /// The version that was written.
         version: Option<VersionId>,
     },
+    /// Of TestWrite.
+    Tested {
+        /// Whether the tested key had the expected value.
+        equal: bool,
+        /// The tested key as it was.
+        before: Read,
+        /// The version that was written, if one was.
+        version: Option<VersionId>,
+    },
     /// Of ReadTransaction, in the order of the keys.
     Many(Vec<Read>, Quality),
     /// Of Scan: the visible keys, and where to go on.
@@ -729,6 +797,7 @@ pub enum Outcome {
 
 wire_struct!(Read { value, version, expires_ms });
 wire_struct!(Guard { key, version });
+wire_struct!(TestWrite { test, expected, target, then, otherwise });
 wire_struct!(Quality { level, staleness_ms });
 wire_struct!(Explained { id, length, expires_ms, dependencies, hidden });
 
@@ -802,9 +871,16 @@ wire_enum!(Operation, "an operation", {
     14 => Restore { key, versions },
     15 => Rollback { call },
     16 => Export { call },
+    17 => TestWrite { write, dial },
 });
-wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount) });
-wire_enum!(Acted, "an outcome of a command", { 0 => Read(read), 1 => Written, 2 => Changed { before, wrote }, 3 => Counted(value) });
+wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount), 4 => Test(write) });
+wire_enum!(Acted, "an outcome of a command", {
+    0 => Read(read),
+    1 => Written,
+    2 => Changed { before, wrote },
+    3 => Counted(value),
+    4 => Tested { equal, before, wrote },
+});
 wire_enum!(Failure, "a failure", {
     0 => Timeout(what), 1 => Busy(what), 2 => Refused(why), 3 => Unreachable(partition), 4 => Storage(why),
     5 => OutOfRights(what), 6 => Session(why), 7 => Insufficient(what),
@@ -828,4 +904,5 @@ wire_enum!(Outcome, "an outcome", {
     15 => Kept(version),
     16 => Rollback(answer),
     17 => Export(answer),
+    18 => Tested { equal, before, version },
 });

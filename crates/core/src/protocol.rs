@@ -15,7 +15,7 @@
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
 use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
-use crate::operation::{Change, Groups, Guard, Level, Outcome, Quorum, Strategy};
+use crate::operation::{Change, Groups, Guard, Level, Outcome, Quorum, Strategy, TestWrite};
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::replica::Journal;
@@ -108,6 +108,12 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
     /// The request for a write of `items` if all `guards` hold, if the protocol decides that in one place for all who see `level`; it is answered with
     /// [`Outcome::Written`] or [`Outcome::Unmet`]. `None`: such writes are refused.
     fn put_if(&self, _items: &SmallVec<[Item; 1]>, _guards: &[Guard], _level: Level) -> Option<Self::Request> {
+        None
+    }
+
+    /// The request for a read of one key that decides a write of another, if a server decides that by itself at the write's place among all that see `level`; it is answered with
+    /// [`Outcome::Tested`], [`Outcome::Written`] or [`Outcome::Kept`]. `None`: such writes are made of guarded ones ([`Client::put_if`]), or refused.
+    fn test_write(&self, _write: &TestWrite, _level: Level) -> Option<Self::Request> {
         None
     }
 
@@ -269,6 +275,9 @@ pub trait Protocol: Sized + Send + 'static {
     const MOST_REPLICAS: u8 = 9;
     /// Whether it answers an operation that may take only so long with what it has then ([`Client::bounded`]). Elsewhere such an operation fails when its time is up.
     const KEEPS_BOUNDS: bool = false;
+
+    /// Whether it decides by itself reads of one key that decide writes of another ([`Client::test_write`]).
+    const DECIDES_TESTS: bool = false;
 
     /// Whether versions carry what they depend on, so that a rollback can leave alone what does not depend on what was wrong ([`Protocol::may_depend`]).
     const KNOWS_THE_PAST: bool = false;

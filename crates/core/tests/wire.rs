@@ -5,7 +5,7 @@ use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{
     Acted, Action, AsOf, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Quorum, Read,
-    SetCondition,
+    SetCondition, TestWrite,
 };
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::{Wire, WireError};
@@ -68,12 +68,24 @@ fn expiry() -> impl Strategy<Value = Expiry> {
     prop_oneof![Just(Expiry::Never), any::<u64>().prop_map(Expiry::At), Just(Expiry::Keep)]
 }
 
+fn test_write() -> impl Strategy<Value = TestWrite> {
+    let value = || prop::option::of(key());
+    (key(), value(), key(), key(), value()).prop_map(|(test, expected, target, then, otherwise)| TestWrite {
+        test,
+        expected,
+        target,
+        then,
+        otherwise,
+    })
+}
+
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         key().prop_map(Action::Get),
         item().prop_map(Action::Put),
         key().prop_map(|key| Action::Change(key, Change::Delete)),
         (key(), any::<i64>()).prop_map(|(key, amount)| Action::Add(key, amount)),
+        test_write().prop_map(|write| Action::Test(Box::new(write))),
     ]
 }
 
@@ -87,6 +99,7 @@ fn acted() -> impl Strategy<Value = Acted> {
         Just(Acted::Written),
         (read(), any::<bool>()).prop_map(|(before, wrote)| Acted::Changed { before, wrote }),
         any::<i64>().prop_map(Acted::Counted),
+        (any::<bool>(), read(), any::<bool>()).prop_map(|(equal, before, wrote)| Acted::Tested { equal, before, wrote }),
     ]
 }
 
@@ -116,6 +129,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         key().prop_map(|key| Operation::Restore { versions: vec![key.to_vec(), Vec::new()], key }),
         (key(), dial()).prop_map(|(key, dial)| Operation::Siblings { key, dial }),
         (item(), dial()).prop_map(|(item, dial)| Operation::Replace { item, dial }),
+        (test_write(), dial()).prop_map(|(write, dial)| Operation::TestWrite { write: Box::new(write), dial }),
     ]
 }
 
@@ -136,6 +150,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         (read(), quality()).prop_map(|(read, quality)| Outcome::Read(read, quality)),
         version_id().prop_map(Outcome::Written),
         (read(), prop::option::of(version_id())).prop_map(|(before, version)| Outcome::Changed { before, version }),
+        (any::<bool>(), read(), prop::option::of(version_id())).prop_map(|(equal, before, version)| Outcome::Tested { equal, before, version }),
         (prop::collection::vec(read(), 0..4), quality()).prop_map(|(reads, quality)| Outcome::Many(reads, quality)),
         (prop::collection::vec(key(), 0..4), prop::option::of(any::<u32>())).prop_map(|(keys, next)| Outcome::Page(keys, next)),
         any::<u64>().prop_map(Outcome::Count),

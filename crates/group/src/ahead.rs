@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
 /// Bytes of records in one entry of the group's log, about.
-const ENTRY_BYTES: usize = 512 << 10;
+pub(crate) const ENTRY_BYTES: usize = 512 << 10;
 
 /// Collections that are told again at most. Those of others are garbage in the followers' stores until they lead.
 const MOST_UNTOLD: usize = 65_536;
@@ -133,8 +133,8 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
         Ok(())
     }
 
-    /// Records for the next entry, if there are any, and where the log ends with them.
-    pub fn take_fresh(&mut self) -> Option<(Vec<Record<M>>, Position)> {
+    /// Records for the next entry, if there are any; about how many bytes they are; and where the log ends with them.
+    pub fn take_fresh(&mut self) -> Option<(Vec<Record<M>>, usize, Position)> {
         self.tell_collected();
         let (mut records, mut bytes) = (Vec::new(), 0);
         while bytes < ENTRY_BYTES
@@ -145,7 +145,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
         }
         self.fresh_bytes -= bytes;
         let end = Position(self.end.0 - self.fresh.len() as u64);
-        (!records.is_empty()).then_some((records, end))
+        (!records.is_empty()).then_some((records, bytes, end))
     }
 
     /// Bytes of records that are not in an entry.

@@ -27,4 +27,5 @@ pub const PLANTED: &[&str] = &[
     "replicas-promise-before-disk",
     "replicas-forget-own-log",
     "replicas-pages-without-collections",
+    "replicas-lease-without-end",
 ];

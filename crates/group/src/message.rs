@@ -1,5 +1,6 @@
 //! Raft's messages in our own byte form. The library's own form is never used for bytes that come from elsewhere.
 
+use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use rheostat_clock::TimestampVector;
 use rheostat_core::wire::{Reader, Wire, WireError};
@@ -10,8 +11,25 @@ pub struct LogEntry {
     /// Its term.
     pub term: u64,
     /// What it says; empty for the entry with which a leader begins its term.
-    pub data: Vec<u8>,
+    pub data: Bytes,
 }
+
+impl LogEntry {
+    /// The library's entry; both share its bytes.
+    pub fn of(entry: &Entry) -> LogEntry {
+        LogEntry { term: entry.term, data: entry.data.clone() }
+    }
+
+    /// [`Wire::to_bytes`], in one piece from the beginning.
+    pub fn to_record(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.data.len() + MOST_BEFORE);
+        self.encode(&mut out);
+        out
+    }
+}
+
+/// Bytes of an entry beside what it says, at most.
+const MOST_BEFORE: usize = 20;
 
 /// A message of Raft.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,14 +74,13 @@ impl RaftMessage {
     pub fn of(message: Message) -> Option<RaftMessage> {
         let kind = KINDS.iter().position(|kind| *kind == message.get_msg_type())? as u8;
         let reading = matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgReadIndexResp);
-        let entry = |entry: &Entry| LogEntry { term: entry.term, data: entry.data.to_vec() };
         let metadata = message.get_snapshot().get_metadata();
         Some(RaftMessage {
             kind,
             term: message.term,
             log_term: message.log_term,
             index: message.index,
-            entries: if reading { Vec::new() } else { message.entries.iter().map(entry).collect() },
+            entries: if reading { Vec::new() } else { message.entries.iter().map(LogEntry::of).collect() },
             commit: message.commit,
             commit_term: message.commit_term,
             snapshot: (metadata.index > 0).then(|| ((metadata.index, metadata.term), stable_at(message.get_snapshot()))),
@@ -105,7 +122,14 @@ impl RaftMessage {
 
     /// What the entries say that come with this message.
     pub fn entries(&self) -> impl Iterator<Item = &[u8]> {
-        self.entries.iter().map(|entry| entry.data.as_slice())
+        self.entries.iter().map(|entry| &*entry.data)
+    }
+
+    /// About how many bytes its byte form has.
+    pub fn about_bytes(&self) -> usize {
+        256 + self.context.len()
+            + self.read.as_ref().map_or(0, Vec::len)
+            + self.entries.iter().map(|entry| entry.data.len() + MOST_BEFORE).sum::<usize>()
     }
 
     /// The index and term of the snapshot that this message tells of.
@@ -121,7 +145,7 @@ impl RaftMessage {
 
 /// The library's form of an entry.
 pub fn library_entry(index: u64, entry: LogEntry) -> Entry {
-    let mut library = Entry { term: entry.term, index, data: entry.data.into(), ..Entry::default() };
+    let mut library = Entry { term: entry.term, index, data: entry.data, ..Entry::default() };
     library.set_entry_type(EntryType::EntryNormal);
     library
 }
@@ -150,7 +174,7 @@ impl Wire for LogEntry {
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let term = Wire::decode(input)?;
         let length = input.length()?;
-        Ok(LogEntry { term, data: input.take(length)?.to_vec() })
+        Ok(LogEntry { term, data: Bytes::copy_from_slice(input.take(length)?) })
     }
 }
 

@@ -59,9 +59,9 @@ impl<M: Wire> Wire for Record<M> {
     }
 }
 
-/// An entry of the group's log: records one after the other.
-pub fn encode<M: Wire>(records: &[Record<M>]) -> Vec<u8> {
-    let mut out = Vec::new();
+/// An entry of the group's log: records one after the other; about so many bytes of them.
+pub fn encode<M: Wire>(records: &[Record<M>], bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes);
     records.iter().for_each(|record| record.encode(&mut out));
     out
 }

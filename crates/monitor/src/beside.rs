@@ -5,6 +5,7 @@ use crate::report::Report;
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::replica::{Applied, Beside, PartitionServer};
+use rheostat_core::slots::slots_of;
 
 /// The time of `server`, which is at `at`: its own clock's, or the physical clock's, which that follows.
 pub fn time(server: &dyn PartitionServer, at: ServerId, now: Now) -> Timestamp {
@@ -38,6 +39,35 @@ pub fn detect(
         let key = applied.key.clone();
         detector.applied(now.monotonic_us, when, &key, &standing(Some(applied)), homes);
     }
+}
+
+/// Keys, and hash slots, that are looked at in one go.
+const COUNTED_KEYS: usize = 500;
+const COUNTED_SLOTS: usize = 4096;
+
+/// Goes on with counting the keys of the server at `at` for sums, if there are keys to be counted; some at a time. May read the disk.
+pub fn count(detector: &mut Detector, server: &mut dyn PartitionServer, at: ServerId, partitions: u16, now: Now, homes: &impl Homes) {
+    let Some((mut slot, mut from)) = detector.counting() else { return };
+    let time = time(server, at, now);
+    let (first, last) = slots_of(at.partition, partitions);
+    slot = slot.max(first);
+    let (mut keys, mut slots) = (0, 0);
+    while keys < COUNTED_KEYS && slots < COUNTED_SLOTS {
+        let page = server.keys(slot, from);
+        keys += page.keys.len();
+        for key in &page.keys {
+            if detector.is_counted(key) {
+                detector.applied(now.monotonic_us, time, key, &standing(server.newest(key)), homes);
+            }
+        }
+        (slot, from) = match page.next {
+            Some(next) => (slot, next),
+            None if slot >= last => return detector.counted(now.monotonic_us, None),
+            None => (slot + 1, 0),
+        };
+        slots += usize::from(from == 0);
+    }
+    detector.counted(now.monotonic_us, Some((slot, from)));
 }
 
 /// What the detector of the server at `at` is to tell monitors now, and where they are.

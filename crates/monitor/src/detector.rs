@@ -2,11 +2,11 @@
 
 use crate::name::Bindings;
 use crate::predicate::{Predicate, Predicates, Target};
-use crate::report::{Began, Ended, Event, MOST_OF_VALUE, Report};
+use crate::report::{Began, Counted, Ended, Event, MOST_KEYS, MOST_OF_VALUE, Report};
 use rheostat_clock::{Epsilon, HybridVector, Timestamp};
 use rheostat_core::ids::{self, KeyspaceId, ServerId};
 use rheostat_core::version::{Key, Value, VersionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// States that fulfil a place and have not ended, at one server. What comes beyond is left out, and said so.
@@ -20,6 +20,9 @@ const TELL_US: (u64, u64) = (5_000, 1_000_000);
 
 /// For so long after something has happened it is told often, in microseconds.
 const LIVELY_US: u64 = 1_000_000;
+
+/// For so long an absent key is told of in a sum, in microseconds; a monitor forgets it in half of that.
+const ABSENT_US: u64 = 2 * crate::monitor::HOLD_US;
 
 /// A version of a variable, as a server has it.
 #[derive(Clone, PartialEq, Debug)]
@@ -81,6 +84,8 @@ struct Open {
 /// What one monitor was told, and is to be told.
 #[derive(Default, Debug)]
 struct Told {
+    /// Sums that it watches for, whose keys were counted.
+    sums: usize,
     waiting: Vec<Event>,
     /// States that stand and that it watches for.
     open: usize,
@@ -110,6 +115,23 @@ pub struct Detector {
     told: BTreeMap<u16, Told>,
     next_id: u64,
     left_out: u64,
+    sums: BTreeMap<Arc<str>, Sum>,
+    /// Where the count of keys goes on: a hash slot, and a place in it.
+    counting: Option<(u16, u32)>,
+    /// Absent keys that are to be forgotten in sums, and when; each state by its number.
+    absent: VecDeque<(u64, Key, u64)>,
+}
+
+/// What is known of a sum here.
+#[derive(Debug)]
+struct Sum {
+    home: u16,
+    /// States that stand.
+    states: usize,
+    /// Its keys are all told.
+    counted: bool,
+    /// There are more keys than are added up.
+    over: bool,
 }
 
 /// How many servers a keyspace has of which `place` is one.
@@ -143,6 +165,9 @@ impl Detector {
             told: BTreeMap::new(),
             next_id: 0,
             left_out: 0,
+            sums: BTreeMap::new(),
+            counting: None,
+            absent: VecDeque::new(),
         }
     }
 
@@ -180,9 +205,19 @@ impl Detector {
                 self.open.insert(key, keep);
             }
         }
+        let gone: Vec<Arc<str>> =
+            self.sums.keys().filter(|name| before.get(name).is_none_or(|before| !kept(before, &self.predicates))).cloned().collect();
+        for sum in gone.iter().filter_map(|name| self.sums.remove(name)) {
+            self.told.entry(sum.home).or_default().sums -= usize::from(sum.counted);
+        }
         let new: Vec<Arc<Predicate>> = self.predicates.all().filter(|predicate| !kept(predicate, &before)).cloned().collect();
         for predicate in new {
-            for (number, place) in predicate.places.iter().enumerate().filter(|_| !predicate.definition.infer) {
+            if predicate.sums() {
+                let home = homes.home(&predicate.target(Bindings::new()));
+                self.sums.insert(predicate.name.clone(), Sum { home, states: 0, counted: false, over: false });
+                self.counting = Some((0, 0));
+            }
+            for (number, place) in predicate.places.iter().enumerate().filter(|(_, place)| !predicate.definition.infer && !place.summed) {
                 let key = place.variable.fill(&[]);
                 let standing = standing(&key);
                 for state in self.fulfilled((predicate.clone(), number, Bindings::new()), &standing) {
@@ -193,10 +228,66 @@ impl Detector {
         }
     }
 
+    /// Where the count of this server's keys is to go on, if keys are to be counted for a sum: a hash slot, and a place in it.
+    pub fn counting(&self) -> Option<(u16, u32)> {
+        self.counting
+    }
+
+    /// Whether `key` is one that is to be counted, and so handed to [`Detector::applied`] with what stands there.
+    pub fn is_counted(&self, key: &[u8]) -> bool {
+        let mut found = false;
+        self.predicates.places_of(key, |predicate, place, _| found |= predicate.places[place].summed);
+        found
+    }
+
+    /// All keys before this place were counted; all there are, if there is none.
+    pub fn counted(&mut self, now_us: u64, next: Option<(u16, u32)>) {
+        self.counting = next;
+        if next.is_some() {
+            return;
+        }
+        let names: Vec<Arc<str>> = self.sums.iter().filter(|(_, sum)| !sum.counted).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let event = self.count_of(&name);
+            let Some(sum) = self.sums.get_mut(&name) else { continue };
+            sum.counted = true;
+            let told = self.told.entry(sum.home).or_default();
+            told.sums += 1;
+            told.push(now_us, event);
+        }
+    }
+
+    fn count_of(&self, name: &Arc<str>) -> Event {
+        let over = self.sums.get(name).is_some_and(|sum| sum.over);
+        let target = Target { name: name.clone(), bindings: Bindings::new() };
+        Event::Counted(Counted { target, data_centers: self.place.data_centers, partitions: self.place.partitions, over })
+    }
+
+    /// There are more keys of the sum `name` than are added up: nothing is told of them any more.
+    fn leave_out(&mut self, now_us: u64, name: &Arc<str>) {
+        let Some(sum) = self.sums.get_mut(name).filter(|sum| !sum.over) else { return };
+        sum.over = true;
+        let home = sum.home;
+        for open in self.open.values_mut() {
+            let before = open.len();
+            open.retain(|open| open.predicate.name != *name);
+            self.standing -= before - open.len();
+            self.told.entry(home).or_default().open -= before - open.len();
+        }
+        self.open.retain(|_, open| !open.is_empty());
+        let event = self.count_of(name);
+        self.told.entry(home).or_default().push(now_us, event);
+    }
+
     /// A write was applied to `key` at the server's time `at`; these versions stand there now, side by side, the newest first.
     pub fn applied(&mut self, now_us: u64, at: Timestamp, key: &Key, standing: &[Standing], homes: &impl Homes) {
         let mut places: Vec<Place> = Vec::new();
-        self.predicates.places_of(key, |predicate, place, bindings| places.push((predicate.clone(), place, bindings)));
+        let (sums, predicates) = (&self.sums, &self.predicates);
+        predicates.places_of(key, |predicate, place, bindings| {
+            if !(predicate.places[place].summed && sums.get(&predicate.name).is_none_or(|sum| sum.over)) {
+                places.push((predicate.clone(), place, bindings));
+            }
+        });
         let before = self.open.remove(key).unwrap_or_default();
         if places.is_empty() && before.is_empty() {
             return;
@@ -275,24 +366,54 @@ impl Detector {
             self.told.entry(home).or_default().lost = true;
             return;
         }
+        let summed = predicate.places[place].summed;
+        if let Some(sum) = self.sums.get_mut(&predicate.name).filter(|_| summed) {
+            if sum.states >= MOST_KEYS {
+                return self.leave_out(now_us, &predicate.name);
+            }
+            sum.states += 1;
+        }
         self.next_id += 1;
         let told = standing.value.as_ref().map(|value| value[..value.len().min(MOST_OF_VALUE)].to_vec());
         let began = Began { target, place: place as u16, id: self.next_id, start: self.clock.clone(), version: standing.version, value: told };
         let value = if predicate.places[place].compared { standing.value.clone() } else { None };
         let open = Open { predicate, place, bindings, home, id: self.next_id, began: began.clone(), value, expires_ms };
+        if summed && standing.value.is_none() {
+            self.absent.push_back((now_us + ABSENT_US, key.clone(), self.next_id));
+        }
         self.open.entry(key.clone()).or_default().push(open);
         self.standing += 1;
         let told = self.told.entry(home).or_default();
         told.open += 1;
-        told.push(now_us, Event::Began(began));
+        told.push(now_us, if summed { Event::OfKey(key.clone(), began) } else { Event::Began(began) });
     }
 
     fn close(&mut self, now_us: u64, open: &Open) {
-        self.standing -= 1;
+        self.count_out(open);
         let told = self.told.entry(open.home).or_default();
-        told.open -= 1;
         let ended = Ended { target: open.began.target.clone(), place: open.place as u16, id: open.id, end: self.clock.clone() };
         told.push(now_us, Event::Ended(ended));
+    }
+
+    fn count_out(&mut self, open: &Open) {
+        self.standing -= 1;
+        self.told.entry(open.home).or_default().open -= 1;
+        if let Some(sum) = self.sums.get_mut(&open.predicate.name).filter(|_| open.predicate.places[open.place].summed) {
+            sum.states -= 1;
+        }
+    }
+
+    /// Forgets keys that have been absent for long, without a word: they add nothing, and monitors have forgotten them.
+    fn forget_absent(&mut self, now_us: u64) {
+        while let Some((_, key, id)) = self.absent.pop_front_if(|(due_us, ..)| *due_us <= now_us) {
+            let Some(open) = self.open.get_mut(&key) else { continue };
+            let Some(place) = open.iter().position(|open| open.id == id) else { continue };
+            let gone = open.swap_remove(place);
+            if open.is_empty() {
+                self.open.remove(&key);
+            }
+            self.count_out(&gone);
+        }
     }
 
     fn tick(&mut self, at: Timestamp) {
@@ -356,6 +477,7 @@ impl Detector {
             return Vec::new();
         }
         self.tick(at);
+        self.forget_absent(now_us);
         let due: Vec<u16> = self.told.iter().filter(|(_, told)| told.next_us() <= now_us).map(|(home, _)| *home).collect();
         due.into_iter().map(|home| (home, self.report(now_us, home))).collect()
     }
@@ -367,9 +489,17 @@ impl Detector {
         if whole {
             // What has ended is told once more: there it may stand.
             events.retain(|event| matches!(event, Event::Ended(_)));
-            let standing = self.open.values().flatten().filter(|open| open.home == home);
-            events.splice(0..0, standing.map(|open| Event::Began(open.began.clone())));
+            let standing = self.open.iter().flat_map(|(key, open)| open.iter().map(move |open| (key, open))).filter(|(_, open)| open.home == home);
+            let began = |(key, open): (&Key, &Open)| match open.predicate.places[open.place].summed {
+                true => Event::OfKey(key.clone(), open.began.clone()),
+                false => Event::Began(open.began.clone()),
+            };
+            events.splice(0..0, standing.map(began));
+            // A new monitor believes in nothing before it knows that it was told of all keys.
+            let counted = self.sums.iter().filter(|(_, sum)| sum.home == home && (sum.counted || sum.over));
+            events.extend(counted.map(|(name, _)| self.count_of(name)));
         }
+        let told = self.told.entry(home).or_default();
         told.asked = false;
         told.told_us = now_us;
         told.next += 1;
@@ -393,7 +523,7 @@ impl Told {
         if !self.waiting.is_empty() || self.whole || self.asked {
             return 0;
         }
-        if self.open == 0 {
+        if self.open + self.sums == 0 {
             return u64::MAX;
         }
         let lively = self.told_us < self.happened_us.saturating_add(LIVELY_US);

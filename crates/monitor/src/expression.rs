@@ -1,9 +1,10 @@
 //! The expression language: one line that says what must always be true.
 //!
-//! `!(lock_a = 1 && lock_b = 1)`, `stock >= 0`, `a + 2*b <= 10`, `state = "open" || owner = absent`, `` `a key with spaces` != 3 ``.
+//! `!(lock_a = 1 && lock_b = 1)`, `stock >= 0`, `sum(stock:*) >= 0`, `a + 2*b <= 10`, `state = "open" || owner = absent`, `` `a key with spaces` != 3 ``.
 
 use crate::condition::{Constant, Order, Test, Together};
 use crate::name::Name;
+use rheostat_core::glob;
 
 /// The longest expression, in bytes.
 pub const MOST_BYTES: usize = 16 << 10;
@@ -17,6 +18,8 @@ pub const MOST_CLAUSES: usize = 256;
 pub const MOST_IN_CLAUSE: usize = 64;
 /// The longest name, in bytes.
 const MOST_NAME: usize = 4096;
+/// The greatest factor of what is added up over a pattern: some thousand keys times it stay far from the ends of an `i128`.
+const MOST_FACTOR: i64 = 1 << 31;
 
 /// What is asked in a clause, by the numbers of variables.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,6 +44,8 @@ pub struct Parsed {
 #[derive(Clone, PartialEq, Debug)]
 enum Token<'a> {
     Name(&'a str),
+    /// All keys of this pattern, added up.
+    Keys(&'a str),
     Text(&'a str),
     Number(i64),
     Sign(&'static str),
@@ -92,12 +97,32 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, String> {
             if length == 0 {
                 return Err(format!("`{first}` means nothing here; a name with such signs stands in `backticks`"));
             }
-            (Token::Name(&rest[..length]), length)
+            match rest[length..].trim_start().strip_prefix('(') {
+                Some(inside) if &rest[..length] == "sum" => {
+                    let (pattern, after) = keys_of(inside)?;
+                    (Token::Keys(pattern), rest.len() - after.len())
+                }
+                _ => (Token::Name(&rest[..length]), length),
+            }
         };
         found.push(token);
         rest = rest[length..].trim_start();
     }
     Ok(found)
+}
+
+/// The pattern in `sum(pattern)`, of which `inside` is what follows the parenthesis, and what follows it all.
+fn keys_of(inside: &str) -> Result<(&str, &str), String> {
+    let inside = inside.trim_start();
+    let (pattern, rest) = match inside.strip_prefix('`') {
+        Some(quoted) => quoted.split_once('`').ok_or("a ` that is not closed")?,
+        None => inside.split_at(inside.find(|c: char| c == ')' || c.is_whitespace() || "`\"'".contains(c)).unwrap_or(inside.len())),
+    };
+    let rest = rest.trim_start().strip_prefix(')').ok_or("`sum(` takes one pattern of keys and a `)`; one with other signs stands in `backticks`")?;
+    match pattern.len() {
+        1..=glob::MAX_PATTERN_BYTES => Ok((pattern, rest)),
+        length => Err(format!("a pattern of {length} bytes in `sum()`; 1 to {} are read", glob::MAX_PATTERN_BYTES)),
+    }
 }
 
 enum Expression {
@@ -141,6 +166,7 @@ pub fn parse(text: &str, with_holes: bool) -> Result<Parsed, String> {
 fn told(token: &Token<'_>) -> String {
     match token {
         Token::Name(name) => format!("`{name}`"),
+        Token::Keys(pattern) => format!("`sum({pattern})`"),
         Token::Text(text) => format!("\"{text}\""),
         Token::Number(number) => number.to_string(),
         Token::Sign(sign) => format!("`{sign}`"),
@@ -197,7 +223,7 @@ impl<'a> Parser<'a> {
         };
         self.at += 1;
         let right = self.side()?;
-        Ok(Expression::Atom(atom(left, order, right)?))
+        self.atom(left, order, right)
     }
 
     fn side(&mut self) -> Result<Side, String> {
@@ -222,9 +248,13 @@ impl<'a> Parser<'a> {
                 Some(Token::Number(number)) => {
                     self.at += 1;
                     if self.next_is("*") {
-                        let Some(Token::Name(name)) = self.tokens.get(self.at).cloned() else { return Err("a name should follow `*`".into()) };
+                        let factor = sign * number;
+                        match self.tokens.get(self.at).cloned() {
+                            Some(Token::Name(name)) => parts.push((factor, self.variable(name)?)),
+                            Some(Token::Keys(pattern)) => parts.push((factor, self.keys(pattern)?)),
+                            _ => return Err("a name or a sum should follow `*`".into()),
+                        }
                         self.at += 1;
-                        parts.push((sign * number, self.variable(name)?));
                     } else {
                         constant += i128::from(sign * number);
                     }
@@ -232,6 +262,10 @@ impl<'a> Parser<'a> {
                 Some(Token::Name(name)) => {
                     self.at += 1;
                     parts.push((sign, self.variable(name)?));
+                }
+                Some(Token::Keys(pattern)) => {
+                    self.at += 1;
+                    parts.push((sign, self.keys(pattern)?));
                 }
                 Some(token) => return Err(format!("{} stands where a name, a number or a text should", told(&token))),
                 None => return Err("it ends where a name, a number or a text should stand".into()),
@@ -255,6 +289,17 @@ impl<'a> Parser<'a> {
             return Err(format!("a name of {} bytes; 1 to {MOST_NAME} are read", name.len()));
         }
         let name = self.text(name)?;
+        self.known(name)
+    }
+
+    fn keys(&mut self, pattern: &str) -> Result<usize, String> {
+        if self.with_holes {
+            return Err("a sum over keys does not go together with braces that stand for many predicates (--infer)".into());
+        }
+        self.known(Name::keys(pattern.as_bytes()))
+    }
+
+    fn known(&mut self, name: Name) -> Result<usize, String> {
         if let Some(known) = self.variables.iter().position(|known| *known == name) {
             return Ok(known);
         }
@@ -263,6 +308,38 @@ impl<'a> Parser<'a> {
         }
         self.variables.push(name);
         Ok(self.variables.len() - 1)
+    }
+}
+
+impl Parser<'_> {
+    /// What `left` and `right` are to each other. Where keys of a pattern are added up, to be equal is to be neither less nor more: only bounds are looked for.
+    fn atom(&self, left: Side, order: Order, right: Side) -> Result<Expression, String> {
+        let atom = atom(left, order, right)?;
+        let of_keys = |atom: &Atom| match atom {
+            Atom::One(variable, _) => self.variables[*variable].is_keys(),
+            Atom::Several(Together::Sum(parts, ..)) => parts.iter().any(|(_, variable)| self.variables[*variable].is_keys()),
+            Atom::Several(Together::Same(one, other, _)) => [one, other].into_iter().any(|variable| self.variables[*variable].is_keys()),
+        };
+        if !of_keys(&atom) {
+            return Ok(Expression::Atom(atom));
+        }
+        let (parts, order, bound) = match atom {
+            Atom::One(variable, Test::Number(times, order, bound)) => (vec![(times, variable)], order, bound),
+            Atom::One(variable, Test::Is(Constant::Number(number))) => (vec![(1, variable)], Order::Equal, i128::from(number)),
+            Atom::One(variable, Test::IsNot(Constant::Number(number))) => (vec![(1, variable)], Order::Differs, i128::from(number)),
+            Atom::Several(Together::Sum(parts, order, bound)) => (parts, order, bound),
+            Atom::Several(Together::Same(one, other, same)) => (vec![(1, one), (-1, other)], if same { Order::Equal } else { Order::Differs }, 0),
+            Atom::One(..) => return Err("a sum over keys is compared with a number or other sums".into()),
+        };
+        if let Some((factor, _)) = parts.iter().find(|(factor, _)| factor.unsigned_abs() > MOST_FACTOR as u64) {
+            return Err(format!("a factor of {factor} beside a sum over keys; at most {MOST_FACTOR}"));
+        }
+        let bounded = |order| Expression::Atom(Atom::Several(Together::Sum(parts.clone(), order, bound)));
+        match order {
+            Order::Equal => Ok(Expression::All(vec![bounded(Order::AtMost), bounded(Order::AtLeast)])),
+            Order::Differs => Err("a sum over keys has bounds (`<`, `<=`, `>`, `>=`, `=`); that it differs from a number cannot be watched".into()),
+            order => Ok(bounded(order)),
+        }
     }
 }
 
@@ -377,6 +454,17 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_a_pattern_are_added_up() {
+        let sum = |parts: Vec<(i64, usize)>, order, bound| Atom::Several(Together::Sum(parts, order, bound));
+        assert_eq!(violations("sum(stock:*) >= 0"), [[sum(vec![(1, 0)], Order::Less, 0)]]);
+        assert_eq!(violations("2*sum(`a b *`) - sum (b[0-9]) <= x + 3"), [[sum(vec![(2, 0), (-1, 1), (-1, 2)], Order::More, 3)]]);
+        assert_eq!(violations("sum(a:*) = 7"), [[sum(vec![(1, 0)], Order::More, 7)], [sum(vec![(1, 0)], Order::Less, 7)]]);
+        assert_eq!(violations("sum(a:*) = sum(b:*)").len(), 2);
+        assert_eq!(parse("sum(stock:*) >= 0", false).unwrap().variables, [Name::keys(b"stock:*")]);
+        assert_eq!(violations("sum = 3"), [[Atom::One(0, Test::IsNot(Constant::Number(3)))]], "a key can be called so");
+    }
+
+    #[test]
     fn holes_are_named_and_stand_in_texts_too() {
         let parsed = parse(r#"!(flag{A}_{B}_{A} = true && turn{A}_{B} = "{A}")"#, true).unwrap();
         assert_eq!((parsed.holes.len(), parsed.variables.len()), (2, 2));
@@ -387,6 +475,14 @@ mod tests {
         assert!(refused("").contains("empty"));
         assert!(refused("x").contains("comparison"));
         assert!(refused("x = ").contains("ends"));
+        assert!(refused("sum(stock:* >= 0").contains("backticks"));
+        assert!(refused("sum() >= 0").contains("0 bytes"));
+        assert!(refused(&format!("sum({}*) >= 0", "x".repeat(1024))).contains("1025 bytes"));
+        assert!(refused("sum(`stock:*) >= 0").contains("not closed"));
+        assert!(refused("sum(stock:*) != 0").contains("differs"));
+        assert!(refused("sum(stock:*) = \"x\"").contains("compared with a number"));
+        assert!(refused("sum(a:*) <= 2147483649*b").contains("factor"));
+        assert!(parse("sum(a:*) >= 0", true).unwrap_err().contains("--infer"));
         assert!(refused("x = 1 y = 2").contains("`y`"));
         assert!(refused("(x = 1").contains("not closed"));
         assert!(refused("x = \"a").contains("not closed"));

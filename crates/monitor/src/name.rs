@@ -1,5 +1,6 @@
 //! Names of variables, with holes where a predicate stands for many.
 
+use rheostat_core::glob;
 use rheostat_core::version::Key;
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ enum Segment {
     Text(Arc<[u8]>),
     /// What stands here, by its number.
     Hole(usize),
+    /// Whatever fits this glob pattern; alone in its name.
+    Keys(Arc<[u8]>),
 }
 
 /// A variable's name, or a text in a predicate.
@@ -29,6 +32,16 @@ impl Name {
     /// Exactly these bytes.
     pub fn plain(bytes: &[u8]) -> Name {
         Name(vec![Segment::Text(bytes.into())])
+    }
+
+    /// All keys that fit the glob pattern `pattern`.
+    pub fn keys(pattern: &[u8]) -> Name {
+        Name(vec![Segment::Keys(pattern.into())])
+    }
+
+    /// Whether it stands for all keys of a pattern at once.
+    pub fn is_keys(&self) -> bool {
+        matches!(self.0.as_slice(), [Segment::Keys(_)])
     }
 
     /// `text` with holes in braces, which are numbered in `holes` in the order in which they are first named. Errors: braces that name no hole; two holes, or a hole and a letter, that nothing separates.
@@ -68,7 +81,7 @@ impl Name {
     pub fn holes(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().filter_map(|segment| match segment {
             Segment::Hole(number) => Some(*number),
-            Segment::Text(_) => None,
+            Segment::Text(_) | Segment::Keys(_) => None,
         })
     }
 
@@ -76,6 +89,10 @@ impl Name {
     pub fn may_match(&self, key: &[u8]) -> bool {
         match self.0.first() {
             Some(Segment::Text(text)) => key.starts_with(text),
+            Some(Segment::Keys(pattern)) => {
+                let literal = pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len());
+                key.starts_with(&pattern[..literal])
+            }
             _ => true,
         }
     }
@@ -85,11 +102,14 @@ impl Name {
         if !self.may_match(key) {
             return None;
         }
+        if let [Segment::Keys(pattern)] = self.0.as_slice() {
+            return glob::matches(pattern, key).then(Vec::new);
+        }
         let mut bound: Vec<Option<&[u8]>> = vec![None; holes];
         let mut rest = key;
         for segment in &self.0 {
             match segment {
-                Segment::Text(text) => rest = rest.strip_prefix(&**text)?,
+                Segment::Text(text) | Segment::Keys(text) => rest = rest.strip_prefix(&**text)?,
                 Segment::Hole(number) => {
                     let length = rest.iter().position(|byte| !fits(*byte)).unwrap_or(rest.len());
                     let (value, after) = rest.split_at(length);
@@ -107,15 +127,15 @@ impl Name {
         bound.into_iter().map(|value| value.map(Arc::from)).collect()
     }
 
-    /// The bytes that it stands for. What is not bound stays empty.
+    /// The bytes that it stands for; a pattern itself. What is not bound stays empty.
     pub fn fill(&self, bindings: &[Arc<[u8]>]) -> Key {
-        if let [Segment::Text(text)] = self.0.as_slice() {
+        if let [Segment::Text(text) | Segment::Keys(text)] = self.0.as_slice() {
             return text.clone();
         }
         let mut bytes = Vec::new();
         for segment in &self.0 {
             match segment {
-                Segment::Text(text) => bytes.extend_from_slice(text),
+                Segment::Text(text) | Segment::Keys(text) => bytes.extend_from_slice(text),
                 Segment::Hole(number) => bytes.extend_from_slice(bindings.get(*number).map_or(&[][..], |bound| bound)),
             }
         }
@@ -154,6 +174,15 @@ mod tests {
         assert_eq!(&*flag.fill(&bound), b"flag17_4_17");
         assert_eq!(turn.matches(&[b"turn1_".as_slice(), &[b'x'; 65]].concat(), 2), None);
         assert_eq!(turn.matches(b"", 2), None);
+    }
+
+    #[test]
+    fn keys_of_a_pattern() {
+        let name = Name::keys(b"stock:*:eu");
+        assert!(name.is_keys() && name.may_match(b"stock:1") && !name.may_match(b"stoc"));
+        assert_eq!((name.matches(b"stock:7:eu", 0), name.matches(b"stock:7:us", 0)), (Some(Vec::new()), None));
+        assert_eq!(&*name.fill(&[]), b"stock:*:eu");
+        assert!(Name::keys(b"*").may_match(b"") && Name::keys(br"\*a").may_match(b"*a"));
     }
 
     #[test]

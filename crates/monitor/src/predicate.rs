@@ -73,6 +73,8 @@ pub struct Place {
     pub tests: Vec<Test>,
     /// Whether its value is compared with others': then each value that passes the tests is another state.
     pub compared: bool,
+    /// Whether it stands for every key that fits its name, as each first appears, and all of them are added up with the clause's other places; what is no number counts as 0.
+    pub summed: bool,
 }
 
 impl Place {
@@ -136,7 +138,7 @@ impl Predicate {
         let mut of: BTreeMap<usize, usize> = BTreeMap::new();
         let mut place_of = |places: &mut Vec<Place>, variable: usize| {
             *of.entry(variable).or_insert_with(|| {
-                places.push(Place { variable: parsed.variables[variable].clone(), tests: Vec::new(), compared: false });
+                places.push(Place { variable: parsed.variables[variable].clone(), tests: Vec::new(), compared: false, summed: false });
                 places.len() - 1 - first
             })
         };
@@ -167,6 +169,13 @@ impl Predicate {
                 Together::Same(one, other, _) => [*one, *other].into_iter().for_each(compared),
             }
         }
+        if self.places[first..].iter().any(|place| place.variable.is_keys()) {
+            let alone = together.len() == 1 && self.places[first..].iter().all(|place| place.tests.is_empty());
+            if !alone {
+                return Err("a sum over keys stands alone: what is to be true beside it is another predicate".into());
+            }
+            self.places[first..].iter_mut().for_each(|place| place.summed = true);
+        }
         for place in first..self.places.len() {
             let (is, rest): (Vec<Test>, Vec<Test>) = self.places[place].tests.iter().cloned().partition(|test| matches!(test, Test::Is(_)));
             if is.len() < 2 {
@@ -178,7 +187,7 @@ impl Predicate {
             let variable = self.places[place].variable.clone();
             let mut each = is.into_iter().map(|is| [&[is], rest.as_slice()].concat());
             self.places[place].tests = each.next().unwrap_or_default();
-            self.places.extend(each.map(|tests| Place { variable: variable.clone(), tests, compared: false }));
+            self.places.extend(each.map(|tests| Place { variable: variable.clone(), tests, compared: false, summed: false }));
         }
         Ok(Clause { places: first..self.places.len(), together })
     }
@@ -210,14 +219,23 @@ impl Predicate {
 
     /// The variables that it names, once each; none of a pattern.
     pub fn variables(&self) -> Vec<Key> {
-        let mut named: Vec<Key> = if self.definition.infer { Vec::new() } else { self.places.iter().map(|place| place.variable.fill(&[])).collect() };
+        let named = self.places.iter().filter(|place| !self.definition.infer && !place.variable.is_keys());
+        let mut named: Vec<Key> = named.map(|place| place.variable.fill(&[])).collect();
         named.sort_unstable();
         named.dedup();
         named
     }
 
-    /// Which of Algorithms 1 and 2 it takes. Paper: the predicate's type.
+    /// Whether keys are added up in it, and must be counted before it can be looked at.
+    pub fn sums(&self) -> bool {
+        self.places.iter().any(|place| place.summed)
+    }
+
+    /// Which of Algorithms 1 and 2 it takes, or that for bounded sums. Paper: the predicate's type.
     pub fn kind(&self) -> &'static str {
+        if self.sums() {
+            return "bounded sum";
+        }
         let several = self.clauses.len() > 1 || self.clauses.iter().any(|clause| !clause.together.is_empty());
         if several { "semilinear" } else { "linear" }
     }
@@ -275,7 +293,7 @@ impl Predicates {
         for predicate in all {
             for (number, place) in predicate.places.iter().enumerate() {
                 let found = (predicate.clone(), number);
-                match predicate.definition.infer {
+                match predicate.definition.infer || place.variable.is_keys() {
                     true => predicates.patterns.push(found),
                     false => predicates.by_key.entry(place.variable.fill(&[])).or_default().push(found),
                 }
@@ -374,6 +392,18 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_has_a_place_for_each_of_its_patterns() {
+        let predicate = Predicate::new(definition("p", "2*sum(stock:*) - x >= 0 && y = 1")).unwrap();
+        let summed: Vec<bool> = predicate.places.iter().map(|place| place.summed).collect();
+        assert_eq!((summed, predicate.kind(), predicate.variables().len()), (vec![true, true, false], "bounded sum", 2));
+        let predicates = Predicates::new([Arc::new(predicate)]);
+        assert!(predicates.wants(b"stock:7") && predicates.wants(b"x") && !predicates.wants(b"stoc"));
+        let mut found = Vec::new();
+        predicates.places_of(b"stock:7", |_, place, bindings| found.push((place, bindings.len())));
+        assert_eq!(found, [(0, 0)]);
+    }
+
+    #[test]
     fn what_is_named_is_wanted_and_most_else_is_not() {
         let named = (0..1000).map(|number| Arc::new(Predicate::new(definition(&format!("p{number}"), &format!("stock:{number} >= 0"))).unwrap()));
         let pattern = Arc::new(Predicate::new(definition("pattern", "!(lock{A} = 1 && flag{A} = 1)")).unwrap());
@@ -388,6 +418,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_watched_is_refused() {
+        for expression in ["!(sum(a:*) > 1 && b = 1)", "!(sum(a:*) > 1 && sum(b:*) > 1)", "sum(a:*) >= 0 || b = 1"] {
+            assert!(Predicate::new(definition("p", expression)).unwrap_err().contains("alone"), "{expression}");
+        }
         for expression in ["!(a{X} = 1 && b = 1)", "a{X} = 1", "!(a{X} = absent)"] {
             let definition = Definition { infer: true, ..definition("p", expression) };
             assert!(Predicate::new(definition).is_err(), "{expression}");

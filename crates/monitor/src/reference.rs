@@ -1,8 +1,10 @@
 //! The reference detector: sees a whole recorded execution and tries every cut. For tests of the monitors, in small executions.
 
-use crate::predicate::Predicate;
+use crate::condition::{Together, number};
+use crate::predicate::{Clause, Predicate};
 use rheostat_core::ids::ServerId;
 use rheostat_core::version::{Key, Value, VersionId};
+use std::collections::BTreeMap;
 
 /// What one server had of one variable, and when.
 #[derive(Clone, Debug)]
@@ -50,7 +52,11 @@ pub fn is_consistent(states: &[&Recorded], cuts: Cuts) -> bool {
 /// Every violation of `predicate`, whose names have no holes: the clause, and a state for each of its places, by number.
 pub fn violations(predicate: &Predicate, states: &[Recorded], cuts: Cuts) -> Vec<(usize, Vec<usize>)> {
     let mut found = Vec::new();
-    for (number, clause) in predicate.clauses.iter().enumerate() {
+    for (place, clause) in predicate.clauses.iter().enumerate() {
+        if predicate.places[clause.places.start].summed {
+            found.extend(sums(predicate, clause, states, cuts).into_iter().map(|chosen| (place, chosen)));
+            continue;
+        }
         let mut chosen: Vec<Vec<usize>> = vec![Vec::new()];
         for place in &predicate.places[clause.places.clone()] {
             let variable = place.variable.fill(&[]);
@@ -65,7 +71,45 @@ pub fn violations(predicate: &Predicate, states: &[Recorded], cuts: Cuts) -> Vec
         }
         let value = |chosen: &Vec<usize>, place: usize| states[chosen[place]].value.as_ref().map(|value| value.to_vec());
         chosen.retain(|chosen| clause.together.iter().all(|together| together.holds(|place| value(chosen, place))));
-        found.extend(chosen.into_iter().map(|chosen| (number, chosen)));
+        found.extend(chosen.into_iter().map(|chosen| (place, chosen)));
     }
     found
+}
+
+/// Every cut on which the sum of `clause` is beyond its bound: a state of each key that somebody has written by then, by number.
+fn sums(predicate: &Predicate, clause: &Clause, states: &[Recorded], cuts: Cuts) -> Vec<Vec<usize>> {
+    let Some(Together::Sum(parts, order, bound)) = clause.together.first() else { return Vec::new() };
+    let mut all = states.to_vec();
+    let mut chosen: Vec<(i128, Vec<usize>)> = vec![(0, Vec::new())];
+    for (times, place) in parts {
+        let mut of_keys: BTreeMap<&Key, Vec<usize>> = BTreeMap::new();
+        for (number, state) in states.iter().enumerate() {
+            let counts = state.version.is_some_and(|version| predicate.definition.everywhere || version.origin == state.server.dc);
+            if counts && predicate.places[clause.places.start + place].variable.matches(&state.variable, 0).is_some() {
+                of_keys.entry(&state.variable).or_default().push(number);
+            }
+        }
+        for of_key in of_keys.values() {
+            let Some(first) = of_key.iter().min_by_key(|state| states[**state].moments.0).map(|state| &states[*state]) else { continue };
+            // Before that nobody has written it.
+            let unwritten = Recorded {
+                value: None,
+                moments: (0, first.moments.0),
+                began: vec![0; first.began.len()],
+                ended: Some(first.began.clone()),
+                ..first.clone()
+            };
+            all.push(unwritten);
+            let candidates: Vec<usize> = of_key.iter().copied().chain([all.len() - 1]).collect();
+            let value = |state: usize| i128::from(*times) * i128::from(number(all[state].value.as_deref()).unwrap_or_default());
+            chosen = chosen
+                .iter()
+                .flat_map(|(sum, before)| candidates.iter().map(move |state| (sum + value(*state), [before.as_slice(), &[*state]].concat())))
+                .filter(|(_, chosen)| is_consistent(&chosen.iter().map(|state| &all[*state]).collect::<Vec<_>>(), cuts))
+                .collect();
+        }
+    }
+    let beyond = chosen.into_iter().filter(|(sum, _)| order.holds(*sum, *bound));
+    let written = beyond.map(|(_, chosen)| chosen.into_iter().filter(|state| *state < states.len()).collect::<Vec<usize>>());
+    written.filter(|chosen| !chosen.is_empty()).collect()
 }

@@ -3,7 +3,7 @@
 use crate::predicate::Target;
 use rheostat_clock::HybridVector;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::version::VersionId;
+use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::{wire_enum, wire_struct};
 
@@ -40,6 +40,22 @@ pub struct Ended {
     pub end: HybridVector,
 }
 
+/// The greatest number of keys that are added up in one sum.
+pub const MOST_KEYS: usize = 4096;
+
+/// A server has told which keys of a sum it has.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Counted {
+    /// The predicate.
+    pub target: Target,
+    /// Data centers of the keyspace; of each, a server of every partition is to have counted.
+    pub data_centers: u8,
+    /// Partitions of the keyspace.
+    pub partitions: u16,
+    /// It has more than [`MOST_KEYS`], and tells of none.
+    pub over: bool,
+}
+
 /// What has happened, in a server's order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
@@ -47,11 +63,16 @@ pub enum Event {
     Began(Began),
     /// See [`Ended`].
     Ended(Ended),
+    /// See [`Began`]: of this key, which is added up with others.
+    OfKey(Key, Began),
+    /// See [`Counted`].
+    Counted(Counted),
 }
 
 wire_struct!(Began { target, place, id, start, version, value });
 wire_struct!(Ended { target, place, id, end });
-wire_enum!(Event, "an event of unknown kind", { 0 => Began(began), 1 => Ended(ended) });
+wire_struct!(Counted { target, data_centers, partitions, over });
+wire_enum!(Event, "an event of unknown kind", { 0 => Began(began), 1 => Ended(ended), 2 => OfKey(key, began), 3 => Counted(counted) });
 
 /// What one server's detector tells one monitor at a time.
 #[derive(Clone, PartialEq, Debug)]

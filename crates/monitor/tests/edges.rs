@@ -4,11 +4,12 @@ use rheostat_clock::{DcId, Epsilon, Timestamp};
 use rheostat_core::ids::{KeyspaceId, PartitionId, Place, ServerId};
 use rheostat_core::planted::Planted;
 use rheostat_core::version::{Key, VersionId};
+use rheostat_core::wire::Wire;
 use rheostat_monitor::alarm::Verdict;
 use rheostat_monitor::detector::{Detector, MOST_WAITING, Standing};
 use rheostat_monitor::monitor::{HOLD_US, Monitor, Notice};
 use rheostat_monitor::predicate::{Definition, Predicate, Predicates, Target};
-use rheostat_monitor::report::{Event, Report};
+use rheostat_monitor::report::{Event, MOST_KEYS, Report};
 use std::sync::Arc;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
@@ -304,6 +305,7 @@ fn events(detector: &mut Detector, millis: u64) -> Vec<String> {
     let event = |event: &Event| match event {
         Event::Began(began) => format!("+{} {}", began.place, String::from_utf8_lossy(began.value.as_deref().unwrap_or_default())),
         Event::Ended(ended) => format!("-{}", ended.place),
+        Event::OfKey(..) | Event::Counted(_) => panic!("nothing is added up: {event:?}"),
     };
     tell(detector, millis).map_or_else(Vec::new, |report| report.events.iter().map(event).collect())
 }
@@ -337,4 +339,147 @@ fn versions_that_stand_side_by_side_all_count_where_they_were_written() {
     stand(&mut here, 30, "x", &[(30, 0, "7", 0), (15, 0, "5", 0)]);
     assert_eq!(events(&mut here, 30), ["-0", "+0 7"]);
     assert_eq!(here.standing(), 3);
+}
+
+fn sum_detector(dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
+    let mut detector = detector(dc, millis, predicates);
+    assert!(detector.counting().is_some() && detector.is_counted(b"stock:1") && !detector.is_counted(b"other"));
+    detector.counted(millis * 1000, None);
+    detector
+}
+
+fn take(monitor: &mut Monitor, detector: &mut Detector, millis: u64) {
+    if let Some(report) = tell(detector, millis) {
+        monitor.on_report(millis * 1000, Report::from_bytes(&report.to_bytes()).unwrap());
+    }
+}
+
+fn gaps(monitor: &mut Monitor) -> Vec<String> {
+    let gap = |notice| match notice {
+        Notice::Gap(_, why) => Some(why),
+        _ => None,
+    };
+    monitor.notices().into_iter().filter_map(gap).collect()
+}
+
+#[test]
+fn a_sum_is_told_with_what_it_is_and_the_keys_that_changed_last() {
+    let predicates = predicates("sum(stock:*) >= 0");
+    let (mut us, mut eu) = (sum_detector(0, 1000, &predicates), sum_detector(1, 1000, &predicates));
+    let mut monitor = monitor(&predicates);
+    write(&mut us, 0, 1010, "stock:a", "3", 0);
+    write(&mut us, 0, 1011, "stock:none", "not a number", 0);
+    write(&mut eu, 1, 1020, "stock:b", "-2", 0);
+    take(&mut monitor, &mut us, 1030);
+    take(&mut monitor, &mut eu, 1031);
+    assert_eq!(alarms(&mut monitor), []);
+    write(&mut eu, 1, 1100, "stock:c", "-2", 0);
+    take(&mut monitor, &mut eu, 1101);
+    // Whether more was written in us-east is not known yet.
+    us.ask(1_200_000, 7);
+    take(&mut monitor, &mut us, 1200);
+    eu.ask(1_200_000, 7);
+    take(&mut monitor, &mut eu, 1200);
+    let told: Vec<_> =
+        monitor.notices().into_iter().filter_map(|notice| if let Notice::Alarm(alarm) = notice { Some(alarm) } else { None }).collect();
+    let last = told.last().unwrap();
+    assert_eq!(last.verdict, Verdict::Violated);
+    let said: Vec<(&[u8], &[u8])> = last.evidence.iter().map(|one| (&*one.variable, one.value.as_deref().unwrap_or_default())).collect();
+    assert_eq!(said[..3], [(&b"sum(stock:*)"[..], &b"-1"[..]), (b"stock:c", b"-2"), (b"stock:b", b"-2")]);
+    assert!(told.iter().all(|alarm| alarm.number == last.number), "it is told again as more comes to be known");
+}
+
+#[test]
+fn a_sum_is_looked_at_when_every_server_has_counted_its_keys_and_again_after_a_restart() {
+    let predicates = predicates("sum(stock:*) >= 10");
+    let (mut us, mut eu) = (detector(0, 1000, &predicates), sum_detector(1, 1000, &predicates));
+    let mut monitor = monitor(&predicates);
+    write(&mut eu, 1, 1010, "stock:b", "1", 0);
+    take(&mut monitor, &mut eu, 1011);
+    take(&mut monitor, &mut us, 1012);
+    assert_eq!(alarms(&mut monitor), [], "who knows what us-east has");
+    write(&mut us, 0, 1050, "stock:a", "9", 0);
+    us.counted(1_051_000, None);
+    take(&mut monitor, &mut us, 1100);
+    take(&mut monitor, &mut eu, 1101);
+    assert_eq!(alarms(&mut monitor), []);
+    let mut us = detector(0, 2000, &predicates);
+    us.ask(2_001_000, 7);
+    write(&mut us, 0, 2001, "stock:other", "0", 0);
+    take(&mut monitor, &mut us, 2002);
+    write(&mut eu, 1, 2003, "stock:b", "2", 0);
+    take(&mut monitor, &mut eu, 2004);
+    assert!(alarms(&mut monitor).is_empty(), "us-east has not said again what it has");
+    write(&mut us, 0, 2005, "stock:a", "1", 0);
+    us.counted(2_006_000, None);
+    take(&mut monitor, &mut us, 2100);
+    take(&mut monitor, &mut eu, 2101);
+    assert!(!alarms(&mut monitor).is_empty(), "3 is less than 10");
+}
+
+#[test]
+fn of_more_keys_than_are_added_up_it_is_said_that_the_sum_is_not_watched() {
+    let predicates = predicates("sum(stock:*) >= 0");
+    let (mut us, mut eu) = (sum_detector(0, 1000, &predicates), sum_detector(1, 1000, &predicates));
+    let mut monitor = monitor(&predicates);
+    for number in 0..MOST_KEYS {
+        write(if number % 2 == 0 { &mut us } else { &mut eu }, (number % 2) as u8, 1001, &format!("stock:{number}"), "1", 0);
+    }
+    take(&mut monitor, &mut us, 1010);
+    take(&mut monitor, &mut eu, 1011);
+    assert_eq!((gaps(&mut monitor).len(), monitor.numbers().states), (0, MOST_KEYS));
+    write(&mut us, 0, 1020, "stock:one more", "-9999999", 0);
+    take(&mut monitor, &mut us, 1021);
+    let said = gaps(&mut monitor);
+    assert!(said.len() == 1 && said[0].contains("4096"), "{said:?}");
+    assert_eq!(monitor.numbers().states, 0);
+    // And where one server alone has too many.
+    let mut us = sum_detector(0, 3000, &predicates);
+    (0..=MOST_KEYS).for_each(|number| write(&mut us, 0, 3001, &format!("stock:{number}"), "1", 0));
+    assert_eq!(us.standing(), 0);
+    write(&mut us, 0, 3002, "stock:1", "-1", 0);
+    assert_eq!(us.standing(), 0);
+    let mut monitor = self::monitor(&predicates);
+    take(&mut monitor, &mut us, 3003);
+    assert!(gaps(&mut monitor).iter().any(|why| why.contains("4096")));
+}
+
+#[test]
+fn keys_that_are_gone_make_room_in_a_sum() {
+    let predicates = predicates("sum(stock:*) <= 5");
+    let (mut us, mut eu) = (sum_detector(0, 1000, &predicates), sum_detector(1, 1000, &predicates));
+    let mut monitor = monitor(&predicates);
+    write(&mut us, 0, 1001, "stock:a", "4", 1500);
+    take(&mut monitor, &mut us, 1002);
+    take(&mut monitor, &mut eu, 1002);
+    us.expire(1_600_000, at(1600), &home);
+    take(&mut monitor, &mut us, 1601);
+    let later_us = 1_700_000 + 2 * HOLD_US;
+    monitor.tick(1_700_000 + HOLD_US);
+    monitor.tick(later_us);
+    assert_eq!(monitor.numbers().states, 0);
+    us.ask(later_us, 7);
+    take(&mut monitor, &mut us, 70_000);
+    assert_eq!(us.standing(), 0);
+    write(&mut us, 0, 70_100, "stock:a", "6", 0);
+    take(&mut monitor, &mut us, 70_200);
+    eu.ask(70_200_000, 7);
+    take(&mut monitor, &mut eu, 70_201);
+    assert!(!alarms(&mut monitor).is_empty());
+}
+
+#[test]
+fn a_server_that_goes_by_another_epsilon_is_told_of_once() {
+    let predicates = predicates(LOCKS);
+    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
+    let mut detector = Detector::new(KEYSPACE, place, Epsilon::Millis(50), at(1));
+    detector.watch(0, at(1), predicates.clone(), &home, |_| vec![Standing::NOTHING]);
+    let mut monitor = monitor(&predicates);
+    write(&mut detector, 0, 10, "a", "1", 0);
+    take(&mut monitor, &mut detector, 11);
+    let said = gaps(&mut monitor);
+    assert!(said.len() == 1 && said[0].contains("50 ms") && said[0].contains("10 ms"), "{said:?}");
+    write(&mut detector, 0, 20, "a", "2", 0);
+    take(&mut monitor, &mut detector, 21);
+    assert!(gaps(&mut monitor).is_empty());
 }

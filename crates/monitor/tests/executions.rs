@@ -110,6 +110,9 @@ impl Execution {
                 let mut detector = Detector::new(KEYSPACE, place, course.epsilon, at);
                 let own = |key: &Key| (0..VARIABLES).any(|variable| variable % PARTITIONS == partition && **key == *self::key(variable));
                 detector.watch(execution.now_us, at, predicates.clone(), &home, |key| own(key).then_some(Standing::NOTHING).into_iter().collect());
+                if detector.counting().is_some() {
+                    detector.counted(execution.now_us, None);
+                }
                 let mut has = BTreeMap::new();
                 for variable in (0..VARIABLES).filter(|variable| variable % PARTITIONS == partition) {
                     has.insert(variable, (None, execution.states.len(), at));
@@ -128,7 +131,9 @@ impl Execution {
             }
         }
         let mut writes = course.writes;
-        let mut next_write_us = execution.now_us;
+        // A sum is looked at when all servers have told what they have.
+        let mut next_write_us = execution.now_us + if predicate.sums() { 200_000 } else { 0 };
+        execution.horizon_us = next_write_us;
         while writes > 0 || !execution.agenda.is_empty() || execution.now_us < execution.horizon_us {
             execution.now_us += 500;
             while let Some(entry) = execution.agenda.first_entry().filter(|entry| entry.key().0 <= execution.now_us) {
@@ -220,8 +225,12 @@ impl Execution {
             Message::Report(report) => {
                 let report = Report::from_bytes(&report.to_bytes()).unwrap();
                 for event in &report.events {
-                    if let Event::Began(began) = event {
-                        let variable = self.predicate.places[usize::from(began.place)].variable.fill(&[]);
+                    let told = match event {
+                        Event::Began(began) => Some((self.predicate.places[usize::from(began.place)].variable.fill(&[]), began)),
+                        Event::OfKey(key, began) => Some((key.clone(), began)),
+                        Event::Ended(_) | Event::Counted(_) => None,
+                    };
+                    if let Some((variable, began)) = told {
                         let state = self.state(&variable, report.server, began.start.at());
                         let order = self.heard.len();
                         self.heard.entry(state).or_insert(order);
@@ -311,7 +320,9 @@ fn judge(predicate: &Arc<Predicate>, course: Course, cuts: Cuts) -> (Vec<String>
     let execution = Execution::run(predicate, course);
     let mut faults = Vec::new();
     let number = |evidence: &Evidence| execution.state(&evidence.variable, evidence.server, evidence.from);
-    let alarmed: BTreeSet<usize> = execution.alarms.iter().flat_map(|alarm| &alarm.evidence).map(number).collect();
+    // The first piece of evidence of a sum is the sum.
+    let evidence = |alarm: &Alarm| alarm.evidence[usize::from(predicate.sums())..].to_vec();
+    let alarmed: BTreeSet<usize> = execution.alarms.iter().flat_map(evidence).map(|evidence| number(&evidence)).collect();
     let found = violations(predicate, &execution.states, cuts);
     for (clause, states) in &found {
         let last = states.iter().map(|state| execution.told(*state)).max_by_key(|state| execution.heard[state]).unwrap();
@@ -321,7 +332,19 @@ fn judge(predicate: &Arc<Predicate>, course: Course, cuts: Cuts) -> (Vec<String>
     }
     let mut false_alarms = 0;
     let mut seen = BTreeSet::new();
+    let cuts: BTreeSet<BTreeSet<usize>> = match predicate.sums() {
+        true => found.iter().map(|(_, states)| states.iter().map(|state| execution.told(*state)).collect()).collect(),
+        false => BTreeSet::new(),
+    };
     for alarm in &execution.alarms {
+        if predicate.sums() {
+            let really = cuts.contains(&evidence(alarm).iter().map(number).collect::<BTreeSet<usize>>());
+            if alarm.verdict == Verdict::Violated && !really {
+                faults.push(format!("called a violation, and was none: {alarm:?}"));
+            }
+            false_alarms += usize::from(seen.insert(alarm.number) && !really);
+            continue;
+        }
         let variables: Vec<&Key> = alarm.evidence.iter().map(|evidence| &evidence.variable).collect();
         let of = |clause: &&Clause| {
             clause.places.clone().map(|place| predicate.places[place].variable.fill(&[])).collect::<Vec<_>>().iter().eq(variables.iter().copied())
@@ -350,6 +373,8 @@ const EXPRESSIONS: [&str; 7] = [
     "!(v0 > 1 && v1 < 2 && v2 = absent && v3 != 2)",
 ];
 
+const SUMS: [&str; 4] = ["sum(v*) <= 4", "sum(v[0-2]) >= 3", "2*sum(v*) - sum(v[12]) <= 7", "sum(v[01]) = sum(v[23])"];
+
 fn course(seed: u64) -> Course {
     Course { seed, epsilon: Epsilon::Millis(10), skew_ms: 10, lose_percent: 0, planted: Planted::NONE, writes: 40 }
 }
@@ -369,6 +394,22 @@ fn no_violation_is_missed_while_clocks_are_within_epsilon_and_none_is_made_up() 
     assert!(found > 1000 && alarms > 500, "{sums:?}");
     println!("{found} violating cuts, {alarms} alarms, {false_alarms} of them false (all marked possible)");
     assert!(false_alarms * 4 < alarms, "{sums:?}");
+}
+
+#[test]
+fn no_sum_beyond_its_bound_is_missed_and_none_is_made_up() {
+    let mut sums = [0; 3];
+    for seed in 0..8 {
+        for (number, expression) in SUMS.iter().enumerate() {
+            let predicate = predicate(expression, (seed + number as u64).is_multiple_of(2));
+            let (faults, numbers) = judge(&predicate, course(seed), Cuts::OfAMoment);
+            assert!(faults.is_empty(), "{expression}, seed {seed}: {faults:#?}");
+            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        }
+    }
+    let [found, alarms, false_alarms] = sums;
+    println!("{found} cuts beyond a bound, {alarms} alarms, {false_alarms} of them false (all marked possible)");
+    assert!(found > 500 && alarms > 300 && false_alarms * 2 < alarms, "{sums:?}");
 }
 
 #[test]
@@ -409,7 +450,9 @@ fn planted_bugs_are_caught() {
     for planted in rheostat_monitor::PLANTED {
         let caught = (0..60).any(|seed| {
             let course = Course { planted: Planted::bug(planted), ..course(seed) };
-            [EXPRESSIONS[0], EXPRESSIONS[1]].iter().any(|expression| !judge(&predicate(expression, true), course, Cuts::OfAMoment).0.is_empty())
+            [EXPRESSIONS[0], EXPRESSIONS[1], SUMS[0]]
+                .iter()
+                .any(|expression| !judge(&predicate(expression, true), course, Cuts::OfAMoment).0.is_empty())
         });
         assert!(caught, "{planted} was not caught");
     }

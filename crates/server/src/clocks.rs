@@ -158,6 +158,12 @@ impl Clocks {
         lock(&self.watch).ahead_of(shown_us, monotonic_us)
     }
 
+    /// By how much two clocks of this node and those that it talks to are apart at least, in milliseconds.
+    pub(crate) fn apart_ms(&self) -> u64 {
+        let (shown_us, monotonic_us) = self.together();
+        lock(&self.watch).apart_us(shown_us, monotonic_us) / 1000
+    }
+
     fn hear(&self, of: usize, asked_us: u64, heard_us: u64, shown_us: u64) {
         lock(&self.watch).hear(of, asked_us, heard_us, shown_us);
     }

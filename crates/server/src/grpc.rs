@@ -27,10 +27,12 @@ use rheostat_proto::v1::counters_server::CountersServer;
 use rheostat_proto::v1::store_server::StoreServer;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio_rustls::rustls::ServerConfig;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic::{Request, Status};
 
 /// How often an idle connection is probed; one whose client is gone is closed.
@@ -42,8 +44,13 @@ const STREAMS_PER_CONNECTION: u32 = 1024;
 /// Serves gRPC at `listener` until `stopping` is done; then lets what is under way finish, for the configured time at most.
 ///
 /// # Errors
-/// The certificate cannot be used, or the listener fails.
-pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsConfig>, stopping: impl Future<Output = ()> + Send) -> io::Result<()> {
+/// The listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Arc<ServerConfig>>,
+    stopping: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
     let limits = router.limits().clone();
     let (health_reporter, health) = tonic_health::server::health_reporter();
     health_reporter.set_serving::<StoreServer<store::Service>>().await;
@@ -61,9 +68,6 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE));
-    if let Some(tls) = tls {
-        server = server.tls_config(tls).map_err(io::Error::other)?;
-    }
     let routes = server
         .add_service(health)
         .add_service(InterceptedService::new(reflection.map_err(io::Error::other)?, check(Role::Read)))
@@ -72,7 +76,7 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<ServerTlsC
         .add_service(InterceptedService::new(admin, check(Role::Operate)));
     let patience = Duration::from_millis(limits.stall_timeout_ms);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = routes.serve_with_incoming_shutdown(Incoming::new(listener, limits.max_connections, known, patience), async {
+    let serving = routes.serve_with_incoming_shutdown(Incoming::new(listener, tls, limits.max_connections, known, patience), async {
         // An error means that the sender is gone, which is a reason to stop too.
         let _ = stopped.await;
     });
@@ -141,11 +145,11 @@ impl Shared {
     /// Lets in who knows the password of `user` (`None`: of the default one).
     pub(crate) fn let_in(&self, address: IpAddr, user: Option<String>, password: &str) -> Result<Caller, Closed> {
         let from = (self.clocks.monotonic_us(), address);
-        self.users.let_in(&self.guard, from, user.as_deref().map(str::as_bytes), password.as_bytes())
+        self.users().let_in(&self.guard, from, user.as_deref().map(str::as_bytes), password.as_bytes())
     }
 
     /// Lets in whom an `authorization` header from `address` shows to be a user, where there are passwords.
     pub(crate) fn authorize(&self, address: IpAddr, header: Option<&[u8]>) -> Result<Caller, Closed> {
-        self.users.let_in_by_header(&self.guard, (self.clocks.monotonic_us(), address), header)
+        self.users().let_in_by_header(&self.guard, (self.clocks.monotonic_us(), address), header)
     }
 }

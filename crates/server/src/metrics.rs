@@ -246,6 +246,15 @@ pub const METRICS: &[Metric] = &[
     }),
     metric!("uptime_seconds", Gauge, &[], "Time since the node's start.", |view, samples| samples.add(&[], view.status.uptime_ms as f64 / 1e3)),
     metric!(
+        "certificate_ends_seconds",
+        Gauge,
+        &[],
+        "When the node's certificate ends, in seconds since 1970; absent without TLS.",
+        |view, samples| {
+            view.status.certificate_ends_s.iter().for_each(|end_s| samples.add(&[], *end_s as f64));
+        }
+    ),
+    metric!(
         "clock_trusted",
         Gauge,
         &[],
@@ -708,6 +717,7 @@ mod tests {
             uptime_ms: 1_500,
             physical_ms: 10_000,
             clock_distrusted: None,
+            certificate_ends_s: Some(1_898_553_600),
             connections: 3,
             memory_bytes: 0,
             shards: vec![shard],
@@ -736,6 +746,7 @@ mod tests {
         for line in [
             r#"rheostat_node_info{cluster="test \"quoted\"\\",node="a1",data_center="a",release="0.1.0"} 1"#,
             "rheostat_uptime_seconds 1.5",
+            "rheostat_certificate_ends_seconds 1898553600",
             "rheostat_clock_trusted 1",
             r#"rheostat_operations_total{shard="0",operation="get"} 7"#,
             r#"rheostat_latency_seconds_bucket{level="causal",le="0.000063"} 0"#,

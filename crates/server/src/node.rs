@@ -12,19 +12,21 @@ use crate::router::Router;
 use crate::shard::flush::Flusher;
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
-use crate::shared::Shared;
-use crate::tls::{self, TlsError};
+use crate::shared::{Shared, lock};
+use crate::tls::{self, Identity, TlsError};
 use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
 use crate::{admin, grpc, monitors, peer, socket};
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::store::Durability;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::SystemTime;
 use tokio::sync::{oneshot, watch};
 
 /// Why a node could not be started.
@@ -104,6 +106,8 @@ const LEAST_QUEUE_BYTES: usize = 4 << 20;
 
 /// A running node. Dropping it stops it without waiting; [`Node::shutdown`] waits.
 pub struct Node {
+    /// As it was told to start, or as it has read again since.
+    config: Mutex<NodeConfig>,
     router: Router,
     addresses: Listen,
     threads: Vec<JoinHandle<()>>,
@@ -123,6 +127,7 @@ impl Node {
     /// As [`Node::start`], with sockets that are bound already; `config.listen` is taken as checked and not used.
     pub async fn start_with(mut config: NodeConfig, listeners: Listeners) -> Result<Node, StartError> {
         config.validate().map_err(StartError::Config)?;
+        let told = Mutex::new(config.clone());
         // Queues have no more than their share of what there is.
         let share = usize::try_from(Memory::new(config.limits.memory_bytes, 0).budget() / 16).unwrap_or(usize::MAX).max(LEAST_QUEUE_BYTES);
         config.limits.mailbox_bytes = config.limits.mailbox_bytes.min(share);
@@ -148,7 +153,7 @@ impl Node {
             folder::check_stores(dir, stores).map_err(StartError::Folder)?;
         }
         warn_of_thin_groups(&topology, &keyspaces);
-        config.warnings().into_iter().for_each(|warning| tracing::warn!("{warning}"));
+        warnings(&config).into_iter().for_each(|warning| tracing::warn!("{warning}"));
 
         let (handles, mailboxes): (Vec<_>, Vec<_>) =
             (0..shards).map(|_| mailbox(config.limits.mailbox_messages, config.limits.mailbox_bytes)).unzip();
@@ -162,7 +167,15 @@ impl Node {
         let receipts = Receipts::new(receipts::load_or_make(config.data_dir.as_deref()).map_err(StartError::ReceiptKey)?);
         let lives = Lives::begin(config.data_dir.as_deref(), config.accept_lost_writes).map_err(StartError::Folder)?;
         let max_connections = config.limits.max_connections;
-        let shared = Arc::new(Shared::new(config, topology, keyspaces, (clocks, lives), handles, placement, (token_keys, receipts)));
+        let shared = Arc::new(Shared::new(
+            config,
+            topology,
+            keyspaces,
+            (clocks, lives),
+            handles,
+            placement,
+            (token_keys, receipts, certificates.identity.clone()),
+        ));
         let most = crate::descriptors::most_connections();
         if most < max_connections {
             tracing::warn!(most, max_connections, "the limit on open files (ulimit -n) allows fewer connections than limits.max_connections");
@@ -181,7 +194,8 @@ impl Node {
         let mut acceptors = Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
         let (flusher, flush_thread) = Flusher::start(&name).map_err(StartError::Thread)?;
-        let mut node = Node { router: router.clone(), addresses, threads: vec![flush_thread], front: None, stop_front: watch::Sender::new(false) };
+        let mut node =
+            Node { config: told, router: router.clone(), addresses, threads: vec![flush_thread], front: None, stop_front: watch::Sender::new(false) };
         if let Some(inbox) = shared.monitors.take_inbox() {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name(format!("{name}-monitors")).spawn(move || monitors::run(&shared, &inbox));
@@ -278,6 +292,35 @@ impl Node {
         &self.router
     }
 
+    /// Takes from `config` what can change while the node runs: users and their passwords, `security.password` among them (not whether there is one), and the certificate and key in their files.
+    /// Connections of users that are gone, or have another password, must show one again; TLS connections stay as they are.
+    ///
+    /// # Errors
+    /// See [`StartError`]; then nothing has changed.
+    pub fn reload(&self, config: &NodeConfig) -> Result<Reloaded, StartError> {
+        config.validate().map_err(StartError::Config)?;
+        let mut told = lock(&self.config);
+        let mut next = told.clone();
+        next.users = config.users.clone();
+        if next.security.password.is_some() && config.security.password.is_some() {
+            next.security.password = config.security.password.clone();
+        }
+        // Rights are told by the numbers of the keyspaces that run.
+        next.validate().map_err(StartError::Config)?;
+        let shared = self.router.shared();
+        let certificate = match (&shared.identity, &next.security.tls) {
+            (Some(identity), Some(files)) => identity.renew(files).map_err(StartError::Tls)?,
+            _ => false,
+        };
+        let users = (&next.users, &next.security.password) != (&told.users, &told.security.password);
+        if users {
+            shared.change_users(&next);
+        }
+        let waiting = differences(&next, config);
+        *told = next;
+        Ok(Reloaded { users, certificate, waiting })
+    }
+
     /// Where it listens; ports that were 0 are known here.
     pub fn addresses(&self) -> &Listen {
         &self.addresses
@@ -323,6 +366,46 @@ impl Shared {
     }
 }
 
+/// What has changed by [`Node::reload`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reloaded {
+    /// Users, or their passwords or rights.
+    pub users: bool,
+    /// The certificate.
+    pub certificate: bool,
+    /// Keys of the configuration that are another's now, and are taken at the next start.
+    pub waiting: Vec<String>,
+}
+
+/// The keys in which two configurations differ; of what is in a section, the section and the key.
+fn differences(one: &NodeConfig, other: &NodeConfig) -> Vec<String> {
+    let table = |config: &NodeConfig| toml::Table::try_from(config).unwrap_or_default();
+    let (first, second) = (table(one), table(other));
+    let names = |one: &toml::Table, other: &toml::Table| -> BTreeSet<String> {
+        one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key)).cloned().collect()
+    };
+    let mut found = Vec::new();
+    for name in names(&first, &second) {
+        match (first.get(&name), second.get(&name)) {
+            (Some(toml::Value::Table(one)), Some(toml::Value::Table(other))) => {
+                found.extend(names(one, other).iter().map(|key| format!("{name}.{key}")))
+            }
+            _ => found.push(name),
+        }
+    }
+    if found.is_empty() && one != other {
+        found.push("security".into());
+    }
+    found
+}
+
+/// What an operator should know of a configuration that is right; reads its certificates.
+pub fn warnings(config: &NodeConfig) -> Vec<String> {
+    let mut found = config.warnings();
+    found.extend(config.security.tls.iter().flat_map(|files| tls::warnings(files, SystemTime::now())));
+    found
+}
+
 /// Reads what a start would read, certificates, keys and token keys, and starts nothing. Errors: as a start's.
 pub fn check(config: &NodeConfig) -> Result<(), StartError> {
     config.validate().map_err(StartError::Config)?;
@@ -351,14 +434,14 @@ fn warn_of_thin_groups(topology: &Topology, keyspaces: &[KeyspaceInfo]) {
 struct Front {
     grpc: Option<TcpListener>,
     admin: Option<TcpListener>,
-    grpc_tls: Option<tonic::transport::ServerTlsConfig>,
+    grpc_tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
     admin_tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
 }
 
 async fn serve_grpc(
     listener: TcpListener,
     router: Router,
-    tls: Option<tonic::transport::ServerTlsConfig>,
+    tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
     stopping: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     grpc::serve(tokio::net::TcpListener::from_std(listener)?, router, tls, stopping).await
@@ -370,17 +453,21 @@ struct Certificates {
     client_facing: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
     peer_facing: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
     to_peer: Option<Arc<tokio_rustls::rustls::ClientConfig>>,
-    grpc: Option<tonic::transport::ServerTlsConfig>,
+    grpc: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+    /// What all of them show.
+    identity: Option<Arc<Identity>>,
 }
 
 impl Certificates {
     fn load(config: &NodeConfig) -> Result<Certificates, TlsError> {
         let Some(files) = &config.security.tls else { return Ok(Certificates::default()) };
+        let identity = Identity::read(files)?;
         Ok(Certificates {
-            client_facing: Some(tls::client_facing(files)?),
-            peer_facing: Some(tls::peer_facing(files)?),
-            to_peer: Some(tls::to_peer(files)?),
-            grpc: Some(tls::grpc(files)?),
+            client_facing: Some(tls::client_facing(files, &identity)?),
+            peer_facing: Some(tls::peer_facing(files, &identity)?),
+            to_peer: Some(tls::to_peer_as(files, &identity)?),
+            grpc: Some(tls::grpc(files, &identity)?),
+            identity: Some(identity),
         })
     }
 }

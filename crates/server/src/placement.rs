@@ -2,7 +2,7 @@
 
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// One of this node's partition servers.
 #[derive(Debug)]
@@ -22,7 +22,12 @@ pub(crate) struct Placement {
     shards: usize,
     /// By keyspace, then by partition: the servers here, in the order of the replicas.
     hosted: Vec<Vec<Hosted>>,
+    /// Likewise: which replica leads in this data center, as the servers here say; [`NOBODY`] if they know of none.
+    leaders: Vec<AtomicU8>,
 }
+
+/// No replica's number.
+const NOBODY: u8 = u8::MAX;
 
 impl Placement {
     /// The servers of this node on at most `shards` shards, fewer if there are not so many servers to spread. Replica 0 of the partitions that the node owns
@@ -41,7 +46,8 @@ impl Placement {
                 hosted[first + usize::from(partition.0)] = replicas.into_iter().enumerate().map(server).collect();
             }
         }
-        Placement { partitions, shards, hosted }
+        let leaders = hosted.iter().map(|_| AtomicU8::new(NOBODY)).collect();
+        Placement { partitions, shards, hosted, leaders }
     }
 
     /// How many shards there are.
@@ -52,10 +58,27 @@ impl Placement {
     /// The servers of `partition` in `keyspace` here, in the order of the replicas; none if there is no such keyspace or partition.
     #[inline]
     pub(crate) fn hosted(&self, keyspace: KeyspaceId, partition: PartitionId) -> &[Hosted] {
-        if usize::from(partition.0) >= self.partitions {
-            return &[];
+        self.row(keyspace, partition).and_then(|row| self.hosted.get(row)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Where a partition of a keyspace stands in the lists, if there is such a partition.
+    #[inline]
+    fn row(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<usize> {
+        let partition = usize::from(partition.0);
+        (partition < self.partitions).then(|| usize::from(keyspace.0) * self.partitions + partition)
+    }
+
+    /// Which replica of `partition` leads in this data center, if a server of it here knows one.
+    pub(crate) fn leader(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<u8> {
+        let leader = self.leaders.get(self.row(keyspace, partition)?)?.load(Ordering::Relaxed);
+        (leader != NOBODY).then_some(leader)
+    }
+
+    /// A server of `partition` here says which replica leads in this data center.
+    pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<u8>) {
+        if let Some(leads) = self.row(keyspace, partition).and_then(|row| self.leaders.get(row)) {
+            leads.store(leader.unwrap_or(NOBODY), Ordering::Relaxed);
         }
-        self.hosted.get(usize::from(keyspace.0) * self.partitions + usize::from(partition.0)).map_or(&[], Vec::as_slice)
     }
 
     /// The shard of one server, if it is here.
@@ -192,5 +215,20 @@ mod tests {
         assert_eq!(placement.serving(keyspace, partition), Some(0));
         assert_eq!(placement.serving(keyspace, PartitionId(9)), None);
         assert_eq!(placement.serving(KeyspaceId(9), partition), None);
+    }
+
+    #[test]
+    fn who_leads_is_remembered_by_partition() {
+        let placement = Placement::new(&topology(&[&[0], &[1], &[2]], 0, 3), 2);
+        let (keyspace, partition) = (KeyspaceId(1), PartitionId(2));
+        assert_eq!(placement.leader(keyspace, partition), None);
+        placement.set_leader(keyspace, partition, Some(2));
+        assert_eq!((placement.leader(keyspace, partition), placement.leader(keyspace, PartitionId(1))), (Some(2), None));
+        placement.set_leader(keyspace, partition, None);
+        assert_eq!(placement.leader(keyspace, partition), None);
+        // There is none of these, and nothing to remember.
+        placement.set_leader(keyspace, PartitionId(3), Some(1));
+        placement.set_leader(KeyspaceId(9), partition, Some(1));
+        assert_eq!((placement.leader(keyspace, PartitionId(3)), placement.leader(KeyspaceId(9), partition)), (None, None));
     }
 }

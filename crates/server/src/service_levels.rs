@@ -246,7 +246,9 @@ async fn write(
 /// The version that a write has made, if it has made one that others get in the keyspace's own order.
 fn written(outcome: &Outcome) -> Option<VersionId> {
     match outcome {
-        Outcome::Written(version) | Outcome::Changed { version: Some(version), .. } => Some(*version),
+        Outcome::Written(version) | Outcome::Changed { version: Some(version), .. } | Outcome::Tested { version: Some(version), .. } => {
+            Some(*version)
+        }
         _ => None,
     }
 }

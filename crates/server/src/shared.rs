@@ -19,6 +19,7 @@ use crate::service_levels::ServiceLevels;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::space::Space;
 use crate::throttle::Throttle;
+use crate::tls::Identity;
 use crate::topology::{NodeId, Topology};
 use crate::users::Users;
 use rheostat_core::DcId;
@@ -64,7 +65,11 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Sender<bool>,
     /// What wrong passwords cost.
     pub(crate) guard: Guard,
-    pub(crate) users: Users,
+    users: RwLock<Arc<Users>>,
+    /// How often they have changed.
+    users_version: AtomicU64,
+    /// The certificate that this node shows, with TLS.
+    pub(crate) identity: Option<Arc<Identity>>,
     /// Of log lines about strangers.
     pub(crate) throttle: Throttle,
     /// RESP connections open now.
@@ -101,7 +106,7 @@ impl Shared {
         (clocks, lives): (Clocks, Lives),
         shards: Vec<ShardHandle>,
         placement: Placement,
-        (token_keys, receipts): (TokenKeys, Receipts),
+        (token_keys, receipts, identity): (TokenKeys, Receipts, Option<Arc<Identity>>),
     ) -> Shared {
         let peers: Vec<Option<Arc<Peer>>> =
             topology.nodes.iter().map(|node| topology.talks_to(node).then(|| Arc::new(Peer::new(&config, &topology, node)))).collect();
@@ -137,7 +142,9 @@ impl Shared {
             lost: LostDataCenters::default(),
             stopping: watch::Sender::new(false),
             guard: Guard::default(),
-            users,
+            users: RwLock::new(Arc::new(users)),
+            users_version: AtomicU64::new(0),
+            identity,
             throttle: Throttle::default(),
             connections: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
@@ -148,6 +155,25 @@ impl Shared {
             _descriptors,
             space,
         }
+    }
+
+    /// Who may do what.
+    pub(crate) fn users(&self) -> Arc<Users> {
+        self.users.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often [`Shared::users`] have changed.
+    #[inline]
+    pub(crate) fn users_version(&self) -> u64 {
+        self.users_version.load(Ordering::Acquire)
+    }
+
+    /// From now on they are those of `config`, which has been checked and has the keyspaces that run.
+    pub(crate) fn change_users(&self, config: &NodeConfig) {
+        let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        let version = self.users_version() + 1;
+        *users = Arc::new(Users::new(config).after(&users, version));
+        self.users_version.store(version, Ordering::Release);
     }
 
     /// The keys that sign session tokens.
@@ -307,7 +333,7 @@ mod tests {
             (Clocks::new(0, 0, 60_000), Lives::default()),
             shards,
             placement,
-            (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap())),
+            (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap()), None),
         )
     }
 

@@ -22,6 +22,8 @@ pub struct NodeStatus {
     pub physical_ms: u64,
     /// Why its physical clock is not believed, if it is not: then nothing is written here but through groups, and no group is led.
     pub clock_distrusted: Option<String>,
+    /// When its certificate ends, in seconds since the Unix epoch; without TLS `None`.
+    pub certificate_ends_s: Option<i64>,
     /// RESP connections open now.
     pub connections: usize,
     /// Bytes of keys, values and metadata in memory, estimated, as of the last look some 100 ms ago.

@@ -1,15 +1,18 @@
-//! TLS for every port, from PEM files: rustls with ring.
+//! TLS for every port, from PEM files: rustls with ring. A node's certificate and key can be read again while it runs ([`Identity::renew`]); the authority is read once.
 
 use crate::config::TlsFiles;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio_rustls::rustls::client::ResolvesClientCert;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
+use tonic::transport::{Certificate, ClientTlsConfig};
 
 /// Why a certificate or key cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,48 +41,136 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
+/// What a node shows to others: its certificate and key. Whoever is shown one sees those that were read last; connections that are open stay as they are.
+#[derive(Debug)]
+pub struct Identity {
+    current: RwLock<Arc<CertifiedKey>>,
+}
+
+impl Identity {
+    /// The certificate and key in `files`.
+    ///
+    /// # Errors
+    /// A file cannot be read, is not PEM of the expected kind, or the key is not the certificate's.
+    pub fn read(files: &TlsFiles) -> Result<Arc<Identity>, TlsError> {
+        Ok(Arc::new(Identity { current: RwLock::new(Arc::new(certified(files)?)) }))
+    }
+
+    /// Reads them again; says whether there is another certificate. After an error, which is as [`Identity::read`]'s, nothing has changed.
+    pub fn renew(&self, files: &TlsFiles) -> Result<bool, TlsError> {
+        let read = Arc::new(certified(files)?);
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = current.cert != read.cert;
+        *current = read;
+        Ok(changed)
+    }
+
+    fn current(&self) -> Arc<CertifiedKey> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When the node's certificate ends, in seconds since 1970, if it says so readably.
+    pub fn ends_s(&self) -> Option<i64> {
+        self.current().cert.first().and_then(|certificate| validity(certificate)).map(|(_, end_s)| end_s)
+    }
+}
+
+impl ResolvesServerCert for Identity {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl ResolvesClientCert for Identity {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
 /// For ports that clients use: shows this node's certificate; wants one of the client's if the files say so.
 ///
 /// # Errors
-/// A file cannot be read, is not PEM of the expected kind, or the key is not the certificate's.
-pub fn client_facing(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
-    server(files, files.require_client_certificate)
+/// A file cannot be read, or is not PEM of the expected kind.
+pub fn client_facing(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<ServerConfig>, TlsError> {
+    server(files, files.require_client_certificate, identity).map(Arc::new)
 }
 
 /// For the port that other nodes use: both sides show a certificate of the authority.
 ///
 /// # Errors
 /// As [`client_facing`].
-pub fn peer_facing(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
-    server(files, true)
+pub fn peer_facing(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<ServerConfig>, TlsError> {
+    server(files, true, identity).map(Arc::new)
 }
 
-/// For connections to other nodes: shows this node's certificate, and checks the other's against the authority.
+/// For connections to other nodes: shows the certificate in `files`, and checks the other's against the authority.
+///
+/// # Errors
+/// As [`Identity::read`].
+pub fn to_peer(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
+    to_peer_as(files, &Identity::read(files)?)
+}
+
+/// As [`to_peer`], with the certificate of `identity`.
 ///
 /// # Errors
 /// As [`client_facing`].
-pub fn to_peer(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
+pub(crate) fn to_peer_as(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::new(&files.certificate, error.to_string()))?
         .with_root_certificates(authority(&files.authority)?)
-        .with_client_auth_cert(certificates(&files.certificate)?, key(&files.key)?)
-        .map_err(|error| TlsError::new(&files.key, format!("cannot be used with {}: {error}", files.certificate.display())))?;
+        .with_client_cert_resolver(identity.clone());
     Ok(Arc::new(config))
 }
 
-/// For the gRPC port: as [`client_facing`], in tonic's form.
+/// For the gRPC port: as [`client_facing`], for HTTP/2.
 ///
 /// # Errors
 /// As [`client_facing`].
-pub fn grpc(files: &TlsFiles) -> Result<ServerTlsConfig, TlsError> {
-    // Tonic reports a bad certificate only when it starts to serve, and without the file's name.
-    client_facing(files)?;
-    let config = ServerTlsConfig::new().identity(Identity::from_pem(read(&files.certificate)?, read(&files.key)?));
-    Ok(match files.require_client_certificate {
-        true => config.client_ca_root(Certificate::from_pem(read(&files.authority)?)),
-        false => config,
-    })
+pub fn grpc(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut config = server(files, files.require_client_certificate, identity)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// How long before its end a certificate is worth a warning, in days.
+const WARNED_DAYS: i64 = 30;
+
+/// What is wrong with the time for which certificates in `files` are good: one that has ended, ends soon, or has not begun. Files that cannot be read are somebody else's matter.
+pub fn warnings(files: &TlsFiles, now: SystemTime) -> Vec<String> {
+    let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let mut found = Vec::new();
+    for file in [&files.certificate, &files.authority] {
+        for (begin_s, end_s) in certificates(file).unwrap_or_default().iter().filter_map(validity) {
+            let days = (end_s - now_s).div_euclid(86_400);
+            let name = file.display();
+            if end_s <= now_s {
+                found.push(format!("{name}: a certificate has ended {} days ago: nobody who checks it connects any more", -days));
+            } else if days < WARNED_DAYS {
+                found.push(format!("{name}: a certificate ends in {days} days"));
+            } else if begin_s > now_s {
+                found.push(format!("{name}: a certificate is not good yet; it begins in {} days", (begin_s - now_s) / 86_400));
+            }
+        }
+    }
+    found
+}
+
+/// From when and until when a certificate is good, in seconds since 1970.
+fn validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let validity = certificate.validity();
+    Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
+}
+
+fn certified(files: &TlsFiles) -> Result<CertifiedKey, TlsError> {
+    CertifiedKey::from_der(certificates(&files.certificate)?, key(&files.key)?, &provider())
+        .map_err(|error| TlsError::new(&files.key, format!("cannot be used with {}: {error}", files.certificate.display())))
 }
 
 /// For gRPC to other nodes: as [`to_peer`], in tonic's form.
@@ -87,11 +178,11 @@ pub fn grpc(files: &TlsFiles) -> Result<ServerTlsConfig, TlsError> {
 /// # Errors
 /// A file cannot be read.
 pub(crate) fn to_grpc(files: &TlsFiles) -> Result<ClientTlsConfig, TlsError> {
-    let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
+    let identity = tonic::transport::Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
     Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&files.authority)?)).identity(identity))
 }
 
-fn server(files: &TlsFiles, wants_certificate: bool) -> Result<Arc<ServerConfig>, TlsError> {
+fn server(files: &TlsFiles, wants_certificate: bool, identity: &Arc<Identity>) -> Result<ServerConfig, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::new(&files.certificate, error.to_string()))?;
@@ -101,10 +192,7 @@ fn server(files: &TlsFiles, wants_certificate: bool) -> Result<Arc<ServerConfig>
     } else {
         builder.with_no_client_auth()
     };
-    let config = builder
-        .with_single_cert(certificates(&files.certificate)?, key(&files.key)?)
-        .map_err(|error| TlsError::new(&files.key, format!("cannot be used with {}: {error}", files.certificate.display())))?;
-    Ok(Arc::new(config))
+    Ok(builder.with_cert_resolver(identity.clone()))
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -168,6 +256,10 @@ mod tests {
         }
     }
 
+    fn node(files: &TlsFiles) -> Arc<ServerConfig> {
+        peer_facing(files, &Identity::read(files).unwrap()).unwrap()
+    }
+
     /// Whether a client with `client` and a server with `server` can exchange a byte.
     async fn meet(client: Arc<ClientConfig>, server: Arc<ServerConfig>) -> bool {
         let (near, far) = tokio::io::duplex(16 << 10);
@@ -189,10 +281,10 @@ mod tests {
     async fn nodes_of_one_authority_meet_and_others_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
-        assert!(meet(to_peer(&ours).unwrap(), peer_facing(&ours).unwrap()).await);
-        assert!(!meet(to_peer(&theirs).unwrap(), peer_facing(&ours).unwrap()).await, "a foreign server certificate");
+        assert!(meet(to_peer(&ours).unwrap(), node(&ours)).await);
+        assert!(!meet(to_peer(&theirs).unwrap(), node(&ours)).await, "a foreign server certificate");
         let impostor = TlsFiles { authority: ours.authority.clone(), ..theirs };
-        assert!(!meet(to_peer(&impostor).unwrap(), peer_facing(&ours).unwrap()).await, "a foreign client certificate");
+        assert!(!meet(to_peer(&impostor).unwrap(), node(&ours)).await, "a foreign client certificate");
     }
 
     #[tokio::test]
@@ -205,11 +297,12 @@ mod tests {
             .with_root_certificates(authority(&files.authority).unwrap())
             .with_no_client_auth();
         let anonymous = Arc::new(anonymous);
-        assert!(meet(anonymous.clone(), client_facing(&files).unwrap()).await);
+        let identity = Identity::read(&files).unwrap();
+        assert!(meet(anonymous.clone(), client_facing(&files, &identity).unwrap()).await);
         files.require_client_certificate = true;
-        assert!(!meet(anonymous, client_facing(&files).unwrap()).await);
-        assert!(meet(to_peer(&files).unwrap(), client_facing(&files).unwrap()).await);
-        assert!(grpc(&files).is_ok());
+        assert!(!meet(anonymous, client_facing(&files, &identity).unwrap()).await);
+        assert!(meet(to_peer(&files).unwrap(), client_facing(&files, &identity).unwrap()).await);
+        assert!(grpc(&files, &identity).is_ok());
     }
 
     #[test]
@@ -226,9 +319,56 @@ mod tests {
             (TlsFiles { authority: empty.clone(), ..good.clone() }, &empty, "no certificate"),
         ];
         for (files, file, reason) in cases {
-            let error = peer_facing(&files).unwrap_err();
+            let error = Identity::read(&files).and_then(|identity| peer_facing(&files, &identity)).unwrap_err();
             assert_eq!(error.file(), file);
             assert!(error.to_string().contains(&file.display().to_string()) && error.to_string().contains(reason), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_is_read_again_is_shown_by_what_was_made_with_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
+        // One that trusts their authority, and shows nothing.
+        let stranger = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(authority(&theirs.authority).unwrap())
+            .with_no_client_auth();
+        let stranger = Arc::new(stranger);
+        let identity = Identity::read(&ours).unwrap();
+        let server = client_facing(&ours, &identity).unwrap();
+        assert!(!meet(stranger.clone(), server.clone()).await);
+        std::fs::copy(&theirs.certificate, &ours.certificate).unwrap();
+        assert!(identity.renew(&ours).unwrap_err().to_string().contains("cannot be used with"), "half of a renewal");
+        assert!(!meet(stranger.clone(), server.clone()).await, "nothing has changed");
+        std::fs::copy(&theirs.key, &ours.key).unwrap();
+        assert_eq!((identity.renew(&ours), identity.renew(&ours)), (Ok(true), Ok(false)));
+        assert!(meet(stranger, server).await);
+        assert!(meet(to_peer_as(&theirs, &identity).unwrap(), node(&theirs)).await, "it is shown to other nodes too");
+    }
+
+    #[test]
+    fn certificates_that_have_ended_end_soon_or_have_not_begun_are_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = issue(folder.path(), "node");
+        // Of an authority that is good for ever, as rcgen makes them, and of a certificate that ends on the first of March 2030.
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2029, 3, 1), rcgen::date_time_ymd(2030, 3, 1));
+        std::fs::write(&files.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(&files.key, key.serialize_pem()).unwrap();
+        let end_s = 1_898_553_600;
+        assert_eq!(Identity::read(&files).unwrap().ends_s(), Some(end_s));
+        let at = |days: i64| {
+            let found = warnings(&files, UNIX_EPOCH + std::time::Duration::from_secs((end_s + days * 86_400) as u64));
+            found.into_iter().map(|line| line.rsplit_once("certificate ").unwrap().1.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(at(-31), Vec::<String>::new());
+        assert_eq!(at(-30), Vec::<String>::new());
+        assert_eq!(at(-29), ["ends in 29 days"]);
+        assert_eq!(at(0), ["has ended 0 days ago: nobody who checks it connects any more"]);
+        assert_eq!(at(2), ["has ended 2 days ago: nobody who checks it connects any more"]);
+        assert_eq!(at(-400), ["is not good yet; it begins in 35 days"]);
     }
 }

@@ -162,9 +162,10 @@ impl Rights {
                 guards.iter().for_each(|guard| key(&guard.key));
             }
             Operation::ReadTransaction { keys, .. } => keys.iter().for_each(|one| key(one)),
+            Operation::TestWrite { write, .. } => [&write.test, &write.target].into_iter().for_each(|one| key(one)),
             Operation::Counter { call, .. } => call.keys().for_each(|one| key(one)),
             Operation::Transact { actions, guards, .. } => {
-                actions.iter().for_each(|action| key(action.key()));
+                actions.iter().flat_map(|action| action.reads().into_iter().chain([action.key()])).for_each(|one| key(one));
                 guards.iter().for_each(|guard| key(&guard.key));
             }
             Operation::AwaitReplication { .. } => {}
@@ -212,9 +213,19 @@ fn begins(pattern: &[u8], prefix: &[u8]) -> bool {
 /// All users.
 pub(crate) struct Users {
     default: Option<Secret>,
-    /// By name, with the SHA-256 of the password.
-    named: BTreeMap<String, (Secret, Arc<Rights>)>,
+    /// The version of the users since which that is the password.
+    default_since: u64,
+    /// By name.
+    named: BTreeMap<String, Named>,
     keyspaces: Vec<String>,
+}
+
+/// A user with a name.
+struct Named {
+    /// The SHA-256 of the password, and the version of the users since which it is.
+    secret: Secret,
+    since: u64,
+    rights: Arc<Rights>,
 }
 
 impl Users {
@@ -227,14 +238,38 @@ impl Users {
             let prefixes = user.prefixes.iter().map(|prefix| prefix.clone().into_bytes()).collect();
             Arc::new(Rights { name: user.name.clone(), role: user.role, keyspaces: limited, prefixes })
         };
-        let named =
-            config.users.iter().map(|user| (user.name.clone(), (Secret(user.password_sha256.0.to_ascii_lowercase()), rights(user)))).collect();
-        Users { default: config.security.password.clone(), named, keyspaces }
+        let secret = |user: &crate::config::UserConfig| Secret(user.password_sha256.0.to_ascii_lowercase());
+        let named = |user: &crate::config::UserConfig| Named { secret: secret(user), since: 0, rights: rights(user) };
+        let named = config.users.iter().map(|user| (user.name.clone(), named(user))).collect();
+        Users { default: config.security.password.clone(), default_since: 0, named, keyspaces }
+    }
+
+    /// These users, as version `version`, which follow those `before`.
+    pub(crate) fn after(mut self, before: &Users, version: u64) -> Users {
+        self.default_since = if self.default == before.default { before.default_since } else { version };
+        for (name, named) in &mut self.named {
+            let same = before.named.get(name).filter(|before| before.secret == named.secret);
+            named.since = same.map_or(version, |before| before.since);
+        }
+        self
+    }
+
+    /// What the caller may do who was let in, as `caller`, when the users were of version `seen`; `None`: his user is gone, or has another password since.
+    pub(crate) fn still(&self, caller: &Caller, seen: u64) -> Option<Caller> {
+        match caller {
+            None => (self.default_since <= seen).then_some(None),
+            Some(rights) => self.named.get(&rights.name).filter(|named| named.since <= seen).map(|named| Some(named.rights.clone())),
+        }
     }
 
     /// Whether callers must say who they are.
     pub(crate) fn are_asked(&self) -> bool {
         self.default.is_some()
+    }
+
+    /// The default user's password.
+    pub(crate) fn password(&self) -> Option<&Secret> {
+        self.default.as_ref()
     }
 
     /// Lets in who knows the password of `user` (`None`: of the default one), as far as `guard` lets an address try.
@@ -245,7 +280,7 @@ impl Users {
             Some(user) => {
                 let known = std::str::from_utf8(user).ok().and_then(|user| self.named.get(user));
                 let offered = password_sha256(password);
-                known.filter(|(secret, _)| secret.matches(offered.as_bytes())).map(|(_, rights)| Some(rights.clone()))
+                known.filter(|named| named.secret.matches(offered.as_bytes())).map(|named| Some(named.rights.clone()))
             }
         };
         guard.tried(now_us, address, found.is_some());
@@ -282,7 +317,7 @@ impl Users {
     pub(crate) fn lines(&self) -> Vec<String> {
         let all = if self.are_asked() { "" } else { " nopass" };
         let mut lines = vec![format!("user {DEFAULT} on{all} ~* {}", commands_of(Role::Operate))];
-        lines.extend(self.named.values().map(|(_, rights)| rights.line(&self.keyspaces)));
+        lines.extend(self.named.values().map(|named| named.rights.line(&self.keyspaces)));
         lines
     }
 
@@ -291,7 +326,6 @@ impl Users {
         if name == DEFAULT.as_bytes() {
             return Some((String::new(), "~*".into(), commands_of(Role::Operate)));
         }
-        let (_, rights) = self.named.get(std::str::from_utf8(name).ok()?)?;
-        Some(rights.words(&self.keyspaces))
+        Some(self.named.get(std::str::from_utf8(name).ok()?)?.rights.words(&self.keyspaces))
     }
 }

@@ -205,6 +205,28 @@ fn conditional_writes() {
 }
 
 #[test]
+fn a_test_names_two_keys_and_what_is_written() {
+    let test = |expected, otherwise| Command::Rheo(RheoCommand::Test(Test { key: b"k", target: b"t", expected, then: b"v", otherwise }));
+    is("rheo test k t eq old then v", test(Some(b"old"), None));
+    is("RHEO TEST k t EQ '' THEN v ELSE ''", test(Some(b""), Some(b"")));
+    is("rheo test k t absent then v else w", test(None, Some(b"w")));
+    is("rheo test k t eq absent then v", test(Some(b"absent"), None));
+    is("rheo test k t eq then then v", test(Some(b"then"), None));
+    for request in [
+        "rheo test k t eq then v else",
+        "rheo test k t eq old v w",
+        "rheo test k t old then v",
+        "rheo test k t absent old then v",
+        "rheo test k t eq old then v else",
+        "rheo test k t eq old then v else w x",
+        "rheo test k t eq old then v or w",
+    ] {
+        fails(request, SYNTAX);
+    }
+    fails("rheo test k t eq old", "ERR wrong number of arguments for 'rheo|test' command");
+}
+
+#[test]
 fn getex() {
     let getex = |expiry| Command::GetEx(GetEx { key: b"k", expiry });
     is("getex k", Command::Get(b"k"));

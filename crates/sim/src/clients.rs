@@ -5,6 +5,7 @@ mod checks;
 mod courses;
 mod rolling;
 pub(crate) mod siblings;
+pub(crate) mod testing;
 
 use crate::marks;
 use crate::plan::{Action, Expected, Step};
@@ -16,7 +17,7 @@ use courses::{NothingHeld, at_level, bounded, nobody_answers};
 use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{AsOf, Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Read, SetCondition, Strategy};
+use rheostat_core::operation::{AsOf, Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Read, SetCondition, Strategy, TestWrite};
 use rheostat_core::random::Random;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session};
@@ -383,6 +384,15 @@ impl World<'_> {
                 let dial = Dial { as_of: AsOf::new(past), ..Dial::default() };
                 Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial }
             }
+            Action::Test { test, target, absent, otherwise } => {
+                let (then, other) = (self.history.fresh_value(), otherwise.then(|| self.history.fresh_value()));
+                values.push(then);
+                let expected = self.clients[client].seen.get(test).and_then(|seen| seen.value).filter(|_| !*absent);
+                let expected = expected.map(|seen| self.tests.as_written(seen));
+                let write = self.tests.begin(client, KeyId(*test as u32), expected, (then, other), self.now_us);
+                let write = TestWrite { test: self.key(*test), target: self.key(*target), ..write };
+                Operation::TestWrite { write: Box::new(write), dial: within(self.write_dial(), within_us) }
+            }
             Action::Siblings { key } => Operation::Siblings { key: self.key(*key), dial: Dial::default() },
             Action::Replace { key } => {
                 let value = Some(fresh());
@@ -626,6 +636,9 @@ impl World<'_> {
                 self.leaves_open(client, &current, "kept for later");
             }
             (Outcome::Written(version), Some(event)) => {
+                if matches!(current.action, Action::Test { .. }) {
+                    self.marks.see(marks::TEST_UNDECIDED);
+                }
                 self.clients[client].order.wrote(current.action.keys(), version);
                 self.note_written(event, version);
                 self.counter_past_written(client, &current.action, version);
@@ -682,6 +695,21 @@ impl World<'_> {
                 let now = || version.map_or_else(|| "nothing to change".into(), |version| format!("now version {version}"));
                 self.ends(client, event, outcome, || format!("-> {}, {}", describe(&before), now()));
             }
+            (Outcome::Tested { equal, before, version }, Some(event)) => {
+                let text = describe(&before);
+                self.tests.told(client, equal, &before, version);
+                self.marks.see(if equal { marks::TEST_HELD } else { marks::TEST_FAILED });
+                self.observe(&before);
+                let outcome = match version {
+                    None => checkers::Outcome::Failed,
+                    Some(version) => {
+                        self.clients[client].order.wrote(current.action.keys(), version);
+                        self.note_written(event, version);
+                        checkers::Outcome::Written(Some(version))
+                    }
+                };
+                self.ends(client, event, outcome, || format!("-> {equal}: {text}, now version {version:?}"));
+            }
             (Outcome::Replicated(progress), None) => {
                 self.note_awaited(&current, &progress);
                 self.check_awaited(&current, &progress);
@@ -701,7 +729,7 @@ impl World<'_> {
 
     /// What a read returned, as the history has it.
     pub(crate) fn observe(&mut self, read: &Read) -> Observation {
-        let value = read.value.as_ref().map(|value| number(value).unwrap_or(UniqueValue(0)));
+        let value = read.value.as_ref().map(|value| self.tests.note(number(value).unwrap_or(UniqueValue(0))));
         Observation { version: read.version, value }
     }
 
@@ -766,6 +794,10 @@ fn record_of(action: &Action, values: &[UniqueValue], own: Level, served: impl F
     match action {
         Action::Get { key, level, .. } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(*level) }),
         Action::Siblings { key } => Some(checkers::Action::Get { key: KeyId(*key as u32), level: served(Level::Eventual) }),
+        Action::Test { target, .. } => {
+            let items = vec![WriteItem { key: KeyId(*target as u32), value: values.first().copied() }];
+            Some(checkers::Action::Put { items, level: own })
+        }
         Action::Replace { key } => {
             let items = vec![WriteItem { key: KeyId(*key as u32), value: values.first().copied() }];
             Some(checkers::Action::Put { items, level: own })

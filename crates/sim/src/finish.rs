@@ -445,6 +445,19 @@ impl World<'_> {
         {
             self.fail("as-of", why);
         }
+        // Several servers that act as one: whoever leads no more answers nobody.
+        let one_server = self.plan.has_replicas() && crate::node::shows_at_once(&self.plan.protocol);
+        if one_server && !self.plan.may_lose_acknowledged() && !self.disk_lost_writes {
+            match rheostat_checkers::recent::check(history) {
+                Ok(reads) => self.marks.see_times(marks::RECENT, reads),
+                Err(why) => self.fail("recent", why),
+            }
+        }
+        if !self.plan.may_lose_acknowledged()
+            && let Err(why) = self.tests.check(history, !crate::node::spans_data_centers(&self.plan.protocol))
+        {
+            self.fail("test-writes", why);
+        }
         // A value that is written back is there twice, and who had read it does not see it any more.
         if !self.rollbacks.is_empty() {
             if !self.plan.may_lose_acknowledged()

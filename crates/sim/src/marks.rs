@@ -106,6 +106,25 @@ pub(crate) const ROLLBACK_DIED: Mark = Mark { name: "the coordinator of a rollba
 /// No answer satisfied any.
 pub(crate) const ENTRY_MISSED: Mark = Mark { name: "no entry of a service level was held", causal: false };
 
+/// A read had to see what had been acknowledged in its data center.
+pub(crate) const RECENT: Mark = Mark { name: "a read had to see what had been acknowledged in its data center", causal: false };
+
+/// A test found what it expected.
+pub(crate) const TEST_HELD: Mark = Mark { name: "a tested key was as expected", causal: false };
+/// A test found something else.
+pub(crate) const TEST_FAILED: Mark = Mark { name: "a tested key was not as expected", causal: false };
+
+/// Marks of runs with tests of keys that decide writes of others.
+pub const OF_TESTS: &[Mark] = &[TEST_HELD, TEST_FAILED];
+
+/// A test was answered before it was decided.
+pub(crate) const TEST_UNDECIDED: Mark = Mark { name: "a test was answered before it was decided", causal: false };
+/// It was made when its servers met again.
+pub(crate) const TEST_KEPT: Mark = Mark { name: "a test was kept for later", causal: false };
+
+/// The same, where the protocol keeps bounds.
+pub const OF_BOUNDED_TESTS: &[Mark] = &[TEST_UNDECIDED, TEST_KEPT];
+
 /// A read found values side by side.
 pub(crate) const SIBLINGS_READ: Mark = Mark { name: "values were read side by side", causal: false };
 /// The replicas that answer a read and those that have a write are together more than there are.

@@ -67,6 +67,13 @@ pub(crate) fn replicates(protocol: &str) -> bool {
     registry::list().into_iter().any(|info| info.name == protocol && info.span != Span::Server)
 }
 
+/// Whether `protocol` shows to everybody in a data center what was acknowledged there: not where several servers answer, and not where checking groups hide what they do not have.
+pub(crate) fn shows_at_once(protocol: &str) -> bool {
+    let option = toml::Table::from_iter([("tracking".to_owned(), "server".into())]);
+    let has_checking_groups = registry::check_options(protocol, &option).is_ok();
+    !has_checking_groups && registry::info(protocol).is_some_and(|info| !info.siblings)
+}
+
 /// Whether `protocol` keeps the servers of a partition in all data centers together.
 pub(crate) fn spans_data_centers(protocol: &str) -> bool {
     registry::list().into_iter().any(|info| info.name == protocol && info.span == Span::Everywhere)

@@ -232,6 +232,17 @@ pub enum Action {
         /// What is expected.
         expected: Expected,
     },
+    /// Reads a key and writes another one of its partition by what it was.
+    Test {
+        /// The key that is tested.
+        test: KeyIndex,
+        /// The key that is written.
+        target: KeyIndex,
+        /// Whether it is expected to have no value; else the one that the client has last read of it.
+        absent: bool,
+        /// Whether something is written too if it is not as expected.
+        otherwise: bool,
+    },
     /// Reads all values of a key that stand side by side.
     Siblings {
         /// The key.
@@ -487,6 +498,9 @@ impl Plan {
                 Err("the keys of a put are of one partition".into())
             }
             Action::ReadTransaction { keys, .. } | Action::Past { keys, .. } if keys.is_empty() => Err("a transaction reads at least one key".into()),
+            Action::Test { test, target, .. } if test == target || *test >= self.keys.len() || self.partition(*test) != self.partition(*target) => {
+                Err("a test is of another key of the same partition".into())
+            }
             Action::Move { dc } if dc.0 >= self.data_centers => Err(format!("there is no data center {dc}")),
             Action::Adopt { client } if *client >= self.clients.len() => Err(format!("there is no client {client}")),
             _ => Ok(()),
@@ -495,11 +509,12 @@ impl Plan {
 }
 
 impl Action {
-    /// The keys that it names.
+    /// The keys that it names; of a test, the one that is written.
     pub fn keys(&self) -> Vec<KeyIndex> {
         match self {
             Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } => vec![*key],
             Action::Guarded { key, .. } | Action::Await { key, .. } | Action::Siblings { key } | Action::Replace { key } => vec![*key],
+            Action::Test { target, .. } => vec![*target],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } | Action::Past { keys, .. } => keys.clone(),
             Action::Move { .. } | Action::Adopt { .. } | Action::Fresh | Action::Rollback { .. } => Vec::new(),
@@ -526,6 +541,6 @@ impl Action {
 
     /// Whether it writes, or may.
     pub fn writes(&self) -> bool {
-        matches!(self, Action::Put { .. } | Action::Replace { .. }) || self.changes()
+        matches!(self, Action::Put { .. } | Action::Replace { .. } | Action::Test { .. }) || self.changes()
     }
 }

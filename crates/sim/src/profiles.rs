@@ -3,7 +3,7 @@
 use crate::generate::{general_plan, get, pick, put, server, several, spread, transaction_keys, two_data_centers, two_servers_inside};
 use crate::generate_counters;
 use crate::node;
-use crate::plan::{Action, ClockPlan, Fault, FaultKind, Moment, Plan, Spread, Step, Transport};
+use crate::plan::{Action, ClockPlan, Expected, Fault, FaultKind, Moment, Plan, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level};
@@ -55,7 +55,7 @@ pub const ALL: &[Profile] = &[
         about: "short logs, and members of groups that are away for long",
         option: Some(("keep_entries", Setting::Number(4))),
         dress: away,
-        bugs: &["snapshot-shipped-as-it-came", "snapshot-without-deletions", "leader-clock-behind-the-log"],
+        bugs: &["snapshot-shipped-as-it-came", "snapshot-without-deletions", "leader-clock-behind-the-log", "batches-forgotten-too-early"],
     },
     Profile {
         name: "alone",
@@ -77,7 +77,7 @@ pub const ALL: &[Profile] = &[
         about: "kills in short succession, each at a moment that matters",
         option: None,
         dress: bursts,
-        bugs: &["held-write-not-recorded", "promise-not-recorded", "accepted-batch-not-recorded"],
+        bugs: &["held-write-not-recorded", "promise-not-recorded", "accepted-batch-not-recorded", "held-writes-cut-from-the-log"],
     },
     Profile {
         name: "narrow",
@@ -127,6 +127,13 @@ pub const ALL: &[Profile] = &[
         option: None,
         dress: rolled,
         bugs: &["rollback-beside-writes", "rollback-looks-too-early", "rollback-ends-before-it-is-seen"],
+    },
+    Profile {
+        name: "tested",
+        about: "tests of a key that decide what is written to another, among writes of both",
+        option: None,
+        dress: tested,
+        bugs: &["tested-before-its-place"],
     },
     Profile {
         name: "replicas",
@@ -415,6 +422,43 @@ fn rolled(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         let dies_after = random.chance(1, 3).then(|| random.between(1, 40) as u32);
         let action = Action::Rollback { ago_ms: spread(random, 1, horizon_us / 1000 + 100), stop_ms: spread(random, 50, 10_000), dies_after };
         steps.insert(at, Step { think_us: random.below(20_000), action });
+    }
+}
+
+/// Where one place decides it: what is written follows from another key.
+fn tested(plan: &mut Plan, _: u64, random: &mut Random) {
+    if !node::replicates(&plan.protocol) {
+        return;
+    }
+    for client in 0..plan.clients.len() {
+        let steps = std::mem::take(&mut plan.clients[client].steps);
+        for mut step in steps {
+            let target = match &step.action {
+                Action::Put { items } if items.len() == 1 && random.chance(1, 2) => items[0].key,
+                Action::Swap { key } | Action::Claim { key } => *key,
+                // The bytes that a test has written are not those that the number in the record stands for.
+                Action::Guarded { key, .. } => {
+                    step.action = Action::Guarded { key: *key, expected: Expected::Version };
+                    plan.clients[client].steps.push(step);
+                    continue;
+                }
+                _ => {
+                    plan.clients[client].steps.push(step);
+                    continue;
+                }
+            };
+            let others: Vec<usize> = (0..plan.keys.len()).filter(|key| *key != target && plan.partition(*key) == plan.partition(target)).collect();
+            let Some(test) = others.get(random.below(others.len().max(1) as u64) as usize).copied() else {
+                plan.clients[client].steps.push(step);
+                continue;
+            };
+            if random.chance(2, 3) {
+                plan.clients[client].steps.push(Step { think_us: step.think_us, action: get(test) });
+                step.think_us = random.below(3_000);
+            }
+            step.action = Action::Test { test, target, absent: random.chance(1, 5), otherwise: random.chance(3, 4) };
+            plan.clients[client].steps.push(step);
+        }
     }
 }
 

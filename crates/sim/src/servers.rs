@@ -276,7 +276,8 @@ impl World<'_> {
     }
 
     fn reply(&mut self, server: ServerIndex, reply: Reply) {
-        let is_written = matches!(&reply.outcome, Outcome::Written(_) | Outcome::Counted(..) | Outcome::Changed { version: Some(_), .. });
+        let is_written =
+            matches!(&reply.outcome, Outcome::Written(_) | Outcome::Counted(..) | Outcome::Changed { version: Some(_), .. } | Outcome::Tested { .. });
         if let Some((moment @ Moment::Answered, _)) = &mut self.servers[server].dying
             && is_written
         {

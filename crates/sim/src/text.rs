@@ -135,6 +135,10 @@ impl fmt::Display for ActionText<'_> {
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
             Action::Claim { key } => write!(f, "claim {}", name(key)),
+            Action::Test { test, target, absent, otherwise } => {
+                let (absent, otherwise) = (if *absent { " absent" } else { "" }, if *otherwise { " else" } else { "" });
+                write!(f, "test{absent}{otherwise} {} {}", name(test), name(target))
+            }
             Action::Siblings { key } => write!(f, "siblings {}", name(key)),
             Action::Replace { key } => write!(f, "replace {}", name(key)),
             Action::Guarded { key, expected } => {
@@ -536,6 +540,10 @@ impl Plan {
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
             "claim" => Action::Claim { key: key(words.next("a key")?)? },
+            "test" => {
+                let (absent, otherwise) = (words.optional("absent"), words.optional("else"));
+                Action::Test { absent, otherwise, test: key(words.next("a key")?)?, target: key(words.next("a key")?)? }
+            }
             "siblings" => Action::Siblings { key: key(words.next("a key")?)? },
             "replace" => Action::Replace { key: key(words.next("a key")?)? },
             "guarded" => {

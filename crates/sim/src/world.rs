@@ -3,6 +3,7 @@
 //! One thread, one queue ordered by time and, at equal times, by the order in which events were made; every random choice comes from a
 //! source seeded by the plan. So a plan has one course, to the byte.
 
+use crate::clients::testing::Tests;
 use crate::clients::{Client, Reply};
 use crate::clock::ServerClock;
 use crate::marks::Marks;
@@ -199,6 +200,8 @@ pub(crate) struct World<'p> {
     pub(crate) beside: SiblingHistory,
     /// What was read of the past.
     pub(crate) pasts: Vec<PastRead>,
+    /// Tests of keys that decide writes of others.
+    pub(crate) tests: Tests,
     /// What was rolled back.
     pub(crate) rollbacks: Vec<Rolled>,
     /// The level that the protocol's reads have.
@@ -275,6 +278,7 @@ impl<'p> World<'p> {
             kept: Vec::new(),
             beside: SiblingHistory::default(),
             pasts: Vec::new(),
+            tests: Tests::default(),
             rollbacks: Vec::new(),
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),

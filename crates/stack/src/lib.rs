@@ -64,7 +64,7 @@ pub enum Halt {
 pub struct Halted {
     /// Starts it again.
     pub restart: Restart,
-    /// The newest own update that a restart finds.
+    /// The newest own update that a restart finds; of a lost disk, the newest that was on it.
     pub newest_own: Timestamp,
     /// Records that were logged and are gone.
     pub records_lost: u64,
@@ -197,7 +197,10 @@ impl<P: Protocol> Stack for Layers<P> {
         let newest = |dc: DcId| found.newest.get(dc.index()).copied().unwrap_or_default();
         let first_lost = place.peers().filter_map(|dc| Some((dc, store.held_updates(dc, newest(dc), 1).ok()?.0.first()?.id))).collect();
         let first_lost = if wiped { Vec::new() } else { first_lost };
-        let newest_own = newest(place.dc());
+        let newest_own = match wiped {
+            true => store.kill_image().1.newest.get(place.dc().index()).copied().unwrap_or_default(),
+            false => newest(place.dc()),
+        };
         let restart: Restart = Box::new(move |config| around::<P>(config, options, counters, Driver::Memory(Box::new(image)), found));
         Halted { restart, newest_own, records_lost, first_lost }
     }

@@ -150,6 +150,9 @@ impl CompareOptions {
     }
 }
 
+/// How long a server elsewhere may take to answer a first connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A contender that is ready.
 enum Running {
     Elsewhere(Place),
@@ -161,6 +164,11 @@ impl Running {
     async fn start(contender: &Contender, options: &CompareOptions) -> Result<Running, Error> {
         Ok(match contender {
             Contender::Address { name, host, port, password, database } => {
+                // redis-benchmark would try for as long as it may run.
+                let address = format!("{host}:{port}");
+                let met = tokio::time::timeout(PATIENCE, tokio::net::TcpStream::connect((host.as_str(), *port))).await;
+                let met = met.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+                drop(met.map_err(|source| Error::Connection { address, source })?);
                 let (name, host, password) = (name.clone(), host.clone(), password.clone());
                 Running::Elsewhere(Place { name, host, port: *port, password, database: *database })
             }
@@ -190,7 +198,7 @@ impl Running {
 /// Runs the comparison. The caller's runtime needs its timer and its I/O driver enabled.
 ///
 /// # Errors
-/// [`Error::Options`]; [`Error::Missing`] if `redis-benchmark` or `redis-server` is not installed; [`Error::Program`] if one of them fails.
+/// [`Error::Options`]; [`Error::Connection`] if nobody listens at a contender's address; [`Error::Missing`] if `redis-benchmark` or `redis-server` is not installed; [`Error::Program`] if one of them fails.
 pub async fn run(options: &CompareOptions, progress: &Progress) -> Result<CompareReport, Error> {
     options.check()?;
     let mut running = Vec::new();

@@ -69,6 +69,9 @@ async fn the_program_is_driven_and_its_failures_are_told() {
         log.display()
     );
     let mut options = options();
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+    options.contenders = vec![address("rheostat", ports[0]), address("other", ports[1])];
     options.contenders.push(Contender::Limit);
     options.redis_benchmark = script("good", &body);
     let report = run(&options, &Progress::hidden()).await.unwrap();
@@ -76,12 +79,13 @@ async fn the_program_is_driven_and_its_failures_are_told() {
     assert!(report.comparisons.iter().all(|one| one.per_second.rounds.len() == 3 && one.over_base.median == 1.0));
     let lines: Vec<String> = std::fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 3 + 3 * 2 * 3);
-    assert_eq!(lines[0], "-h 127.0.0.1 -p 1 -t set --csv -P 16 -n 300000 -c 50 -d 64 -r 100000 -a secret --dbnum 1");
-    assert_eq!(lines[3], "-h 127.0.0.1 -p 1 -t set,get --csv -P 1 -n 100000 -c 50 -d 64 -r 100000 -a secret --dbnum 1");
+    let at = format!("-h 127.0.0.1 -p {}", ports[0]);
+    assert_eq!(lines[0], format!("{at} -t set --csv -P 16 -n 300000 -c 50 -d 64 -r 100000 -a secret --dbnum 1"));
+    assert_eq!(lines[3], format!("{at} -t set,get --csv -P 1 -n 100000 -c 50 -d 64 -r 100000 -a secret --dbnum 1"));
 
     options.redis_benchmark = script("failing", "echo 'Could not connect to Redis' >&2\nexit 1");
     let error = run(&options, &Progress::hidden()).await.unwrap_err().to_string();
-    assert!(error.contains("against rheostat (127.0.0.1:1)") && error.contains("Could not connect to Redis"), "{error}");
+    assert!(error.contains(&format!("against rheostat (127.0.0.1:{})", ports[0])) && error.contains("Could not connect to Redis"), "{error}");
     options.redis_benchmark = script("silent", "exit 0");
     assert!(run(&options, &Progress::hidden()).await.unwrap_err().to_string().contains("no CSV"));
     options.redis_benchmark = script("slow", "exec sleep 600");
@@ -112,4 +116,13 @@ fn impossible_options_are_refused_and_passwords_not_shown() {
     assert!(refused(|options| options.contenders[1] = address("rheostat", 2)).contains("two contenders have the name rheostat"));
     assert!(refused(|options| options.depths[0].pipeline = 0).contains("pipeline is 0"));
     assert!(!format!("{:?}", options()).contains("secret"));
+}
+
+#[tokio::test]
+async fn a_contender_at_which_nobody_listens_is_told_at_once() {
+    // Bound and given back: nobody listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let nobody = Contender::Address { name: "nobody".into(), host: "127.0.0.1".into(), port, password: None, database: None };
+    let error = run(&CompareOptions::new(vec![nobody]), &Progress::hidden()).await.expect_err("nobody answers");
+    assert!(matches!(&error, Error::Connection { address, .. } if *address == format!("127.0.0.1:{port}")), "{error}");
 }

@@ -106,6 +106,10 @@ impl Store for Server {
         Err(Status::unimplemented("not asked for by a load"))
     }
 
+    async fn test_write(&self, _: Wanted<v1::TestWriteRequest>) -> Result<Response<v1::TestWriteResponse>, Status> {
+        Err(Status::unimplemented("not asked for by a load"))
+    }
+
     async fn replace(&self, _: Wanted<v1::ReplaceRequest>) -> Result<Response<v1::PutResponse>, Status> {
         Err(Status::unimplemented("not asked for by a load"))
     }

@@ -154,6 +154,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 }
                 (Call::Change { key, change, level, groups: dial.groups }, dial)
             }
+            Operation::TestWrite { write, dial } => {
+                let level = match served::<P>(dial) {
+                    Ok(level) => level,
+                    Err(refused) => return failed(refused),
+                };
+                let request = client.test_write(&write, level);
+                let request = request.ok_or_else(|| Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME)));
+                return self.put_to(now, request, dial, session, out);
+            }
             Operation::Siblings { key, dial } => {
                 let request = served::<P>(dial).and_then(|_| client.siblings(key).ok_or_else(one_value::<P>));
                 return self.put_to(now, request, dial, session, out);

@@ -33,7 +33,7 @@ use crate::planted::Planted;
 use crate::protocol::{Bounded, EffectOf, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
-use crate::store::{Cut, Durability, FlushJob, History, Position, Recovered, Store, StoreStats};
+use crate::store::{Cut, Durability, FlushJob, History, Position, Recovered, ScanPage, Store, StoreStats};
 use crate::version::{Key, Value, Version, VersionId};
 use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
@@ -315,6 +315,11 @@ pub trait PartitionServer: Send {
     /// The newest version of `key` that has arrived, if there is one; may read the disk.
     fn newest(&mut self, _key: &Key) -> Option<Applied> {
         None
+    }
+
+    /// Some keys of hash slot `slot` that have arrived, hidden from readers or not, from `from` on, and where to go on within the slot; as [`Store::scan`]. Reserved ones are not among them.
+    fn keys(&mut self, _slot: u16, _from: u32) -> ScanPage {
+        ScanPage::default()
     }
 
     /// The greatest timestamp of this server's clock, and of each other data center's server of this partition, what its updates and heartbeats have reached here.

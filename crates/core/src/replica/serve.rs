@@ -7,8 +7,9 @@ use crate::link::LinkFrame;
 use crate::notch::Sampled;
 use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Reading, Span, Step};
+use crate::reserved::is_reserved;
 use crate::session::Session;
-use crate::store::{Cut, Durability, FlushJob, Position, Store};
+use crate::store::{Cut, Durability, FlushJob, Position, ScanPage, Store};
 use crate::version::{Key, VersionId};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -269,6 +270,12 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn newest(&mut self, key: &Key) -> Option<Applied> {
         super::journal::standing(&mut self.store, &self.journal.cut, key)
+    }
+
+    fn keys(&mut self, slot: u16, from: u32) -> ScanPage {
+        let mut page = self.store.scan(slot, from, 200);
+        page.keys.retain(|key| !is_reserved(key));
+        page
     }
 
     fn reached(&self) -> TimestampVector {

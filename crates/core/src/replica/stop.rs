@@ -195,9 +195,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             },
             RollbackCall::Show { versions } => {
                 let client = P::Client::default();
-                let protocol = &self.protocol;
+                let (protocol, cut) = (&self.protocol, &self.journal.cut);
+                // A snapshot can be older than what a read of one key sees.
                 let hidden = versions.iter().find(|(key, wanted)| {
-                    let seen = self.store.latest(key, |version| protocol.visible(&client, version)).map(|version| version.id);
+                    let seen = self.store.latest(key, |version| protocol.visible(&client, version) && cut.settled(version)).map(|version| version.id);
                     seen < Some(*wanted)
                 });
                 match hidden.filter(|_| !self.config.planted.is("rollback-ends-before-it-is-seen")) {

@@ -37,7 +37,10 @@ impl fmt::Display for Copies {
 
 /// Whether `operation` is a write whose copies can be awaited.
 pub(super) fn is_write(operation: &Operation) -> bool {
-    matches!(operation, Operation::Put { .. } | Operation::PutIf { .. } | Operation::Change { .. } | Operation::Replace { .. })
+    matches!(
+        operation,
+        Operation::Put { .. } | Operation::PutIf { .. } | Operation::Change { .. } | Operation::Replace { .. } | Operation::TestWrite { .. }
+    )
 }
 
 /// A wait for copies of a write that has been made.

@@ -35,7 +35,7 @@ use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
-use rheostat_core::store::{Durability, FlushJob, Position};
+use rheostat_core::store::{Durability, FlushJob, Position, ScanPage};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::WireError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,6 +77,8 @@ pub struct Setup {
     pub durability: Durability,
     /// At which level the keyspace's protocol serves what is asked for; `None` if it cannot.
     pub serves: fn(Level) -> Option<Level>,
+    /// Whether the server inside decides by itself reads of one key that decide writes of another.
+    pub decides_tests: bool,
     /// Seeds what is drawn here.
     pub seed: u64,
     /// How long an operation may wait inside, in microseconds.
@@ -93,7 +95,8 @@ impl Setup {
         let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, .. } = *config;
         let holders = P::holders(&place, protocol);
         let quorum = P::quorum(&place, protocol);
-        Setup { place, holders, span: P::SPAN, quorum, durability, serves: P::serves, seed, operation_timeout_us, options, planted }
+        let decides_tests = P::DECIDES_TESTS;
+        Setup { place, holders, span: P::SPAN, quorum, durability, serves: P::serves, decides_tests, seed, operation_timeout_us, options, planted }
     }
 }
 
@@ -448,6 +451,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         let execution = match operation {
             Operation::Counter { call, dial } => self.counter(now, call, dial, session),
             Operation::Transact { actions, guards, dial } => self.transact(now, actions, guards, dial, session),
+            Operation::TestWrite { write, dial } => self.test_write(now, write, dial, session),
             Operation::Rollback { call } => self.rollback(now, call, session),
             Operation::Export { call } => self.export(now, call, session),
             operation => self.plain(now, operation, session),
@@ -481,6 +485,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
 
     fn newest(&mut self, key: &Key) -> Option<Applied> {
         self.inner.newest(key)
+    }
+
+    fn keys(&mut self, slot: u16, from: u32) -> ScanPage {
+        self.inner.keys(slot, from)
     }
 
     fn reached(&self) -> TimestampVector {

@@ -37,6 +37,8 @@ pub(super) enum Stage {
     Many { keys: Vec<Key>, counters: Vec<usize>, single: bool, dial: Dial, times: u32 },
     /// A write of keys at which counters were ready.
     Put { keys: Vec<Key> },
+    /// A test of one key that decides what is written to another.
+    Tested { test: Key, target: Key },
     /// A change: what was there before may have been a counter.
     Change { key: Key },
     /// The definition has been written again, so that the expiry can be changed.
@@ -214,6 +216,18 @@ impl<R: PartitionServer> Counting<R> {
                     }
                 }
                 done(Outcome::Changed { before, version })
+            }
+            (Stage::Tested { test, target }, Outcome::Tested { equal, mut before, version }) => {
+                if version.is_some() {
+                    self.replaced(now, &target);
+                }
+                if is_counter(&before) {
+                    let shown = self.states(now, &test, session).and_then(|states| self.show(&mut before, &states));
+                    if let Err(failure) = shown {
+                        return done(Outcome::Failed(failure));
+                    }
+                }
+                done(Outcome::Tested { equal, before, version })
             }
             (Stage::Siblings, Outcome::Siblings(reads, _)) if reads.iter().any(is_counter) => {
                 done(Outcome::Failed(Failure::Refused("this key holds a counter, of which each data center keeps its own part; GET reads it".into())))

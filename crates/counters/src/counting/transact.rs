@@ -13,7 +13,7 @@ use crate::definition::Definition;
 use crate::state::State;
 use rheostat_clock::DcId;
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Acted, Action, Change, Dial, Failure, Guard, Level, MOST_ACTIONS, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{Acted, Action, Change, Dial, Failure, Guard, Level, MOST_ACTIONS, Operation, Outcome, Quality, Read, TestWrite};
 use rheostat_core::protocol::Span;
 use rheostat_core::replica::{CANNOT_DECIDE, Execution, PartitionServer};
 use rheostat_core::reserved::is_reserved;
@@ -41,6 +41,8 @@ pub(super) struct Transaction {
     /// The keys that it reads, in order; where a group decides, the guards' among them.
     keys: Vec<Key>,
     tries: u32,
+    /// It is one test of a key, and is answered as such.
+    is_test: bool,
     /// Up to where the store must be durable before what has been done so far is told.
     after: Position,
     /// Where a group decides: what is answered once the write that is under way is made.
@@ -93,6 +95,29 @@ impl Draft {
     }
 }
 
+impl Transaction {
+    /// The answer, when everything is made.
+    fn came(&self, mut acted: Vec<Acted>, version: Option<VersionId>, quality: Quality) -> Outcome {
+        match (self.is_test, acted.pop()) {
+            (true, Some(Acted::Tested { equal, before, .. })) => Outcome::Tested { equal, before, version },
+            (_, last) => {
+                acted.extend(last);
+                Outcome::Transacted(acted, version, quality)
+            }
+        }
+    }
+}
+
+/// What a test comes to on drafts of keys.
+fn test<K: Ord + std::borrow::Borrow<Key> + Clone>(drafts: &mut BTreeMap<K, Draft>, target: K, write: &TestWrite) -> Acted {
+    let before = drafts.get(&write.test).map(|draft| draft.read.clone()).unwrap_or_default();
+    let (equal, item) = write.clone().decide(&before);
+    if let Some(item) = &item {
+        drafts.entry(target).or_default().put(item);
+    }
+    Acted::Tested { equal, before, wrote: item.is_some() }
+}
+
 fn written_otherwise() -> Failure {
     Failure::Refused("a counter that a transaction adds to cannot be set, deleted or let expire at once in the same transaction".into())
 }
@@ -102,18 +127,35 @@ fn no_transacted(outcome: &Outcome) -> Failure {
 }
 
 impl<R: PartitionServer> Counting<R> {
+    /// Reads a key and writes another by what it was. The server inside decides that if it can; what it cannot see is the number of a counter.
+    pub(super) fn test_write(&mut self, now: Now, write: Box<TestWrite>, dial: Dial, session: &mut Session) -> Execution {
+        if !self.setup.decides_tests || self.inner.newest(&write.test).is_some_and(|newest| newest.value.is_some_and(|value| Definition::is(&value)))
+        {
+            return self.transact_as(now, vec![Action::Test(write)], Vec::new(), dial, true, session);
+        }
+        if let Err(failure) = self.check_transaction(&[Action::Test(write.clone())], &[], dial) {
+            return failed(failure);
+        }
+        let stage = Stage::Tested { test: write.test.clone(), target: write.target.clone() };
+        self.perform(now, None, Operation::TestWrite { write, dial }, stage, session)
+    }
+
     /// Makes `actions` if all `guards` hold.
     pub(super) fn transact(&mut self, now: Now, actions: Vec<Action>, guards: Vec<Guard>, dial: Dial, session: &mut Session) -> Execution {
+        self.transact_as(now, actions, guards, dial, false, session)
+    }
+
+    fn transact_as(&mut self, now: Now, actions: Vec<Action>, guards: Vec<Guard>, dial: Dial, is_test: bool, session: &mut Session) -> Execution {
         if dial.as_of.is_some() {
             return failed(Failure::Refused("a transaction of commands (MULTI) is of the present, not of a time in the past".into()));
         }
         if let Err(failure) = self.check_transaction(&actions, &guards, dial) {
             return failed(failure);
         }
-        let read = actions.iter().filter(|action| !matches!(action, Action::Put(_))).map(Action::key);
+        let read = actions.iter().filter_map(Action::reads);
         let keys: BTreeSet<&Key> = read.chain(guards.iter().map(|guard| &guard.key)).collect();
         let keys: Vec<Key> = keys.into_iter().cloned().collect();
-        let transaction = Box::new(Transaction { actions, guards, dial, keys, tries: 0, after: Position(0), written: None });
+        let transaction = Box::new(Transaction { actions, guards, dial, keys, tries: 0, is_test, after: Position(0), written: None });
         match self.setup.span {
             Span::Server => self.transact_here(now, None, transaction, session),
             Span::DataCenter | Span::Everywhere => {
@@ -143,7 +185,8 @@ impl<R: PartitionServer> Counting<R> {
             return refuse(&format!("this keyspace's protocol does not give level {asked}"));
         }
         let place = self.setup.place;
-        for key in actions.iter().map(Action::key).chain(guards.iter().map(|guard| &guard.key)) {
+        let named = actions.iter().flat_map(|action| action.reads().into_iter().chain([action.key()]));
+        for key in named.chain(guards.iter().map(|guard| &guard.key)) {
             if is_reserved(key) {
                 return Err(reserved());
             }
@@ -154,17 +197,18 @@ impl<R: PartitionServer> Counting<R> {
         // Which keys are added to, and which are written otherwise.
         let mut added: BTreeMap<&Key, bool> = BTreeMap::new();
         for action in actions {
-            let value = match action {
-                Action::Put(Item { value, .. }) => value.as_ref(),
-                Action::Change(_, Change::Set { value, .. }) => Some(value),
-                _ => None,
+            let values = match action {
+                Action::Put(Item { value, .. }) => [value.as_ref(), None],
+                Action::Change(_, Change::Set { value, .. }) => [Some(value), None],
+                Action::Test(write) => [Some(&write.then), write.otherwise.as_ref()],
+                _ => [None, None],
             };
-            if value.is_some_and(|value| Definition::is(value)) {
+            if values.into_iter().flatten().any(|value| Definition::is(value)) {
                 return Err(is_definition());
             }
             let adds = match action {
                 Action::Add(..) => true,
-                Action::Put(_) | Action::Change(_, Change::Set { .. } | Change::Delete) => false,
+                Action::Put(_) | Action::Test(_) | Action::Change(_, Change::Set { .. } | Change::Delete) => false,
                 Action::Get(_) | Action::Change(_, Change::Expire { .. }) => continue,
             };
             if adds && self.setup.span == Span::DataCenter {
@@ -176,7 +220,11 @@ impl<R: PartitionServer> Counting<R> {
                 return Err(written_otherwise());
             }
         }
-        let conditional = actions.iter().any(|action| matches!(action, Action::Change(_, change) if change.is_conditional()));
+        let conditional = actions.iter().any(|action| match action {
+            Action::Change(_, change) => change.is_conditional(),
+            Action::Test(_) => true,
+            Action::Get(_) | Action::Put(_) | Action::Add(..) => false,
+        });
         if self.setup.span == Span::Server && (conditional || !guards.is_empty()) {
             return refuse(&format!("this keyspace's protocol {CANNOT_DECIDE}"));
         }
@@ -209,7 +257,7 @@ impl<R: PartitionServer> Counting<R> {
             }
             (Outcome::Written(version), Some((acted, quality))) => {
                 transaction.actions.iter().for_each(|action| self.replaced(now, action.key()));
-                done(Outcome::Transacted(acted, Some(version), quality))
+                done(transaction.came(acted, Some(version), quality))
             }
             // The guards are all keys that were read, in order.
             (Outcome::Unmet(met), Some((_, quality))) if met.len() == transaction.keys.len() => {
@@ -337,9 +385,13 @@ impl<R: PartitionServer> Counting<R> {
         }
         let mut acted = Vec::with_capacity(actions.len());
         for action in actions {
+            if let Action::Test(write) = action {
+                acted.push(test(&mut drafts, write.target.clone(), write));
+                continue;
+            }
             let draft = drafts.entry(action.key().clone()).or_default();
             acted.push(match action {
-                Action::Get(_) => Acted::Read(draft.read.clone()),
+                Action::Test(_) | Action::Get(_) => Acted::Read(draft.read.clone()),
                 Action::Put(item) => {
                     draft.put(item);
                     Acted::Written
@@ -413,7 +465,7 @@ impl<R: PartitionServer> Counting<R> {
             }
             Err(failure) => failed(failure),
             Ok(Some((acted, items))) if items.is_empty() => {
-                Execution::Done { outcome: Outcome::Transacted(acted, None, quality), after: transaction.after }
+                Execution::Done { outcome: transaction.came(acted, None, quality), after: transaction.after }
             }
             Ok(Some((acted, items))) => {
                 transaction.written = Some((acted, quality));
@@ -457,9 +509,13 @@ fn draft_decided(now: Now, actions: &[Action], known: &BTreeMap<Key, Read>) -> R
     }
     let mut acted = Vec::with_capacity(actions.len());
     for action in actions {
+        if let Action::Test(write) = action {
+            acted.push(test(&mut drafts, &write.target, write));
+            continue;
+        }
         let draft = drafts.entry(action.key()).or_default();
         acted.push(match action {
-            Action::Get(_) => Acted::Read(draft.read.clone()),
+            Action::Test(_) | Action::Get(_) => Acted::Read(draft.read.clone()),
             Action::Put(item) => {
                 draft.put(item);
                 Acted::Written

@@ -7,7 +7,7 @@ mod support;
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing, UpdateName};
 use rheostat_core::ids::{OpId, PartitionId};
-use rheostat_core::operation::{Acted, Action, Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy};
+use rheostat_core::operation::{Acted, Action, Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy, TestWrite};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;
@@ -499,5 +499,51 @@ fn transactions_that_waited_together_see_one_another() {
         before.sort();
         before.dedup();
         assert_eq!(before.len(), 3, "{protocol}: each has found what another has left");
+    }
+}
+
+fn test(name: &str, expected: Option<&str>, target: &str, then: &str, otherwise: Option<&str>) -> Operation {
+    let of = |value: &str| value.as_bytes().into();
+    let write = TestWrite { test: key(name), expected: expected.map(of), target: key(target), then: of(then), otherwise: otherwise.map(of) };
+    Operation::TestWrite { write: Box::new(write), dial: Dial::default() }
+}
+
+/// A key's value, or a counter's number, decides what is written to another key.
+#[test]
+fn a_test_of_one_key_decides_about_another_where_a_group_decides() {
+    for protocol in ["strong", "staged"] {
+        let mut desk = Desk::new(protocol, 3);
+        desk.pass(2000);
+        let tested = |outcome: Outcome| match outcome {
+            Outcome::Tested { equal, before, version } => {
+                (equal, before.value.map(|value| String::from_utf8_lossy(&value).into_owned()), version.is_some())
+            }
+            other => panic!("{protocol}: {other:?}"),
+        };
+        let of = |value: &str| Some(value.to_owned());
+        assert_eq!(tested(desk.run(0, test("a", None, "b", "none", None))), (true, None, true), "{protocol}");
+        desk.set(1, key("a"), b"1");
+        assert_eq!(tested(desk.run(2, test("a", Some("1"), "b", "one", Some("other")))), (true, of("1"), true), "{protocol}");
+        assert_eq!(tested(desk.run(1, test("a", Some("2"), "b", "two", None))), (false, of("1"), false), "{protocol}");
+        assert_eq!(desk.get(0, "b"), of("one"), "{protocol}");
+        assert_eq!(tested(desk.run(1, test("a", Some("2"), "b", "two", Some("other")))), (false, of("1"), true), "{protocol}");
+        assert_eq!(desk.get(0, "b"), of("other"), "{protocol}");
+        // Of a counter the number counts.
+        desk.create(stock(2, &[]));
+        assert_eq!(counted(desk.call(1, add(-2, Scope::Local))), 0, "{protocol}");
+        assert_eq!(tested(desk.run(2, test("n", Some("0"), "sold", "out", Some("not")))), (true, of("0"), true), "{protocol}");
+        assert_eq!(desk.get(0, "sold"), of("out"), "{protocol}");
+        // A counter that is written over is one no more.
+        assert_eq!(tested(desk.run(2, test("a", Some("1"), "n", "word", None))), (true, of("1"), true), "{protocol}");
+        assert_eq!(desk.get(0, "n"), of("word"), "{protocol}");
+        let reserved = Operation::TestWrite {
+            write: Box::new(TestWrite { test: b"\x00\xFFx"[..].into(), expected: None, target: key("b"), then: b"1"[..].into(), otherwise: None }),
+            dial: Dial::default(),
+        };
+        assert!(failure(desk.run(0, reserved)).to_string().contains("reserved"), "{protocol}");
+    }
+    for protocol in PROTOCOLS {
+        let refused = failure(Desk::new(protocol, 2).run(0, test("a", None, "b", "1", None))).to_string();
+        assert!(refused.contains("cannot decide conditional writes"), "{protocol}: {refused}");
     }
 }

@@ -1,6 +1,7 @@
 //! The group: what is proposed, logged, voted, applied.
 
-use super::{Batch, ELECTION_TICKS, Replicas, Seat, Sits, member_of};
+use super::{Batch, ELECTION_TICKS, MOST_IN_FLIGHT, Replicas, Seat, Sits, member_of};
+use crate::ahead::ENTRY_BYTES;
 use crate::frame::Frame;
 use crate::member::{Role, Wanted};
 use crate::message::{LogEntry, RaftMessage};
@@ -20,11 +21,16 @@ const KEEP_ENTRIES: usize = 1024;
 /// Between two times that a follower's store is looked after, in microseconds.
 const MAINTAIN_US: u64 = 100_000;
 
+/// Records that are not proposed yet, their bytes, and where they end.
+type Fresh<M> = (Vec<Record<M>>, usize, Position);
+
 impl<F: Seat> Replicas<F> {
-    /// Puts what the server has written since the last time to the group.
+    /// Puts what the server has written since the last time to the group. While enough is under way, records gather for an entry that has more of them.
     pub(super) fn propose(&mut self, out: &mut Outbox) {
-        while let Some((records, end)) = self.take_fresh() {
-            let entry = record::encode(&records);
+        while (self.batches.len() < MOST_IN_FLIGHT || self.store().is_some_and(|ahead| ahead.fresh_bytes() >= ENTRY_BYTES))
+            && let Some((records, bytes, end)) = self.take_fresh()
+        {
+            let entry = record::encode(&records, bytes);
             let bytes = entry.len();
             match self.member.propose(Vec::new(), entry) {
                 Ok(()) => {
@@ -38,7 +44,7 @@ impl<F: Seat> Replicas<F> {
         }
     }
 
-    fn take_fresh(&mut self) -> Option<(Vec<Record<F::Meta>>, Position)> {
+    fn take_fresh(&mut self) -> Option<Fresh<F::Meta>> {
         if matches!(self.sits, Sits::Leads(_)) { self.store_mut()?.take_fresh() } else { None }
     }
 
@@ -86,7 +92,7 @@ impl<F: Seat> Replicas<F> {
             logged = true;
         }
         for entry in entries {
-            let bytes = LogEntry { term: entry.term, data: entry.data.to_vec() }.to_bytes();
+            let bytes = LogEntry::of(&entry).to_record();
             let appended = self.store_mut().map_or(Ok(Position(0)), |ahead| ahead.base_mut().append_entry(entry.index, &bytes));
             self.latch(appended);
             logged = true;
@@ -148,6 +154,9 @@ impl<F: Seat> Replicas<F> {
 
     /// How long a question for the lease holds, from when it was asked.
     fn lease_us(&self) -> u64 {
+        if self.config.planted.is("replicas-lease-without-end") {
+            return u64::MAX / 2;
+        }
         let promised_us = (ELECTION_TICKS as u64 - 1) * self.tick_us;
         promised_us - promised_us * self.config.group.most_drift_ppm / 1_000_000
     }
@@ -158,7 +167,9 @@ impl<F: Seat> Replicas<F> {
         if message.snapshot().is_some() {
             self.snapshots.insert(to, now.monotonic_us);
         }
-        let (to, frame) = (self.server_of(to), Frame::Raft(message).to_bytes());
+        let mut frame = Vec::with_capacity(message.about_bytes());
+        Frame::Raft(message).encode(&mut frame);
+        let to = self.server_of(to);
         match after {
             Position(0) => out.frames.push((to, frame)),
             after => self.held_frames.push_back((after, to, frame)),

@@ -33,8 +33,9 @@ use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Applied, Execution, GroupConfig, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
+use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
-use rheostat_core::store::{Durability, FlushJob, Position, Recovered, Store};
+use rheostat_core::store::{Durability, FlushJob, Position, Recovered, ScanPage, Store};
 use rheostat_core::version::{Key, Value, VersionId};
 use rheostat_core::wire::{Wire, WireError};
 use std::collections::{BTreeMap, VecDeque};
@@ -46,8 +47,14 @@ const ELECTION_TICKS: usize = 8;
 /// Ticks between heartbeats of the library's own; questions for the lease are heartbeats too, and come with each tick.
 const HEARTBEAT_TICKS: usize = 4;
 
-/// Between two flushes under [`Durability::Interval`], in microseconds.
-const FLUSH_SPACING_US: u64 = 1_000;
+/// Between two flushes that only a link to another data center waits for, in microseconds.
+const LINK_FLUSH_US: u64 = 1_000;
+
+/// Between two flushes that nobody waits for, in microseconds.
+const LAZY_FLUSH_US: u64 = 100_000;
+
+/// Entries that are not decided at which records wait to go together in the next one, unless they fill one.
+const MOST_IN_FLIGHT: usize = 4;
 
 /// Bytes of records that are not decided at which writes are refused.
 const MOST_UNDECIDED: usize = 64 << 20;
@@ -213,7 +220,9 @@ impl<F: Seat> Replicas<F> {
             return Err(format!("the group's log ends at {}, and everything up to {applied} was applied", log.last()));
         }
         let kept = Kept { term: ahead.saved.term, vote: ahead.saved.vote, applied };
-        let member = Member::new(me, log, kept, (HEARTBEAT_TICKS, ELECTION_TICKS))?;
+        let mut member = Member::new(me, log, kept, (HEARTBEAT_TICKS, ELECTION_TICKS))?;
+        // Followers need not know at once what is decided: the next entry tells them, or the next question for the lease.
+        member.raft.skip_bcast_commit(true);
         Ok(Replicas {
             // What a leader was asked in an earlier run may be answered in this one.
             next_ask: Random::new(config.seed ^ 0x5EA7_0F00_0000_0002).next_u64() >> 1,
@@ -442,7 +451,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
             self.grace_until_us = now.monotonic_us + failover_us + failover_us * most_drift_ppm / 1_000_000;
         }
         self.tick_at_us = now.monotonic_us + self.tick_us;
-        self.flushed_at_us = now.monotonic_us.saturating_sub(FLUSH_SPACING_US);
+        self.flushed_at_us = now.monotonic_us.saturating_sub(LAZY_FLUSH_US);
         self.pump(now, out);
     }
 
@@ -485,6 +494,18 @@ impl<F: Seat> PartitionServer for Replicas<F> {
                 })
             }
             Sits::Gone => None,
+        }
+    }
+
+    fn keys(&mut self, slot: u16, from: u32) -> ScanPage {
+        match &mut self.sits {
+            Sits::Leads(server) => server.keys(slot, from),
+            Sits::Follows(ahead) => {
+                let mut page = ahead.scan(slot, from, 200);
+                page.keys.retain(|key| !is_reserved(key));
+                page
+            }
+            Sits::Gone => ScanPage::default(),
         }
     }
 
@@ -596,7 +617,15 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         if self.flushing || self.failed.is_some() || ahead.base().durable() >= ahead.base().end() {
             return u64::MAX;
         }
-        self.flushed_at_us + if self.config.durability == Durability::Always { 0 } else { FLUSH_SPACING_US }
+        let promised = self.vote_at > ahead.base().durable() || !self.held_frames.is_empty() || !self.unpersisted.is_empty();
+        // What was applied is in the group's log; a link sends what is on disk as an own update.
+        let links = self.server().is_some() && self.config.place.peers().next().is_some();
+        let spacing_us = match promised {
+            true => 0,
+            false if links => LINK_FLUSH_US,
+            false => LAZY_FLUSH_US,
+        };
+        self.flushed_at_us + spacing_us
     }
 
     fn end_flush(&mut self, now: Now, flushed: std::io::Result<Position>, out: &mut Outbox) {

@@ -240,7 +240,7 @@ impl<W: Scope> Replicated<W> {
         }
         for entry in entries {
             self.note_timestamps(step, &entry.data);
-            step.entry(entry.index, &LogEntry { term: entry.term, data: entry.data.to_vec() }.to_bytes());
+            step.entry(entry.index, &LogEntry::of(&entry).to_record());
             logged = true;
         }
         if let Some(hard) = hard

@@ -162,9 +162,9 @@ pub fn choose(sort: Sort, bound_us: Option<u32>, standing: &Standing, costs: &[(
 }
 
 impl Standing {
-    /// [`choose`], with what was learned.
-    pub fn choose(&self, sort: Sort, bound_us: Option<u32>, costs: &Costs, estimate: Estimate) -> Choice {
-        choose(sort, bound_us, self, &costs.steps(estimate), 0.0)
+    /// [`choose`], with what was learned; what was not takes `unknown_us`.
+    pub fn choose(&self, sort: Sort, bound_us: Option<u32>, costs: &Costs, estimate: Estimate, unknown_us: f64) -> Choice {
+        choose(sort, bound_us, self, &costs.steps(estimate, unknown_us), 0.0)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::message::{Asked, Bound, Past, Reply, Request, Seen};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Guard, Level, Outcome};
+use rheostat_core::operation::{Guard, Level, Outcome, TestWrite};
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::slots;
 use rheostat_core::version::{Item, Key, VersionId};
@@ -86,6 +86,10 @@ impl Client for StagedClient {
         Some(Request { asked: Asked::PutIf(items.clone(), guards.to_vec()), past: self.past([].into_iter()), bound: None })
     }
 
+    fn test_write(&self, write: &TestWrite, _: Level) -> Option<Request> {
+        Some(Request { asked: Asked::Test(write.clone()), past: self.past([].into_iter()), bound: None })
+    }
+
     fn bounded(request: Request, within_us: u32, least: Option<Level>) -> Request {
         Request { bound: Some(Bound { within_us, least }), ..request }
     }
@@ -106,6 +110,11 @@ impl Client for StagedClient {
                 self.read(seen);
                 version.into_iter().for_each(|version| self.wrote(version));
                 Outcome::Changed { before, version }
+            }
+            Reply::Tested(equal, before, seen, version) => {
+                self.read(seen);
+                version.into_iter().for_each(|version| self.wrote(version));
+                Outcome::Tested { equal, before, version }
             }
             Reply::Many(reads, seen, quality) => {
                 seen.into_iter().for_each(|seen| self.read(seen));

@@ -61,8 +61,11 @@ impl Line {
         k * n + b
     }
 
-    /// k and b to plan with.
-    pub fn planned(&self, estimate: Estimate) -> (f64, f64) {
+    /// k and b to plan with; b is `unknown_us` while nothing has been learned.
+    pub fn planned(&self, estimate: Estimate, unknown_us: f64) -> (f64, f64) {
+        if self.weight == 0.0 {
+            return (0.0, unknown_us);
+        }
         let (k, b) = self.line();
         match estimate {
             Estimate::Mean => (k, b),
@@ -85,11 +88,11 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// k and b of each step, by number from 1, to plan with.
-    pub fn steps(&self, estimate: Estimate) -> [(f64, f64); 19] {
+    /// k and b of each step, by number from 1, to plan with; what has not been learned takes `unknown_us`.
+    pub fn steps(&self, estimate: Estimate, unknown_us: f64) -> [(f64, f64); 19] {
         let mut steps = [(0.0, 0.0); 19];
-        steps[3] = self.transmit.planned(estimate);
-        steps[8] = self.coordinate.planned(estimate);
+        steps[3] = self.transmit.planned(estimate, unknown_us);
+        steps[8] = self.coordinate.planned(estimate, unknown_us);
         steps
     }
 }
@@ -116,6 +119,15 @@ mod tests {
     }
 
     #[test]
+    fn what_has_not_been_learned_is_planned_as_unknown() {
+        let mut costs = Costs::default();
+        assert_eq!(costs.steps(Estimate::P99, 7e5)[8], (0.0, 7e5));
+        costs.coordinate.learn(1, 300);
+        assert_eq!(costs.steps(Estimate::P99, 7e5)[8], (0.0, 300.0));
+        assert_eq!(costs.steps(Estimate::Mean, 7e5)[3], (0.0, 7e5));
+    }
+
+    #[test]
     fn timings_of_one_size_give_no_slope() {
         let mut line = Line::default();
         (0..50).for_each(|_| line.learn(3, 400));
@@ -129,9 +141,9 @@ mod tests {
         let mut line = Line::default();
         let us = |turn: u32| if turn.is_multiple_of(10) { 5_000 } else { 1_000 };
         (0..4_000).for_each(|turn| line.learn(1, us(turn)));
-        let above = (0..1_000).filter(|turn| us(*turn) as f64 > line.planned(Estimate::P99).1).count();
-        assert!(above <= 20, "{above} of 1000 are above {:?}", line.planned(Estimate::P99));
-        let (_, mean) = line.planned(Estimate::Mean);
+        let above = (0..1_000).filter(|turn| us(*turn) as f64 > line.planned(Estimate::P99, 0.0).1).count();
+        assert!(above <= 20, "{above} of 1000 are above {:?}", line.planned(Estimate::P99, 0.0));
+        let (_, mean) = line.planned(Estimate::Mean, 0.0);
         assert!(mean < 3_000.0, "{mean}");
     }
 }

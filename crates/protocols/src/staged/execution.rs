@@ -7,7 +7,7 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::operation::{Change, Failure, Read, SetCondition};
 use rheostat_core::protocol::Step;
 use rheostat_core::store::Store;
-use rheostat_core::version::{Item, Update, Version, VersionId};
+use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
 
 /// What a command came to: what it wrote, and what its client gets, if that can be told.
@@ -16,6 +16,12 @@ type Made = (SmallVec<[Item; 1]>, Option<Reply>);
 /// What a reader at physical time `now_ms` gets of `version`, and up to where the order must be made for it.
 pub(super) fn read_of(version: Option<&Version<Timestamp>>, now_ms: u64) -> (Read, Option<Timestamp>) {
     version.map_or_else(|| (Read::default(), None), |version| (crate::read_of(version, now_ms), Some(version.meta)))
+}
+
+/// A key and its newest version, written again as it is.
+fn kept_as_it_was((key, newest): (Key, Option<Version<Timestamp>>)) -> Item {
+    let expires_ms = newest.as_ref().map_or(0, |newest| newest.expires_ms);
+    Item { key, value: newest.and_then(|newest| newest.value), expires_ms }
 }
 
 impl Staged {
@@ -49,7 +55,7 @@ impl Staged {
             let decides = own.as_ref().is_some_and(|own| !matches!(own, Command::Put(_)));
             let again = own.filter(|_| instance > self.saved.installed);
             let told = !decides || again.is_some();
-            let (items, reply) = self.make(step, held.id, again.unwrap_or_else(|| held.command.clone()));
+            let (items, reply) = self.make(step, held.id, held.ordered, again.unwrap_or_else(|| held.command.clone()));
             let reply = reply.filter(|_| told);
             let meta = if held.ordered { held.id.written } else { cutoff };
             if !items.is_empty() {
@@ -65,6 +71,7 @@ impl Staged {
         // After what it wrote: what a crash leaves half made is made again, and nothing of it counts twice.
         self.record(step, &Record::Executed(instance));
         (self.saved.executed, self.saved.cutoff, self.next) = (instance, cutoff, next);
+        self.executed_ms = step.now.physical_ms;
     }
 
     fn put<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, update: Update<Timestamp>, ordered: bool) {
@@ -79,7 +86,7 @@ impl Staged {
     }
 
     /// What the command of write `id` comes to at its place. It may have been made before a restart: then what it wrote, or something later, is here.
-    fn make<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, id: VersionId, command: Command) -> Made {
+    fn make<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, id: VersionId, ordered: bool, command: Command) -> Made {
         let now_ms = id.written.millis();
         match command {
             Command::Put(items) => (items, Some(Reply::Put(id))),
@@ -98,6 +105,25 @@ impl Staged {
                 let items: SmallVec<[Item; 1]> = change.item(now_ms, key, &before).into_iter().collect();
                 let version = (!items.is_empty()).then_some(id);
                 (items, Some(Reply::Changed(before, self.seen(since.unwrap_or(id.written)), version)))
+            }
+            Command::Test(write) => {
+                let target = step.store.latest(&write.target, |_| true).cloned();
+                if let Some(newest) = target.as_ref().filter(|newest| newest.id >= id) {
+                    let again = Item { key: write.target, value: newest.value.clone(), expires_ms: newest.expires_ms };
+                    return (Some(again).filter(|_| newest.id == id).into_iter().collect(), None);
+                }
+                let tested = step.store.latest(&write.test, |_| true);
+                // It was made before a restart, and wrote nothing.
+                if ordered && tested.is_some_and(|newest| newest.id > id) {
+                    return (SmallVec::new(), None);
+                }
+                let (before, since) = read_of(tested, now_ms);
+                let target = (write.target.clone(), target);
+                let (equal, item) = write.decide(&before);
+                let version = item.is_some().then_some(id);
+                // One in no order leaves its name in any case: whoever makes it again after a restart knows by that.
+                let item = item.or_else(|| (!ordered).then(|| kept_as_it_was(target)));
+                (item.into_iter().collect(), Some(Reply::Tested(equal, before, self.seen(since.unwrap_or(id.written)), version)))
             }
             Command::PutIf(items, guards) => {
                 if items.iter().any(|item| step.store.latest(&item.key, |_| true).is_some_and(|newest| newest.id == id)) {
@@ -144,9 +170,13 @@ impl Staged {
         let ids: Vec<VersionId> = self.own.range(..=last).map(|(id, _)| *id).collect();
         for id in ids {
             let Some(waiting) = self.held.get(&id) else { continue };
-            if let (false, Command::Put(items)) = (waiting.held.ordered, &waiting.held.command)
-                && !items.iter().all(|item| step.store.latest(&item.key, |_| true).is_some_and(|newest| newest.id >= id))
-            {
+            let mut is_here = |key: &Key| step.store.latest(key, |_| true).is_some_and(|newest| newest.id >= id);
+            let was_made = match &waiting.held.command {
+                Command::Put(items) => items.iter().all(|item| is_here(&item.key)),
+                Command::Test(write) => is_here(&write.target),
+                Command::Change(..) | Command::PutIf(..) => true,
+            };
+            if !waiting.held.ordered && !was_made {
                 // It is sent until it is made.
                 continue;
             }

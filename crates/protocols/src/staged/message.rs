@@ -3,7 +3,7 @@
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Change, Failure, Guard, Level, Quality, Read};
+use rheostat_core::operation::{Change, Failure, Guard, Level, Quality, Read, TestWrite};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::{wire_enum, wire_struct};
@@ -47,6 +47,8 @@ pub enum Asked {
     Call(Call),
     /// A write that is made only if keys are as expected.
     PutIf(SmallVec<[Item; 1]>, Vec<Guard>),
+    /// A read of one key that decides what is written to another. Paper: readTestWrite.
+    Test(TestWrite),
 }
 
 /// From client to server.
@@ -71,6 +73,8 @@ pub enum Reply {
     Kept(VersionId),
     /// Of a change: what was there before, and what was written.
     Changed(Read, Seen, Option<VersionId>),
+    /// Of a test that has been decided: whether the tested key was as expected, what it was, and what was written.
+    Tested(bool, Read, Seen, Option<VersionId>),
     /// Of a read of several keys, of one partition or several.
     Many(Vec<Read>, Vec<Seen>, Quality),
     /// Of a guarded write that was not made: how the guards' keys were.
@@ -88,6 +92,8 @@ pub enum Command {
     Change(Key, Change),
     /// Writes items if keys are as expected then.
     PutIf(SmallVec<[Item; 1]>, Vec<Guard>),
+    /// Reads a key, and writes another one by what it is then.
+    Test(TestWrite),
 }
 
 /// A write that waits for its turn. Paper: an entry of the b-list.
@@ -258,7 +264,7 @@ wire_struct!(Bound { within_us, least });
 wire_struct!(Held { id, ordered, command });
 wire_struct!(Ballot { round, by });
 wire_struct!(Batch { cutoff, writes, next });
-wire_enum!(Command, "a command", { 0 => Put(items), 1 => Change(key, change), 2 => PutIf(items, guards) });
+wire_enum!(Command, "a command", { 0 => Put(items), 1 => Change(key, change), 2 => PutIf(items, guards), 3 => Test(write) });
 wire_enum!(Message, "a message of protocol staged", {
     0 => Hold(writes),
     1 => Has(names),

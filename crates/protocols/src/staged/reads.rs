@@ -97,12 +97,18 @@ pub(super) struct Reads {
     unasked: Vec<Then>,
     question: Option<Question>,
     next: u64,
+    /// When a question was last answered.
+    learned_us: u64,
 }
 
 impl Reads {
     /// Numbers begin at `first`.
     pub(super) fn start(&mut self, first: u64) {
         self.next = first;
+    }
+
+    pub(super) fn learned_us(&self) -> u64 {
+        self.learned_us
     }
 
     pub(super) fn len(&self) -> usize {
@@ -167,10 +173,10 @@ impl Staged {
 
     /// Whether the question and what may follow from it fit into a bound, for all that is known, and how long they take, in microseconds.
     fn time_to_ask(&self, now_us: u64, due: Option<(u64, bool)>) -> (bool, u64) {
-        let (_, ask_us) = self.costs.ask.planned(self.options.estimate);
+        let (_, ask_us) = self.planned(&self.costs.ask);
         let standing = self.standing(now_us);
         let left_us = due.map(|(due_us, _)| u32::try_from(due_us.saturating_sub(now_us + ask_us as u64)).unwrap_or(u32::MAX));
-        let choice = standing.choose(Sort::Read, left_us, &self.costs, self.options.estimate);
+        let choice = standing.choose(Sort::Read, left_us, &self.costs, self.options.estimate, self.unknown_us());
         let is_time = standing.connected && left_us != Some(0) && (standing.buffered == 0 || choice.coordinated > 0);
         (is_time, ask_us as u64 + choice.cost_us as u64)
     }
@@ -183,24 +189,38 @@ impl Staged {
             }
             Then::Read(_) => {}
         }
+        // Nobody waits behind a question that nobody has.
+        self.reads.question.take_if(|question| question.then.is_empty());
         self.reads.unasked.push(then);
         self.ask_next(step);
+    }
+
+    /// Puts the question for nobody, to learn what it takes.
+    pub(super) fn ask_for_nobody<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let waits = self.reads.question.take_if(|question| question.then.is_empty());
+        if self.reads.question.is_none() && (waits.is_none() || self.connected(step.now.monotonic_us)) {
+            self.put_question(step, Vec::new());
+        }
     }
 
     fn ask_next<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         if self.reads.question.is_some() || self.reads.unasked.is_empty() {
             return;
         }
+        let then = std::mem::take(&mut self.reads.unasked);
+        self.put_question(step, then);
+        self.watch(step);
+        self.told(step);
+    }
+
+    fn put_question<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, then: Vec<Then>) {
         self.reads.next += 1;
         let (number, now_us) = (self.reads.next, step.now.monotonic_us);
-        let then = std::mem::take(&mut self.reads.unasked);
         let (told, upto) = (BTreeSet::from([self.place.dc()]), self.told_upto());
         self.reads.question = Some(Question { number, told, upto, then, begun_us: now_us, asked_us: now_us });
         for dc in self.place.peers() {
             self.send(step, dc, Message::Ask(number), Departure::AsReply);
         }
-        self.watch(step);
-        self.told(step);
     }
 
     /// Asks again who has not answered.
@@ -239,6 +259,7 @@ impl Staged {
         let now_us = step.now.monotonic_us;
         if self.place.data_centers > 1 {
             self.costs.ask.learn(1, now_us.saturating_sub(question.begun_us));
+            self.reads.learned_us = now_us;
         }
         for then in question.then {
             match then {
@@ -374,7 +395,8 @@ impl Staged {
     }
 
     fn quality(&self, now_ms: u64, level: Level, cutoff: Timestamp) -> Quality {
-        Quality { level, staleness_ms: Some(if self.place.data_centers > 1 { now_ms.saturating_sub(cutoff.millis()) } else { 0 }) }
+        let made_ms = if self.planted.is("staleness-of-the-last-batch") { self.executed_ms } else { cutoff.millis() };
+        Quality { level, staleness_ms: Some(if self.place.data_centers > 1 { now_ms.saturating_sub(made_ms) } else { 0 }) }
     }
 
     /// Whether a write of `key` is known that has not been made.
@@ -382,6 +404,7 @@ impl Staged {
         let writes = |command: &Command| match command {
             Command::Put(items) | Command::PutIf(items, _) => items.iter().any(|item| item.key == *key),
             Command::Change(changed, _) => changed == key,
+            Command::Test(write) => write.target == *key,
         };
         self.held.values().any(|waiting| writes(&waiting.held.command))
     }

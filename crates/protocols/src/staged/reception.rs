@@ -205,7 +205,8 @@ impl Staged {
         let (Some(due_us), false) = (own.due_us, own.strict) else { return };
         let left_us = due_us.saturating_sub(now_us);
         let standing = self.standing(now_us);
-        let choice = standing.choose(super::Sort::Read, Some(u32::try_from(left_us).unwrap_or(u32::MAX)), &self.costs, self.options.estimate);
+        let bound_us = Some(u32::try_from(left_us).unwrap_or(u32::MAX));
+        let choice = standing.choose(super::Sort::Read, bound_us, &self.costs, self.options.estimate, self.unknown_us());
         let Some(own) = self.own.get_mut(&id) else { return };
         if left_us > 0 && choice.coordinated > 0 {
             own.wanted_us = Some(now_us);

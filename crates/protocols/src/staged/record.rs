@@ -108,9 +108,12 @@ impl Staged {
         let most = self.saved.executed.saturating_sub(self.options.keep_batches);
         let upto = everybody.min(self.saved.executed).max(most);
         while let Some(first) = self.batches.first_entry().filter(|first| *first.key() <= upto) {
-            self.saved.forgotten = first.remove_entry().0;
+            let gone = first.remove_entry().0;
+            if !self.planted.is("batches-forgotten-too-early") {
+                self.saved.forgotten = gone;
+            }
         }
-        let held = self.held.values().map(|waiting| waiting.index).min();
+        let held = self.held.values().map(|waiting| waiting.index).min().filter(|_| !self.planted.is("held-writes-cut-from-the-log"));
         let batches = self.batches.values().map(|stored| stored.index).min();
         let needed = held.into_iter().chain(batches).min().unwrap_or(self.ends.last + 1);
         if needed > self.ends.cut + 1 {

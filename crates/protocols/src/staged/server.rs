@@ -3,7 +3,8 @@
 use super::choice::Standing;
 use super::client::StagedClient;
 use super::coordination::{Round, Wanted};
-use super::costs::Costs;
+use super::costs::{Costs, Line};
+use super::execution::read_of;
 use super::message::{Asked, Bound, Command, Message, Past, Reply, Request};
 use super::options::StagedOptions;
 use super::reads::{Asker, Gathered, Reads, Then};
@@ -14,7 +15,7 @@ use super::state::Pages;
 use crate::gather::Gather;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::Level;
+use rheostat_core::operation::{Level, TestWrite};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Bounded, Call, Card, Departure, Protocol, Span, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
@@ -33,6 +34,13 @@ pub(super) const SOON: u8 = 3;
 const DURABLE: &str = "a majority's disks";
 /// Of a write: beyond that, its place in the order.
 pub(super) const IN_TURN: &str = "its turn in the order";
+
+/// By how much a server is planned to be late while that has not been learned, in microseconds.
+const LATE_US: f64 = 500.0;
+
+/// While bounded operations come, the question is put for nobody if its cost has not been learned for so many microseconds: what takes too long is not planned, and would never be
+/// learned to take less.
+const LEARN_AGAIN_US: u64 = 500_000;
 
 /// A data center whose writes have stopped has the order made up to the present every so many milliseconds.
 const QUIET_MS: u64 = 1_000;
@@ -75,6 +83,8 @@ pub struct Staged {
     pub(super) transactions: Gather<Gathered>,
     pub(super) slices_due: Vec<(u64, OpId)>,
     pub(super) pages: Option<Pages>,
+    /// The physical clock when the last batch was made; for a planted bug only.
+    pub(super) executed_ms: u64,
     /// How far ahead of the clock writes are stamped, so that they are at a quorum before the order is closed there.
     pub(super) ahead_ms: u64,
     pub(super) fetched_us: u64,
@@ -141,9 +151,19 @@ impl Staged {
         self.costs.ask.line().1 as u64
     }
 
+    /// What a way to the others is planned with while nothing has been learned of it, in microseconds: whoever takes longer would be cut off.
+    pub(super) fn unknown_us(&self) -> f64 {
+        if self.place.data_centers == 1 { 0.0 } else { (self.options.cut_off_ms * 1000) as f64 }
+    }
+
+    /// k and b of a way, to plan with.
+    pub(super) fn planned(&self, line: &Line) -> (f64, f64) {
+        line.planned(self.options.estimate, self.unknown_us())
+    }
+
     /// When an operation within `within_us` is to be answered, so that this server's being late does not break its bound.
     pub(super) fn due_us(&self, now_us: u64, within_us: u32) -> u64 {
-        let (_, late_us) = self.costs.late.planned(self.options.estimate);
+        let (_, late_us) = self.costs.late.planned(self.options.estimate, LATE_US);
         now_us + u64::from(within_us).saturating_sub(late_us as u64)
     }
 
@@ -195,6 +215,9 @@ impl Staged {
         // Those of other servers they see to themselves.
         if let Some(newest) = self.own.keys().next_back().map(|id| id.written) {
             if self.connected(step.now.monotonic_us) {
+                // From now on they are wanted, and what that takes is learned.
+                let now_us = step.now.monotonic_us;
+                self.own.values_mut().filter(|own| own.begun_us > 0 && own.wanted_us.is_none()).for_each(|own| own.wanted_us = Some(now_us));
                 // One in no order can be older than what is made, and is in the next batch all the same.
                 let is_behind = self.own.keys().next().is_some_and(|id| id.written <= self.saved.cutoff);
                 let upto = if is_behind { newest.max(step.tick()) } else { newest };
@@ -209,6 +232,9 @@ impl Staged {
         // Where nobody asks, timers may come late on purpose.
         if std::mem::take(&mut self.bounds_are_asked) {
             self.costs.late.learn(1, now_us.saturating_sub(self.heartbeat_us));
+            if now_us >= self.reads.learned_us() + LEARN_AGAIN_US && self.place.data_centers > 1 {
+                self.ask_for_nobody(step);
+            }
         }
         self.heartbeat_us = now_us + self.options.heartbeat_ms * 1000;
         let (executed, cutoff, floor) = (self.saved.executed, self.saved.cutoff, self.floor(step));
@@ -251,12 +277,14 @@ impl Staged {
 
     fn on_write<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, command: Command, past: Past, bound: Option<Bound>) {
         let now_us = step.now.monotonic_us;
-        let decides = !matches!(command, Command::Put(_));
+        // A test can be answered before it is decided; what a change or a guarded write comes to is its answer.
+        let decides = matches!(command, Command::Change(..) | Command::PutIf(..));
+        let command = if self.planted.is("tested-before-its-place") { decided_now(step, command) } else { command };
         let strict = bound.is_none_or(|bound| bound.least == Some(Level::Strong)) || decides;
         // An error has time until the very end.
         let due_us = bound.map(|bound| if strict { now_us + u64::from(bound.within_us) } else { self.due_us(now_us, bound.within_us) });
         let (what, line) = if strict { (IN_TURN, &self.costs.coordinate) } else { (DURABLE, &self.costs.transmit) };
-        let cost_us = line.planned(self.options.estimate).1 as u64;
+        let cost_us = self.planned(line).1 as u64;
         let plan = bound.map(|bound| Plan { begun_us: now_us, within_us: bound.within_us, what, cost_us });
         if strict {
             if let Some(bound) = bound {
@@ -268,6 +296,14 @@ impl Staged {
     }
 }
 
+/// The planted bug: a test that what is here does not satisfy when it comes is not satisfied at its place either.
+fn decided_now<S: Store<Timestamp>>(step: &mut Step<'_, Staged, S>, command: Command) -> Command {
+    let Command::Test(write) = command else { return command };
+    let (before, _) = read_of(step.store.latest(&write.test, |_| true), step.now.physical_ms);
+    let expected = if before.value == write.expected { write.expected } else { Some(b"no value of any key"[..].into()) };
+    Command::Test(TestWrite { expected, ..write })
+}
+
 impl Protocol for Staged {
     const NAME: &'static str = "staged";
     const SUMMARY: &'static str = "linearizable without a bound; within a latency bound, as much of that as there is time for (dConssandra)";
@@ -275,6 +311,7 @@ impl Protocol for Staged {
     const SPAN: Span = Span::Everywhere;
     const MOST_REPLICAS: u8 = 1;
     const KEEPS_BOUNDS: bool = true;
+    const DECIDES_TESTS: bool = true;
     const CARD: Card = Card {
         rounds: "GET one to a majority, and two more where writes wait for their turn; PUT three; within a bound GET none and PUT one; a read of several keys one per partition",
         reads_wait: "a majority, and for the writes that it knows to be made; within a bound nothing",
@@ -301,6 +338,10 @@ impl Protocol for Staged {
         "unordered-writes-forgotten-in-the-floor",
         "condition-taken-as-met",
         "counter-guard-taken-as-met",
+        "tested-before-its-place",
+        "batches-forgotten-too-early",
+        "held-writes-cut-from-the-log",
+        "staleness-of-the-last-batch",
     ];
 
     type Options = StagedOptions;
@@ -344,6 +385,7 @@ impl Protocol for Staged {
             transactions: Gather::default(),
             slices_due: Vec::new(),
             pages: None,
+            executed_ms: 0,
             ahead_ms: 0,
             fetched_us: 0,
             first_heard: None,
@@ -383,6 +425,7 @@ impl Protocol for Staged {
             Asked::Call(Call::Put { items, .. }) => self.on_write(step, op, Command::Put(items), past, bound),
             Asked::Call(Call::Change { key, change, .. }) => self.on_write(step, op, Command::Change(key, change), past, bound),
             Asked::PutIf(items, guards) => self.on_write(step, op, Command::PutIf(items, guards), past, bound),
+            Asked::Test(write) => self.on_write(step, op, Command::Test(write), past, bound),
         }
     }
 
@@ -496,10 +539,10 @@ impl Protocol for Staged {
             ("staged_restamped_writes", self.restamped as f64),
             ("staged_excluded_writes", self.excluded as f64),
             ("staged_waiting_reads", self.reads.len() as f64),
-            ("staged_transmit_us", self.costs.transmit.planned(self.options.estimate).1),
-            ("staged_coordinate_us", self.costs.coordinate.planned(self.options.estimate).1),
-            ("staged_ask_us", self.costs.ask.planned(self.options.estimate).1),
-            ("staged_late_us", self.costs.late.planned(self.options.estimate).1),
+            ("staged_transmit_us", self.planned(&self.costs.transmit).1),
+            ("staged_coordinate_us", self.planned(&self.costs.coordinate).1),
+            ("staged_ask_us", self.planned(&self.costs.ask).1),
+            ("staged_late_us", self.costs.late.planned(self.options.estimate, LATE_US).1),
             ("staged_late_answers", self.late_answers as f64),
             ("too_far_ahead_messages", self.too_far_ahead as f64),
         ]

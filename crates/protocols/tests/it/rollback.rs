@@ -86,8 +86,11 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
             other => panic!("{protocol}: {other:?}"),
         };
         assert!(restored.written > upto && restored.written < until, "{protocol}");
-        let show = RollbackCall::Show { versions: vec![(x.clone(), restored)] };
-        assert_eq!(ask(&mut desk, show), Outcome::Rollback(RollbackAnswer::Shown), "{protocol}");
+        // Where reads take snapshots, one that has it must come first.
+        let show = Operation::Rollback { call: Box::new(RollbackCall::Show { versions: vec![(x.clone(), restored)] }) };
+        let mut session = desk.session();
+        let shown = desk.ask(server(0, 0), &mut session, show, 200, |_, _| true);
+        assert_eq!(shown, Some(Outcome::Rollback(RollbackAnswer::Shown)), "{protocol}");
         // What was written back elsewhere is ahead of this server's clock.
         let after = restored.written.plus_millis(700);
         assert_eq!(ask(&mut desk, RollbackCall::Resume { name: 1, after }), Outcome::Rollback(RollbackAnswer::Resumed));

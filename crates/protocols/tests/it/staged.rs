@@ -2,7 +2,7 @@
 
 use crate::common::{Desk, key, server, text};
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, SetCondition};
+use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, SetCondition, TestWrite};
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key};
 
@@ -206,4 +206,95 @@ fn a_server_far_ahead_is_not_believed() {
     let (read, quality) = found(anew(&mut desk, 1, get(&x, within(0)), everything));
     assert_eq!(read.as_deref(), Some("v"));
     assert!(quality.staleness_ms.is_some_and(|ms| ms < 60_000), "{quality:?}");
+}
+
+fn test(test: &Key, expected: Option<&str>, target: &Key, then: &str, otherwise: Option<&str>, dial: Dial) -> Operation {
+    let (test, target) = (test.clone(), target.clone());
+    let of = |value: &str| value.as_bytes().into();
+    let write = TestWrite { test, expected: expected.map(of), target, then: of(then), otherwise: otherwise.map(of) };
+    Operation::TestWrite { write: Box::new(write), dial }
+}
+
+fn tested(outcome: Outcome) -> (bool, Option<String>, bool) {
+    match outcome {
+        Outcome::Tested { equal, before, version } => (equal, text(before), version.is_some()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is written follows from the tested key at the write's place in the order, wherever either was asked for.
+#[test]
+fn a_test_decides_what_is_written_to_another_key() {
+    let mut desk = desk("");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    let free = Dial::default();
+    assert_eq!(tested(anew(&mut desk, 0, test(&x, None, &y, "none", Some("some"), free), everything)), (true, None, true));
+    assert!(matches!(anew(&mut desk, 1, put(&x, "1", free), everything), Outcome::Written(_)));
+    assert_eq!(tested(anew(&mut desk, 2, test(&x, Some("1"), &y, "one", Some("other"), free), everything)), (true, Some("1".into()), true));
+    assert_eq!(found(anew(&mut desk, 0, get(&y, free), everything)).0.as_deref(), Some("one"));
+    assert_eq!(tested(anew(&mut desk, 1, test(&x, Some("2"), &y, "two", Some("other"), free), everything)), (false, Some("1".into()), true));
+    assert_eq!(found(anew(&mut desk, 2, get(&y, free), everything)).0.as_deref(), Some("other"));
+    // Where nothing else is to be written, nothing is.
+    assert_eq!(tested(anew(&mut desk, 1, test(&x, Some("2"), &y, "two", None, free), everything)), (false, Some("1".into()), false));
+    assert_eq!(found(anew(&mut desk, 2, get(&y, free), everything)).0.as_deref(), Some("other"));
+    // A key that decides about itself.
+    assert_eq!(tested(anew(&mut desk, 0, test(&x, Some("1"), &x, "2", None, free), everything)), (true, Some("1".into()), true));
+    // Of two at one time that exclude each other, one finds what the other left.
+    let asked: Vec<_> = (0..3)
+        .map(|dc| {
+            let mut session = desk.session();
+            desk.wait(dc, &mut session, test(&x, Some("2"), &x, &format!("of {dc}"), None, free))
+        })
+        .collect();
+    desk.pass(4_000, everything);
+    let won = asked.iter().filter(|at| tested(desk.done.remove(at).expect("an answer").0).0).count();
+    assert_eq!(won, 1);
+}
+
+/// Within a bound that comes first, a test is answered when a majority has it, and decided at its place; cut off from a majority it is kept, and decided when it is made.
+#[test]
+fn a_test_within_a_bound_is_decided_later() {
+    let mut desk = desk("coordinate_ms = 60000");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    assert!(matches!(anew(&mut desk, 0, put(&x, "1", within(0)), everything), Outcome::Written(_)));
+    let mut session = desk.session();
+    assert!(matches!(answer(&mut desk, 1, &mut session, test(&x, Some("1"), &y, "one", Some("other"), within(0)), everything), Outcome::Written(_)));
+    // The write before it is made before it.
+    assert_eq!(found(answer(&mut desk, 1, &mut session, get(&y, Dial::default()), everything)).0.as_deref(), Some("one"));
+    // With time enough it is told what it came to; a level asked for beside takes no less.
+    let strict = Dial { level: Some(Level::Strong), ..within(30) };
+    assert!(tested(anew(&mut desk, 2, test(&x, Some("1"), &y, "again", None, Dial { level: Some(Level::Strong), ..within(5_000) }), everything)).0);
+    desk.pass(2_000, majority);
+    desk.under_way.clear();
+    assert!(matches!(anew(&mut desk, 2, test(&x, Some("1"), &y, "late", None, strict), majority), Outcome::Failed(Failure::Timeout(_))));
+    let kept = anew(&mut desk, 2, test(&x, Some("2"), &y, "two", None, within(20)), majority);
+    assert!(matches!(kept, Outcome::Kept(_)), "{kept:?}");
+    assert!(matches!(anew(&mut desk, 0, put(&x, "2", Dial::default()), majority), Outcome::Written(_)));
+    desk.under_way.clear();
+    desk.pass(3_000, everything);
+    for dc in 0..3 {
+        assert_eq!(found(anew(&mut desk, dc, get(&y, Dial::default()), everything)).0.as_deref(), Some("two"), "at {dc}");
+    }
+}
+
+/// While nothing has been learned, a bound is not staked on others; what it takes is learned without anybody who waits for it.
+#[test]
+fn what_is_not_known_is_not_planned() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    assert!(desk.gauge(server(1, 0), "staged_ask_us") >= 1e6);
+    let planned = |desk: &mut Desk| {
+        let (_, quality) = found(anew(desk, 1, get(&x, within(500)), everything));
+        quality.level
+    };
+    assert_eq!(planned(&mut desk), Level::SESSION);
+    desk.pass(500, everything);
+    let learned_us = desk.gauge(server(1, 0), "staged_ask_us");
+    assert!(learned_us < 400_000.0, "{learned_us}");
+    assert_eq!(planned(&mut desk), Level::Strong);
+    // Nobody asks: nothing is learned, and nothing is sent for it.
+    desk.pass(1_000, everything);
+    let learned_us = desk.gauge(server(1, 0), "staged_ask_us");
+    desk.pass(3_000, everything);
+    assert_eq!(desk.gauge(server(1, 0), "staged_ask_us"), learned_us);
 }

@@ -39,6 +39,8 @@ pub(super) enum Render {
     Before,
     /// 1 if something changed.
     Changed,
+    /// 1 if the tested key was as expected, 0 if not, null if that is not decided yet.
+    Tested,
     /// The versions.
     Explain,
     /// The counter's value.
@@ -88,6 +90,15 @@ impl Render {
             (Render::Before, Outcome::Changed { before, version }) => {
                 *last = LastAnswer { quality: None, version: *version, achieved: None };
                 writer.bulk_or_null(before.value.as_deref());
+            }
+            (Render::Tested, Outcome::Tested { equal, version, .. }) => {
+                *last = LastAnswer { quality: None, version: *version, achieved: None };
+                writer.integer((*equal).into());
+            }
+            (Render::Tested, Outcome::Written(version) | Outcome::Kept(version)) => {
+                let kept = matches!(outcome, Outcome::Kept(_)).then_some(Quality { level: Level::Eventual, staleness_ms: None });
+                *last = LastAnswer { quality: kept, version: Some(*version), achieved: None };
+                writer.null();
             }
             (Render::Changed, Outcome::Changed { version, .. }) => {
                 *last = LastAnswer { quality: None, version: *version, achieved: None };

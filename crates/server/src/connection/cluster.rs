@@ -1,6 +1,7 @@
 //! CLUSTER: this data center's nodes, in Redis Cluster's words, as this node sees them. Clients stay in their data center, so the others are not named.
 //!
-//! A slot is at the first node, in the order of the replicas, that hosts its partition and is connected; if there is none, at its owner, which is then marked as failed.
+//! A slot is at the node that leads its partition here, where one of several servers answers for all, as far as this node knows; else at the first one, in the order of the replicas, that hosts it. It must be connected; if there is none, the slot is
+//! at its owner, which is then marked as failed.
 
 pub(super) use crate::resp::command::View;
 
@@ -30,7 +31,8 @@ pub(super) fn serving(shared: &Shared, keyspace: KeyspaceId, partition: Partitio
     let topology = &shared.topology;
     let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(1);
     let serves = |node: &NodeId| is_up(shared, *node) && (*node != topology.node || shared.placement.serving(keyspace, partition).is_some());
-    let found = (0..replicas).map(|replica| topology.host(topology.here, partition, replica)).find(serves);
+    let leader = shared.placement.leader(keyspace, partition).filter(|leader| *leader < replicas);
+    let found = leader.into_iter().chain(0..replicas).map(|replica| topology.host(topology.here, partition, replica)).find(serves);
     (found.unwrap_or(topology.owner(topology.here, partition)), found.is_some())
 }
 

@@ -8,6 +8,7 @@ mod answer;
 mod cluster;
 mod counters;
 mod info;
+mod listening;
 mod output;
 mod slow;
 mod state;
@@ -215,6 +216,10 @@ impl Connection {
                 self.register(inner, shard);
                 continue;
             }
+            if inner.state.hear(context, &mut inner.output) {
+                self.register(inner, shard);
+                continue;
+            }
             if inner.unparsed {
                 let input = std::mem::take(&mut inner.input);
                 let used = inner.requests(shard, &input, limit);
@@ -291,7 +296,7 @@ impl Connection {
         }
         inner.progress_us = if inner.output.len() < before { now.monotonic_us } else { inner.progress_us };
         // What the task waits for may be that the buffer has room again, or is empty.
-        if inner.closing != Closing::No || inner.unparsed && inner.slow.is_none() || shard.is_stopping() {
+        if inner.closing != Closing::No || (inner.unparsed || inner.state.is_listening()) && inner.slow.is_none() || shard.is_stopping() {
             inner.wake();
         }
         inner.registered = !all;
@@ -313,7 +318,7 @@ impl Connection {
         let stalled = (half_sent || unread) && quiet_ms >= limits.stall_timeout_ms;
         let unknown_ms = now.monotonic_us.saturating_sub(inner.state.created_us()) / 1000;
         let unknown = !inner.state.is_authenticated() && unknown_ms >= limits.stall_timeout_ms;
-        let idle = limits.idle_timeout_ms > 0 && quiet_ms >= limits.idle_timeout_ms && inner.slow.is_none();
+        let idle = limits.idle_timeout_ms > 0 && quiet_ms >= limits.idle_timeout_ms && inner.slow.is_none() && !inner.state.is_listening();
         if stalled || unknown {
             shard.counters.stalled += 1;
         } else if idle {
@@ -412,6 +417,9 @@ impl Inner {
         self.progress_us = now.monotonic_us;
         self.unparsed = false;
         self.state.take_in(now);
+        if self.state.look_at_users() {
+            self.parser.set_limits(Limits::unauthenticated());
+        }
         let mut count = 0u64;
         loop {
             if self.output.len() > limit {

@@ -293,6 +293,7 @@ pub(super) fn transact(
             Acted::Read(read) => Outcome::Read(read, quality),
             Acted::Written => version.map_or_else(strange, Outcome::Written),
             Acted::Changed { before, wrote } => Outcome::Changed { before, version: version.filter(|_| wrote) },
+            Acted::Tested { equal, before, wrote } => Outcome::Tested { equal, before, version: version.filter(|_| wrote) },
             Acted::Counted(value) => version.map_or_else(strange, |version| Outcome::Counted(smallvec![value], version)),
         };
         let (mut outcomes, mut renders) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
@@ -309,7 +310,7 @@ pub(super) fn transact(
                     let there = acted.by_ref().take(count).filter(|acted| match acted {
                         Acted::Read(read) => read.value.is_some(),
                         Acted::Changed { wrote, .. } => *wrote,
-                        Acted::Written | Acted::Counted(_) => false,
+                        Acted::Written | Acted::Counted(_) | Acted::Tested { .. } => false,
                     });
                     (Outcome::Count(there.count() as u64), Render::Count)
                 }

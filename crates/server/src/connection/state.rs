@@ -9,9 +9,11 @@ use super::counters::{self, Telling};
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::access::Started;
+use crate::config::Role;
+use crate::monitors::Heard;
 use crate::named::{Member, NameError};
 use crate::receipts::{Begun, Issued};
-use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, TimeOf};
+use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, Test, TimeOf};
 use crate::resp::table::Flags;
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
 use crate::service_levels::Served;
@@ -37,7 +39,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use std::task::{Context, Poll};
+use tokio::sync::{mpsc, oneshot};
 
 /// Wrong passwords after which a connection is closed.
 const WRONG_PASSWORDS: u32 = 8;
@@ -76,6 +79,8 @@ pub(super) struct State {
     authenticated: bool,
     /// What its user may do; without, everything.
     rights: Caller,
+    /// The version of the users by which that is so.
+    users_version: u64,
     wrong_passwords: u32,
     version: RespVersion,
     dial: Dial,
@@ -92,6 +97,8 @@ pub(super) struct State {
     last: LastAnswer,
     /// Its operations have receipts.
     receipts: Option<Box<Receipting>>,
+    /// What monitors say is pushed.
+    listening: Option<mpsc::Receiver<Heard>>,
     /// Requests whose operations leave for another shard when no more of them follow.
     away: Option<Away>,
     /// Writes that are made when no more of them follow. There are none while there is `away`.
@@ -163,8 +170,9 @@ impl State {
             id,
             address,
             created_us: now.monotonic_us,
-            authenticated: !shared.users.are_asked(),
+            authenticated: !shared.users().are_asked(),
             rights: None,
+            users_version: shared.users_version(),
             wrong_passwords: 0,
             version: RespVersion::Two,
             dial: Dial::default(),
@@ -176,6 +184,7 @@ impl State {
             sessions: shared.keyspaces.iter().map(|_| None).collect(),
             last: LastAnswer::default(),
             receipts: None,
+            listening: None,
             away: None,
             joined: None,
             multi: None,
@@ -186,8 +195,59 @@ impl State {
         }
     }
 
+    /// Whether what monitors say is pushed.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening.is_some()
+    }
+
+    /// Pushes the next of what monitors have said, between two replies; says whether there was something.
+    pub(super) fn hear(&mut self, context: &mut Context<'_>, out: &mut Output) -> bool {
+        if self.listening.is_none() {
+            return false;
+        }
+        // Its user may have been given less meanwhile.
+        let caller = match self.shared.users_version() == self.users_version {
+            true => self.authenticated.then(|| self.rights.clone()),
+            false => self.shared.users().still(&self.rights, self.users_version).filter(|_| self.authenticated),
+        };
+        if caller.is_none_or(|caller| caller.is_some_and(|rights| rights.role < Role::Operate)) {
+            self.listening = None;
+        }
+        let Some(listening) = &mut self.listening else { return false };
+        match listening.poll_recv(context) {
+            Poll::Ready(Some(heard)) => {
+                super::listening::push(&self.shared, &heard, &mut out.writer(self.version));
+                out.end_batch();
+                true
+            }
+            Poll::Ready(None) => {
+                self.listening = None;
+                false
+            }
+            Poll::Pending => false,
+        }
+    }
+
     pub(super) fn is_authenticated(&self) -> bool {
         self.authenticated
+    }
+
+    /// Looks whether users have changed; says whether the one of this connection must show a password again.
+    #[inline]
+    pub(super) fn look_at_users(&mut self) -> bool {
+        self.shared.users_version() != self.users_version && self.users_changed()
+    }
+
+    #[cold]
+    fn users_changed(&mut self) -> bool {
+        let seen = std::mem::replace(&mut self.users_version, self.shared.users_version());
+        if !self.authenticated {
+            return false;
+        }
+        let still = self.shared.users().still(&self.rights, seen);
+        self.authenticated = still.is_some();
+        self.rights = still.unwrap_or_default();
+        !self.authenticated
     }
 
     pub(super) fn version(&self) -> RespVersion {
@@ -315,6 +375,10 @@ impl State {
                 let item = Item { key: put.key.into(), value: Some(put.value.into()), expires_ms: 0 };
                 return self.with_context(handle, now, self.shared.topology.partition_of(put.key), Operation::Replace { item, dial: self.dial });
             }
+            Command::Rheo(RheoCommand::Test(test)) => match self.test(test) {
+                Ok(single) => single,
+                Err(message) => return self.error(shard, out, message),
+            },
             Command::Rheo(RheoCommand::Explain(key)) => {
                 let partition = self.shared.topology.partition_of(key);
                 Single { partition, operation: Operation::Explain { key: key.into() }, render: Render::Explain }
@@ -390,6 +454,15 @@ impl State {
     fn with_context(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, partition: PartitionId, operation: Operation) -> Flow {
         let session = self.take_session(self.keyspace);
         Flow::Slow(slow::with_context(self.context(now), ShardAccess::new(handle, &self.shared), session, partition, operation))
+    }
+
+    /// RHEO TEST. Errors: the error reply.
+    fn test(&self, test: Test<'_>) -> Result<Single, &'static str> {
+        let partition = self.shared.topology.partition_of(test.target);
+        if self.shared.topology.partition_of(test.key) != partition {
+            return Err("CROSSSLOT the two keys of RHEO TEST must lie in one partition: give them one {tag}");
+        }
+        Ok(Single { partition, operation: Operation::TestWrite { write: Box::new(test.into()), dial: self.dial }, render: Render::Tested })
     }
 
     #[inline]

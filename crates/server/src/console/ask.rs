@@ -128,14 +128,17 @@ fn words(status: &Status) -> String {
 pub(super) struct Ways {
     /// By node.
     ways: Vec<Way>,
+    /// The version of the users whose password is shown.
+    pub(super) users: u64,
 }
 
 impl Ways {
     /// The ways from the node behind `router`. Nothing is connected before it is asked.
     pub(super) fn new(router: &Router) -> Ways {
-        let security = &router.shared().config.security;
-        let tls = security.tls.as_ref().map(tls::to_grpc).transpose();
-        let word = bearer(security.password.as_ref());
+        let shared = router.shared();
+        let users = shared.users_version();
+        let tls = shared.config.security.tls.as_ref().map(tls::to_grpc).transpose();
+        let word = bearer(shared.users().password());
         let way = |node: &NodeInfo| match (&node.grpc, &tls) {
             _ if node.id == router.topology().node => Way::Here(Box::new(Here {
                 admin: AdminService::new(router.clone()),
@@ -156,7 +159,7 @@ impl Ways {
                 Err(error) => Way::Nowhere(error.to_string()),
             },
         };
-        Ways { ways: router.topology().nodes.iter().map(way).collect() }
+        Ways { ways: router.topology().nodes.iter().map(way).collect(), users }
     }
 
     pub(super) fn to(&self, node: NodeId) -> &Way {

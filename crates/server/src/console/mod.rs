@@ -183,8 +183,9 @@ impl Console {
                     password: String,
                 }
                 let Login { user, password } = parse(&read(body).await?)?;
+                let users = self.router.shared().users_version();
                 let operates = self.operates(self.router.shared().let_in(caller.address, Some(user).filter(|user| !user.is_empty()), &password))?;
-                let cookie = self.sessions.begin(&self.cookie(), caller.encrypted, operates).map_err(Refusal::internal)?;
+                let cookie = self.sessions.begin(&self.cookie(), caller.encrypted, operates, users).map_err(Refusal::internal)?;
                 Ok(with_cookie(reply(&self.session(Some(operates))), cookie))
             }
             _ => Ok(with_cookie(reply(&json!({})), self.sessions.end(&self.cookie(), &parts.headers))),
@@ -207,7 +208,7 @@ impl Console {
     /// What a page must know before anything else; of a stranger's node no more than that it wants a password. `signed_in`: somebody is, and may operate.
     fn session(&self, signed_in: Option<bool>) -> Value {
         let config = &self.router.shared().config;
-        let (password, users) = (config.security.password.is_some(), !config.users.is_empty());
+        let (password, users) = (config.security.password.is_some(), self.router.shared().users().names().len() > 1);
         match signed_in {
             None => json!({ "password": password, "users": users, "signed_in": false }),
             Some(operates) => json!({
@@ -237,7 +238,7 @@ impl Console {
         if shared.config.security.password.is_none() {
             return Ok(true);
         }
-        if let Some(operates) = self.sessions.open(&self.cookie(), headers) {
+        if let Some(operates) = self.sessions.open(&self.cookie(), headers, shared.users_version()) {
             return Ok(operates);
         }
         self.operates(shared.authorize(address, headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes)))
@@ -267,7 +268,8 @@ impl Console {
     /// The ways to the nodes. They are closed again when nobody has asked for a while.
     fn ways(self: &Arc<Self>) -> Arc<Ways> {
         let mut held = lock(&self.ways);
-        if let Some((ways, used)) = &mut *held {
+        let users = self.router.shared().users_version();
+        if let Some((ways, used)) = held.as_mut().filter(|(ways, _)| ways.users == users) {
             *used = Instant::now();
             return ways.clone();
         }

@@ -50,7 +50,7 @@ impl Console {
         });
         let (_, recent) = self.router.watch_monitors();
         let skipped = recent.len().saturating_sub(MOST);
-        let events = recent[skipped..].iter().filter_map(|told| monitor_event(self.router.topology(), told, "")).map(event);
+        let events = recent[skipped..].iter().map(|told| event(monitor_event(self.router.topology(), told)));
         json!({
             "at_ms": self.router.shared().clocks.physical_ms(), "epsilon_ms": self.router.limits().monitor_epsilon_ms,
             "monitors": monitors.collect::<Vec<_>>(), "events": events.collect::<Vec<_>>(),

@@ -17,8 +17,6 @@ use rheostat_proto::rollback::{answer_out, call_in};
 use rheostat_proto::v1;
 use rheostat_proto::v1::admin_server::Admin;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tonic::{Code, Request, Response, Status};
 
 /// Keys that one step of a digest reads.
@@ -27,13 +25,12 @@ const DIGEST_KEYS: u32 = 1000;
 /// See the module.
 pub(crate) struct Service {
     router: Router,
-    subscribers: Arc<Semaphore>,
 }
 
 impl Service {
     /// The service of the node behind `router`.
     pub(crate) fn new(router: Router) -> Service {
-        Service { router, subscribers: Arc::new(Semaphore::new(monitors::SUBSCRIBERS)) }
+        Service { router }
     }
 
     /// The two ends of a link. Errors: not data centers of this cluster.
@@ -256,7 +253,7 @@ impl Admin for Service {
     type WatchMonitorsStream = monitors::Events;
 
     async fn watch_monitors(&self, request: Request<v1::WatchMonitorsRequest>) -> Result<Response<monitors::Events>, Status> {
-        monitors::watch(&self.router, &self.subscribers, request.into_inner()).map(Response::new)
+        monitors::watch(&self.router, request.into_inner()).map(Response::new)
     }
 
     async fn notches(&self, request: Request<v1::NotchesRequest>) -> Result<Response<v1::NotchesResponse>, Status> {

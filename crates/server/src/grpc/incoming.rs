@@ -1,4 +1,4 @@
-//! Connections as they come in, at most so many at once.
+//! Connections as they come in, at most so many at once, with or without TLS.
 
 use crate::descriptors::{self, Place};
 use crate::shared::lock;
@@ -13,6 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
@@ -35,6 +38,7 @@ impl Known {
 /// The connections that a listener accepts. Beyond the limit, a connection is closed at once.
 pub(super) struct Incoming {
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     places: Arc<Semaphore>,
     pause: Pin<Box<Sleep>>,
     known: Known,
@@ -44,9 +48,10 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// At most `limit` connections at once. One that is not `known` after `patience` is closed.
-    pub(super) fn new(listener: TcpListener, limit: usize, known: Known, patience: Duration) -> Incoming {
+    pub(super) fn new(listener: TcpListener, tls: Option<Arc<ServerConfig>>, limit: usize, known: Known, patience: Duration) -> Incoming {
         let (places, pause) = (Arc::new(Semaphore::new(limit)), Box::pin(tokio::time::sleep(Duration::ZERO)));
-        Incoming { listener, places, pause, known, patience, refusing: false }
+        let tls = tls.map(TlsAcceptor::from);
+        Incoming { listener, tls, places, pause, known, patience, refusing: false }
     }
 }
 
@@ -68,7 +73,8 @@ impl Stream for Incoming {
                         lock(&self.known.0).insert(from, false);
                         let patience = Some(Box::pin(tokio::time::sleep(self.patience)));
                         let known = self.known.clone();
-                        return Poll::Ready(Some(Ok(Connection { stream, from, known, patience, _places: (place, descriptor) })));
+                        let (info, stream) = (stream.connect_info(), Way::new(stream, self.tls.as_ref()));
+                        return Poll::Ready(Some(Ok(Connection { stream, info, from, known, patience, _places: (place, descriptor) })));
                     }
                     _ => {
                         if !std::mem::replace(&mut self.refusing, true) {
@@ -85,9 +91,43 @@ impl Stream for Incoming {
     }
 }
 
+/// A connection's bytes.
+enum Way {
+    Plain(TcpStream),
+    /// TLS is being agreed on; whoever reads or writes first waits for it.
+    Greeting(Box<Accept<TcpStream>>),
+    Encrypted(Box<TlsStream<TcpStream>>),
+}
+
+impl Way {
+    fn new(stream: TcpStream, tls: Option<&TlsAcceptor>) -> Way {
+        match tls {
+            None => Way::Plain(stream),
+            Some(tls) => Way::Greeting(Box::new(tls.accept(stream))),
+        }
+    }
+
+    /// The stream, once both sides have agreed on how it is encrypted.
+    fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Pin<&mut dyn Both>>> {
+        if let Way::Greeting(accept) = self {
+            *self = Way::Encrypted(Box::new(std::task::ready!(Pin::new(accept.as_mut()).poll(context))?));
+        }
+        match self {
+            Way::Plain(stream) => Poll::Ready(Ok(Pin::new(stream))),
+            Way::Encrypted(stream) => Poll::Ready(Ok(Pin::new(stream.as_mut()))),
+            Way::Greeting(_) => Poll::Pending,
+        }
+    }
+}
+
+trait Both: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
+
 /// A connection and its place among those that are allowed.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Way,
+    info: <TcpStream as Connected>::ConnectInfo,
     from: SocketAddr,
     known: Known,
     /// Ends when it should be known; gone when it is.
@@ -105,7 +145,7 @@ impl Connected for Connection {
     type ConnectInfo = <TcpStream as Connected>::ConnectInfo;
 
     fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
+        self.info.clone()
     }
 }
 
@@ -119,28 +159,28 @@ impl AsyncRead for Connection {
             }
             self.patience = None;
         }
-        Pin::new(&mut self.stream).poll_read(context, into)
+        std::task::ready!(self.stream.poll_open(context))?.poll_read(context, into)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        std::task::ready!(self.stream.poll_open(context))?.poll_write(context, bytes)
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        std::task::ready!(self.stream.poll_open(context))?.poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        matches!(self.stream, Way::Plain(_))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        std::task::ready!(self.stream.poll_open(context))?.poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        std::task::ready!(self.stream.poll_open(context))?.poll_shutdown(context)
     }
 }

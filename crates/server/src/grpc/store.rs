@@ -5,7 +5,7 @@ use super::{convert, opened};
 use crate::router::Router;
 use crate::users::Caller;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Change, Expiry, Operation, Outcome};
+use rheostat_core::operation::{Change, Expiry, Operation, Outcome, TestWrite};
 use rheostat_core::version::Item;
 use rheostat_proto::v1;
 use rheostat_proto::v1::store_server::Store;
@@ -164,6 +164,41 @@ impl Store for Service {
             })),
             (other, ..) => Err(strange(&other)),
         }
+    }
+
+    async fn test_write(&self, request: Request<v1::TestWriteRequest>) -> Result<Response<v1::TestWriteResponse>, Status> {
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
+        let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
+        let dial = convert::dial(asked.keyspace, request.dial)?;
+        let write = Box::new(TestWrite {
+            test: convert::shared(&request.test),
+            expected: request.expected.as_ref().map(convert::shared),
+            target: convert::shared(&request.target),
+            then: convert::shared(&request.then),
+            otherwise: request.otherwise.as_ref().map(convert::shared),
+        });
+        let (topology, partition) = (self.router.topology(), self.router.partition_of(&write.target));
+        if self.router.partition_of(&write.test) != partition {
+            return Err(Status::invalid_argument("the keys are of different partitions; keys with the same {hash tag} are of one"));
+        }
+        let (outcome, achieved, session) = asked.run_under(partition, Operation::TestWrite { write, dial }, served).await?;
+        let copies = achieved.map(convert::copies);
+        let told = |id| Some(convert::version(topology, id));
+        let answer = match outcome {
+            Outcome::Tested { equal, before, version } => v1::TestWriteResponse {
+                equal: Some(equal),
+                before: Some(convert::read(topology, before)),
+                version: version.and_then(told),
+                kept: false,
+                session,
+                copies,
+            },
+            Outcome::Written(id) => v1::TestWriteResponse { equal: None, before: None, version: told(id), kept: false, session, copies },
+            Outcome::Kept(id) => v1::TestWriteResponse { equal: None, before: None, version: told(id), kept: true, session, copies },
+            other => return Err(strange(&other)),
+        };
+        Ok(Response::new(answer))
     }
 
     async fn read_transaction(&self, request: Request<v1::ReadTransactionRequest>) -> Result<Response<v1::ReadTransactionResponse>, Status> {

@@ -5,11 +5,13 @@
 //! report is dropped and counted, and the monitor, which misses it, asks for everything that stands.
 
 mod homes;
+mod listen;
 mod message;
 mod registry;
 mod thread;
 
 pub(crate) use homes::Nodes;
+pub(crate) use listen::Heard;
 pub(crate) use message::Message;
 pub use message::{Told, What};
 pub(crate) use thread::{Input, run};
@@ -33,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 
 /// Messages that may wait for the monitors of this node.
 const WAITING: usize = 8192;
@@ -65,7 +67,7 @@ pub struct MonitorStatus {
 pub struct MonitorInfo {
     /// As it was given.
     pub definition: Definition,
-    /// `linear` or `semilinear`.
+    /// `linear`, `semilinear` or `bounded sum`.
     pub kind: &'static str,
     /// The name of the node that watches for it; empty for a pattern, whose predicates are watched on all.
     pub node: String,
@@ -75,7 +77,7 @@ pub struct MonitorInfo {
 type Id = (String, u64, u8);
 
 #[derive(Default)]
-struct Heard {
+struct History {
     seen: HashSet<Id>,
     seen_in_order: VecDeque<Id>,
     recent: VecDeque<Arc<Told>>,
@@ -93,7 +95,9 @@ pub(crate) struct Monitors {
     inbox: SyncSender<Input>,
     inbox_end: Mutex<Option<Receiver<Input>>>,
     told: broadcast::Sender<Arc<Told>>,
-    heard: Mutex<Heard>,
+    /// Places for those who listen.
+    subscribers: Arc<Semaphore>,
+    heard: Mutex<History>,
     dropped: AtomicU64,
     /// Held by whoever writes the file.
     saving: Mutex<Option<PathBuf>>,
@@ -111,6 +115,7 @@ impl Monitors {
             inbox,
             inbox_end: Mutex::new(Some(inbox_end)),
             told: broadcast::Sender::new(BEHIND),
+            subscribers: Arc::new(Semaphore::new(listen::SUBSCRIBERS)),
             heard: Mutex::default(),
             dropped: AtomicU64::new(0),
             saving: Mutex::new(None),
@@ -163,6 +168,11 @@ impl Monitors {
         if self.inbox.try_send(input).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether there are predicates.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.registry).live().next().is_none()
     }
 
     /// What is told from now on, and the last of what was.

@@ -3,6 +3,7 @@
 use super::message::{Message, Told, What};
 use super::registry::Entry;
 use crate::shared::{Shared, lock};
+use rheostat_clock::Epsilon;
 use rheostat_core::ids::{KeyspaceId, ServerId};
 use rheostat_core::planted::Planted;
 use rheostat_monitor::alarm::{Alarm, Verdict};
@@ -17,6 +18,10 @@ const SLEEP: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 
 /// So much is told in a second at most; how much more there was is told then.
 const MOST_A_SECOND: u64 = 1000;
+
+/// While clocks are further apart than monitors are told, that is said so often, in microseconds; and looked at so often.
+const SAY_APART_US: u64 = 60_000_000;
+const LOOK_APART_US: u64 = 1_000_000;
 
 /// What is taken before what follows from it is done.
 const AT_ONCE: usize = 256;
@@ -46,6 +51,7 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
     let mut next_gap = first;
     // The second in which so many were told, and so many were not.
     let (mut second, mut told, mut left_out) = (0, 0, 0);
+    let mut apart = Apart::default();
     watch(shared, &mut monitor);
     loop {
         let sleep = if monitor.numbers().states > 0 { SLEEP.0 } else { SLEEP.1 };
@@ -68,6 +74,7 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
         monitor.tick(shared.clocks.monotonic_us());
         let now_second = shared.clocks.monotonic_us() / 1_000_000;
         let mut notices = monitor.notices();
+        notices.extend(apart.look(shared));
         if now_second != second {
             (second, told) = (now_second, 0);
             if std::mem::take(&mut left_out) > 0 {
@@ -80,7 +87,10 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
                     ask(shared, keyspace, server, whole);
                     continue;
                 }
-                Notice::Alarm(alarm) => {
+                Notice::Alarm(mut alarm) => {
+                    if apart.is_beyond {
+                        alarm.verdict = Verdict::Possible;
+                    }
                     count(shared, &alarm);
                     (alarm.number, keyspace_of(shared, &alarm.target.name), What::Alarm(alarm))
                 }
@@ -98,6 +108,36 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
             tell(shared, Told { node: shared.topology.this().name.clone(), number, at_ms: shared.clocks.physical_ms(), keyspace, what });
         }
         lock(&shared.monitors.heard).numbers = monitor.numbers();
+    }
+}
+
+/// How far clocks are apart, compared with what monitors are told.
+#[derive(Default)]
+struct Apart {
+    is_beyond: bool,
+    look_us: u64,
+    say_us: u64,
+}
+
+impl Apart {
+    /// Compares; what is to be told.
+    fn look(&mut self, shared: &Shared) -> Option<Notice> {
+        let now_us = shared.clocks.monotonic_us();
+        if now_us < self.look_us {
+            return None;
+        }
+        self.look_us = now_us + LOOK_APART_US;
+        let Epsilon::Millis(most_ms) = shared.monitors.epsilon else { return None };
+        let apart_ms = shared.clocks.apart_ms();
+        let before = std::mem::replace(&mut self.is_beyond, apart_ms > most_ms);
+        if !self.is_beyond || before && now_us < self.say_us || shared.monitors.is_empty() {
+            return None;
+        }
+        self.say_us = now_us + SAY_APART_US;
+        let why = format!(
+            "clocks of nodes are {apart_ms} ms apart or more, and limits.monitor_epsilon_ms is {most_ms}: violations can be missed, and none is called certain"
+        );
+        Some(Notice::Gap(None, why))
     }
 }
 

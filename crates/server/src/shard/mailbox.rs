@@ -5,12 +5,12 @@ use crate::status::{ReplicaStatus, ShardStatus};
 use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Action, Change, Operation, Outcome};
+use rheostat_core::operation::{Action, Change, Operation, Outcome, TestWrite};
 use rheostat_core::replica::PartitionServer;
 use rheostat_core::rollback::RollbackCall;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
-use rheostat_core::version::Item;
+use rheostat_core::version::{Item, Value};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -150,6 +150,12 @@ pub(crate) fn item_bytes(item: &Item) -> usize {
     item.key.len() + item.value.as_ref().map_or(0, |value| value.len())
 }
 
+fn test_bytes(write: &TestWrite) -> usize {
+    let TestWrite { test, expected, target, then, otherwise } = write;
+    let of = |value: &Option<Value>| value.as_ref().map_or(0, |value| value.len());
+    test.len() + of(expected) + target.len() + then.len() + of(otherwise)
+}
+
 /// Bytes of the keys and values in `operation`.
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     use rheostat_core::counter::CounterCall;
@@ -159,6 +165,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::Replace { item, .. } => item_bytes(item),
         Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().map(item_bytes).sum(),
         Operation::Change { key, change, .. } => key.len() + if let Change::Set { value, .. } = change { value.len() } else { 0 },
+        Operation::TestWrite { write, .. } => test_bytes(write),
         Operation::ReadTransaction { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
         Operation::Counter { call: CounterCall::Add { changes, .. }, .. } => changes.iter().map(|(key, _)| key.len() + 16).sum(),
         Operation::Counter { call, .. } => call.key().map_or(0, |key| key.len() + 16),
@@ -176,6 +183,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
 /// Bytes of the key and the value in `action`, and what a command takes beside.
 fn action_bytes(action: &Action) -> usize {
     let value = match action {
+        Action::Test(write) => return test_bytes(write) + 64,
         Action::Put(Item { value, .. }) => value.as_ref(),
         Action::Change(_, Change::Set { value, .. }) => Some(value),
         Action::Get(_) | Action::Change(..) | Action::Add(..) => None,

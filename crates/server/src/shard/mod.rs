@@ -266,6 +266,12 @@ impl Shard {
                 }
                 true
             }
+            Operation::TestWrite { write, .. } => {
+                if let Some(refused) = [&write.test, &write.target].into_iter().find_map(|key| too_long(key.len())) {
+                    return Some(refused);
+                }
+                true
+            }
             Operation::Change { key, change: Change::Set { .. }, .. } => {
                 if let Some(refused) = too_long(key.len()) {
                     return Some(refused);
@@ -280,7 +286,7 @@ impl Shard {
                 actions.iter().any(|action| match action {
                     Action::Put(item) => item.value.is_some(),
                     Action::Change(_, change) => matches!(change, Change::Set { .. }),
-                    Action::Add(..) => true,
+                    Action::Add(..) | Action::Test(_) => true,
                     Action::Get(_) => false,
                 })
             }
@@ -552,7 +558,7 @@ fn kind_index(operation: &Operation) -> usize {
     match operation {
         Operation::Get { .. } | Operation::Siblings { .. } => 0,
         Operation::Put { .. } | Operation::PutIf { .. } | Operation::Replace { .. } | Operation::Restore { .. } => 1,
-        Operation::Change { .. } => 2,
+        Operation::Change { .. } | Operation::TestWrite { .. } => 2,
         Operation::ReadTransaction { .. } => 3,
         Operation::Scan { .. } => 4,
         Operation::Count { .. } => 5,

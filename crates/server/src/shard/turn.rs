@@ -7,6 +7,7 @@ use crate::memory::Pressure;
 use crate::status::FailureKind;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Outcome};
+use rheostat_core::protocol::Span;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -284,6 +285,11 @@ impl Shard {
             slot.touched = false;
             slot.server.write_through();
             slot.next_tick_us = slot.server.next_tick_us();
+            // Where the protocol itself has several servers, each of them may answer.
+            if slot.grouped && self.shared.keyspaces[usize::from(slot.keyspace.0)].span == Span::Server {
+                let leader = slot.server.leader().filter(|(leader, _)| leader.dc == slot.place.dc);
+                self.shared.placement.set_leader(slot.keyspace, slot.place.partition, leader.map(|(leader, _)| leader.replica));
+            }
             if slot.server.failed() && !slot.failed {
                 slot.fail(now);
                 failed = true;

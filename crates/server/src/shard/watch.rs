@@ -58,8 +58,10 @@ impl Shard {
         if !self.watched {
             return;
         }
+        let partitions = self.shared.topology.partitions;
         for slot in &mut self.replicas {
             let Some(detector) = &mut slot.detector else { continue };
+            beside::count(detector, &mut *slot.server, slot.place, partitions, now, &self.shared.monitors.nodes);
             for (home, report) in beside::reports(detector, &*slot.server, slot.place, now, &self.shared.monitors.nodes) {
                 self.shared.send_monitors_message(NodeId(home), &Message::Report(report));
             }
@@ -69,7 +71,8 @@ impl Shard {
     /// When the next word to a monitor is due.
     pub(super) fn telling_us(&self) -> u64 {
         let detectors = self.replicas.iter().filter_map(|slot| slot.detector.as_ref());
-        detectors.map(|detector| detector.next_us()).min().unwrap_or(u64::MAX)
+        // Keys that are to be counted wait for nothing.
+        detectors.map(|detector| if detector.counting().is_some() { 0 } else { detector.next_us() }).min().unwrap_or(u64::MAX)
     }
 
     /// A monitor asks a detector of this shard.

@@ -1,7 +1,7 @@
 //! gRPC through the client library, and past it where the library would not send such a request.
 
 use crate::{alone, client, grid, grpc_address, options, pair, secured, siblings};
-use rheostat_client::{Client, Dial, Error, Level, Options, Put, Quorum, v1};
+use rheostat_client::{Client, Dial, Error, Level, Options, Put, Quorum, TestWrite, v1};
 use rheostat_server::node::Node;
 use std::time::Duration;
 use tonic::Code;
@@ -507,4 +507,40 @@ async fn the_rust_client_sees_all_values_and_resolves_them_itself() {
     for node in nodes {
         node.shutdown().await;
     }
+}
+
+#[tokio::test]
+async fn a_test_of_one_key_decides_what_is_written_to_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = alone("grpc");
+    config.data_dir = Some(folder.path().to_path_buf());
+    config.keyspaces.extend(["strong", "staged"].map(|protocol| crate::keyspace(protocol, protocol)));
+    let node = Node::start(config).await.unwrap();
+    let client = client(&node).await;
+    let write = |expected: Option<&'static str>, target: &'static str| TestWrite {
+        test: "{row}test".into(),
+        expected: expected.map(Into::into),
+        target: target.into(),
+        then: "then".into(),
+        otherwise: Some("otherwise".into()),
+    };
+    for keyspace in ["strong", "staged"] {
+        let mut session = client.session(keyspace);
+        let first = session.test_write(write(None, "{row}target")).await.unwrap();
+        assert_eq!((first.equal, first.kept, first.before.unwrap().value), (Some(true), false, None), "{keyspace}");
+        assert_eq!(session.get("{row}target").await.unwrap().version, first.version, "{keyspace}");
+        session.put("{row}test", "1").await.unwrap();
+        let second = session.test_write(write(Some("2"), "{row}target")).await.unwrap();
+        assert_eq!((second.equal, second.before.unwrap().value.as_deref()), (Some(false), Some(&b"1"[..])), "{keyspace}");
+        assert_eq!(session.get("{row}target").await.unwrap().value.as_deref(), Some(&b"otherwise"[..]), "{keyspace}");
+        let nothing = session.test_write(TestWrite { otherwise: None, ..write(Some("2"), "{row}target") }).await.unwrap();
+        assert_eq!((nothing.equal, nothing.version), (Some(false), None), "{keyspace}");
+        let elsewhere =
+            ["a", "b", "c", "d"].into_iter().find(|key| node.router().partition_of(key.as_bytes()) != node.router().partition_of(b"{row}"));
+        let apart = session.test_write(write(None, elsewhere.unwrap())).await.unwrap_err();
+        assert!(matches!(&apart, Error::Refused(why) if why.contains("different partitions")), "{keyspace}: {apart}");
+    }
+    let refused = client.session("default").test_write(write(None, "{row}target")).await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused(why) if why.contains("cannot decide conditional writes")), "{refused}");
+    node.shutdown().await;
 }

@@ -4,7 +4,7 @@ use crate::{alone, grpc_address, with_tls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rheostat_client::{Client, Error, Options, Tls};
 use rheostat_server::config::TlsFiles;
-use rheostat_server::node::{Node, StartError};
+use rheostat_server::node::{Node, Reloaded, StartError};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +50,28 @@ async fn a_client_that_trusts_the_authority_is_served_and_no_other() {
     assert!(matches!(Client::connect_with(trusting(&theirs, &node)).await, Err(Error::Unreachable(_))));
     let plain = Options { deadline: Duration::from_millis(500), ..Options::new([grpc_address(&node)]) };
     assert!(Client::connect_with(plain).await.is_err());
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
+    let config = with_tls(alone("tls"), &ours);
+    let node = Node::start(config.clone()).await.unwrap();
+    let client = Client::connect_with(trusting(&ours, &node)).await.unwrap();
+    std::fs::copy(&theirs.certificate, &ours.certificate).unwrap();
+    assert!(matches!(node.reload(&config), Err(StartError::Tls(_))), "a certificate without its key");
+    std::fs::copy(&theirs.key, &ours.key).unwrap();
+    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: true, waiting: Vec::new() });
+    assert!(Client::connect_with(trusting(&theirs, &node)).await.is_ok());
+    assert!(matches!(Client::connect_with(trusting(&ours, &node)).await, Err(Error::Unreachable(_))));
+    client.session("default").put("k", "v").await.expect("what is open stays");
+    let connector = TlsConnector::from(rheostat_server::tls::to_peer(&theirs).unwrap());
+    for port in [node.addresses().resp, node.addresses().admin] {
+        let stream = TcpStream::connect(port.unwrap()).await.unwrap();
+        connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.expect("the new one, at every port");
+    }
     node.shutdown().await;
 }
 

@@ -3,9 +3,9 @@
 use crate::{alone, grpc_address, options, secured};
 use rheostat_client::{Client, Error, Options, v1};
 use rheostat_server::config::{NodeConfig, Role, Secret, UserConfig};
-use rheostat_server::node::Node;
+use rheostat_server::node::{Node, Reloaded};
 use rheostat_server::users::password_sha256;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tonic::Code;
 use v1::admin_client::AdminClient;
@@ -173,6 +173,76 @@ async fn the_same_holds_over_grpc() {
 fn data(text: &str) -> String {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// A connection that stays open.
+struct Open(BufReader<TcpStream>);
+
+impl Open {
+    async fn new(node: &Node) -> Open {
+        Open(BufReader::new(TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap()))
+    }
+
+    /// The first line of the answer to `request`.
+    async fn ask(&mut self, request: &str) -> String {
+        self.0.get_mut().write_all(format!("{request}\r\n").as_bytes()).await.unwrap();
+        let mut line = String::new();
+        self.0.read_line(&mut line).await.unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn users_change_while_the_node_runs_and_open_connections_with_them() {
+    let config = with_users(secured(alone("users"), "open sesame"));
+    let node = Node::start(config.clone()).await.unwrap();
+    let mut connections = Vec::new();
+    for credentials in ["reader reader-s", "shop shop-s", "writer writer-s", "operator operator-s", "\"open sesame\""] {
+        let mut connection = Open::new(&node).await;
+        assert_eq!(connection.ask(&format!("AUTH {credentials}")).await, "+OK");
+        connections.push(connection);
+    }
+    let [reader, shop, writer, operator, default] = &mut connections[..] else { unreachable!() };
+    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: false, waiting: Vec::new() });
+
+    // The reader may write, the shop has a new password, the writer is gone, somebody is new; what cannot change waits.
+    let mut next = config.clone();
+    next.users[0].role = Role::Write;
+    next.users[1].password_sha256 = Secret(password_sha256(b"another"));
+    next.users[2] = user("new", Role::Read, &[], &[]);
+    next.limits.max_connections -= 1;
+    next.data_center = "elsewhere".into();
+    let waiting = vec!["data_center".to_owned(), "limits.max_connections".to_owned()];
+    assert_eq!(node.reload(&next).unwrap(), Reloaded { users: true, certificate: false, waiting });
+    assert_eq!(reader.ask("SET shop:1 1").await, "+OK");
+    let out = "-NOAUTH Authentication required.";
+    assert_eq!((shop.ask("SET shop:1 2").await.as_str(), writer.ask("SET shop:1 2").await.as_str()), (out, out));
+    assert_eq!((operator.ask("SET x 1").await.as_str(), default.ask("SET x 2").await.as_str()), ("+OK", "+OK"));
+    assert_eq!(shop.ask("AUTH shop another").await, "+OK");
+    assert_eq!(shop.ask("SET shop:1 3").await, "+OK");
+    assert!(writer.ask("AUTH writer writer-s").await.starts_with("-WRONGPASS"));
+    assert_eq!(as_user(&node, "new", "GET shop:1").await, "$1 3");
+    let old = Options { user: Some("shop".into()), password: Some("shop-s".into()), ..options(&node) };
+    assert!(Client::connect_with(old).await.is_err(), "over gRPC too");
+
+    // The same again changes nobody; the password of all, those who used it.
+    assert!(!node.reload(&next).unwrap().users);
+    assert_eq!(shop.ask("SET shop:1 4").await, "+OK");
+    next.security.password = Some(Secret("close sesame".into()));
+    assert!(node.reload(&next).unwrap().users);
+    assert_eq!((default.ask("SET x 3").await.as_str(), operator.ask("SET x 3").await.as_str()), (out, "+OK"));
+    assert_eq!(default.ask("AUTH \"close sesame\"").await, "+OK");
+
+    // What is wrong changes nothing, and whether there is a password stays.
+    let mut wrong = next.clone();
+    wrong.users[0].name = "operator".into();
+    assert!(node.reload(&wrong).unwrap_err().to_string().contains("user[4].name"));
+    assert_eq!(reader.ask("SET x 4").await, "+OK");
+    let mut open = next.clone();
+    (open.security.password, open.users) = (None, Vec::new());
+    assert_eq!(node.reload(&open).unwrap().waiting, ["data_center", "limits.max_connections", "security.password"]);
+    assert_eq!(Open::new(&node).await.ask("GET x").await, out);
+    node.shutdown().await;
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, Plan, single};
 use rheostat_core::DcId;
 use rheostat_monitor::alarm::{Alarm, Verdict};
 use rheostat_monitor::predicate::Definition;
-use rheostat_server::{Node, StartError, Told, What};
+use rheostat_server::{Node, NodeConfig, StartError, Told, What};
 use std::sync::Arc;
 use tokio::sync::broadcast::Receiver;
 
@@ -170,5 +170,100 @@ async fn a_value_beside_a_newer_one_counts() {
     let alarm = violated(&mut told, "nolap").await;
     let values: Vec<_> = alarm.evidence.iter().map(|evidence| (evidence.value.clone(), evidence.server.dc)).collect();
     assert_eq!(values, [(Some(b"1".to_vec()), DcId(0)), (Some(b"1".to_vec()), DcId(1))]);
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_sum_over_keys_counts_what_was_there_before_and_what_comes_and_again_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan::three(2).start(Some(folder.path())).await;
+    write(&cluster, 0, &["SET stock:a 5", "SET stock:b 4", "SET other 100"]).await;
+    cluster.node(1).router().add_monitor(definition("stock", "sum(stock:*) >= 0")).await.unwrap();
+    known(&cluster, 1).await;
+    let mut told = cluster.node(0).router().watch_monitors().0;
+    // Beside what was there before, this is enough; alone it would not be.
+    write(&cluster, 1, &["SET stock:c -8", "SET stock:d -2"]).await;
+    let alarm = violated(&mut told, "stock").await;
+    assert_eq!((&*alarm.evidence[0].variable, alarm.evidence[0].value.as_deref()), (&b"sum(stock:*)"[..], Some(&b"-1"[..])));
+    let mut client = cluster.client(1).await;
+    assert_eq!(client.ask("SELECT 1").await, Reply::ok());
+    assert_eq!(client.ask("DEL stock:d").await, Reply::Integer(1));
+    drop(client);
+    cluster.stop(0).await;
+    cluster.start(0).await;
+    cluster.connected().await;
+    let mut told = cluster.node(2).router().watch_monitors().0;
+    write(&cluster, 2, &["SET stock:e -3"]).await;
+    let alarm = violated(&mut told, "stock").await;
+    assert_eq!(alarm.evidence[0].value.as_deref(), Some(&b"-2"[..]));
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_listens_is_pushed_what_monitors_say() {
+    let cluster = Plan::three(1).start(None).await;
+    cluster.node(0).router().add_monitor(definition("nolap", "!(lock_a = 1 && lock_b = 1)")).await.unwrap();
+    cluster.node(0).router().add_monitor(definition("other", "!(lock_a = 1)")).await.unwrap();
+    known(&cluster, 2).await;
+    let mut client = cluster.client(2).await;
+    assert!(client.ask("RHEO MONITOR LISTEN").await.is_error("ERR what monitors say is pushed, which takes RESP3"));
+    client.ask("HELLO 3").await;
+    assert!(client.ask("RHEO MONITOR").await.is_error("ERR wrong number"));
+    assert!(client.ask("RHEO MONITOR LISTEN a b").await.is_error("ERR"));
+    assert!(client.ask("RHEO MONITOR SHOUT").await.is_error("ERR syntax"));
+    assert_eq!(client.ask("RHEO MONITOR LISTEN nolap").await, Reply::ok());
+    write(&cluster, 0, &["SET lock_a 1"]).await;
+    write(&cluster, 1, &["SET lock_b 1"]).await;
+    loop {
+        let Some(Reply::Array(message)) = client.receive().await else { panic!("a push") };
+        assert_eq!(message[0], Reply::bulk("monitor"));
+        let map: std::collections::BTreeMap<String, Reply> = message[1].items().chunks(2).map(|pair| (pair[0].text(), pair[1].clone())).collect();
+        assert_eq!((map["monitor"].text(), map["keyspace"].text()), ("nolap".into(), "plain".into()), "not of the other one");
+        assert!(map["evidence"].items().iter().all(|one| one.items().len() == 12));
+        assert_eq!(map["evidence"].items()[1].items()[..4], [Reply::bulk("key"), Reply::bulk("lock_b"), Reply::bulk("value"), Reply::bulk("1")]);
+        if map["what"] == Reply::bulk("violated") {
+            break;
+        }
+        assert_eq!(map["what"], Reply::bulk("possible"));
+    }
+    // It asks and is answered as ever.
+    assert_eq!(client.ask("RHEO MONITOR STOP").await, Reply::ok());
+    assert_eq!(client.ask("PING").await, Reply::Simple("PONG".into()));
+    // 64 listen, and no more; whoever goes makes room.
+    let mut listeners = Vec::new();
+    for _ in 0..64 {
+        let mut client = cluster.client(2).await;
+        client.ask("HELLO 3").await;
+        assert_eq!(client.ask("RHEO MONITOR LISTEN").await, Reply::ok());
+        listeners.push(client);
+    }
+    assert!(client.ask("RHEO MONITOR LISTEN").await.is_error("BUSY 64"));
+    listeners[0].ask_until("RHEO MONITOR LISTEN nolap", Reply::ok()).await;
+    listeners[1].ask("HELLO 2").await;
+    client.ask_until("RHEO MONITOR LISTEN", Reply::ok()).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn clocks_further_apart_than_monitors_are_told_are_said_and_no_alarm_is_certain() {
+    let change = |config: &mut NodeConfig| {
+        if config.data_center == "c" {
+            config.emulation.clock_offset_ms = 400;
+        }
+    };
+    let cluster = Plan { change, ..Plan::three(1) }.start(None).await;
+    let mut told = cluster.node(0).router().watch_monitors().0;
+    cluster.node(0).router().add_monitor(definition("nolap", "!(lock_a = 1 && lock_b = 1)")).await.unwrap();
+    known(&cluster, 1).await;
+    let waiting = async {
+        loop {
+            if let What::Gap(None, why) = &told.recv().await.unwrap().what
+                && why.contains("limits.monitor_epsilon_ms")
+            {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(crate::client::PATIENCE, waiting).await.expect("it is said");
     cluster.stop_all().await;
 }

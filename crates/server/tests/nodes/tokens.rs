@@ -198,7 +198,7 @@ async fn keys_outlive_a_restart_of_everything_and_two_changes_end_them() {
 
 /// Connects as node `from` of the tests' cluster, and shows a proof of nothing; returns everything that the node at the other end says.
 async fn greet_falsely(config: &NodeConfig, from: &str) -> Vec<u8> {
-    let mut hello = b"RHEO\x0b".to_vec();
+    let mut hello = b"RHEO\x0c".to_vec();
     ClusterId::from_name("test").0.encode(&mut hello);
     for text in ["whatever", from, &config.node] {
         text.to_string().encode(&mut hello);

@@ -59,7 +59,9 @@ pub(super) fn within(dial: Dial, within_us: Option<u32>) -> Dial {
 impl World<'_> {
     /// The bound of what `client` asks for now; every third operation has none.
     pub(super) fn bound_of(&self, client: usize, action: &Action) -> Option<u32> {
-        if !self.keeps_bounds || !matches!(action, Action::Get { .. } | Action::ReadTransaction { .. } | Action::Put { .. }) {
+        if !self.keeps_bounds
+            || !matches!(action, Action::Get { .. } | Action::ReadTransaction { .. } | Action::Put { .. } | Action::Test { otherwise: true, .. })
+        {
             return None;
         }
         let mut random = Random::new(self.plan.seed ^ (client as u64) << 32 ^ self.clients[client].attempts);
@@ -75,7 +77,7 @@ impl World<'_> {
 
     /// A write was kept for later.
     pub(super) fn note_kept(&mut self, action: &Action, version: VersionId) {
-        self.marks.see(marks::WRITE_KEPT);
+        self.marks.see(if matches!(action, Action::Test { .. }) { marks::TEST_KEPT } else { marks::WRITE_KEPT });
         self.kept.extend(action.keys().into_iter().map(|key| (key, version)));
         // It is not known when it comes, so every value of the key that is gone may be gone by it.
         if let Action::Put { items } = action {

@@ -8,10 +8,10 @@ use crate::connection::{cluster, info};
 use crate::named::Member;
 use crate::resp::command::AclCommand;
 use crate::resp::command::{
-    ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, NewServiceLevel, ReceiptCommand, RheoCommand, SessionCommand,
+    ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, MonitorCommand, NewServiceLevel, ReceiptCommand, RheoCommand, SessionCommand,
 };
 use crate::resp::table;
-use crate::resp::{Command, ReplyWriter};
+use crate::resp::{Command, ReplyWriter, RespVersion};
 use crate::shard::Shard;
 use crate::users::Closed;
 use rheostat_core::ids::Now;
@@ -145,7 +145,7 @@ impl State {
     }
 
     fn authenticate(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<(), &'static str> {
-        let users = &self.shared.users;
+        let users = self.shared.users();
         if !users.are_asked() {
             return Err("ERR AUTH called without any password configured. Are you sure your configuration is correct?");
         }
@@ -182,6 +182,8 @@ impl State {
             return self.error(shard, out, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
         }
         self.version = hello.version.unwrap_or(self.version);
+        // Nothing can be pushed in RESP2.
+        self.listening = self.listening.take().filter(|_| self.version == RespVersion::Three);
         if let Some(name) = hello.name
             && let Err(why) = self.set_name(now, name)
         {
@@ -192,7 +194,7 @@ impl State {
     }
 
     fn acl(&mut self, shard: &mut Shard, acl: AclCommand<'_>, out: &mut Output) -> Flow {
-        let users = &self.shared.users;
+        let users = self.shared.users();
         let bulks = |out: &mut Output, version, items: &mut dyn ExactSizeIterator<Item = &str>| {
             let mut writer = out.writer(version);
             writer.array(items.len());
@@ -389,6 +391,22 @@ impl State {
             }
             RheoCommand::Status => return Flow::Slow(info::status(self.context(now), self.shared.clone())),
             RheoCommand::Quality => self.quality(&mut out.writer(self.version)),
+            RheoCommand::Monitor(MonitorCommand::Listen(_)) if self.version != RespVersion::Three => {
+                return self.error(shard, out, "ERR what monitors say is pushed, which takes RESP3: say HELLO 3 first");
+            }
+            RheoCommand::Monitor(MonitorCommand::Listen(name)) => {
+                // Whoever listens already gives its place back first.
+                self.listening = None;
+                match self.shared.listen_to_monitors(String::from_utf8_lossy(name.unwrap_or_default()).into_owned(), 0) {
+                    Ok(listening) => self.listening = Some(listening),
+                    Err(why) => return self.error(shard, out, &format!("BUSY {why}")),
+                }
+                out.writer(self.version).ok();
+            }
+            RheoCommand::Monitor(MonitorCommand::Stop) => {
+                self.listening = None;
+                out.writer(self.version).ok();
+            }
             RheoCommand::Receipt(ReceiptCommand::Key) => out.writer(self.version).bulk(self.shared.receipts.signer.public().as_bytes()),
             RheoCommand::Receipt(ReceiptCommand::Set(on)) => {
                 self.receipts = on.then(Box::default);
@@ -400,7 +418,7 @@ impl State {
                 out.writer(self.version).bulk_or_null(line.as_deref().map(str::as_bytes));
             }
             // One operation each; taken care of before.
-            RheoCommand::Explain(_) | RheoCommand::Counter(_) | RheoCommand::Siblings(_) | RheoCommand::Put(_) => {
+            RheoCommand::Explain(_) | RheoCommand::Counter(_) | RheoCommand::Siblings(_) | RheoCommand::Put(_) | RheoCommand::Test(_) => {
                 return self.error(shard, out, "ERR this command was not recognized");
             }
         }

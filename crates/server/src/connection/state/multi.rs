@@ -4,6 +4,7 @@ use super::{Flow, Single, State};
 use crate::connection::answer::Render;
 use crate::connection::output::Output;
 use crate::connection::slow::{self, Part, ShardAccess};
+use crate::resp::command::RheoCommand;
 use crate::resp::table::Entry;
 use crate::resp::{Arguments, Command, CommandError, Kept, resolve};
 use crate::shard::Shard;
@@ -153,6 +154,12 @@ impl State {
                 keys.sort_unstable();
                 keys.dedup();
                 plan.several(keys.into_iter().map(|key| Action::Change(key, Change::Delete)), Part::Count);
+            }
+            Command::Rheo(RheoCommand::Test(test)) => {
+                let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].span != Span::Server;
+                let single = if decides { self.test(test).map_err(str::to_owned)? } else { return Err(self.cannot_decide()) };
+                let Operation::TestWrite { write, .. } = single.operation else { return Err(self.not_in_multi()) };
+                plan.one(Action::Test(write), single.render);
             }
             other => match self.one(now, other) {
                 Ok(Single { operation, render, .. }) => {

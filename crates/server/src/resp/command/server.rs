@@ -8,7 +8,7 @@ use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
 use rheostat_core::counter::Scope;
 use rheostat_core::moment::Moment;
-use rheostat_core::operation::{Groups, Level, Quorum, Strategy};
+use rheostat_core::operation::{Groups, Level, Quorum, Strategy, TestWrite};
 use rheostat_core::sla;
 use rheostat_core::slots::SLOTS;
 
@@ -86,6 +86,8 @@ pub enum RheoCommand<'a> {
     Siblings(&'a [u8]),
     /// Writes a value in the place of those that were seen.
     Put(Put<'a>),
+    /// Reads a key and writes another by what it was.
+    Test(Test<'a>),
     /// Of counters.
     Counter(CounterCommand<'a>),
     /// The version chain of a key, and why each version is visible or not.
@@ -96,6 +98,17 @@ pub enum RheoCommand<'a> {
     Quality,
     /// Of receipts.
     Receipt(ReceiptCommand),
+    /// Of monitors.
+    Monitor(MonitorCommand<'a>),
+}
+
+/// RHEO MONITOR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MonitorCommand<'a> {
+    /// What monitors say is pushed from now on: of the predicate of this name, or of all.
+    Listen(Option<&'a [u8]>),
+    /// It is not any more.
+    Stop,
 }
 
 /// RHEO RECEIPT.
@@ -118,6 +131,33 @@ pub struct Put<'a> {
     pub value: &'a [u8],
     /// What has been seen of the key, as RHEO SIBLINGS and RHEO PUT answer it; `None`: what this connection has.
     pub context: Option<&'a [u8]>,
+}
+
+/// RHEO TEST.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Test<'a> {
+    /// The key that is tested.
+    pub key: &'a [u8],
+    /// The key that is written.
+    pub target: &'a [u8],
+    /// The value that the tested key must have; `None`: it must have none.
+    pub expected: Option<&'a [u8]>,
+    /// What is written if it has.
+    pub then: &'a [u8],
+    /// What is written if not; `None`: nothing.
+    pub otherwise: Option<&'a [u8]>,
+}
+
+impl From<Test<'_>> for TestWrite {
+    fn from(test: Test<'_>) -> TestWrite {
+        TestWrite {
+            test: test.key.into(),
+            expected: test.expected.map(Into::into),
+            target: test.target.into(),
+            then: test.then.into(),
+            otherwise: test.otherwise.map(Into::into),
+        }
+    }
 }
 
 /// RHEO SLA.
@@ -465,6 +505,25 @@ pub(in crate::resp) fn rheo_put<'a>(_: &'static Entry, arguments: Arguments<'a>)
     Ok(Command::Rheo(RheoCommand::Put(Put { key: arguments.at(2), value: arguments.at(3), context })))
 }
 
+pub(in crate::resp) fn rheo_test<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let is = |place: usize, word: &[u8]| arguments.get(place).is_some_and(|given| given.eq_ignore_ascii_case(word));
+    let (expected, then) = match (is(4, b"absent"), is(4, b"eq")) {
+        (true, _) => (None, 5),
+        (_, true) => (arguments.get(5), 6),
+        _ => return Err(CommandError::Syntax),
+    };
+    let otherwise = match arguments.len().saturating_sub(then) {
+        2 => None,
+        4 if is(then + 2, b"else") => arguments.get(then + 3),
+        _ => return Err(CommandError::Syntax),
+    };
+    if !is(then, b"then") {
+        return Err(CommandError::Syntax);
+    }
+    let test = Test { key: arguments.at(2), target: arguments.at(3), expected, then: arguments.at(then + 1), otherwise };
+    Ok(Command::Rheo(RheoCommand::Test(test)))
+}
+
 pub(in crate::resp) fn rheo_view<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     if arguments.len() > 3 {
         return Err(CommandError::WrongArity(entry.name));
@@ -504,6 +563,17 @@ pub(in crate::resp) fn rheo_explain<'a>(_: &'static Entry, arguments: Arguments<
 
 pub(in crate::resp) fn rheo_status<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Status))
+}
+
+pub(in crate::resp) fn rheo_monitor<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let is = |word: &str| arguments.at(2).eq_ignore_ascii_case(word.as_bytes());
+    let command = match arguments.len() {
+        3 | 4 if is("listen") => MonitorCommand::Listen(arguments.get(3)),
+        3 if is("stop") => MonitorCommand::Stop,
+        3 | 4 => return Err(CommandError::Syntax),
+        _ => return Err(CommandError::WrongArity(entry.name)),
+    };
+    Ok(Command::Rheo(RheoCommand::Monitor(command)))
 }
 
 pub(in crate::resp) fn rheo_receipt<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

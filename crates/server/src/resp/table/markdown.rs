@@ -17,7 +17,7 @@ write there, `ctl cluster` and `ctl shell`, are in [cluster.md](cluster.md).
 - `MSET` writes all its keys together if they are of one partition, and else fails with `CROSSSLOT`.
 - Requests of a pipeline go one after the other, each with what the one before it left. In `session` and `strong`, where every write waits for a group and a
   disk, plain `SET`s in a row (up to 64) are made at once: those to one partition as one write, in their order.
-- `SET` with `NX` or `XX`, `SETNX` and `RHEO CAS` need a keyspace whose protocol decides such a write in one place: `strong` for all data centers,
+- `SET` with `NX` or `XX`, `SETNX`, `RHEO CAS` and `RHEO TEST` need a keyspace whose protocol decides such a write in one place: `strong` and `staged` for all data centers,
   `session` for this one, where another one's later write still wins. Other keyspaces answer with an error. `SET` with `GET` alone is served everywhere: it is
   one step in this data center.
 - `INCR`, `DECR`, `INCRBY`, `DECRBY` and `RHEO COUNTER` update [counters](counters.md), which all data centers can change at once without losing changes. What a

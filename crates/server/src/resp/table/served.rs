@@ -512,6 +512,15 @@ pub static COMMANDS: &[Entry] = &[
         Entry::own("rheo|level", -2, FAST, parse::rheo_level)
             .does("Sets, or returns, the level of this connection's operations; DEFAULT is the keyspace's own")
             .takes(&[Argument::new("level", Kind::String).optional()]),
+        Entry::own("rheo|monitor", -3, Flags::ADMIN, parse::rheo_monitor)
+            .does("Pushes on this connection what monitors say from now on, of the predicate of this name or of all, as RESP3 messages of kind monitor; STOP ends that. It takes HELLO 3")
+            .takes(&[Argument::one_of(
+                "command",
+                &[
+                    Argument::block("listen", &[Argument::token("listen", "LISTEN"), Argument::new("name", Kind::String).optional()]),
+                    Argument::token("stop", "STOP"),
+                ],
+            )]),
         Entry {
             keys: Some(Keys { first: 2, last: 2, step: 1, access: &["RW", "insert"] }),
             ..Entry::own("rheo|put", -4, Flags::WRITE, parse::rheo_put)
@@ -568,6 +577,18 @@ pub static COMMANDS: &[Entry] = &[
         Entry::own("rheo|strategy", -2, FAST, parse::rheo_strategy)
             .does("Sets, or returns, how this connection's MGETs find their snapshot: AUTO, COORDINATED or PREDICTED")
             .takes(&[Argument::new("strategy", Kind::String).optional()]),
+        Entry {
+            keys: Some(Keys { first: 2, last: 3, step: 1, access: READS_AND_WRITES }),
+            ..Entry::own("rheo|test", -7, Flags::WRITE, parse::rheo_test)
+        }
+        .does("Reads a key and writes another one of the same partition by what it was, with nothing between: the value after THEN if it had the value after EQ, or, with ABSENT, had none; else the one after ELSE, or nothing. 1 if it was so, 0 if not; null if a bound came before that was decided. In keyspaces whose protocol decides such a write in one place")
+        .takes(&[
+            Argument::new("key", Kind::Key),
+            Argument::new("target", Kind::Key),
+            Argument::one_of("expected", &[Argument::new("value", Kind::String).after("EQ"), Argument::token("absent", "ABSENT")]),
+            Argument::new("then", Kind::String).after("THEN"),
+            Argument::new("otherwise", Kind::String).after("ELSE").optional(),
+        ]),
         Entry::own("rheo|view", -2, FAST, parse::rheo_view)
             .does("Sets, or returns, what SCAN and DBSIZE on this connection cover: the slots of this NODE, as in Redis Cluster, or the whole DATA-CENTER")
             .takes(&[Argument::new("view", Kind::String).optional()]),
