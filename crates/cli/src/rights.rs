@@ -68,7 +68,7 @@ mod tests {
             up: upper.map(|_| count / 2),
             standing: standing.clone(),
         });
-        CounterView { value: 40, lower, upper, rights: rights.collect(), level: Level::Causal, staleness_ms: Some(12) }
+        CounterView { value: 40, lower, upper, rights: rights.collect(), level: Level::Causal, staleness_ms: Some(12), achieved: None }
     }
 
     #[test]

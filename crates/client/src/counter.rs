@@ -1,12 +1,11 @@
 //! Counters: numbers that every data center can change at once, within bounds.
 
 use crate::error::Error;
-use crate::session::{Achievement, Session, Tries, Version, quality};
+use crate::session::{Achieved, Achievement, Copies, Session, Tries, Version, quality};
 use crate::v1::counters_client::CountersClient;
 use crate::{Level, v1};
 use bytes::Bytes;
 use rheostat_core::counter::{Direction, NewCounter, Scope};
-use rheostat_proto::dial::dial_out;
 use rheostat_proto::rights::direction_out;
 use std::hash::{BuildHasher, RandomState};
 use tonic::transport::Channel;
@@ -30,6 +29,8 @@ pub struct CounterView {
     pub level: Level,
     /// Every update of another data center that is older than this many milliseconds is reflected; `None` when no bound is known.
     pub staleness_ms: Option<u64>,
+    /// Under a service level: which of its entries a look satisfies.
+    pub achieved: Option<Achieved>,
 }
 
 /// What one data center may do to a counter.
@@ -114,7 +115,7 @@ impl Session {
             Scope::Local => v1::Scope::Local,
             Scope::Global => v1::Scope::Global,
         };
-        let (name, dial) = (Some(self.names.next()), Some(dial_out(self.dial())));
+        let (name, dial) = (Some(self.names.next()), self.served_dial(self.dial()));
         let mut tries = Tries::named(self.client.options());
         let reply = loop {
             let add = |mut counters: Counters, context| {
@@ -131,6 +132,7 @@ impl Session {
         if reply.values.len() != additions.len() {
             return Err(Error::Server(format!("{} counters were updated, {} were answered", additions.len(), reply.values.len())));
         }
+        self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         let version = reply.version.ok_or_else(|| Error::Server("the answer does not say which version was written".into()))?;
         Ok(Added { values: reply.values, version: version.into() })
@@ -162,9 +164,9 @@ impl Session {
         };
         self.set_token(reply.session);
         let counter = reply.counter.ok_or_else(|| Error::Server("the answer does not say what the counter is".into()))?;
-        let Achievement { level, staleness_ms, .. } = quality(counter.quality)?;
+        let Achievement { level, staleness_ms, achieved } = quality(counter.quality)?;
         let rights = counter.rights.into_iter().map(rights).collect::<Result<_, _>>()?;
-        Ok(CounterView { value: counter.value, lower: counter.lower, upper: counter.upper, rights, level, staleness_ms })
+        Ok(CounterView { value: counter.value, lower: counter.lower, upper: counter.upper, rights, level, staleness_ms, achieved })
     }
 }
 
@@ -189,7 +191,7 @@ impl Counter<'_> {
     /// # Errors
     /// See [`Error`]; not retried. Refused when the key is there.
     pub async fn create(&mut self, counter: NewCounter) -> Result<CounterView, Error> {
-        let (key, dial) = (self.key.clone(), Some(dial_out(self.session.dial())));
+        let (key, dial) = (self.key.clone(), self.session.served_dial(self.session.dial()));
         let client = self.session.client.clone();
         let create = |mut counters: Counters, context| {
             let NewCounter { lower, upper, initial, placement } = counter.clone();
@@ -227,7 +229,7 @@ impl Counter<'_> {
     /// # Errors
     /// See [`Error`]; retried as the options say. Refused when there is no counter at the key.
     pub async fn look(&mut self) -> Result<CounterView, Error> {
-        let (key, dial) = (self.key.clone(), Some(dial_out(self.session.dial())));
+        let (key, dial) = (self.key.clone(), self.session.served_dial(self.session.dial()));
         let client = self.session.client.clone();
         let look = |mut counters: Counters, context| {
             let request = client.request(v1::LookRequest { context: Some(context), key: key.clone(), dial: dial.clone() });
@@ -241,7 +243,7 @@ impl Counter<'_> {
     /// # Errors
     /// [`Error::NoRights`] if this data center has not so many. See [`Error`] for the others; not retried.
     pub async fn move_rights(&mut self, to: impl Into<String>, direction: Direction, amount: u64) -> Result<CounterView, Error> {
-        let (key, data_center, dial) = (self.key.clone(), to.into(), Some(dial_out(self.session.dial())));
+        let (key, data_center, dial) = (self.key.clone(), to.into(), self.session.served_dial(self.session.dial()));
         let client = self.session.client.clone();
         let move_rights = |mut counters: Counters, context| {
             let (key, data_center, direction, dial) = (key.clone(), data_center.clone(), direction_out(direction).into(), dial.clone());
@@ -256,7 +258,7 @@ impl Counter<'_> {
     /// # Errors
     /// See [`Error`]; retried as the options say, since to reclaim twice is to reclaim once.
     pub async fn reclaim(&mut self, gone: impl Into<String>) -> Result<CounterView, Error> {
-        let (key, data_center, dial) = (self.key.clone(), gone.into(), Some(dial_out(self.session.dial())));
+        let (key, data_center, dial) = (self.key.clone(), gone.into(), self.session.served_dial(self.session.dial()));
         let client = self.session.client.clone();
         let reclaim = |mut counters: Counters, context| {
             let (key, data_center, dial) = (key.clone(), data_center.clone(), dial.clone());

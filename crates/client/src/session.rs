@@ -216,7 +216,7 @@ pub struct Session {
     pub(crate) token: String,
     pub(crate) dial: Dial,
     service_level: String,
-    copies: Option<Copies>,
+    pub(crate) copies: Option<Copies>,
     /// When a server last told this session something new; `None` if the token came from elsewhere.
     pub(crate) told_at: Option<Instant>,
     /// What is emulated of the way to the servers.

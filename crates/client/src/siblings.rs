@@ -3,7 +3,6 @@
 use crate::session::{Store, Tries, quality, written};
 use crate::{Error, Put, Read, Session, Version, v1};
 use bytes::Bytes;
-use rheostat_proto::dial::dial_out;
 
 impl Session {
     /// All values of `key` that stand side by side, newest first; none if the key is absent. The session remembers which versions were seen, for the next [`Session::replace`] of this key.
@@ -15,7 +14,7 @@ impl Session {
         let mut tries = Tries::new(self.client.options());
         let reply = loop {
             let look = |mut store: Store, context| {
-                let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: Some(dial_out(self.dial)) };
+                let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: self.served_dial(self.dial) };
                 let request = self.client.request_within(message, tries.left());
                 async move { store.siblings(request).await }
             };

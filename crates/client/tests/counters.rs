@@ -60,7 +60,7 @@ impl Counters for Failing {
         self.names.lock().unwrap().push(request.name.unwrap());
         self.fail().await?;
         let values = request.additions.iter().map(|addition| addition.delta).collect();
-        Ok(Response::new(v1::AddResponse { values, version: Some(v1::Version::default()), session: "next".into() }))
+        Ok(Response::new(v1::AddResponse { values, version: Some(v1::Version::default()), session: "next".into(), copies: None }))
     }
 
     async fn create(&self, _: Request<v1::CreateCounterRequest>) -> Answer<v1::CounterResponse> {
@@ -71,7 +71,11 @@ impl Counters for Failing {
     async fn look(&self, _: Request<v1::LookRequest>) -> Answer<v1::CounterResponse> {
         self.fail().await?;
         let quality = Some(v1::Quality { level: v1::Level::Causal.into(), ..Default::default() });
-        Ok(Response::new(v1::CounterResponse { counter: Some(v1::Counter { value: 7, quality, ..Default::default() }), session: String::new() }))
+        Ok(Response::new(v1::CounterResponse {
+            counter: Some(v1::Counter { value: 7, quality, ..Default::default() }),
+            session: String::new(),
+            copies: None,
+        }))
     }
 
     async fn r#move(&self, _: Request<v1::MoveRequest>) -> Answer<v1::CounterResponse> {

@@ -620,11 +620,25 @@ impl Operation {
         }
     }
 
+    /// It, with `dial`, where something can be asked for beside.
+    pub fn with_dial(&self, dial: Dial) -> Operation {
+        let mut operation = self.clone();
+        if let Some(own) = operation.dial_mut() {
+            *own = dial;
+        }
+        operation
+    }
+
     /// It has waited for so many microseconds before its partition server saw it: of a bound on how long it may wait, so much is gone. A bound of 0 is one that was asked for.
     pub fn has_waited(&mut self, us: u64) {
         if let Some(within_us) = self.dial_mut().and_then(|dial| dial.within_us.as_mut()).filter(|within_us| **within_us > 0) {
             *within_us = within_us.saturating_sub(u32::try_from(us).unwrap_or(u32::MAX)).max(1);
         }
+    }
+
+    /// Whether it is a transaction of commands some of which get keys.
+    pub fn gets(&self) -> bool {
+        matches!(self, Operation::Transact { actions, .. } if actions.iter().any(|action| matches!(action, Action::Get(_))))
     }
 
     /// The key that decides which partition serves this operation; `None` where the caller names it.
@@ -793,6 +807,19 @@ pub enum Outcome {
     Export(ExportAnswer),
     /// It failed.
     Failed(Failure),
+}
+
+impl Outcome {
+    /// How good what was read is, where something was.
+    pub fn quality(&self) -> Option<Quality> {
+        match self {
+            Outcome::Read(_, quality) | Outcome::Many(_, quality) | Outcome::Siblings(_, quality) | Outcome::Transacted(_, _, quality) => {
+                Some(*quality)
+            }
+            Outcome::Counter(view) => Some(view.quality),
+            _ => None,
+        }
+    }
 }
 
 wire_struct!(Read { value, version, expires_ms });

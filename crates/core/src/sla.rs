@@ -12,7 +12,7 @@ mod copies;
 mod course;
 mod forecast;
 
-use crate::operation::{Level, Quality};
+use crate::operation::{Dial, Level, Quality};
 pub use copies::{Copies, Keeping, Wait};
 pub use course::{Achieved, Ask, Course, Progress, Request};
 pub use forecast::Forecast;
@@ -141,6 +141,17 @@ impl ServiceLevel {
     /// All entries, as text, in their order.
     pub fn entries(&self) -> impl Iterator<Item = String> {
         self.aims.iter().map(ToString::to_string).chain(self.copies.iter().map(ToString::to_string))
+    }
+
+    /// What a transaction asks for of which some commands get keys and others write, beside `dial`: it is made once, so it asks for what the last entry for reads does, with the time of the one that
+    /// has most, and its answer can satisfy a better one. `usual`: the keyspace's own level.
+    pub fn least(&self, dial: Dial, usual: Level) -> Dial {
+        let Some(last) = self.aims.last() else { return dial };
+        let level = if dial.level.unwrap_or(usual).implies(last.level) { dial.level } else { Some(last.level) };
+        let within_ms = self.aims.iter().map(|aim| aim.within_ms).reduce(|a, b| Some(a?.max(b?))).flatten();
+        let within_us = within_ms.map(|ms| ms.saturating_mul(1000));
+        let shorter = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
+        Dial { level, fresh_ms: shorter(dial.fresh_ms, last.fresh_ms), within_us: shorter(dial.within_us, within_us), ..dial }
     }
 
     /// The index of the first entry that an answer of `quality` after `used_us` satisfies.
@@ -297,6 +308,20 @@ mod tests {
         assert!(ServiceLevel::parse(&many).unwrap_err().contains("at most 8"));
         // Looser in one bound, tighter in the other: both can be reached.
         assert!(ServiceLevel::parse("causal 1s 20ms; causal 500ms 40ms").is_ok());
+    }
+
+    #[test]
+    fn what_is_made_once_asks_for_the_last_entry() {
+        let least = |text: &str, dial| ServiceLevel::parse(text).unwrap().least(dial, Level::Causal);
+        assert_eq!(least(SHOP, Dial::default()), Dial::default(), "the keyspace's own level is better");
+        let asked = least("strong 200ms; causal 1s 20ms; durable 2", Dial::default());
+        assert_eq!(asked, Dial { fresh_ms: Some(1000), within_us: Some(200_000), ..Dial::default() });
+        let bound = Dial { fresh_ms: Some(10), within_us: Some(30_000), ..Dial::default() };
+        assert_eq!(
+            least("strong fresh 1s within 20ms", bound),
+            Dial { level: Some(Level::Strong), fresh_ms: Some(10), within_us: Some(20_000), ..bound }
+        );
+        assert_eq!(least("durable 1", bound), bound);
     }
 
     #[test]

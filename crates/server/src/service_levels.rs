@@ -11,7 +11,7 @@ use rheostat_core::notch::{NOBODY, label_of};
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Ask, Course, Forecast, Keeping, MOST_ENTRIES, Progress, Request, ServiceLevel, Wait};
-use rheostat_core::version::VersionId;
+use rheostat_core::{DcId, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -127,13 +127,32 @@ impl Served {
             (Some(Achieved { entry, used_us, .. }), outcome) => {
                 counts.held[entry] += 1;
                 counts.latency_us.record(used_us, 1);
-                if let Outcome::Read(_, quality) | Outcome::Many(_, quality) = outcome
-                    && let Some(staleness_ms) = quality.staleness_ms
-                {
+                if let Some(staleness_ms) = outcome.quality().and_then(|quality| quality.staleness_ms) {
                     counts.staleness_ms.record(staleness_ms, 1);
                 }
             }
             _ => counts.missed += 1,
+        }
+    }
+}
+
+/// Runs `operation` at its partition, under `served` if there is one that has entries for it.
+pub(crate) async fn run(
+    access: &impl Access,
+    place: (KeyspaceId, PartitionId),
+    session: Session,
+    operation: Operation,
+    served: Option<&Served>,
+) -> (Outcome, Option<Achieved>, Session) {
+    let request = match served {
+        Some(served) => Request::of(operation, &served.aims).map(|request| (request, served)),
+        None => Err(operation),
+    };
+    match request {
+        Ok((request, served)) => serve(access, place, session, request, served).await,
+        Err(operation) => {
+            let (outcome, session) = access.start(place.0, place.1, session, operation).finish().await;
+            (outcome, None, session)
         }
     }
 }
@@ -147,15 +166,7 @@ pub(crate) async fn serve(
     served: &Served,
 ) -> (Outcome, Option<Achieved>, Session) {
     match request {
-        Request::One(key, dial) => {
-            let at = |dial| Operation::Get { key: key.clone(), dial };
-            read(access, place, session, (&at, dial, false), served).await
-        }
-        Request::Several(keys, dial) => {
-            let several = keys.len() > 1;
-            let at = |dial| Operation::ReadTransaction { keys: keys.clone(), dial };
-            read(access, place, session, (&at, dial, several), served).await
-        }
+        Request::Read { operation, dial, several } => read(access, place, session, (&|dial| operation.with_dial(dial), dial, several), served).await,
         Request::Write(operation) => write(access, place, session, *operation, served).await,
     }
 }
@@ -191,19 +202,45 @@ async fn read(
     (outcome, achieved, session)
 }
 
-/// Makes a write, and waits for its copies in other data centers.
+/// Makes a write, and waits for its copies in other data centers. What a transaction gets beside satisfies an entry for reads.
 async fn write(
     access: &impl Access,
     place: (KeyspaceId, PartitionId),
     session: Session,
-    operation: Operation,
+    mut operation: Operation,
     served: &Served,
 ) -> (Outcome, Option<Achieved>, Session) {
     let shared = access.shared().clone();
     let now_us = || shared.clocks.monotonic_us();
     let begun_us = now_us();
+    let gets = !served.aims.aims().is_empty() && operation.gets();
+    if gets && let Some(dial) = operation.dial_mut() {
+        *dial = served.aims.least(*dial, shared.keyspaces[usize::from(place.0.0)].level);
+    }
     let (outcome, session) = access.start(place.0, place.1, session, operation).finish().await;
-    let Some(version) = written(&outcome) else { return (outcome, None, session) };
+    let read = if gets { outcome.quality() } else { None };
+    let version = written(&outcome, &session, shared.topology.here);
+    let mut achieved = None;
+    if let Some(quality) = read {
+        let used_us = now_us().saturating_sub(begun_us);
+        achieved = served.aims.held(quality, used_us).map(|entry| Achieved { entry, used_us, data_centers: None });
+        if achieved.is_none() {
+            served.count(&outcome, None);
+            let missed = format!(
+                "an entry of the service level `{}` to be held: the transaction is made, and what it got is of level {} after {} ms",
+                served.text(),
+                quality.level,
+                used_us / 1000
+            );
+            return (Outcome::Failed(Failure::Timeout(missed)), None, session);
+        }
+    }
+    let Some(upto) = version.filter(|_| !served.aims.copies().is_empty()) else {
+        if achieved.is_some() {
+            served.count(&outcome, achieved);
+        }
+        return (outcome, achieved, session);
+    };
     let most_us = shared.config.limits.operation_timeout_ms * 1000;
     let mut keeping = Keeping::begin(&served.aims, begun_us, most_us, shared.topology.data_centers.len());
     let mut reached = 1;
@@ -216,9 +253,9 @@ async fn write(
         let Some((wait, probe)) = next else { break };
         if let Some(probe) = probe {
             probed = true;
-            await_beside(access, place, &session, version, probe, served);
+            await_beside(access, place, &session, upto, probe, served);
         }
-        match access::copies(access, place, session.clone(), version.written, wait.data_centers, shared.clocks.instant(wait.until_us).into()).await {
+        match access::copies(access, place, session.clone(), upto, wait.data_centers, shared.clocks.instant(wait.until_us).into()).await {
             Ok(copies) => reached = copies,
             // The write is made; of its copies nothing is known.
             Err(failure) => {
@@ -243,26 +280,31 @@ async fn write(
     (Outcome::Failed(Failure::Timeout(missed)), None, session)
 }
 
-/// The version that a write has made, if it has made one that others get in the keyspace's own order.
-fn written(outcome: &Outcome) -> Option<VersionId> {
+/// Up to where a partition's writes must be elsewhere, so that the write is of which `outcome` is told and after which the session is `session`; `None` if it has made none that others get in the
+/// keyspace's own order.
+fn written(outcome: &Outcome, session: &Session, here: DcId) -> Option<Timestamp> {
     match outcome {
-        Outcome::Written(version) | Outcome::Changed { version: Some(version), .. } | Outcome::Tested { version: Some(version), .. } => {
-            Some(*version)
-        }
+        Outcome::Written(version)
+        | Outcome::Changed { version: Some(version), .. }
+        | Outcome::Tested { version: Some(version), .. }
+        | Outcome::Transacted(_, Some(version), _)
+        | Outcome::Counted(_, version) => Some(version.written),
+        // Of making a counter, or moving its rights.
+        Outcome::Counter(_) => Some(session.last_write(here)).filter(|at| *at > Timestamp::ZERO),
         _ => None,
     }
 }
 
 /// Waits for copies of a write that nobody waits for, to learn whether what `probe` is for can be held.
-fn await_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, version: VersionId, probe: Wait, served: &Served) {
+fn await_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, upto: Timestamp, probe: Wait, served: &Served) {
     lock(&served.counts).probes += 1;
-    let operation = Operation::AwaitReplication { upto: version.written, data_centers: probe.data_centers.saturating_sub(1) };
+    let operation = Operation::AwaitReplication { upto, data_centers: probe.data_centers.saturating_sub(1) };
     let started = access.start(place.0, place.1, session.clone(), operation);
     let (shared, here) = (access.shared().clone(), access.topology().here);
     tokio::spawn(async move {
         let by = shared.clocks.instant(probe.until_us).into();
         let came = match tokio::time::timeout_at(by, started.finish()).await {
-            Ok((outcome, _)) => access::counted(outcome, version.written, here).is_ok_and(|copies| copies >= probe.data_centers),
+            Ok((outcome, _)) => access::counted(outcome, upto, here).is_ok_and(|copies| copies >= probe.data_centers),
             Err(_) => false,
         };
         let now_us = shared.clocks.monotonic_us();
@@ -278,7 +320,7 @@ fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session:
     tokio::spawn(async move {
         let (outcome, _) = started.finish().await;
         let now_us = shared.clocks.monotonic_us();
-        let came = matches!(&outcome, Outcome::Read(_, quality) | Outcome::Many(_, quality) if aims.aims()[probe.entry].is_held(*quality, 0));
+        let came = outcome.quality().is_some_and(|quality| aims.aims()[probe.entry].is_held(quality, 0));
         shared.service_levels.with_forecast(place, |forecast| forecast.record(&probe, now_us, came));
     });
 }

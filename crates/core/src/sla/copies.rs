@@ -37,10 +37,7 @@ impl fmt::Display for Copies {
 
 /// Whether `operation` is a write whose copies can be awaited.
 pub(super) fn is_write(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Put { .. } | Operation::PutIf { .. } | Operation::Change { .. } | Operation::Replace { .. } | Operation::TestWrite { .. }
-    )
+    operation.writes() && !matches!(operation, Operation::Rollback { .. })
 }
 
 /// A wait for copies of a write that has been made.

@@ -3,8 +3,8 @@
 use super::copies::is_write;
 use super::forecast::{Forecast, Kind};
 use super::{PROBE_US, ServiceLevel};
+use crate::counter::CounterCall;
 use crate::operation::{Dial, Failure, Level, Operation, Outcome};
-use crate::version::Key;
 use std::sync::Arc;
 
 /// A read that is to be made.
@@ -99,10 +99,7 @@ impl Course {
 
     /// Takes in what came of `ask`.
     pub fn answer(&mut self, ask: &Ask, outcome: Outcome, forecast: &mut Forecast, now_us: u64) -> Progress {
-        let quality = match &outcome {
-            Outcome::Read(_, quality) | Outcome::Many(_, quality) => Some(*quality),
-            _ => None,
-        };
+        let quality = outcome.quality();
         let used_us = now_us.saturating_sub(self.begun_us);
         // A service level is of the whole way: an answer can satisfy another entry than the one that it was asked for.
         let aim = self.aims.aims()[ask.entry];
@@ -135,25 +132,38 @@ impl Course {
 /// An operation that a service level says something of.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Request {
-    /// A read of one key.
-    One(Key, Dial),
-    /// Of several, from one snapshot.
-    Several(Vec<Key>, Dial),
+    /// A read of the present; of `several` keys or of one.
+    Read {
+        /// What is asked for.
+        operation: Box<Operation>,
+        /// Its dial.
+        dial: Dial,
+        /// Of several keys, from one snapshot.
+        several: bool,
+    },
     /// A write.
     Write(Box<Operation>),
 }
 
 impl Request {
-    /// The read of the present, or the write, that `operation` is, if `aims` has entries for it.
+    /// The read of the present, or the write, that `operation` is, if `aims` has entries for it. A transaction of commands is a write if it writes; if it also gets keys, what it gets
+    /// satisfies an entry for reads too ([`ServiceLevel::least`]).
     ///
     /// # Errors
     /// It is none; it comes back.
-    pub fn of(operation: Operation, aims: &ServiceLevel) -> Result<Request, Operation> {
-        match operation {
-            Operation::Get { key, dial } if dial.as_of.is_none() && !aims.aims().is_empty() => Ok(Request::One(key, dial)),
-            Operation::ReadTransaction { keys, dial } if dial.as_of.is_none() && !aims.aims().is_empty() => Ok(Request::Several(keys, dial)),
-            write if !aims.copies().is_empty() && is_write(&write) => Ok(Request::Write(Box::new(write))),
-            other => Err(other),
+    pub fn of(mut operation: Operation, aims: &ServiceLevel) -> Result<Request, Operation> {
+        let Some(dial) = operation.dial_mut().copied().filter(|dial| dial.as_of.is_none()) else { return Err(operation) };
+        let several = match &operation {
+            Operation::Get { .. } | Operation::Siblings { .. } | Operation::Counter { call: CounterCall::Look { .. }, .. } => Some(false),
+            Operation::ReadTransaction { keys, .. } => Some(keys.len() > 1),
+            Operation::Transact { .. } if !operation.writes() => Some(true),
+            _ => None,
+        };
+        match several {
+            Some(several) if !aims.aims().is_empty() => Ok(Request::Read { operation: Box::new(operation), dial, several }),
+            None if !aims.copies().is_empty() && is_write(&operation) => Ok(Request::Write(Box::new(operation))),
+            None if !aims.aims().is_empty() && operation.gets() => Ok(Request::Write(Box::new(operation))),
+            _ => Err(operation),
         }
     }
 }
@@ -323,6 +333,45 @@ mod tests {
         let at = |now_us| Course::begin(&aims, dial, false, 0, 5_000_000, |_| true).next(&mut Forecast::default(), now_us).unwrap();
         assert_eq!(at(19_999).dial, Dial { level: Some(Level::Causal), fresh_ms: Some(1000), within_us: Some(1), ..dial });
         assert_eq!(at(20_000).dial, Dial { level: Some(Level::Eventual), within_us: Some(4_980_000), ..dial });
+    }
+
+    #[test]
+    fn what_an_operation_is_decides_which_entries_are_for_it() {
+        use crate::counter::{CounterCall, NewCounter, Scope};
+        use crate::operation::{Action, AsOf, Change};
+        use crate::version::{Item, Key};
+        let key = || Key::from(b"k".as_slice());
+        let (get, put) = (|| Action::Get(key()), || Action::Put(Item { key: key(), value: None, expires_ms: 0 }));
+        let dial = Dial::default();
+        let transact = |actions: Vec<Action>| Operation::Transact { actions, guards: Vec::new(), dial };
+        let add = CounterCall::Add { changes: smallvec::smallvec![(key(), 1)], scope: Scope::Local, name: None };
+        let kind = |operation: &Operation, text: &str| match Request::of(operation.clone(), &ServiceLevel::parse(text).unwrap()) {
+            Ok(Request::Read { several, .. }) => {
+                if several {
+                    "reads"
+                } else {
+                    "read"
+                }
+            }
+            Ok(Request::Write(_)) => "write",
+            Err(_) => "none",
+        };
+        for (operation, reads, writes) in [
+            (Operation::Get { key: key(), dial }, "read", "none"),
+            (Operation::Get { key: key(), dial: Dial { as_of: AsOf::new(rheostat_clock::Timestamp::new(1, 0)), ..dial } }, "none", "none"),
+            (Operation::Siblings { key: key(), dial }, "read", "none"),
+            (Operation::Counter { call: CounterCall::Look { key: key() }, dial }, "read", "none"),
+            (Operation::Counter { call: add, dial }, "none", "write"),
+            (Operation::Counter { call: CounterCall::Create { key: key(), counter: NewCounter::default() }, dial }, "none", "write"),
+            (transact(vec![get(), get()]), "reads", "none"),
+            (transact(vec![put()]), "none", "write"),
+            (transact(vec![Action::Change(key(), Change::Delete)]), "none", "write"),
+            (transact(vec![put(), get()]), "write", "write"),
+            (transact(Vec::new()), "reads", "none"),
+            (Operation::Scan { slot: 0, from: 0, limit: 1 }, "none", "none"),
+        ] {
+            assert_eq!((kind(&operation, "eventual"), kind(&operation, "durable 1")), (reads, writes), "{operation:?}");
+        }
     }
 
     #[test]

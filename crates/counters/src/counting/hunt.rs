@@ -473,6 +473,7 @@ impl<R: PartitionServer> Counting<R> {
         let asks = hunted.flat_map(|cell| {
             DIRECTIONS.into_iter().flat_map(|way| cell.hunted.of(way).values().filter(|hunted| !hunted.is_over).map(|hunted| hunted.until_us))
         });
-        deadlines.chain(asks).chain([self.next_balance_us(), self.next_led_us(), self.deciding.next_us()]).min().unwrap_or(u64::MAX)
+        let bounded = self.bounded.values().map(|(until_us, _)| *until_us);
+        deadlines.chain(asks).chain(bounded).chain([self.next_balance_us(), self.next_led_us(), self.deciding.next_us()]).min().unwrap_or(u64::MAX)
     }
 }

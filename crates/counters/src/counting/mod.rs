@@ -170,6 +170,8 @@ pub struct Counting<R: PartitionServer> {
     deciding: Deciding,
     /// Where servers keep a partition together: who of them is asked for changes of its counters.
     led: Led,
+    /// Operations on counters, and transactions, that may wait only until then, with their sessions as they came.
+    bounded: BTreeMap<OpId, (u64, Session)>,
     numbers: Numbers,
 }
 
@@ -208,6 +210,7 @@ impl<R: PartitionServer> Counting<R> {
             named: None,
             deciding: Deciding::default(),
             led: Led::default(),
+            bounded: BTreeMap::new(),
             numbers: Numbers::default(),
         })
     }
@@ -313,6 +316,20 @@ impl<R: PartitionServer> Counting<R> {
         }
         self.release_held(out);
         self.deliver(out);
+        if !self.bounded.is_empty() {
+            out.done.iter().for_each(|done| drop(self.bounded.remove(&done.op)));
+        }
+    }
+
+    /// Ends operations that have waited as long as they may. What they do may be done all the same.
+    fn expire_bounded(&mut self, now: Now, out: &mut Outbox) {
+        let due: Vec<OpId> = self.bounded.iter().filter(|(_, (until_us, _))| *until_us <= now.monotonic_us).map(|(op, _)| *op).collect();
+        for op in due {
+            let Some((_, session)) = self.bounded.remove(&op) else { continue };
+            self.abandon(op);
+            let outcome = Outcome::Failed(Failure::Timeout("other servers, or what this session has seen".into()));
+            out.done.push(Done { op, outcome, session });
+        }
     }
 
     /// Reads what this server said of itself before it started, as soon as it has all that the others keep of it; says whether that is so.
@@ -448,6 +465,11 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         {
             return failed(why);
         }
+        let within_us = match &operation {
+            Operation::Counter { dial, .. } | Operation::Transact { dial, .. } => dial.within_us,
+            _ => None,
+        };
+        let bounded = within_us.map(|within_us| (now.monotonic_us + u64::from(within_us), session.clone()));
         let execution = match operation {
             Operation::Counter { call, dial } => self.counter(now, call, dial, session),
             Operation::Transact { actions, guards, dial } => self.transact(now, actions, guards, dial, session),
@@ -458,7 +480,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         };
         self.settle(now, out);
         // What is done already is not told of before its caller knows that it waits.
-        match execution {
+        let execution = match execution {
             Execution::Waiting(op) if self.is_led() => match out.done.iter().position(|done| done.op == op) {
                 Some(place) => {
                     let done = out.done.remove(place);
@@ -468,7 +490,11 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
                 None => execution,
             },
             execution => execution,
+        };
+        if let (Execution::Waiting(op), Some(bounded)) = (&execution, bounded) {
+            self.bounded.insert(*op, bounded);
         }
+        execution
     }
 
     fn peek(&self, now: Now, key: &[u8]) -> Option<(VersionId, bool)> {
@@ -507,6 +533,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         if self.inner.next_tick_us() <= now.monotonic_us {
             self.inner.tick(now, &mut self.box_);
         }
+        self.expire_bounded(now, out);
         self.expire(now, out);
         self.expire_asked(now, out);
         self.expire_deciding(now, out);
@@ -537,6 +564,7 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
     }
 
     fn abandon(&mut self, op: OpId) {
+        self.bounded.remove(&op);
         let op = self.abandon_asked(op);
         self.deciding.abandon(op);
         // One with a name may be sent again, and is then found here.

@@ -272,7 +272,10 @@ impl<R: PartitionServer> Counting<R> {
         if self.flight.is_some() && transaction.actions.iter().any(|action| matches!(action, Action::Add(..))) {
             return failed(Failure::Busy("counters of this partition are being written; try again".into()));
         }
-        let dial = Dial { level: None, quorum: self.alone(), ..transaction.dial };
+        // At level eventual what is read would be no part of the session, though what is written is.
+        let writes = transaction.actions.iter().any(|action| !matches!(action, Action::Get(_)));
+        let level = transaction.dial.level.filter(|level| !writes || *level != Level::Eventual);
+        let dial = Dial { level, quorum: self.alone(), ..transaction.dial };
         let (mut after, mut quality) = (transaction.after, NOTHING_READ);
         let mut known: Vec<Read> = vec![Read::default(); transaction.keys.len()];
         let added = transaction.actions.iter().filter(|action| matches!(action, Action::Add(..))).map(Action::key);

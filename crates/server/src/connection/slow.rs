@@ -19,7 +19,7 @@ use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Acted, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
-use rheostat_core::sla::Request;
+use rheostat_core::sla::{Achieved, Request};
 use rheostat_core::version::{Key, Value};
 use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
@@ -58,6 +58,8 @@ pub(super) struct Told {
     pub(super) renders: std::vec::IntoIter<Render>,
     /// When they were asked for.
     pub(super) now_ms: u64,
+    /// What they came to together under a service level.
+    pub(super) achieved: Option<Achieved>,
 }
 
 /// What of its connection a request takes with it.
@@ -90,7 +92,7 @@ impl Context {
 
     /// The end of several requests, each with its outcome and how that is told.
     fn done_in_order(self, session: Session, waits: Waits, outcomes: Vec<Outcome>, renders: Vec<Render>) -> SlowDone {
-        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: self.now.physical_ms };
+        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms: self.now.physical_ms, achieved: None };
         SlowDone { told: Some(told), ..self.done(Some(session), waits, |_| {}) }
     }
 
@@ -141,17 +143,7 @@ pub(super) fn with_receipt(
     begun: Begun,
 ) -> Slow {
     Box::pin(async move {
-        let request = match served {
-            Some(served) => Request::of(operation, &served.aims).map(|request| (request, served)),
-            None => Err(operation),
-        };
-        let (outcome, achieved, session) = match request {
-            Ok((request, served)) => service_levels::serve(&access, (context.keyspace, partition), session, request, &served).await,
-            Err(operation) => {
-                let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
-                (outcome, None, session)
-            }
-        };
+        let (outcome, achieved, session) = service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await;
         let make = |salt| begun.ended(&access.shared, salt, &outcome, &session);
         let issued = Issued::add(&mut access.shard.borrow_mut().receipts, make).unwrap_or_else(|error| {
             tracing::error!(%error, "no receipt could be made");
@@ -165,12 +157,18 @@ pub(super) fn with_receipt(
     })
 }
 
-/// A call of a counter whose reply is the counter as it is known here.
-pub(super) fn counter_view(context: Context, access: ShardAccess, session: Session, partition: PartitionId, operation: Operation) -> Slow {
+/// A call of a counter whose reply is the counter as it is known here, under a service level if there is one.
+pub(super) fn counter_view(
+    context: Context,
+    access: ShardAccess,
+    session: Session,
+    (partition, operation): (PartitionId, Operation),
+    served: Option<Arc<Served>>,
+) -> Slow {
     Box::pin(async move {
-        let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
+        let (outcome, achieved, session) = service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await;
         let last = match &outcome {
-            Outcome::Counter(view) => Some(LastAnswer { quality: Some(view.quality), ..LastAnswer::default() }),
+            Outcome::Counter(view) => Some(LastAnswer { quality: Some(view.quality), achieved, ..LastAnswer::default() }),
             _ => None,
         };
         let done = context.done(Some(session), access.waits(), |writer| match &outcome {
@@ -183,15 +181,21 @@ pub(super) fn counter_view(context: Context, access: ShardAccess, session: Sessi
 }
 
 /// A look at values that stand side by side, or a write in their place: the session's token, in the reply, says what has been seen.
-pub(super) fn with_context(context: Context, access: ShardAccess, session: Session, partition: PartitionId, operation: Operation) -> Slow {
+pub(super) fn with_context(
+    context: Context,
+    access: ShardAccess,
+    session: Session,
+    (partition, operation): (PartitionId, Operation),
+    served: Option<Arc<Served>>,
+) -> Slow {
     Box::pin(async move {
-        let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
+        let (outcome, achieved, session) = service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await;
         let token = access.shared.session_token(context.keyspace, &session);
         let last = match &outcome {
             Outcome::Siblings(reads, quality) => {
-                Some(LastAnswer { quality: Some(*quality), version: reads.first().and_then(|read| read.version), achieved: None })
+                Some(LastAnswer { quality: Some(*quality), version: reads.first().and_then(|read| read.version), achieved })
             }
-            Outcome::Written(version) => Some(LastAnswer { version: Some(*version), ..LastAnswer::default() }),
+            Outcome::Written(version) => Some(LastAnswer { version: Some(*version), achieved, ..LastAnswer::default() }),
             _ => None,
         };
         let done = context.done(Some(session), access.waits(), |writer| match &outcome {
@@ -268,19 +272,19 @@ pub(super) enum Part {
     Said(SmallVec<[Value; 1]>),
 }
 
-/// EXEC: `operation` at `partition`, which is `None` if there are no keys.
+/// EXEC: `operation` at `partition`, which is `None` if there are no keys; under a service level if there is one.
 pub(super) fn transact(
     context: Context,
     access: ShardAccess,
     session: Session,
-    partition: Option<PartitionId>,
-    operation: Operation,
+    (partition, operation): (Option<PartitionId>, Operation),
     parts: Vec<Part>,
+    served: Option<Arc<Served>>,
 ) -> Slow {
     Box::pin(async move {
-        let (outcome, session) = match partition {
-            Some(partition) => access.start(context.keyspace, partition, session, operation).finish().await,
-            None => (Outcome::Transacted(Vec::new(), None, Quality { level: Level::Eventual, staleness_ms: None }), session),
+        let (outcome, achieved, session) = match partition {
+            Some(partition) => service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await,
+            None => (Outcome::Transacted(Vec::new(), None, Quality { level: Level::Eventual, staleness_ms: None }), None, session),
         };
         let (acted, version, quality) = match outcome {
             Outcome::Transacted(acted, version, quality) => (acted, version, quality),
@@ -325,7 +329,7 @@ pub(super) fn transact(
         }
         let now_ms = context.now.physical_ms;
         let count = outcomes.len();
-        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms };
+        let told = Told { outcomes: outcomes.into_iter(), renders: renders.into_iter(), now_ms, achieved };
         let done = context.done(Some(session), access.waits(), |writer| writer.array(count));
         SlowDone { told: Some(told), ..done }
     })

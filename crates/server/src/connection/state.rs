@@ -443,17 +443,17 @@ impl State {
         match telling {
             Telling::Short(render) => Ok(Ok(Single { partition, operation, render })),
             Telling::View => {
-                let session = self.take_session(self.keyspace);
+                let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
                 let access = ShardAccess::new(handle, &self.shared);
-                Ok(Err(slow::counter_view(self.context(now), access, session, partition, operation)))
+                Ok(Err(slow::counter_view(self.context(now), access, session, (partition, operation), served)))
             }
         }
     }
 
     /// An operation whose reply carries the session's token, as the context of a later one.
     fn with_context(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, partition: PartitionId, operation: Operation) -> Flow {
-        let session = self.take_session(self.keyspace);
-        Flow::Slow(slow::with_context(self.context(now), ShardAccess::new(handle, &self.shared), session, partition, operation))
+        let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
+        Flow::Slow(slow::with_context(self.context(now), ShardAccess::new(handle, &self.shared), session, (partition, operation), served))
     }
 
     /// RHEO TEST. Errors: the error reply.
@@ -712,6 +712,9 @@ impl State {
             let (Some(outcome), Some(render)) = (told.outcomes.next(), told.renders.next()) else { return false };
             let ok = self.write(render, &outcome, told.now_ms, out);
             shard.counters.errors += u64::from(!ok);
+            if told.achieved.is_some() {
+                self.last.achieved = told.achieved;
+            }
         }
         told.outcomes.len() > 0
     }

@@ -146,11 +146,7 @@ pub(super) fn read(topology: &Topology, read: Read) -> v1::Read {
     v1::Read { value: read.value.map(value), version: read.version.map(|id| version(topology, id)), expires_at_ms: read.expires_ms }
 }
 
-pub(super) fn quality(quality: Quality) -> v1::Quality {
-    achieved(quality, None)
-}
-
-/// As [`quality`], of a read under a service level.
+/// How good an answer is, of a read under a service level with what it achieved.
 pub(super) fn achieved(quality: Quality, achieved: Option<Achieved>) -> v1::Quality {
     let (level, guarantees) = level_out(quality.level);
     let (entry, used_us) = achieved.map_or((0, 0), |achieved| (achieved.entry as u32 + 1, achieved.used_us));
@@ -162,7 +158,7 @@ pub(super) fn copies(achieved: Achieved) -> v1::Copies {
     v1::Copies { data_centers: achieved.data_centers.unwrap_or(1).into(), entry: achieved.entry as u32 + 1, used_us: achieved.used_us }
 }
 
-pub(super) fn counter(topology: &Topology, view: CounterView) -> v1::Counter {
+pub(super) fn counter(topology: &Topology, view: CounterView, under: Option<Achieved>) -> v1::Counter {
     let rights = view.rights.into_iter().map(|rights| {
         let (standing, heir) = match rights.standing {
             Standing::Member => (v1::Standing::Member, String::new()),
@@ -172,7 +168,7 @@ pub(super) fn counter(topology: &Topology, view: CounterView) -> v1::Counter {
         let data_center = topology.dc_name(rights.dc).to_string();
         v1::Rights { data_center, down: rights.down, up: rights.up, standing: standing.into(), heir }
     });
-    v1::Counter { value: view.value, lower: view.lower, upper: view.upper, rights: rights.collect(), quality: Some(quality(view.quality)) }
+    v1::Counter { value: view.value, lower: view.lower, upper: view.upper, rights: rights.collect(), quality: Some(achieved(view.quality, under)) }
 }
 
 /// The cluster as the node behind `router` knows it.

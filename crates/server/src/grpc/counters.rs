@@ -22,14 +22,16 @@ pub(crate) struct Service {
 impl Service {
     /// Runs a call that is answered with the counter.
     async fn view(&self, asked: Asked<'_>, dial: Option<v1::Dial>, call: CounterCall) -> Result<Response<v1::CounterResponse>, Status> {
+        let served = convert::service_level(&self.router, asked.keyspace, dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, dial)?;
         let partition = call.key().map(|key| self.router.partition_of(key)).ok_or_else(|| Status::invalid_argument("a call of no counter"))?;
-        match asked.run(partition, Operation::Counter { call, dial }).await? {
-            (Outcome::Counter(view), session) => {
-                let counter = Some(convert::counter(self.router.topology(), *view));
-                Ok(Response::new(v1::CounterResponse { counter, session }))
+        match asked.run_under(partition, Operation::Counter { call, dial }, served).await? {
+            (Outcome::Counter(view), achieved, session) => {
+                let counter = Some(convert::counter(self.router.topology(), *view, achieved));
+                let copies = achieved.filter(|achieved| achieved.data_centers.is_some()).map(convert::copies);
+                Ok(Response::new(v1::CounterResponse { counter, session, copies }))
             }
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 
@@ -50,6 +52,7 @@ impl Counters for Service {
     async fn add(&self, request: Request<v1::AddRequest>) -> Result<Response<v1::AddResponse>, Status> {
         let (caller, request) = opened(request)?;
         let asked = Asked::new(&self.router, caller, request.context)?;
+        let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let limit = self.router.limits().max_arguments;
         if request.additions.len() > limit {
@@ -64,12 +67,12 @@ impl Counters for Service {
         let topology = self.router.topology();
         let partition = counters::partition(topology, &changes).map_err(|unfit| Status::invalid_argument(unfit.to_string()))?;
         let name = request.name.map(|name| UpdateName { client: name.client, number: name.number });
-        match asked.run(partition, Operation::Counter { call: CounterCall::Add { changes, scope, name }, dial }).await? {
-            (Outcome::Counted(values, version), session) => {
+        match asked.run_under(partition, Operation::Counter { call: CounterCall::Add { changes, scope, name }, dial }, served).await? {
+            (Outcome::Counted(values, version), achieved, session) => {
                 let version = Some(convert::version(topology, version));
-                Ok(Response::new(v1::AddResponse { values: values.into_vec(), version, session }))
+                Ok(Response::new(v1::AddResponse { values: values.into_vec(), version, session, copies: achieved.map(convert::copies) }))
             }
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 

@@ -229,15 +229,16 @@ impl Store for Service {
     async fn siblings(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::SiblingsResponse>, Status> {
         let (caller, request) = opened(request)?;
         let asked = self.asked(caller, request.context)?;
+        let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let key = convert::shared(&request.key);
-        match asked.run(self.router.partition_of(&key), Operation::Siblings { key, dial }).await? {
-            (Outcome::Siblings(reads, quality), session) => Ok(Response::new(v1::SiblingsResponse {
+        match asked.run_under(self.router.partition_of(&key), Operation::Siblings { key, dial }, served).await? {
+            (Outcome::Siblings(reads, quality), achieved, session) => Ok(Response::new(v1::SiblingsResponse {
                 reads: reads.into_iter().map(|read| convert::read(self.router.topology(), read)).collect(),
-                quality: Some(convert::achieved(quality, None)),
+                quality: Some(convert::achieved(quality, achieved)),
                 session,
             })),
-            (other, _) => Err(strange(&other)),
+            (other, ..) => Err(strange(&other)),
         }
     }
 

@@ -470,6 +470,13 @@ async fn a_read_can_have_a_service_level() {
         let many = session.read_transaction(["k", "l"]).await.unwrap();
         assert_eq!((many.achieved.unwrap().entry, many.reads[0].achieved), (entry, many.achieved), "{level}");
     }
+    // Counters, whose updates are writes.
+    session.set_service_level("causal 1s 1s; eventual; durable 1 5s");
+    assert_eq!(session.counter("n").add(3).await.unwrap(), 3);
+    assert_eq!(session.copies().map(|copies| (copies.entry, copies.data_centers)), Some((3, 1)));
+    assert_eq!(session.counter("n").look().await.unwrap().achieved.unwrap().entry, 1);
+    session.set_service_level("soon");
+    assert!(session.counter("n").add(3).await.unwrap_err().to_string().contains("`soon` is no level"));
     for (level, says) in [("strong 1s", "serves no level"), ("soon", "`soon` is no level"), ("soon", "with a name are checkout")] {
         session.set_service_level(level);
         let error = session.get("k").await.unwrap_err();

@@ -207,6 +207,151 @@ async fn reads_wait_to_be_fresh_and_not_longer_than_they_may() {
     cluster.stop_all().await;
 }
 
+fn at_least(reply: &Reply, least: i64) -> bool {
+    matches!(reply, Reply::Integer(number) if *number >= least)
+}
+
+/// Sends commands between MULTI and EXEC; returns what EXEC answers.
+async fn transact(client: &mut Client, commands: &[&str]) -> Reply {
+    assert_eq!(client.ask("MULTI").await, Reply::ok());
+    for command in commands {
+        assert_eq!(client.ask(command).await, Reply::Simple("QUEUED".into()), "{command}");
+    }
+    client.ask("EXEC").await
+}
+
+#[tokio::test]
+async fn a_transaction_of_commands_is_a_read_or_a_write() {
+    let cluster = three().start(None).await;
+    let mut client = cluster.client(0).await;
+    client.ask_until("SET {k}a 1", Reply::ok()).await;
+    // One that only gets keys is a read of one moment.
+    assert_eq!(client.ask("RHEO SLA strong 2s; eventual; durable 2 10s").await, Reply::ok());
+    until_entry(&mut client, 1).await;
+    let both = Reply::Array(vec![Reply::bulk("1"), Reply::Null]);
+    assert_eq!(transact(&mut client, &["GET {k}a", "GET {k}b"]).await, both);
+    assert_eq!((quality(&mut client, "entry").await, quality(&mut client, "level").await), (Reply::Integer(1), Reply::bulk("strong")));
+    // One that writes is a write, and what it gets satisfies an entry for reads.
+    assert_eq!(transact(&mut client, &["SET {k}a 2", "GET {k}a", "INCR {k}n"]).await.items()[1], Reply::bulk("2"));
+    assert_eq!(quality(&mut client, "entry").await, Reply::Integer(3));
+    assert!(at_least(&quality(&mut client, "data_centers").await, 2));
+    cut(&cluster, true);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while transact(&mut client, &["GET {k}a"]).await != Reply::Array(vec![Reply::bulk("2")])
+        || quality(&mut client, "entry").await != Reply::Integer(2)
+    {
+        assert!(tokio::time::Instant::now() < until, "entry 2 is not held");
+    }
+    assert_eq!(quality(&mut client, "level").await, Reply::bulk("eventual"));
+    // A watched key holds for it too.
+    cut(&cluster, false);
+    client.ask_until("SET {k}w 1", Reply::ok()).await;
+    assert_eq!(client.ask("WATCH {k}w").await, Reply::ok());
+    assert_eq!(client.ask("SET {k}w 2").await, Reply::ok());
+    assert_eq!(transact(&mut client, &["GET {k}w"]).await, Reply::Null);
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_gets_and_writes_is_made_once_and_not_below_the_last_entry() {
+    let cluster = three().start(None).await;
+    let mut client = cluster.client(0).await;
+    assert_eq!(client.ask("SELECT posts").await, Reply::ok());
+    client.ask_until("SET {k}a 1", Reply::ok()).await;
+    assert_eq!(client.ask("RHEO SLA causal 500ms 300ms; causal 1s 300ms").await, Reply::ok());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while transact(&mut client, &["INCR {k}n", "GET {k}a"]).await.is_error("TIMEOUT") {
+        assert!(tokio::time::Instant::now() < until, "it is not fresh");
+    }
+    assert_eq!((quality(&mut client, "entry").await, quality(&mut client, "data_centers").await), (Reply::Integer(1), Reply::Null));
+    cut(&cluster, true);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+    let before = client.ask("GET {k}n").await;
+    assert_eq!(client.ask("RHEO SLA causal 500ms 300ms; causal 1s 300ms").await, Reply::ok());
+    // What it gets would be older than the last entry allows: it waits for that before it writes, and is not made.
+    for command in ["GET {k}a", "MGET {k}a {k}n"] {
+        let reply = transact(&mut client, &["INCR {k}n", command]).await;
+        assert!(reply.is_error("TIMEOUT"), "{reply:?}");
+    }
+    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+    assert_eq!(client.ask("GET {k}n").await, before);
+    // The same of one bound alone.
+    assert_eq!(client.ask("RHEO FRESH 300ms").await, Reply::ok());
+    assert_eq!(client.ask("RHEO WITHIN 200").await, Reply::ok());
+    let reply = transact(&mut client, &["GET {k}a"]).await;
+    assert!(reply.is_error("TIMEOUT"), "{reply:?}");
+    assert_eq!(client.ask("RHEO FRESH NONE").await, Reply::ok());
+    assert_eq!(transact(&mut client, &["GET {k}a"]).await, Reply::Array(vec![Reply::bulk("1")]));
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn counters_are_read_and_changed_under_a_service_level() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = three().start(Some(folder.path())).await;
+    let mut client = cluster.client(0).await;
+    for keyspace in ["posts", "orders"] {
+        assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
+        assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+        client.ask_until("SET {k}a 1", Reply::ok()).await;
+        assert_eq!(client.ask("RHEO SLA causal 10s; eventual; durable 2 10s; durable 1").await, Reply::ok());
+        let until = tokio::time::Instant::now() + PATIENCE;
+        let mut number = 0;
+        while !at_least(&quality(&mut client, "data_centers").await, 2) {
+            assert!(tokio::time::Instant::now() < until, "two data centers do not have it");
+            number += 1;
+            assert_eq!(client.ask("INCR {k}n").await, Reply::Integer(number));
+        }
+        for command in ["RHEO COUNTER CREATE {k}stock MIN 0 VALUE 10", "DECRBY {k}stock 2", "RHEO COUNTER ADD {k}stock 1 {k}n 1"] {
+            let reply = client.ask(command).await;
+            assert!(!matches!(reply, Reply::Error(_)), "{keyspace}: {command}: {reply:?}");
+            assert_eq!(quality(&mut client, "entry").await, Reply::Integer(3), "{command}");
+            assert!(at_least(&quality(&mut client, "data_centers").await, 2), "{command}");
+        }
+        for command in ["GET {k}stock", "RHEO COUNTER GET {k}stock"] {
+            let reply = client.ask(command).await;
+            assert!(!matches!(reply, Reply::Error(_)), "{command}: {reply:?}");
+            assert_eq!(
+                (quality(&mut client, "entry").await, quality(&mut client, "data_centers").await),
+                (Reply::Integer(1), Reply::Null),
+                "{command}"
+            );
+        }
+    }
+    // Nobody else has it.
+    cut(&cluster, true);
+    assert_eq!(client.ask("SELECT posts").await, Reply::ok());
+    assert_eq!(client.ask("RHEO SLA durable 2 300ms; durable 1").await, Reply::ok());
+    for command in ["RHEO COUNTER CREATE {k}other MIN 0 VALUE 10", "INCRBY {k}n 5"] {
+        let reply = client.ask(command).await;
+        assert!(!matches!(reply, Reply::Error(_)), "{command}: {reply:?}");
+        assert_eq!(
+            (quality(&mut client, "entry").await, quality(&mut client, "data_centers").await),
+            (Reply::Integer(2), Reply::Integer(1)),
+            "{command}"
+        );
+    }
+    assert_eq!(client.ask("RHEO SLA causal fresh 300ms within 200ms").await, Reply::ok());
+    for command in ["GET {k}n", "RHEO COUNTER GET {k}n"] {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        while !client.ask(command).await.is_error("TIMEOUT") {
+            assert!(tokio::time::Instant::now() < until, "{command} is fresh");
+        }
+    }
+    // A bound holds for updates that a majority makes, and for transactions.
+    assert_eq!(client.ask("SELECT orders").await, Reply::ok());
+    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+    assert_eq!(client.ask("RHEO WITHIN 100").await, Reply::ok());
+    let begun = tokio::time::Instant::now();
+    let reply = client.ask("INCR {k}n").await;
+    assert!(reply.is_error("TIMEOUT"), "{reply:?}");
+    let reply = transact(&mut client, &["INCR {k}n", "SET {k}a 3"]).await;
+    assert!(reply.is_error("TIMEOUT"), "{reply:?}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    cluster.stop_all().await;
+}
+
 #[tokio::test]
 async fn what_is_wrong_with_a_service_level_is_said() {
     let mut config = single(1);

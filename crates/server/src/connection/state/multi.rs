@@ -272,9 +272,9 @@ impl State {
                 "CROSSSLOT the keys of a transaction must lie in one partition: give them one {tag}, or send the commands without MULTI; nothing was done",
             );
         }
-        let session = self.take_session(self.keyspace);
+        let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
         let access = ShardAccess::new(handle, &self.shared);
         let operation = Operation::Transact { actions: plan.actions, guards: watched, dial: self.dial };
-        Flow::Slow(slow::transact(self.context(now), access, session, partition, operation, plan.parts))
+        Flow::Slow(slow::transact(self.context(now), access, session, (partition, operation), plan.parts, served))
     }
 }
