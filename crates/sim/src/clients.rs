@@ -659,7 +659,7 @@ impl World<'_> {
                 self.note_read(client, &current.action, &[newest]);
                 let keys = current.action.keys();
                 // A deletion that stands beside them is not among them.
-                if !keys.iter().any(|key| self.may_be_gone(*key)) {
+                if !keys.iter().any(|key| self.may_be_gone(*key, Timestamp::ZERO)) {
                     self.check_staleness(reply.server, &current.action, &[newest], quality, reply.arrived_ms);
                 }
                 let words = || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(" beside "));

@@ -234,9 +234,5 @@ fn every_profile_keeps_every_promise() {
         }
     }
     assert!(killed > 0 && passed_on > 0);
-    let known = |broken: &String| KNOWN.iter().any(|known| broken.starts_with(known));
-    assert!(broken.iter().all(known) && broken.len() == KNOWN.len(), "{broken:#?}");
+    assert!(broken.is_empty(), "{broken:#?}");
 }
-
-/// Seeds that break a promise and are not repaired yet: `docs/not-yet.md` tells of each. One that is repaired must go.
-const KNOWN: [&str; 1] = ["quorum rolled 161: "];

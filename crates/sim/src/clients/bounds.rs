@@ -109,7 +109,7 @@ impl World<'_> {
             let own = own.get(&key).copied().filter(|_| gives(Guarantees::READ_YOUR_WRITES));
             let required = written.versions.iter().zip(&written.told_us).filter(|(id, at)| id.written <= upto || told(at)).map(|(id, _)| *id).max();
             let Some(required) = required.max(own) else { continue };
-            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && self.may_be_gone(key) {
+            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && self.may_be_gone(key, required.written) {
                 continue;
             }
             let (name, found, level) = (&self.plan.keys[key], observed.version, quality.level);
@@ -141,7 +141,7 @@ impl World<'_> {
         }
         let required = self.kept.iter().filter(|(kept, _)| *kept == key).map(|(_, version)| *version).max();
         let Some(required) = required.filter(|required| observed.version.is_none_or(|version| version < *required)) else { return };
-        if observed.version.is_none() && self.may_be_gone(key) {
+        if observed.version.is_none() && self.may_be_gone(key, required.written) {
             return;
         }
         let text = format!("{} is {:?} in data center {at} in the end, and {required} was kept for later\n", self.plan.keys[key], observed.version);

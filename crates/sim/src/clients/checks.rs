@@ -44,7 +44,7 @@ impl World<'_> {
             // What a lost data center had sent to nobody is no write any more.
             let lost = |id: &VersionId| self.end_of(id.origin, self.plan.partition(key)).is_some_and(|end| id.written > end);
             let Some(required) = written.versions.iter().filter(old).filter(|id| !lost(id)).max().copied() else { continue };
-            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && self.may_be_gone(key) {
+            if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && self.may_be_gone(key, required.written) {
                 continue;
             }
             let (name, found) = (&self.plan.keys[key], observed.version);
@@ -57,10 +57,12 @@ impl World<'_> {
         }
     }
 
-    /// Whether `key` was deleted, or may have been: then it can be gone with its tombstone.
-    pub(super) fn may_be_gone(&self, key: usize) -> bool {
+    /// Whether `key`, of which a version was written at `required`, was deleted, or may have been: then it can be gone with its tombstone. A rollback deletes what had not been there.
+    pub(super) fn may_be_gone(&self, key: usize, required: Timestamp) -> bool {
+        let written = &self.written[key];
         let deletes = |event: &rheostat_checkers::Event| event.items().iter().any(|item| item.key.index() == key && item.value.is_none());
-        self.written[key].deleted || self.history.events().iter().any(deletes)
+        let rolled_away = self.rollbacks.iter().any(|rolled| required <= rolled.upto && written.versions.iter().all(|id| id.written > rolled.at));
+        written.deleted || rolled_away || self.history.events().iter().any(deletes)
     }
 
     /// Whom a reply to WAIT names has the session's writes on disk: each newest one of the keys of this partition that was acknowledged up to where it is said to be.
@@ -87,7 +89,7 @@ impl World<'_> {
                 let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
                 let name = Key::from(self.plan.keys[key].as_bytes());
                 let found = if self.plan.has_replicas() { node.look().peek(now, &name).map(|(version, _)| version) } else { node.on_disk(&name) };
-                if found.is_some_and(|found| found >= required) || found.is_none() && self.may_be_gone(key) {
+                if found.is_some_and(|found| found >= required) || found.is_none() && self.may_be_gone(key, required.written) {
                     continue;
                 }
                 let (name, server) = (&self.plan.keys[key], self.servers[peer].id);
