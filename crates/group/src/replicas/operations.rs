@@ -188,8 +188,7 @@ impl<F: Seat> Replicas<F> {
     /// Passes on what others are to run, if it is known who leads.
     pub(super) fn send_on(&mut self, out: &mut Outbox) {
         let term = self.member.raft.term;
-        let leader = self.member.leader().filter(|leader| *leader != self.me);
-        let Some(leader) = leader else { return };
+        let Some(leader) = self.member.leader() else { return };
         // Asked of one that leads no more.
         let over: Vec<u64> = self.asked.iter().filter(|(_, asked)| asked.leader != (leader, term)).map(|(request, _)| *request).collect();
         for request in over {
@@ -199,7 +198,7 @@ impl<F: Seat> Replicas<F> {
                 false => self.queue.push_back(queued),
             }
         }
-        if self.member.is_leader() {
+        if leader == self.me {
             return;
         }
         for queued in std::mem::take(&mut self.queue) {

@@ -58,6 +58,8 @@ struct Slot {
     failed: bool,
     /// Another server was asked to take over from it, since the node stops.
     handing_over: bool,
+    /// Since when another one is known to have taken over.
+    handed_over_us: Option<u64>,
     recovery: Recovery,
     /// Its keyspace is kept on disk.
     on_disk: bool,

@@ -119,6 +119,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
                 flushing: false,
                 failed: false,
                 handing_over: false,
+                handed_over_us: None,
                 recovery: Recovery::default(),
                 on_disk: info.durability != Durability::Memory,
                 grouped: info.is_grouped(),

@@ -34,6 +34,15 @@ const QUIET_GRAIN_US: u64 = 10_000;
 /// A turn that is due at once comes after at least this, in microseconds, so that others run in between.
 const SHORTEST_SLEEP_US: u64 = 50;
 
+/// Between two looks at what a stopping shard still waits for, in microseconds.
+const STOPPING_US: u64 = 10_000;
+
+/// How long a server that has handed over its lead still answers, in microseconds: others may ask it before they hear of the new leader, and are told to ask again.
+const LINGER_US: u64 = 50_000;
+
+/// How long a stopping node waits for a new leader to be known, in microseconds.
+const LEADERLESS_US: u64 = 1_000_000;
+
 /// Runs the shard until it is told to stop and everything is on disk.
 pub(super) async fn run(shard: Rc<RefCell<Shard>>, mut mailbox: Mailbox) {
     let mut timer = pin!(sleep_until(Instant::now()));
@@ -119,8 +128,9 @@ fn turn(
     if let Some(by_us) = *stop_by_us {
         // A connection of any shard may still want something of this one.
         // What waits on another shard may need this one's connections to other nodes.
-        let led = |slot: &&Slot| slot.handing_over && slot.server.leader().is_some_and(|(leader, _)| leader == slot.place);
-        let waiting = this.expected.len() + this.held.len() + taken + this.replicas.iter().filter(led).count();
+        let since_us = by_us - this.shared.config.limits.stop_timeout_ms * 1000;
+        let handing_over = this.replicas.iter_mut().map(|slot| usize::from(slot.is_handing_over(now, since_us))).sum::<usize>();
+        let waiting = this.expected.len() + this.held.len() + taken + handing_over;
         let changed = this.shared.unfinished[this.index].swap(waiting, Ordering::Relaxed) != waiting;
         if changed {
             this.shared.shards.iter().for_each(|shard| shard.control(Control::Wake));
@@ -139,7 +149,8 @@ fn turn(
     if this.quiet {
         due_us = due_us.next_multiple_of(QUIET_GRAIN_US);
     }
-    let due_us = due_us.min(this.look_again_us).max(now.monotonic_us + SHORTEST_SLEEP_US);
+    let stopping_us = if this.stopping { now.monotonic_us + STOPPING_US } else { u64::MAX };
+    let due_us = due_us.min(this.look_again_us).min(stopping_us).max(now.monotonic_us + SHORTEST_SLEEP_US);
     // A timer that is armed too early costs one turn; moving it later each time would cost more.
     if *armed_us > due_us || *armed_us <= now.monotonic_us {
         *armed_us = due_us;
@@ -155,6 +166,20 @@ fn turn(
 /// When [`Shard::sweep`] is due after `swept_us`: at a multiple, so that it comes together with other work.
 fn next_sweep_us(swept_us: u64) -> u64 {
     (swept_us / SWEEP_US + 1) * SWEEP_US
+}
+
+impl Slot {
+    /// Whether the node, which is to stop since `since_us`, is still needed for this server: it leads, nobody else is known to, or the others may not all know yet who does.
+    fn is_handing_over(&mut self, now: Now, since_us: u64) -> bool {
+        if !self.handing_over {
+            return false;
+        }
+        match self.server.leader() {
+            Some((leader, _)) if leader == self.place => true,
+            Some(_) => now.monotonic_us < *self.handed_over_us.get_or_insert(now.monotonic_us) + LINGER_US,
+            None => now.monotonic_us < since_us + LEADERLESS_US,
+        }
+    }
 }
 
 impl Shard {

@@ -1,0 +1,131 @@
+//! Three replicas of a partition server, step by step: who answers when the one that led is gone.
+
+use rheostat_core::DcId;
+use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::replica::{Execution, Outbox, ReplicaConfig};
+use rheostat_core::store::Durability;
+use rheostat_core::version::{Item, Key};
+use rheostat_counters::Options;
+use rheostat_stack::{Backing, Plan, Stack};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const FAILOVER_US: u64 = 1_000_000;
+const TIMEOUT_US: u64 = 60_000_000;
+
+struct Group {
+    servers: Vec<Box<dyn Stack>>,
+    under_way: VecDeque<(usize, usize, Vec<u8>)>,
+    /// Who has stopped: nothing comes from there or arrives there.
+    gone: BTreeSet<usize>,
+    now_us: u64,
+    done: BTreeMap<(usize, OpId), Outcome>,
+}
+
+fn id(replica: usize) -> ServerId {
+    ServerId { replica: replica as u8, ..ServerId::new(DcId(0), PartitionId(0)) }
+}
+
+impl Group {
+    fn new() -> Group {
+        let open = |replica: usize| {
+            let place = Place { server: id(replica), data_centers: 1, partitions: 1, replicas: 3 };
+            let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+            config.durability = Durability::Interval;
+            config.seed = replica as u64;
+            config.group.failover_us = FAILOVER_US;
+            config.operation_timeout_us = TIMEOUT_US;
+            let counters = Options::default();
+            let plan = Plan { protocol: "eventual", options: &toml::Table::new(), counters: &counters, config };
+            plan.open(Backing::SimulatedDisk).unwrap().0
+        };
+        let servers = (0..3).map(open).collect();
+        let mut group = Group { servers, under_way: VecDeque::new(), gone: BTreeSet::new(), now_us: 1_000_000, done: BTreeMap::new() };
+        (0..3).for_each(|replica| group.with(replica, |server, now, out| server.server().start(now, out)));
+        group
+    }
+
+    fn with<R>(&mut self, replica: usize, act: impl FnOnce(&mut Box<dyn Stack>, Now, &mut Outbox) -> R) -> R {
+        let now = Now { monotonic_us: self.now_us, physical_ms: 1_700_000_000_000 + self.now_us / 1000 };
+        let mut out = Outbox::default();
+        let server = &mut self.servers[replica];
+        let result = act(server, now, &mut out);
+        server.server().end_round(now, &mut out);
+        while let Some(job) = server.server().poll_flush(now) {
+            let flushed = job.run();
+            server.server().end_flush(now, flushed, &mut out);
+        }
+        self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (replica, usize::from(to.replica), frame)));
+        self.done.extend(out.done.into_iter().map(|done| ((replica, done.op), done.outcome)));
+        result
+    }
+
+    /// Lets time pass until `until`, at most `limit_us`; returns how much has passed.
+    fn pass(&mut self, limit_us: u64, until: impl Fn(&Group) -> bool) -> u64 {
+        let from_us = self.now_us;
+        while self.now_us < from_us + limit_us && !until(self) {
+            self.now_us += 1_000;
+            for replica in (0..3).filter(|replica| !self.gone.contains(replica)).collect::<Vec<_>>() {
+                self.with(replica, |server, now, out| {
+                    if server.look().next_tick_us() <= now.monotonic_us {
+                        server.server().tick(now, out);
+                    }
+                });
+            }
+            while let Some((from, to, frame)) = self.under_way.pop_front() {
+                if !self.gone.contains(&from) && !self.gone.contains(&to) {
+                    self.with(to, |server, now, out| server.server().receive(now, id(from), &frame, out));
+                }
+            }
+        }
+        assert!(until(self), "not within {limit_us} us");
+        self.now_us - from_us
+    }
+
+    /// Who leads, if all that are left agree.
+    fn leader(&self) -> Option<usize> {
+        let mut told = (0..3).filter(|replica| !self.gone.contains(replica)).map(|replica| self.servers[replica].look().leader());
+        let first = told.next()??;
+        told.all(|other| other == Some(first)).then_some(usize::from(first.0.replica)).filter(|leader| !self.gone.contains(leader))
+    }
+
+    fn execute(&mut self, replica: usize, operation: Operation) -> OpId {
+        let mut session = self.servers[replica].look().new_session();
+        match self.with(replica, |server, now, out| server.server().execute(now, operation, &mut session, out)) {
+            Execution::Waiting(op) => op,
+            done => panic!("{done:?}"),
+        }
+    }
+}
+
+fn put(value: &str) -> Operation {
+    let item = Item { key: Key::from(&b"k"[..]), value: Some(Key::from(value.as_bytes())), expires_ms: 0 };
+    Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() }
+}
+
+/// What a member has asked the leader for is settled when the leader is another one, also if that is the member itself: a write is not known to be done, a read is asked again. Nobody waits for the
+/// operation's deadline.
+#[test]
+fn what_the_lost_leader_was_asked_for_is_settled_by_the_next_one() {
+    let mut led_itself = 0;
+    for asker_offset in [1, 2] {
+        let mut group = Group::new();
+        group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+        let old = group.leader().unwrap();
+        let asker = (old + asker_offset) % 3;
+        let first = group.execute(asker, put("first"));
+        group.pass(FAILOVER_US, |group| group.done.contains_key(&(asker, first)));
+        assert!(matches!(group.done[&(asker, first)], Outcome::Written(_)), "{:?}", group.done);
+        // The questions never arrive.
+        group.gone.insert(old);
+        let write = group.execute(asker, put("second"));
+        let read = group.execute(asker, Operation::Get { key: Key::from(&b"k"[..]), dial: Dial::default() });
+        let settled = |group: &Group| [write, read].iter().all(|op| group.done.contains_key(&(asker, *op)));
+        group.pass(10 * FAILOVER_US, settled);
+        led_itself += usize::from(group.leader() == Some(asker));
+        assert!(matches!(&group.done[&(asker, write)], Outcome::Failed(Failure::Timeout(why)) if why.contains("not known")), "{:?}", group.done);
+        let Outcome::Read(found, _) = &group.done[&(asker, read)] else { panic!("{:?}", group.done) };
+        assert_eq!(found.value.as_deref(), Some(&b"first"[..]));
+    }
+    assert!(led_itself > 0, "in one of the two the asker is the next leader");
+}
