@@ -1,5 +1,6 @@
 //! Date and time as text.
 
+pub use rheostat_core::moment::utc as text;
 pub use rheostat_proto::glance::span;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,21 +12,6 @@ pub fn now_ms() -> u64 {
 /// Now, as `2026-11-21 04:05:06 UTC`.
 pub fn now() -> String {
     text(now_ms() / 1000)
-}
-
-/// Seconds since the Unix epoch as text.
-pub fn text(seconds: u64) -> String {
-    let (day, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of year 0, in eras of 400 years, so that a leap day is a year's last day.
-    let day = day + 719_468;
-    let (era, day_of_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = 400 * era + year_of_era + next_year;
-    format!("{year:04}-{month:02}-{day_of_month:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
 /// A time of day of a moment in milliseconds since the Unix epoch, in UTC: `04:05:06.007`.

@@ -78,6 +78,21 @@ fn date_time(date: &str, time: &str) -> Option<u64> {
     Some((days * 86_400 + hour * 3600 + minute * 60 + second) * 1000 + ms)
 }
 
+/// Seconds since the Unix epoch for people: `2026-11-21 04:05:06 UTC`.
+pub fn utc(seconds: u64) -> String {
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of year 0, in eras of 400 years, so that a leap day is a year's last day.
+    let day = day + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = 400 * era + year_of_era + next_year;
+    format!("{year:04}-{month:02}-{day_of_month:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +111,16 @@ mod tests {
         assert_eq!(Moment::parse("2026-11-21T00:05:06.007Z"), at(1_795_219_506_007, 0));
         assert_eq!(Moment::parse("-5s").unwrap().resolve(7000), Timestamp::new(2000, 0));
         assert_eq!(Moment::parse("-5s").unwrap().resolve(7), Timestamp::ZERO);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for seconds in [1, 951_782_400, 951_868_799, 1_795_219_506, 4_107_542_399] {
+            let text = utc(seconds);
+            let form = format!("{}Z", text.strip_suffix(" UTC").unwrap().replace(' ', "T"));
+            assert_eq!(Moment::parse(&form), at(seconds * 1000, 0), "{text}");
+        }
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
     }
 
     #[test]

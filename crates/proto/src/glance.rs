@@ -82,6 +82,10 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
                 format!("node {} of {} does not believe its clock, and writes nothing: {}", node.name, node.data_center, status.clock_distrusted);
             found.push(grave(what, "put that machine's clock right (chronyc tracking); it is believed again within seconds"));
         }
+        if status.disk_full {
+            let what = format!("the disk of node {} of {} is full: it writes nothing", node.name, node.data_center);
+            found.push(grave(what, "free some under its data directory; it goes on by itself within seconds"));
+        }
         let mut failed: BTreeMap<(&str, &str), Vec<&v1::Replica>> = BTreeMap::new();
         for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty()) {
             failed.entry((replica.keyspace.as_str(), replica.failed.as_str())).or_default().push(replica);
@@ -91,8 +95,9 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
             found.push(grave(what, "look at its disk and its log; when the disk is full, free some: it goes on by itself"));
         }
         let mut leaderless: BTreeMap<&str, Vec<&v1::Replica>> = BTreeMap::new();
-        for replica in status.replicas.iter().filter(|replica| replica.gauges.iter().any(|gauge| gauge.name == "leader_known" && gauge.value == 0.0))
-        {
+        let knows_none = |replica: &&v1::Replica| replica.gauges.iter().any(|gauge| gauge.name == "leader_known" && gauge.value == 0.0);
+        // What cannot log takes no part in its group.
+        for replica in status.replicas.iter().filter(knows_none).filter(|_| !status.disk_full) {
             leaderless.entry(&replica.keyspace).or_default().push(replica);
         }
         for (keyspace, replicas) in leaderless {
@@ -119,17 +124,15 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
             }
         }
     }
-    for ((one, other), why) in apart {
-        let why = if why.is_empty() { String::new() } else { format!(": {}", first_line(why)) };
-        found.push(mild(
-            format!("nodes {one} and {other} are not connected{why}"),
-            "each must reach the other's peer port, and have the same cluster password",
-        ));
-    }
+    found.extend(not_connected(apart));
     let mut clocks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    // Of a clock that is not believed it is said already.
+    let distrusted: BTreeSet<&str> =
+        named.iter().filter(|(_, status)| !status.clock_distrusted.is_empty()).map(|(node, _)| node.name.as_str()).collect();
     for (node, status) in &named {
         for (peer, ahead_ms) in status.peers.iter().filter_map(|peer| Some((peer, peer.clock_ahead_ms?))) {
-            if ahead_ms.unsigned_abs() > FAR_APART_MS {
+            let said = distrusted.contains(node.name.as_str()) || distrusted.contains(peer.node.as_str());
+            if ahead_ms.unsigned_abs() > FAR_APART_MS && !said {
                 clocks.entry(ordered(&node.name, &peer.node)).or_insert(ahead_ms.unsigned_abs());
             }
         }
@@ -149,6 +152,27 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
     }
     // Stable: within each rank the order stays.
     found.sort_by_key(|complaint| !complaint.grave);
+    found
+}
+
+/// Pairs of nodes that are not connected, with the last error. A node that lacks several others is told of once.
+fn not_connected(mut apart: BTreeMap<(&str, &str), &str>) -> Vec<Complaint> {
+    const NEXT: &str = "each must reach the other's peer port, and have the same cluster password";
+    let with = |why: &str| if why.is_empty() { String::new() } else { format!(": {}", first_line(why)) };
+    let mut found = Vec::new();
+    loop {
+        let mut lacking: BTreeMap<&str, usize> = BTreeMap::new();
+        apart.keys().flat_map(|(one, other)| [*one, *other]).for_each(|node| *lacking.entry(node).or_default() += 1);
+        // The first of those that lack the most.
+        let Some((node, count)) = lacking.into_iter().rev().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 1) else { break };
+        let (of_node, rest) = apart.into_iter().partition(|((one, other), _): &((&str, &str), &str)| *one == node || *other == node);
+        apart = rest;
+        let of_node: BTreeMap<(&str, &str), &str> = of_node;
+        let others: Vec<&str> = of_node.keys().map(|(one, other)| if *one == node { *other } else { *one }).collect();
+        let why = of_node.into_values().find(|why| !why.is_empty()).unwrap_or_default();
+        found.push(mild(format!("node {node} is not connected with {count} others, {}{}", others.join(", "), with(why)), NEXT));
+    }
+    found.extend(apart.into_iter().map(|((one, other), why)| mild(format!("nodes {one} and {other} are not connected{}", with(why)), NEXT)));
     found
 }
 
@@ -199,6 +223,11 @@ pub fn places(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[A
         let there: Vec<&Answer> = nodes.iter().zip(answers).filter(|(node, _)| node.data_center == *name).map(|(_, answer)| answer).collect();
         let replicas = || there.iter().copied().flatten().flat_map(|status| &status.replicas);
         let sum = |of: fn(&v1::Replica) -> u64| replicas().map(of).sum::<u64>();
+        let mut most: BTreeMap<(&str, u32), u64> = BTreeMap::new();
+        for replica in replicas() {
+            let keys = most.entry((replica.keyspace.as_str(), replica.partition)).or_default();
+            *keys = replica.keys.max(*keys);
+        }
         let mut behind: BTreeMap<String, Option<u64>> = BTreeMap::new();
         for status in there.iter().copied().flatten() {
             for replica in &status.replicas {
@@ -214,8 +243,8 @@ pub fn places(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[A
             name: name.clone(),
             nodes: there.len(),
             answering: there.iter().filter(|answer| answer.is_ok()).count(),
-            // The other replicas have the same ones.
-            keys: replicas().filter(|replica| replica.replica == 0).map(|replica| replica.keys).sum(),
+            // Replicas have the same ones, but for those that are behind.
+            keys: most.into_values().sum(),
             memory_bytes: sum(|replica| replica.memory_bytes),
             log_bytes: sum(|replica| replica.log_bytes),
             waiting: sum(|replica| replica.waiting),

@@ -157,7 +157,7 @@ async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -
 fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     let owned: usize = router.keyspaces().iter().map(|keyspace| router.shared().placement.all(keyspace.id).count()).sum();
     let mut reasons = Vec::new();
-    if router.shared().space.as_ref().is_some_and(|space| space.is_short()) {
+    if status.disk_full {
         reasons.push(FULL.to_owned());
     }
     if status.replicas.len() < owned {

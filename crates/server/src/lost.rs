@@ -8,6 +8,7 @@ use crate::shard::mailbox::Control;
 use crate::shared::{Shared, lock};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::moment::utc;
 use rheostat_core::wire::Wire;
 use rheostat_core::wire_struct;
 use serde::{Deserialize, Serialize};
@@ -163,9 +164,9 @@ impl LostDataCenters {
     pub(crate) fn farewell(&self, dc: DcId, name: &str) -> Option<String> {
         let lost = self.list().into_iter().find(|lost| lost.dc == dc)?;
         Some(format!(
-            "an operator has given up its data center {name} for ever, {} ms after the Unix epoch: nobody hears it any more, and what it writes now would be lost. Stop it; what only it has \
+            "an operator has given up its data center {name} for ever, on {}: nobody hears it any more, and what it writes now would be lost. Stop it; what only it has \
              can be read from its data directory where it stands alone",
-            lost.since_ms
+            utc(lost.since_ms / 1000)
         ))
     }
 
@@ -237,7 +238,7 @@ impl Shared {
     pub(crate) fn on_lost_frame(self: &Arc<Self>, from: DcId, bytes: &[u8]) {
         let Ok(entries) = Vec::<Lost>::from_bytes(bytes) else { return };
         if let Some(lost) = entries.iter().find(|lost| lost.dc == self.topology.here) {
-            let why = format!("an operator has given up this data center for ever ({} ms after the Unix epoch)", lost.since_ms);
+            let why = format!("an operator has given up this data center for ever (on {})", utc(lost.since_ms / 1000));
             self.is_lost(self.topology.dc_name(from), &why);
         }
         let shared = self.clone();

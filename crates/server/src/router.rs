@@ -170,6 +170,7 @@ impl Router {
             uptime_ms: shared.clocks.uptime_ms(),
             physical_ms: shared.clocks.physical_ms(),
             clock_distrusted: shared.clocks.distrusted(),
+            disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),
             certificate_ends_s: shared.identity.as_ref().and_then(|identity| identity.ends_s()),
             connections: shared.connections.load(Ordering::Relaxed),
             passwords_refused: shared.guard.counts(),

@@ -190,7 +190,7 @@ fn as_json(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
             let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
             json!({
                 "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "release": status.release, "uptime_ms": status.uptime_ms,
-                "clock_distrusted": status.clock_distrusted, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+                "clock_distrusted": status.clock_distrusted, "disk_full": status.disk_full, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
                 "partition_servers": status.replicas.iter().map(|one| replica(status, one)).collect::<Vec<_>>(),
             })
         }
@@ -281,6 +281,34 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_counted_once_whichever_replica_is_away() {
+        let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
+        let Ok(status) = &mut answers[0] else { unreachable!() };
+        let owner = status.replicas.pop().unwrap();
+        let replica = |partition, number, keys| v1::Replica { partition, replica: number, keys, ..owner.clone() };
+        status.replicas = vec![replica(0, 1, 5), replica(0, 2, 4), replica(1, 0, 3), replica(1, 1, 3)];
+        let nodes = nodes();
+        let nodes: Vec<&v1::Node> = nodes.iter().collect();
+        let counted: Vec<u64> = places(&topology(), &nodes, &answers).iter().map(|place| place.keys).collect();
+        assert_eq!(counted, [8, 2, 2]);
+    }
+
+    #[test]
+    fn a_node_that_lacks_several_others_is_one_line() {
+        let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
+        for (place, alone) in [(0, true), (1, false), (2, true)] {
+            let Ok(status) = &mut answers[place] else { unreachable!() };
+            for peer in status.peers.iter_mut().filter(|peer| !alone || peer.node == "eu-1") {
+                (peer.connected, peer.last_error) = (false, "refused".into());
+            }
+        }
+        let (text, _) = told(&answers);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "cluster shop: something is wrong");
+        assert!(lines[1].starts_with("  node eu-1 is not connected with 2 others, asia-1, us-1: refused; each must"), "{text}");
+    }
+
+    #[test]
     fn what_has_no_other_cause_is_told_by_itself() {
         let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
         let Ok(status) = &mut answers[1] else { unreachable!() };
@@ -299,9 +327,10 @@ mod tests {
         let Ok(status) = &mut answers[1] else { unreachable!() };
         status.replicas[0].stable[0] = at(9_999).unwrap();
         status.peers[0].connected = true;
-        status.peers[1].clock_ahead_ms = Some(1_000);
+        status.peers[1].clock_ahead_ms = Some(3_600_000);
         status.clock_distrusted = "3600 s ahead".into();
         status.replicas[0].failed = "disk full".into();
+        let mut full = status.clone();
         let second = v1::Replica { partition: 3, replica: 2, ..status.replicas[0].clone() };
         status.replicas.push(second);
         let (text, grave) = told(&answers);
@@ -312,5 +341,11 @@ mod tests {
                 && text.contains("does not serve keyspace default, partitions 0, 3 replica 2: disk full"),
             "{text}"
         );
+
+        (full.disk_full, full.clock_distrusted, full.replicas[0].failed) = (true, String::new(), String::new());
+        full.replicas[0].gauges.push(v1::Gauge { name: "leader_known".into(), value: 0.0 });
+        answers[1] = Ok(full);
+        let (text, grave) = told(&answers);
+        assert!(grave && text.contains("something is wrong\n  the disk of node eu-1 of eu is full: it writes nothing; free some"), "{text}");
     }
 }

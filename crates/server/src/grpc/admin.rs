@@ -156,6 +156,7 @@ impl Admin for Service {
             peers: peers.collect(),
             uptime_ms: status.uptime_ms,
             clock_distrusted: status.clock_distrusted.unwrap_or_default(),
+            disk_full: status.disk_full,
             receipt_key: self.router.shared().receipts.signer.public(),
             lost: status.lost.iter().map(|one| lost(&self.router, one)).collect(),
         }))

@@ -108,6 +108,7 @@ async fn full_disk(disk: &SmallDisk, data: &Path, durability: DurabilityConfig) 
     let health = http(admin, "/health").await;
     assert!(health.contains("200 OK") && health.contains("degraded") && health.contains("is full"), "{health}");
     assert!(!data.join("reserve").exists(), "it was given up");
+    assert!(node.router().status().await.disk_full);
     let recovered: u64 = node.router().status().await.shards.iter().map(|shard| shard.counters.stores_recovered).sum();
     assert!(recovered > 0);
 
@@ -130,6 +131,7 @@ async fn full_disk(disk: &SmallDisk, data: &Path, durability: DurabilityConfig) 
     }
     assert!(http(admin, "/ready").await.contains("200 OK"));
     assert!(http(admin, "/health").await.ends_with("ok\n"));
+    assert!(!node.router().status().await.disk_full);
     assert!(data.join("reserve").exists(), "it was set aside again");
     node.shutdown().await;
 
