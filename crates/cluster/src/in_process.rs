@@ -6,7 +6,11 @@ use rheostat_server::node::{Listeners, Node, StartError};
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
 use tokio::task::JoinSet;
+
+/// How long nodes that have started are given to connect with each other.
+const LONGEST_MEETING: Duration = Duration::from_secs(5);
 
 /// A cluster that runs in this process.
 pub struct InProcess {
@@ -19,7 +23,7 @@ pub struct InProcess {
 
 impl InProcess {
     /// Starts the nodes of `description` with their data in folders of `data_dir`, at `wanted` ports, or at free ones if one of them is in use or none
-    /// are wanted. Hosts are ignored: all listen on loopback.
+    /// are wanted. Hosts are ignored: all listen on loopback. They serve and are connected with each other when it returns.
     ///
     /// # Errors
     /// In words for the user. Nothing is left running.
@@ -57,10 +61,23 @@ impl InProcess {
             }
         }
         match failure {
-            None => Ok(cluster),
+            None => {
+                // One that does not come about in that time is no reason not to serve.
+                let _ = tokio::time::timeout(LONGEST_MEETING, cluster.meet()).await;
+                Ok(cluster)
+            }
             Some(failure) => {
                 cluster.end().await;
                 Err(failure)
+            }
+        }
+    }
+
+    /// Waits until each node is connected with all others, and so has their keys: before that it refuses tokens that they have signed.
+    async fn meet(&self) {
+        for node in &self.nodes {
+            while !node.router().status().await.peers.iter().all(|peer| peer.connected && peer.accepted) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
     }
