@@ -261,7 +261,7 @@ async fn operate_one(arguments: &Arguments, session: &mut Session, receipts: &mu
     match &arguments.operation {
         Operation::Get { key } => {
             let read = session.get(key.clone()).await?;
-            describe(arguments, key, &read);
+            describe(arguments, key, &read, session.answered_in());
             if let Some(value) = &read.value {
                 // The value as it is, so that it can be piped.
                 let mut out = std::io::stdout().lock();
@@ -292,7 +292,7 @@ async fn operate_one(arguments: &Arguments, session: &mut Session, receipts: &mu
         Operation::Siblings { key } => {
             let reads = session.siblings(key.clone()).await?;
             for read in &reads {
-                describe(arguments, key, read);
+                describe(arguments, key, read, "");
                 say!("{}", read.value.as_deref().map_or("(absent)".to_string(), printable));
             }
             Ok(!reads.is_empty())
@@ -317,7 +317,7 @@ async fn operate_one(arguments: &Arguments, session: &mut Session, receipts: &mu
         Operation::Mget { keys } => {
             let many = session.read_transaction(keys.iter().cloned()).await?;
             for (key, read) in keys.iter().zip(&many.reads) {
-                describe(arguments, key, read);
+                describe(arguments, key, read, "");
                 say!("{key}: {}", read.value.as_deref().map_or("(absent)".to_string(), printable));
             }
             Ok(many.reads.iter().all(|read| read.value.is_some()))
@@ -332,11 +332,13 @@ fn describe_copies(arguments: &Arguments, key: &str, session: &Session) {
     }
 }
 
-fn describe(arguments: &Arguments, key: &str, read: &Read) {
+fn describe(arguments: &Arguments, key: &str, read: &Read, answered_in: &str) {
     if arguments.verbose {
         let version = read.version.as_ref().map_or("no version".to_string(), |version| format!("version {version}"));
         let staleness = read.staleness_ms.map_or("staleness not bounded".to_string(), |ms| format!("at most {ms} ms stale"));
-        let achieved = read.achieved.map_or(String::new(), |one| format!(", entry {} after {:.1} ms", one.entry, one.used.as_secs_f64() * 1e3));
+        let place = if answered_in.is_empty() { String::new() } else { format!(" in {answered_in}") };
+        let achieved =
+            read.achieved.map_or(String::new(), |one| format!(", entry {}{place} after {:.1} ms", one.entry, one.used.as_secs_f64() * 1e3));
         eprintln!("{key}: {version}, level {}, {staleness}{achieved}", read.level.name());
     }
 }

@@ -217,6 +217,7 @@ pub struct Session {
     pub(crate) dial: Dial,
     service_level: String,
     pub(crate) copies: Option<Copies>,
+    answered_in: String,
     /// When a server last told this session something new; `None` if the token came from elsewhere.
     pub(crate) told_at: Option<Instant>,
     /// What is emulated of the way to the servers.
@@ -240,6 +241,7 @@ impl Session {
             dial: Dial::default(),
             service_level: String::new(),
             copies: None,
+            answered_in: String::new(),
             told_at: None,
             way: Way::default(),
             names: Names::new(),
@@ -325,6 +327,11 @@ impl Session {
         self.service_level = text.into();
     }
 
+    /// The data center that has answered the last read of one key under a service level; empty if that read had none.
+    pub fn answered_in(&self) -> &str {
+        &self.answered_in
+    }
+
     /// In how many data centers the last write was when it was answered, under a service level with entries for writes.
     pub fn copies(&self) -> Option<Copies> {
         self.copies
@@ -364,6 +371,7 @@ impl Session {
                 result => break result?,
             }
         };
+        self.answered_in = reply.quality.as_ref().map_or(String::new(), |quality| quality.answered_in.clone());
         let quality = quality(reply.quality)?;
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);

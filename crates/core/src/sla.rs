@@ -14,7 +14,7 @@ mod forecast;
 
 use crate::operation::{Dial, Level, Quality};
 pub use copies::{Copies, Keeping, Wait};
-pub use course::{Achieved, Ask, Course, Progress, Request};
+pub use course::{Achieved, Ask, Away, Course, MOST_AWAY, Progress, Request};
 pub use forecast::Forecast;
 use smallvec::SmallVec;
 use std::fmt;
@@ -37,9 +37,22 @@ pub struct Aim {
     pub fresh_ms: Option<u32>,
     /// After at most so many milliseconds.
     pub within_ms: Option<u32>,
+    /// Answered by the data center that the read came to, and by no other.
+    pub here: bool,
 }
 
 impl Aim {
+    /// Whether it is worth asking another data center for: at level eventual everybody answers at once, and level local is of one data center.
+    fn may_leave(&self) -> bool {
+        !self.here && self.level != Level::Local && (self.level != Level::Eventual || self.fresh_ms.is_some())
+    }
+
+    /// As [`Aim::is_held`], of an answer that came from another data center if `elsewhere`.
+    fn is_held_from(&self, quality: Quality, used_us: u64, elsewhere: bool) -> bool {
+        let fits = !self.here && (self.level != Level::Local || quality.level == Level::Strong);
+        self.is_held(quality, used_us) && (fits || !elsewhere)
+    }
+
     /// Whether an answer of `quality` after `used_us` satisfies it.
     pub fn is_held(&self, quality: Quality, used_us: u64) -> bool {
         quality.level.implies(self.level)
@@ -50,7 +63,8 @@ impl Aim {
     /// Whether every answer that satisfies `other` satisfies this one too.
     fn covers(&self, other: &Aim) -> bool {
         let loosest = |bound: Option<u32>| bound.unwrap_or(u32::MAX);
-        other.level.implies(self.level) && loosest(other.fresh_ms) <= loosest(self.fresh_ms) && loosest(other.within_ms) <= loosest(self.within_ms)
+        let bounds = loosest(other.fresh_ms) <= loosest(self.fresh_ms) && loosest(other.within_ms) <= loosest(self.within_ms);
+        other.level.implies(self.level) && bounds && (other.here || !self.here)
     }
 }
 
@@ -58,11 +72,12 @@ impl fmt::Display for Aim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.level.fmt(f)?;
         match (self.fresh_ms, self.within_ms) {
-            (None, None) => Ok(()),
-            (None, Some(within)) => write!(f, " {}", Bound(within)),
-            (Some(fresh), None) => write!(f, " fresh {}", Bound(fresh)),
-            (Some(fresh), Some(within)) => write!(f, " {} {}", Bound(fresh), Bound(within)),
+            (None, None) => {}
+            (None, Some(within)) => write!(f, " {}", Bound(within))?,
+            (Some(fresh), None) => write!(f, " fresh {}", Bound(fresh))?,
+            (Some(fresh), Some(within)) => write!(f, " {} {}", Bound(fresh), Bound(within))?,
         }
+        if self.here { f.write_str(" here") } else { Ok(()) }
     }
 }
 
@@ -89,6 +104,8 @@ pub struct ServiceLevel {
 impl ServiceLevel {
     /// Reads `strong 200ms; causal 1s 20ms; eventual`: entries with `;` between them, from best to least. An entry is a level, then a bound on the staleness and one on the latency, each a number with
     /// `ms`, `s` or `m`. One bound alone is the latency's; `fresh 1s` and `within 20ms` name them.
+    ///
+    /// `here` after that: no other data center is asked for it.
     ///
     /// Entries for writes come after those, as `durable 2 200ms; durable 1`: the number of data centers, and a bound on the latency.
     ///
@@ -154,9 +171,14 @@ impl ServiceLevel {
         Dial { level, fresh_ms: shorter(dial.fresh_ms, last.fresh_ms), within_us: shorter(dial.within_us, within_us), ..dial }
     }
 
-    /// The index of the first entry that an answer of `quality` after `used_us` satisfies.
-    pub fn held(&self, quality: Quality, used_us: u64) -> Option<usize> {
-        self.aims.iter().position(|aim| aim.is_held(quality, used_us))
+    /// The index of the first entry that an answer of `quality` after `used_us` satisfies; `elsewhere`: of another data center than the one that the read came to.
+    pub fn held(&self, quality: Quality, used_us: u64, elsewhere: bool) -> Option<usize> {
+        self.aims.iter().position(|aim| aim.is_held_from(quality, used_us, elsewhere))
+    }
+
+    /// Whether another data center may be asked for some of its entries.
+    pub fn may_leave(&self) -> bool {
+        self.aims.iter().any(Aim::may_leave)
     }
 }
 
@@ -191,8 +213,14 @@ fn parse_aim(text: &str) -> Result<Aim, String> {
     let mut words = text.split_whitespace();
     let name = words.next().ok_or("it is empty; an entry begins with a level")?;
     let level = Level::from_name(name).ok_or_else(|| format!("`{name}` is no level; levels are {}", Level::names()))?;
-    let (mut fresh_ms, mut within_ms, mut bare) = (None, None, SmallVec::<[u32; 2]>::new());
+    let (mut fresh_ms, mut within_ms, mut bare, mut here) = (None, None, SmallVec::<[u32; 2]>::new(), false);
     while let Some(word) = words.next() {
+        if word.eq_ignore_ascii_case("here") {
+            if std::mem::replace(&mut here, true) {
+                return Err("`here` is there twice".into());
+            }
+            continue;
+        }
         let named = ["fresh", "within"].into_iter().find(|known| known.eq_ignore_ascii_case(word));
         let bound = match named {
             None => parse_bound(word)?,
@@ -218,7 +246,7 @@ fn parse_aim(text: &str) -> Result<Aim, String> {
         ([fresh, within], (None, None)) => (fresh_ms, within_ms) = (Some(*fresh), Some(*within)),
         _ => return Err("it has more than two times: one bounds the staleness, one the latency".into()),
     }
-    Ok(Aim { level, fresh_ms, within_ms })
+    Ok(Aim { level, fresh_ms, within_ms, here })
 }
 
 /// Reads a time such as `20ms`, `1s`, `2m`, in milliseconds.
@@ -251,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_text_is_read_and_written_back() {
-        let aim = |level, fresh_ms, within_ms| Aim { level, fresh_ms, within_ms };
+        let aim = |level, fresh_ms, within_ms| Aim { level, fresh_ms, within_ms, here: false };
         assert_eq!(shop().aims(), [aim(Level::Strong, None, Some(200)), aim(Level::Causal, Some(1000), Some(20)), aim(Level::Eventual, None, None)]);
         for (text, written) in [
             (SHOP, SHOP),
@@ -261,6 +289,10 @@ mod tests {
             ("causal fresh 61s", "causal fresh 61s"),
             ("eventual; Durable in 3 within 200ms;durable 1", "eventual; durable 3 200ms; durable 1"),
             ("durable 2", "durable 2"),
+            (
+                "strong HERE 20ms; causal here 1s 20ms; causal 1s 20ms; eventual here",
+                "strong 20ms here; causal 1s 20ms here; causal 1s 20ms; eventual here",
+            ),
             ("session 2m; monotonic-reads+read-your-writes 3m", "session 2m; monotonic-reads+read-your-writes 3m"),
         ] {
             let parsed = ServiceLevel::parse(text).unwrap();
@@ -288,6 +320,8 @@ mod tests {
             ("causal 20ms; strong 10ms", "never reached: whatever satisfies it satisfies entry 1, `causal 20ms`"),
             ("causal fresh 1s; causal 500ms 20ms", "never reached"),
             ("causal 1s 20ms; causal 1s 20ms", "never reached"),
+            ("strong here 1s here", "`here` is there twice"),
+            ("causal 20ms; causal 10ms here", "never reached"),
             ("durable", "`durable` needs a number"),
             ("durable 0", "`durable` needs a number"),
             ("durable 256", "`durable` needs a number"),
@@ -328,12 +362,17 @@ mod tests {
     fn an_entry_is_held_to_the_last_microsecond() {
         let quality = |level, staleness_ms| Quality { level, staleness_ms };
         let aims = shop();
-        assert_eq!(aims.held(quality(Level::Strong, Some(0)), 200_000), Some(0));
-        assert_eq!(aims.held(quality(Level::Strong, Some(0)), 200_001), Some(2));
-        assert_eq!(aims.held(quality(Level::Causal, Some(1000)), 20_000), Some(1));
-        assert_eq!(aims.held(quality(Level::Causal, Some(1001)), 20_000), Some(2));
-        assert_eq!(aims.held(quality(Level::Causal, None), 20_000), Some(2), "a bound that is not known is none");
-        assert_eq!(aims.held(quality(Level::Causal, Some(1000)), 20_001), Some(2));
-        assert_eq!(ServiceLevel::parse("strong 1ms").unwrap().held(quality(Level::Causal, Some(0)), 0), None);
+        assert_eq!(aims.held(quality(Level::Strong, Some(0)), 200_000, false), Some(0));
+        assert_eq!(aims.held(quality(Level::Strong, Some(0)), 200_001, false), Some(2));
+        assert_eq!(aims.held(quality(Level::Causal, Some(1000)), 20_000, false), Some(1));
+        assert_eq!(aims.held(quality(Level::Causal, Some(1001)), 20_000, false), Some(2));
+        assert_eq!(aims.held(quality(Level::Causal, None), 20_000, false), Some(2), "a bound that is not known is none");
+        assert_eq!(aims.held(quality(Level::Causal, Some(1000)), 20_001, false), Some(2));
+        assert_eq!(ServiceLevel::parse("strong 1ms").unwrap().held(quality(Level::Causal, Some(0)), 0, false), None);
+        // From elsewhere, no entry that is to be answered here.
+        let aims = ServiceLevel::parse("strong here; local; causal").unwrap();
+        let held = |level, elsewhere| aims.held(quality(level, Some(0)), 0, elsewhere);
+        assert_eq!((held(Level::Strong, false), held(Level::Strong, true), held(Level::Local, false)), (Some(0), Some(1), Some(1)));
+        assert_eq!((held(Level::Local, true), held(Level::Causal, true)), (None, Some(2)), "another data center's `local` is not this one's");
     }
 }

@@ -386,6 +386,19 @@ pub const METRICS: &[Metric] = &[
         }
     ),
     metric!(
+        "service_level_elsewhere_total",
+        Counter,
+        &["service_level", "data_center"],
+        "Reads under a service level that another data center answered.",
+        |view, samples| {
+            for level in &view.status.service_levels {
+                for (index, answered) in level.elsewhere.iter().enumerate().filter(|(_, answered)| **answered > 0) {
+                    samples.add(&[&level.name, view.topology.dc_name(rheostat_core::DcId(index as u8))], *answered as f64);
+                }
+            }
+        }
+    ),
+    metric!(
         "service_level_seconds",
         Histogram,
         SERVICE_LEVEL,
@@ -731,6 +744,7 @@ mod tests {
                 held: vec![4, 1],
                 missed: 2,
                 probes: 3,
+                elsewhere: vec![0, 2],
                 latency_us: Histogram::default(),
                 staleness_ms: Histogram::default(),
             }],

@@ -4,11 +4,11 @@
 
 use crate::access::{self, Access};
 use crate::config::{KeyspaceConfig, NodeConfig, ServiceLevelConfig};
-use crate::shared::lock;
+use crate::shared::{Shared, lock};
 use crate::status::{Histogram, ServiceLevelStatus};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::{NOBODY, label_of};
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Read};
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Ask, Course, Forecast, Keeping, MOST_ENTRIES, Progress, Request, ServiceLevel, Wait};
 use rheostat_core::{DcId, Timestamp};
@@ -35,6 +35,8 @@ struct Counts {
     held: [u64; MOST_ENTRIES],
     missed: u64,
     probes: u64,
+    /// By data center: answers that came from there, and not from here.
+    elsewhere: Vec<u64>,
     latency_us: Histogram,
     staleness_ms: Histogram,
 }
@@ -101,6 +103,7 @@ impl ServiceLevels {
                 entries,
                 missed: counts.missed,
                 probes: counts.probes,
+                elsewhere: counts.elsewhere.clone(),
                 latency_us: counts.latency_us.clone(),
                 staleness_ms: counts.staleness_ms.clone(),
             }
@@ -124,8 +127,13 @@ impl Served {
     fn count(&self, outcome: &Outcome, achieved: Option<Achieved>) {
         let mut counts = lock(&self.counts);
         match (achieved, outcome) {
-            (Some(Achieved { entry, used_us, .. }), outcome) => {
+            (Some(Achieved { entry, used_us, at, .. }), outcome) => {
                 counts.held[entry] += 1;
+                if let Some(at) = at.map(DcId::index) {
+                    let most = counts.elsewhere.len().max(at + 1);
+                    counts.elsewhere.resize(most, 0);
+                    counts.elsewhere[at] += 1;
+                }
                 counts.latency_us.record(used_us, 1);
                 if let Some(staleness_ms) = outcome.quality().and_then(|quality| quality.staleness_ms) {
                     counts.staleness_ms.record(staleness_ms, 1);
@@ -136,20 +144,29 @@ impl Served {
     }
 }
 
+/// From where an operation under a service level may be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// This data center alone: it signs what it says.
+    Here,
+    /// Others too.
+    Anywhere,
+}
+
 /// Runs `operation` at its partition, under `served` if there is one that has entries for it.
 pub(crate) async fn run(
     access: &impl Access,
     place: (KeyspaceId, PartitionId),
     session: Session,
     operation: Operation,
-    served: Option<&Served>,
+    (served, reach): (Option<&Served>, Reach),
 ) -> (Outcome, Option<Achieved>, Session) {
     let request = match served {
         Some(served) => Request::of(operation, &served.aims).map(|request| (request, served)),
         None => Err(operation),
     };
     match request {
-        Ok((request, served)) => serve(access, place, session, request, served).await,
+        Ok((request, served)) => serve(access, place, session, request, (served, reach)).await,
         Err(operation) => {
             let (outcome, session) = access.start(place.0, place.1, session, operation).finish().await;
             (outcome, None, session)
@@ -163,35 +180,43 @@ pub(crate) async fn serve(
     place: (KeyspaceId, PartitionId),
     session: Session,
     request: Request,
-    served: &Served,
+    (served, reach): (&Served, Reach),
 ) -> (Outcome, Option<Achieved>, Session) {
     match request {
-        Request::Read { operation, dial, several } => read(access, place, session, (&|dial| operation.with_dial(dial), dial, several), served).await,
+        Request::Read { operation, dial, several } => read(access, place, session, (&operation, dial, several), (served, reach)).await,
         Request::Write(operation) => write(access, place, session, *operation, served).await,
     }
 }
 
 async fn read(
     access: &impl Access,
-    (keyspace, partition): (KeyspaceId, PartitionId),
+    place: (KeyspaceId, PartitionId),
     mut session: Session,
-    (at, dial, several): (&impl Fn(Dial) -> Operation, Dial, bool),
-    served: &Served,
+    (operation, dial, several): (&Operation, Dial, bool),
+    (served, reach): (&Served, Reach),
 ) -> (Outcome, Option<Achieved>, Session) {
     let shared = access.shared().clone();
-    let (levels, place) = (&shared.service_levels, (keyspace, partition));
+    let levels = &shared.service_levels;
     let now_us = || shared.clocks.monotonic_us();
-    let serves = |level| shared.keyspaces[usize::from(keyspace.0)].serves(level);
+    let serves = |level| shared.keyspaces[usize::from(place.0.0)].serves(level);
     let most_us = shared.config.limits.operation_timeout_ms * 1000;
     let dial = Dial { label: served.label, ..dial };
     let mut course = Course::begin(&served.aims, dial, several, now_us(), most_us, serves);
+    let travels = matches!(operation, Operation::Get { .. } | Operation::ReadTransaction { .. });
+    if reach == Reach::Anywhere && travels && served.aims.may_leave() {
+        course = course.with_away(shared.away(place));
+    }
     let mut next = levels.with_forecast(place, |forecast| course.next(forecast, now_us()));
     let (outcome, achieved) = loop {
         let Some(ask) = next else { break (Outcome::Failed(course.missed()), None) };
         if let Some(probe) = levels.with_forecast(place, |forecast| course.probe(&ask, forecast, now_us())) {
-            probe_beside(access, place, &session, at(Dial { label: NOBODY, ..probe.dial }), probe, served);
+            probe_beside(access, place, &session, operation.with_dial(Dial { label: NOBODY, ..probe.dial }), probe, served);
         }
-        let (outcome, seen) = access.start(keyspace, partition, session, at(ask.dial)).finish().await;
+        let asked = operation.with_dial(ask.dial);
+        let (outcome, seen) = match ask.at {
+            None => access.start(place.0, place.1, session, asked).finish().await,
+            Some(dc) => ask_away(&shared, (dc, place), session, asked, ask.until_us).await,
+        };
         session = seen;
         match levels.with_forecast(place, |forecast| course.answer(&ask, outcome, forecast, now_us())) {
             Progress::Ask(another) => next = Some(another),
@@ -200,6 +225,77 @@ async fn read(
     };
     served.count(&outcome, achieved);
     (outcome, achieved, session)
+}
+
+/// Makes a read in another data center, until its time is over. What comes back is taken as far as it can be true; the session is what it was if it is not, or if there is no answer.
+async fn ask_away(
+    shared: &Shared,
+    (dc, place): (DcId, (KeyspaceId, PartitionId)),
+    session: Session,
+    operation: Operation,
+    until_us: u64,
+) -> (Outcome, Session) {
+    let started = shared.start_away(dc, place, session.clone(), &operation);
+    let by = shared.clocks.instant(until_us).into();
+    let Ok((outcome, seen)) = tokio::time::timeout_at(by, started.finish()).await else {
+        return (Outcome::Failed(Failure::Timeout("its answer".into())), session);
+    };
+    if matches!(outcome, Outcome::Failed(_)) {
+        return (outcome, session);
+    }
+    let limits = &shared.config.limits;
+    let can_be = CanBe {
+        serves: &|level| shared.keyspaces[usize::from(place.0.0)].serves(level),
+        data_centers: shared.topology.data_centers.len(),
+        latest_ms: shared.clocks.physical_ms().saturating_add(limits.max_ahead_ms),
+        most_bytes: limits.max_reply_bytes.max(limits.max_request_bytes),
+    };
+    match can_be.check(&operation, &outcome, &seen) {
+        Ok(()) => (outcome, seen),
+        Err(why) => {
+            let dc = shared.topology.dc_name(dc);
+            if let Some(left_out) = shared.throttle.line(shared.clocks.monotonic_us(), &format!("answer of {dc}: {why}")) {
+                tracing::warn!(data_center = dc, why, left_out, "the answer of another data center to a read is refused");
+            }
+            (Outcome::Failed(Failure::Refused(format!("its answer is refused: {why}"))), session)
+        }
+    }
+}
+
+/// What an answer from another data center can be.
+struct CanBe<'a> {
+    serves: &'a dyn Fn(Level) -> bool,
+    data_centers: usize,
+    /// The latest time that a timestamp can have.
+    latest_ms: u64,
+    most_bytes: usize,
+}
+
+impl CanBe<'_> {
+    /// Whether `outcome` can be what came of `operation`, and `after` what its session has become. Errors: why not.
+    fn check(&self, operation: &Operation, outcome: &Outcome, after: &Session) -> Result<(), &'static str> {
+        let (reads, quality) = match (operation, outcome) {
+            (Operation::Get { .. }, Outcome::Read(read, quality)) => (std::slice::from_ref(read), quality),
+            (Operation::ReadTransaction { keys, .. }, Outcome::Many(reads, quality)) if reads.len() == keys.len() => (reads.as_slice(), quality),
+            _ => return Err("it answers something else"),
+        };
+        if !(self.serves)(quality.level) {
+            return Err("it says a level that the keyspace does not serve");
+        }
+        if reads.iter().map(|read| read.value.as_ref().map_or(0, |value| value.len())).sum::<usize>() > self.most_bytes {
+            return Err("it is larger than a reply may be (limits.max_reply_bytes)");
+        }
+        let impossible = |read: &Read| {
+            read.version.is_some_and(|version| version.origin.index() >= self.data_centers || version.written.millis() > self.latest_ms)
+        };
+        if reads.iter().any(impossible) {
+            return Err("it names a version that cannot be");
+        }
+        if after.data_centers() > self.data_centers || after.newest().millis() > self.latest_ms {
+            return Err("its session has seen what cannot be");
+        }
+        Ok(())
+    }
 }
 
 /// Makes a write, and waits for its copies in other data centers. What a transaction gets beside satisfies an entry for reads.
@@ -223,7 +319,7 @@ async fn write(
     let mut achieved = None;
     if let Some(quality) = read {
         let used_us = now_us().saturating_sub(begun_us);
-        achieved = served.aims.held(quality, used_us).map(|entry| Achieved { entry, used_us, data_centers: None });
+        achieved = served.aims.held(quality, used_us, false).map(|entry| Achieved { entry, used_us, data_centers: None, at: None });
         if achieved.is_none() {
             served.count(&outcome, None);
             let missed = format!(
@@ -266,7 +362,7 @@ async fn write(
         let came_us = now_us();
         shared.service_levels.with_forecast(place, |forecast| forecast.record_wait(&wait, came_us, reached >= wait.data_centers));
         if let Some(entry) = keeping.held(reached, came_us) {
-            let achieved = Achieved { entry, used_us: came_us.saturating_sub(begun_us), data_centers: Some(reached) };
+            let achieved = Achieved { entry, used_us: came_us.saturating_sub(begun_us), data_centers: Some(reached), at: None };
             served.count(&outcome, Some(achieved));
             return (outcome, Some(achieved), session);
         }
@@ -315,12 +411,72 @@ fn await_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session:
 /// Makes a read whose answer nobody gets, to learn whether what it asks for can be held.
 fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, operation: Operation, probe: Ask, served: &Served) {
     lock(&served.counts).probes += 1;
-    let started = access.start(place.0, place.1, session.clone(), operation);
+    let session = session.clone();
+    let made = match probe.at {
+        None => Ok(access.start(place.0, place.1, session, operation)),
+        Some(dc) => Err((dc, session, operation)),
+    };
     let (shared, aims) = (access.shared().clone(), served.aims.clone());
     tokio::spawn(async move {
-        let (outcome, _) = started.finish().await;
+        let (outcome, _) = match made {
+            Ok(started) => started.finish().await,
+            Err((dc, session, operation)) => ask_away(&shared, (dc, place), session, operation, probe.until_us).await,
+        };
         let now_us = shared.clocks.monotonic_us();
         let came = outcome.quality().is_some_and(|quality| aims.aims()[probe.entry].is_held(quality, 0));
         shared.service_levels.with_forecast(place, |forecast| forecast.record(&probe, now_us, came));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::operation::Quality;
+    use rheostat_core::version::{Key, VersionId};
+    use rheostat_protocols::causal::CausalClient;
+
+    /// A session that has seen what data center `origin` wrote at `at_ms`.
+    fn session(at_ms: u64, origin: u8) -> Session {
+        let mut client = CausalClient { home: Some(DcId(0)), ..CausalClient::default() };
+        client.dependencies.raise(DcId(origin), Timestamp::new(at_ms, 0));
+        Session::new(client)
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_is_refused() {
+        let key = || Key::from(b"k".as_slice());
+        let quality = Quality { level: Level::Causal, staleness_ms: Some(3) };
+        let can_be = CanBe { serves: &|level| level != Level::Strong, data_centers: 3, latest_ms: 1_000, most_bytes: 10 };
+        let get = Operation::Get { key: key(), dial: Dial::default() };
+        let both = Operation::ReadTransaction { keys: vec![key(), key()], dial: Dial::default() };
+        let read = |at_ms, origin, bytes: usize| Read {
+            value: Some(vec![0; bytes].into()),
+            version: Some(VersionId { written: Timestamp::new(at_ms, 0), origin: DcId(origin) }),
+            expires_ms: 0,
+        };
+        let fine = || read(1_000, 2, 10);
+        let check = |operation, outcome, session| can_be.check(operation, &outcome, session);
+        let (went, late, strange) = (&session(1_000, 2), &session(1_001, 2), &session(900, 3));
+        assert_eq!(check(&get, Outcome::Read(fine(), quality), went), Ok(()));
+        let new = Session::new(CausalClient::default());
+        assert_eq!(check(&get, Outcome::Read(Read::default(), quality), &new), Ok(()));
+        assert_eq!(check(&both, Outcome::Many(vec![read(1, 0, 5), read(2, 1, 5)], quality), went), Ok(()));
+        let strong = Quality { level: Level::Strong, ..quality };
+        for (operation, outcome, session, says) in [
+            (&get, Outcome::Count(1), went, "something else"),
+            (&get, Outcome::Many(vec![fine()], quality), went, "something else"),
+            (&both, Outcome::Read(fine(), quality), went, "something else"),
+            (&both, Outcome::Many(vec![fine()], quality), went, "something else"),
+            (&get, Outcome::Read(fine(), strong), went, "does not serve"),
+            (&get, Outcome::Read(read(1, 0, 11), quality), went, "larger"),
+            (&both, Outcome::Many(vec![read(1, 0, 6), read(1, 0, 5)], quality), went, "larger"),
+            (&get, Outcome::Read(read(1_001, 0, 1), quality), went, "a version that cannot be"),
+            (&get, Outcome::Read(read(1, 3, 1), quality), went, "a version that cannot be"),
+            (&get, Outcome::Read(fine(), quality), late, "has seen what cannot be"),
+            (&get, Outcome::Read(fine(), quality), strange, "has seen what cannot be"),
+        ] {
+            let refused = check(operation, outcome, session).unwrap_err();
+            assert!(refused.contains(says), "{refused}, and not {says}");
+        }
+    }
 }

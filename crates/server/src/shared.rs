@@ -26,6 +26,7 @@ use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
+use rheostat_core::sla::Away;
 use rheostat_core::token::{self, TokenError, TokenKeys};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -235,6 +236,33 @@ impl Shared {
     /// The connections to `node`, if this node talks to it.
     pub(crate) fn peer(&self, node: NodeId) -> Option<&Arc<Peer>> {
         self.peers.get(node.index())?.as_ref()
+    }
+
+    /// The first node of data center `dc` that has a server of `partition` in `keyspace`, is connected, and is known to be how far away.
+    fn peer_in(&self, dc: DcId, (keyspace, partition): (KeyspaceId, PartitionId)) -> Option<(&Arc<Peer>, u64)> {
+        let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+        let hosts = (0..replicas).filter_map(|replica| self.peer(self.topology.host(dc, partition, replica)));
+        hosts.filter(|peer| peer.is_connected()).find_map(|peer| Some((peer, peer.round_trip_us()?)))
+    }
+
+    /// The other data centers that can be asked for what is at `place`.
+    pub(crate) fn away(&self, place: (KeyspaceId, PartitionId)) -> impl Iterator<Item = Away> + '_ {
+        let others = (0..self.topology.data_centers.len() as u8).map(DcId).filter(|dc| *dc != self.topology.here && !self.is_paused(*dc));
+        others.filter_map(move |dc| Some(Away { dc, way_us: self.peer_in(dc, place)?.1 }))
+    }
+
+    /// Hands an operation to a server of its partition in another data center.
+    pub(crate) fn start_away(&self, dc: DcId, place: (KeyspaceId, PartitionId), session: Session, operation: &Operation) -> Started {
+        let ((keyspace, partition), fallback) = (place, session.clone());
+        let (sender, answer) = oneshot::channel();
+        let sent = match self.peer_in(dc, place) {
+            Some((peer, _)) => peer.forward(self.clocks.monotonic_us(), keyspace, partition, session, operation, Answer::Task(sender)),
+            None => Err(Failure::Unreachable(partition)),
+        };
+        match sent {
+            Ok(()) => Started::Waiting { answer, partition, fallback },
+            Err(failure) => Started::Done(Outcome::Failed(failure), fallback),
+        }
     }
 
     /// Hands an operation to the shard or the node that serves it. What fails at once comes back as an outcome too.

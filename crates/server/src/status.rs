@@ -358,6 +358,8 @@ pub struct ServiceLevelStatus {
     pub missed: u64,
     /// Reads made beside, to learn whether an entry that is passed over can be held again.
     pub probes: u64,
+    /// By data center (index): reads that were answered from there, and not from here.
+    pub elsewhere: Vec<u64>,
     /// From a read's beginning at this node to its answer, in microseconds; of those that were answered.
     pub latency_us: Histogram,
     /// How stale the answers could be at most, in milliseconds.

@@ -53,6 +53,7 @@ pub const PLANTED: &[&str] = &[
     "report-before-flush",
     "reply-before-flush",
     "stale-read-taken-as-fresh",
+    "entry-said-that-was-asked-for",
     "past-read-before-it-is-here",
     "history-half-as-long",
     "refilled-by-the-first-answer",

@@ -4,16 +4,36 @@ use super::copies::is_write;
 use super::forecast::{Forecast, Kind};
 use super::{PROBE_US, ServiceLevel};
 use crate::counter::CounterCall;
+use crate::notch::NOBODY;
 use crate::operation::{Dial, Failure, Level, Operation, Outcome};
+use crate::planted::Planted;
+use rheostat_clock::DcId;
+use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// The most attempts that one read makes in other data centers, beside at most one for each entry here.
+pub const MOST_AWAY: usize = 2;
+
+/// Another data center that can be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Away {
+    /// Which.
+    pub dc: DcId,
+    /// The way there and back, in microseconds, as it was measured last.
+    pub way_us: u64,
+}
 
 /// A read that is to be made.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ask {
     /// The entry that it is for, counted from 0.
     pub entry: usize,
+    /// The data center that is asked, if it is another one.
+    pub at: Option<DcId>,
     /// What it asks for.
     pub dial: Dial,
+    /// When its time is over, in microseconds. The server here knows; a way can take longer than was known.
+    pub until_us: u64,
     pub(super) asked_us: u64,
     pub(super) kind: Kind,
 }
@@ -36,6 +56,8 @@ pub struct Achieved {
     pub used_us: u64,
     /// Of a write: the data centers that had it.
     pub data_centers: Option<u8>,
+    /// Of a read: the data center that answered, if it is another one.
+    pub at: Option<DcId>,
 }
 
 /// One read under a service level, from its beginning to its answer.
@@ -47,43 +69,98 @@ pub struct Course {
     begun_us: u64,
     /// The longest that all of it may take.
     most_us: u64,
-    /// Entries that need not be tried (any more), as bits.
+    /// Entries that need not be tried here (any more), as bits.
     closed: u32,
+    /// Entries whose level the keyspace does not serve.
+    unserved: u32,
+    /// Other data centers that can be asked, the nearest first.
+    away: SmallVec<[Away; 4]>,
+    /// What was asked there.
+    tried_away: SmallVec<[(usize, DcId); MOST_AWAY]>,
     why: Vec<String>,
+    planted: Planted,
 }
 
 impl Course {
     /// Begins a read of `several` keys or one, with `dial` for all but level and bounds, which takes at most `most_us`; entries whose level is not `served` are never tried.
     pub fn begin(aims: &Arc<ServiceLevel>, dial: Dial, several: bool, now_us: u64, most_us: u64, served: impl Fn(Level) -> bool) -> Course {
         let closed = aims.aims().iter().enumerate().filter(|(_, aim)| !served(aim.level)).fold(0, |closed, (index, _)| closed | 1 << index);
-        Course { aims: aims.clone(), dial, several, begun_us: now_us, most_us, closed, why: Vec::new() }
+        let (away, tried_away) = (SmallVec::new(), SmallVec::new());
+        Course {
+            aims: aims.clone(),
+            dial,
+            several,
+            begun_us: now_us,
+            most_us,
+            closed,
+            unserved: closed,
+            away,
+            tried_away,
+            why: Vec::new(),
+            planted: Planted::NONE,
+        }
+    }
+
+    /// These data centers can be asked too.
+    pub fn with_away(mut self, away: impl IntoIterator<Item = Away>) -> Course {
+        self.away = away.into_iter().collect();
+        self.away.sort_by_key(|away| (away.way_us, away.dc));
+        self
+    }
+
+    /// With a planted bug; the simulator's only.
+    pub fn with_planted(self, planted: Planted) -> Course {
+        Course { planted, ..self }
+    }
+
+    /// What can be asked now, the best first: each entry here, then elsewhere.
+    fn options(&self, now_us: u64) -> impl Iterator<Item = (Ask, u32)> + '_ {
+        let places = move || std::iter::once(None).chain(self.away.iter().copied().map(Some));
+        (0..self.aims.aims().len()).flat_map(move |entry| places().filter_map(move |away| self.ask(entry, away, now_us)))
+    }
+
+    /// The place of a data center among the options of an entry.
+    fn rank(&self, at: Option<DcId>) -> usize {
+        at.map_or(0, |at| 1 + self.away.iter().position(|away| away.dc == at).unwrap_or(self.away.len()))
     }
 
     /// The read that is to be made now: of the entries that can still be held the first that is expected to be, else the likeliest. `None`: there is none.
     pub fn next(&mut self, forecast: &mut Forecast, now_us: u64) -> Option<Ask> {
-        let open = (0..self.aims.aims().len()).filter_map(|entry| self.ask(entry, now_us));
-        let (ask, _) = forecast.best(open, |(ask, within_us)| (ask.kind, u64::from(*within_us)), now_us)?;
-        self.closed |= 1 << ask.entry;
+        let (ask, _) = forecast.best(self.options(now_us), |(ask, within_us)| (ask.kind, u64::from(*within_us)), now_us)?;
+        match ask.at {
+            None => self.closed |= 1 << ask.entry,
+            Some(dc) => self.tried_away.push((ask.entry, dc)),
+        }
         Some(ask)
     }
 
-    /// A read to be made beside `chosen`, of a better entry that was passed over, so that it is noticed when that one can be held again. Its answer is for [`Forecast::record`] only.
+    /// A read to be made beside `chosen`, of what was passed over for it, so that it is noticed when that can be held (again). Its answer is for [`Forecast::record`] only.
     pub fn probe(&self, chosen: &Ask, forecast: &mut Forecast, now_us: u64) -> Option<Ask> {
-        let (ask, _) = (0..chosen.entry).find_map(|entry| self.ask(entry, now_us))?;
-        let known = forecast.of(ask.kind, now_us);
-        if known.probed_us.is_some_and(|probed_us| now_us < probed_us + PROBE_US) {
+        if forecast.probed_us.is_some_and(|probed_us| now_us < probed_us + PROBE_US) {
             return None;
         }
-        known.probed_us = Some(now_us);
-        Some(ask)
+        let place = (chosen.entry, self.rank(chosen.at));
+        let passed_over = self.options(now_us).map(|(ask, _)| ask).take_while(|ask| (ask.entry, self.rank(ask.at)) < place);
+        // In turn, the better one first.
+        let probe = passed_over.min_by_key(|ask| forecast.of(ask.kind, now_us).probed_us)?;
+        forecast.of(probe.kind, now_us).probed_us = Some(now_us);
+        forecast.probed_us = Some(now_us);
+        Some(probe)
     }
 
-    /// The read for `entry`, and the time that it may take in microseconds, if it is open and there is time for it.
-    fn ask(&self, entry: usize, now_us: u64) -> Option<(Ask, u32)> {
+    /// The read for `entry`, here or elsewhere, and the time that it may take in microseconds, if it is open and there is time for it.
+    fn ask(&self, entry: usize, away: Option<Away>, now_us: u64) -> Option<(Ask, u32)> {
         let aim = self.aims.aims()[entry];
         let used_us = now_us.saturating_sub(self.begun_us);
         let most_us = aim.within_ms.map_or(self.most_us, |within_ms| (u64::from(within_ms) * 1000).min(self.most_us));
-        if self.closed & 1 << entry != 0 || used_us >= most_us {
+        let open = match away {
+            None => self.closed & 1 << entry == 0,
+            Some(Away { dc, .. }) => {
+                let tried = self.tried_away.len() >= MOST_AWAY || self.tried_away.contains(&(entry, dc));
+                self.unserved & 1 << entry == 0 && aim.may_leave() && !tried
+            }
+        };
+        if !open || used_us >= most_us {
             return None;
         }
         let mut left_us = most_us - used_us;
@@ -92,9 +169,15 @@ impl Course {
         if unbounded(&entry) && (entry + 1..self.aims.aims().len()).any(|after| self.closed & 1 << after == 0 && unbounded(&after)) {
             left_us = left_us.div_ceil(2);
         }
-        let within_us = u32::try_from(left_us).unwrap_or(u32::MAX);
-        let dial = Dial { level: Some(aim.level), fresh_ms: aim.fresh_ms, within_us: Some(within_us), ..self.dial };
-        Some((Ask { entry, dial, asked_us: now_us, kind: Kind::Read { aim, several: self.several } }, within_us))
+        let way_us = away.map_or(0, |away| away.way_us);
+        let there_us = left_us.checked_sub(way_us).filter(|there_us| *there_us > 0)?;
+        let us = |us: u64| u32::try_from(us).unwrap_or(u32::MAX);
+        // Who counts what other levels would have returned counts what is asked here.
+        let label = if away.is_some() { NOBODY } else { self.dial.label };
+        let dial = Dial { level: Some(aim.level), fresh_ms: aim.fresh_ms, within_us: Some(us(there_us)), label, ..self.dial };
+        let at = away.map(|away| away.dc);
+        let kind = Kind::Read { aim, several: self.several, at };
+        Some((Ask { entry, at, dial, until_us: now_us + left_us, asked_us: now_us, kind }, us(left_us)))
     }
 
     /// Takes in what came of `ask`.
@@ -105,10 +188,16 @@ impl Course {
         let aim = self.aims.aims()[ask.entry];
         forecast.record(ask, now_us, quality.is_some_and(|quality| aim.is_held(quality, 0)));
         match (quality, outcome) {
-            (Some(quality), outcome) => match self.aims.held(quality, used_us) {
-                Some(entry) => return Progress::Done(outcome, Some(Achieved { entry, used_us, data_centers: None })),
+            (Some(_), outcome) if self.planted.is("entry-said-that-was-asked-for") => {
+                return Progress::Done(outcome, Some(Achieved { entry: ask.entry, used_us, data_centers: None, at: ask.at }));
+            }
+            (Some(quality), outcome) => match self.aims.held(quality, used_us, ask.at.is_some()) {
+                Some(entry) => return Progress::Done(outcome, Some(Achieved { entry, used_us, data_centers: None, at: ask.at })),
                 None => self.why.push(format!("`{aim}` came after {} ms", used_us / 1000)),
             },
+            // Whatever is wrong there, it may be right here.
+            (None, Outcome::Failed(failure)) if let Some(dc) = ask.at => self.why.push(format!("`{aim}` in data center {dc}: {failure}")),
+            (None, _) if let Some(dc) = ask.at => self.why.push(format!("`{aim}` in data center {dc}: another answer than was asked for")),
             (None, Outcome::Failed(Failure::Timeout(what))) => self.why.push(format!("`{aim}` waited for {what}")),
             (None, Outcome::Failed(failure @ (Failure::Busy(_) | Failure::Refused(_) | Failure::Unreachable(_)))) => {
                 self.why.push(format!("`{aim}`: {failure}"));
@@ -220,12 +309,157 @@ mod tests {
         // From then on it is passed over, and what is expected to hold is asked at once.
         for _ in 0..20 {
             let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, strong_is_cut);
-            assert_eq!((tried, achieved), (vec![1], Some(Achieved { entry: 1, used_us: 300, data_centers: None })));
+            assert_eq!((tried, achieved), (vec![1], Some(Achieved { entry: 1, used_us: 300, data_centers: None, at: None })));
         }
         // It is forgotten when nobody asks, and tried again.
         now_us += 10_000_000;
         let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, |_| (81_000, read(Level::Strong, Some(0))));
         assert_eq!((tried, achieved.unwrap().entry), (vec![0], 0));
+    }
+
+    const NEAR: Away = Away { dc: DcId(1), way_us: 20_000 };
+    const FAR: Away = Away { dc: DcId(2), way_us: 80_000 };
+
+    fn away(aims: &Arc<ServiceLevel>, now_us: u64) -> Course {
+        Course::begin(aims, Dial::default(), false, now_us, 5_000_000, |_| true).with_away([FAR, NEAR])
+    }
+
+    /// Makes one read with its probe, each attempt of which `answers`; returns what it came to and where it was asked.
+    fn travel(
+        aims: &Arc<ServiceLevel>,
+        forecast: &mut Forecast,
+        now_us: &mut u64,
+        answers: impl Fn(&Ask) -> (u64, Outcome),
+    ) -> (Option<Achieved>, Vec<(usize, Option<DcId>)>) {
+        let mut course = away(aims, *now_us);
+        let mut asked = Vec::new();
+        let mut next = course.next(forecast, *now_us);
+        while let Some(ask) = next {
+            if let Some(probe) = course.probe(&ask, forecast, *now_us) {
+                let (took_us, outcome) = answers(&probe);
+                let came = outcome.quality().is_some_and(|quality| aims.aims()[probe.entry].is_held(quality, 0));
+                forecast.record(&probe, *now_us + took_us, came);
+            }
+            asked.push((ask.entry, ask.at));
+            let (took_us, outcome) = answers(&ask);
+            *now_us += took_us.min(ask.until_us - *now_us);
+            match course.answer(&ask, outcome, forecast, *now_us) {
+                Progress::Ask(ask) => next = Some(ask),
+                Progress::Done(_, achieved) => return (achieved, asked),
+            }
+        }
+        (None, asked)
+    }
+
+    /// Here nothing fresh can be had; the near data center has it.
+    fn cut_off(ask: &Ask) -> (u64, Outcome) {
+        match (ask.dial.fresh_ms, ask.at) {
+            (Some(_), None) => (ask.dial.within_us.unwrap().into(), late()),
+            (Some(_), Some(DcId(2))) => (80_300, Outcome::Failed(Failure::Unreachable(crate::ids::PartitionId(0)))),
+            (Some(_), Some(_)) => (20_300, read(Level::Causal, Some(40))),
+            (None, _) => (300, read(Level::Causal, None)),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_here_is_asked_for_elsewhere_and_here_again_when_it_can() {
+        let aims = Arc::new(ServiceLevel::parse("causal 1s 100ms; causal").unwrap());
+        let (mut forecast, mut now_us) = (Forecast::default(), 1);
+        let (mut held, mut probed_far) = ([0, 0], false);
+        for _ in 0..60 {
+            let (achieved, asked) = travel(&aims, &mut forecast, &mut now_us, cut_off);
+            let achieved = achieved.unwrap();
+            assert_eq!(achieved.at, (achieved.entry == 0).then_some(NEAR.dc));
+            assert!(asked.len() <= 2 + MOST_AWAY, "{asked:?}");
+            assert!(achieved.entry == 1 || achieved.used_us <= 100_000);
+            probed_far |= asked.iter().any(|(_, at)| *at == Some(FAR.dc));
+            held[achieved.entry] += 1;
+            now_us += 20_000;
+        }
+        // The first ones find out, at most one of them by waiting in vain; nobody waits for a data center of which nothing is known.
+        assert!(held[0] >= 50 && !probed_far, "{held:?}");
+        // It can be had here again.
+        let all_is_well = |ask: &Ask| if ask.at.is_none() { (300, read(Level::Causal, Some(3))) } else { cut_off(ask) };
+        let mut here = 0;
+        for _ in 0..200 {
+            let (achieved, _) = travel(&aims, &mut forecast, &mut now_us, all_is_well);
+            let achieved = achieved.unwrap();
+            assert_eq!(achieved.entry, 0, "it goes on elsewhere until it is known here");
+            here += i32::from(achieved.at.is_none());
+            now_us += 20_000;
+        }
+        assert!(here >= 100, "{here}");
+    }
+
+    #[test]
+    fn what_is_not_known_elsewhere_is_tried_before_there_is_an_error_and_not_often() {
+        let aims = Arc::new(ServiceLevel::parse("causal 1s 100ms").unwrap());
+        let (mut forecast, mut now_us) = (Forecast::default(), 1);
+        let here_is_cut = |ask: &Ask| if ask.at.is_none() { (10, Outcome::Failed(Failure::Busy("full".into()))) } else { cut_off(ask) };
+        let (achieved, asked) = travel(&aims, &mut forecast, &mut now_us, here_is_cut);
+        assert_eq!((achieved.unwrap().at, asked), (Some(NEAR.dc), vec![(0, None), (0, Some(NEAR.dc))]));
+        let aims = Arc::new(ServiceLevel::parse("strong 10s; causal 1s 9s; causal fresh 2s 8s; monotonic-reads fresh 3s 7s").unwrap());
+        let nobody = |_: &Ask| (10, Outcome::Failed(Failure::Session("not one of this keyspace".into())));
+        let mut course = away(&aims, now_us);
+        // What is wrong with the session there need not be wrong here.
+        let mut asked = Vec::new();
+        let mut forecast = Forecast::default();
+        for entry in 0..4 {
+            forecast.add(Kind::Read { aim: aims.aims()[entry], several: false, at: None }, 0, now_us, false);
+        }
+        let mut next = course.next(&mut forecast, now_us);
+        while let Some(ask) = next {
+            asked.push(ask.at);
+            let outcome = if ask.at.is_none() { late() } else { nobody(&ask).1 };
+            next = match course.answer(&ask, outcome, &mut forecast, now_us) {
+                Progress::Ask(ask) => Some(ask),
+                Progress::Done(outcome, _) => {
+                    assert!(matches!(&outcome, Outcome::Failed(Failure::Timeout(what)) if what.contains("in data center")), "{outcome:?}");
+                    None
+                }
+            };
+        }
+        assert_eq!((asked.len(), asked.iter().flatten().count()), (4 + MOST_AWAY, MOST_AWAY), "{asked:?}");
+    }
+
+    #[test]
+    fn nobody_is_asked_who_is_too_far_away_or_could_not_help() {
+        let fails = |_: &Ask| (10, Outcome::Failed(Failure::Busy("full".into())));
+        for (text, asked) in [
+            ("causal 1s 20ms", vec![]),
+            ("causal 1s 21ms", vec![NEAR.dc]),
+            ("causal 1s 81ms", vec![NEAR.dc, FAR.dc]),
+            ("causal 1s 81ms here", vec![]),
+            ("eventual", vec![]),
+            ("eventual 1s 200ms", vec![NEAR.dc, FAR.dc]),
+            ("local", vec![]),
+            ("strong", vec![NEAR.dc, FAR.dc]),
+        ] {
+            let aims = Arc::new(ServiceLevel::parse(text).unwrap());
+            let (_, tried) = travel(&aims, &mut Forecast::default(), &mut 1, fails);
+            assert_eq!(tried.into_iter().filter_map(|(_, at)| at).collect::<Vec<_>>(), asked, "{text}");
+        }
+        // What there is too little time for is not begun, and the way is not part of the time there.
+        let aims = Arc::new(ServiceLevel::parse("causal 1s 100ms").unwrap());
+        let course = away(&aims, 0);
+        assert_eq!(course.ask(0, Some(FAR), 10_000).unwrap().0.dial.within_us, Some(10_000));
+        assert_eq!(course.ask(0, Some(FAR), 20_000), None);
+        assert_eq!(course.ask(0, Some(NEAR), 20_000).unwrap().0.until_us, 100_000);
+        // Levels that are not served here are not served there.
+        let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |_| false).with_away([NEAR]);
+        assert_eq!(course.next(&mut Forecast::default(), 0), None);
+    }
+
+    #[test]
+    fn an_answer_from_elsewhere_satisfies_no_entry_that_is_to_be_answered_here() {
+        let aims = Arc::new(ServiceLevel::parse("causal 500ms 60ms here; causal 1s 70ms").unwrap());
+        let mut forecast = Forecast::default();
+        for _ in 0..8 {
+            (0..2).for_each(|entry| forecast.add(Kind::Read { aim: aims.aims()[entry], several: false, at: None }, 0, 1, false));
+            forecast.add(Kind::Read { aim: aims.aims()[1], several: false, at: Some(NEAR.dc) }, 20_300, 1, true);
+        }
+        let (achieved, asked) = travel(&aims, &mut forecast, &mut 1, cut_off);
+        assert_eq!((achieved.map(|achieved| (achieved.entry, achieved.at)), asked), (Some((1, Some(NEAR.dc))), vec![(1, Some(NEAR.dc))]));
     }
 
     #[test]

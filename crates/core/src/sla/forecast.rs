@@ -2,6 +2,7 @@
 
 use super::course::Ask;
 use super::{Aim, Copies};
+use rheostat_clock::DcId;
 
 /// What a latency was measured of. Bounds tell kinds apart, since of what was given up only this is known, that it took longer than its own bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,6 +11,8 @@ pub(super) enum Kind {
         aim: Aim,
         /// Of several keys.
         several: bool,
+        /// The data center that is asked, if it is another one.
+        at: Option<DcId>,
     },
     /// A write's copies.
     Write(Copies),
@@ -24,8 +27,11 @@ const HALF_LIFE_US: u64 = 500_000;
 /// What nothing measured is worth, in measurements, all of them held: what is not known is tried.
 const PRIOR: f32 = 0.5;
 
+/// The same of another data center, half of them held: what is not known there is tried beside, or when there is nothing better. One that came is enough.
+const PRIOR_AWAY: f32 = 0.2;
+
 /// Kinds of reads that are told apart at one partition; the one that was asked for longest ago goes.
-const MOST_KINDS: usize = 16;
+const MOST_KINDS: usize = 64;
 
 /// Buckets of a distribution: two for each power of two, in microseconds; the last is for what did not come.
 const BUCKETS: usize = 64;
@@ -63,7 +69,11 @@ impl Latencies {
         let (low, high) = (lower(bucket), lower(bucket + 1));
         let part = (most_us.saturating_sub(low) as f32 / (high - low).max(1) as f32).min(1.0);
         let held = self.counts[..bucket].iter().sum::<f32>() + self.counts[bucket] * part;
-        (held + PRIOR) / (self.counts.iter().sum::<f32>() + PRIOR)
+        let (prior, prior_held) = match self.kind {
+            Kind::Read { at: Some(_), .. } => (PRIOR_AWAY, PRIOR_AWAY / 2.0),
+            _ => (PRIOR, PRIOR),
+        };
+        (held + prior_held) / (self.counts.iter().sum::<f32>() + prior)
     }
 }
 
@@ -85,6 +95,8 @@ fn lower(bucket: usize) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct Forecast {
     kinds: Vec<Latencies>,
+    /// When a read was last made beside another one.
+    pub(super) probed_us: Option<u64>,
 }
 
 impl Forecast {
@@ -151,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_is_told_apart_is_bounded_and_what_was_asked_for_longest_ago_goes() {
-        let kind = |ms| Kind::Read { aim: Aim { level: Level::Causal, fresh_ms: Some(ms), within_ms: None }, several: false };
+        let kind = |ms| Kind::Read { aim: Aim { level: Level::Causal, fresh_ms: Some(ms), within_ms: None, here: false }, several: false, at: None };
         let mut forecast = Forecast::default();
         for ms in 1..1000 {
             forecast.of(kind(1), u64::from(2 * ms));

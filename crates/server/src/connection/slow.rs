@@ -9,7 +9,7 @@ use crate::keyspace::KeyspaceInfo;
 use crate::receipts::{Begun, Issued};
 use crate::resp::command::Scan;
 use crate::resp::{ReplyWriter, RespVersion};
-use crate::service_levels::{self, Served};
+use crate::service_levels::{self, Reach, Served};
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
 use crate::shard::{Executed, Shard};
 use crate::shared::Shared;
@@ -124,7 +124,8 @@ pub(super) fn await_started(context: Context, started: Started, render: Render) 
 pub(super) fn serve(context: Context, access: ShardAccess, session: Session, asked: (PartitionId, Request, Render), served: Arc<Served>) -> Slow {
     let (partition, request, render) = asked;
     Box::pin(async move {
-        let (outcome, achieved, session) = service_levels::serve(&access, (context.keyspace, partition), session, request, &served).await;
+        let (outcome, achieved, session) =
+            service_levels::serve(&access, (context.keyspace, partition), session, request, (&served, Reach::Anywhere)).await;
         let mut done = context.done_with(session, access.waits(), render, &outcome);
         if let Some(last) = &mut done.last {
             last.achieved = achieved;
@@ -143,7 +144,8 @@ pub(super) fn with_receipt(
     begun: Begun,
 ) -> Slow {
     Box::pin(async move {
-        let (outcome, achieved, session) = service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await;
+        let (outcome, achieved, session) =
+            service_levels::run(&access, (context.keyspace, partition), session, operation, (served.as_deref(), Reach::Here)).await;
         let make = |salt| begun.ended(&access.shared, salt, &outcome, &session);
         let issued = Issued::add(&mut access.shard.borrow_mut().receipts, make).unwrap_or_else(|error| {
             tracing::error!(%error, "no receipt could be made");
@@ -166,7 +168,8 @@ pub(super) fn counter_view(
     served: Option<Arc<Served>>,
 ) -> Slow {
     Box::pin(async move {
-        let (outcome, achieved, session) = service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await;
+        let (outcome, achieved, session) =
+            service_levels::run(&access, (context.keyspace, partition), session, operation, (served.as_deref(), Reach::Anywhere)).await;
         let last = match &outcome {
             Outcome::Counter(view) => Some(LastAnswer { quality: Some(view.quality), achieved, ..LastAnswer::default() }),
             _ => None,
@@ -189,7 +192,8 @@ pub(super) fn with_context(
     served: Option<Arc<Served>>,
 ) -> Slow {
     Box::pin(async move {
-        let (outcome, achieved, session) = service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await;
+        let (outcome, achieved, session) =
+            service_levels::run(&access, (context.keyspace, partition), session, operation, (served.as_deref(), Reach::Anywhere)).await;
         let token = access.shared.session_token(context.keyspace, &session);
         let last = match &outcome {
             Outcome::Siblings(reads, quality) => {
@@ -283,7 +287,9 @@ pub(super) fn transact(
 ) -> Slow {
     Box::pin(async move {
         let (outcome, achieved, session) = match partition {
-            Some(partition) => service_levels::run(&access, (context.keyspace, partition), session, operation, served.as_deref()).await,
+            Some(partition) => {
+                service_levels::run(&access, (context.keyspace, partition), session, operation, (served.as_deref(), Reach::Anywhere)).await
+            }
             None => (Outcome::Transacted(Vec::new(), None, Quality { level: Level::Eventual, staleness_ms: None }), None, session),
         };
         let (acted, version, quality) = match outcome {

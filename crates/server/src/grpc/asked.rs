@@ -4,7 +4,7 @@ use super::{convert, denied};
 use crate::keyspace::KeyspaceInfo;
 use crate::receipts::{Begun, Receipts};
 use crate::router::Router;
-use crate::service_levels::{self, Served};
+use crate::service_levels::{self, Reach, Served};
 use crate::token_keys;
 use crate::users::Caller;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
@@ -86,7 +86,7 @@ impl Asked<'_> {
         };
         let (outcome, achieved, session) = match request {
             Ok((request, served)) => {
-                let running = service_levels::serve(self.router, (keyspace, partition), self.session, request, &served);
+                let running = service_levels::serve(self.router, (keyspace, partition), self.session, request, (&served, Reach::Here));
                 in_time(partition, self.deadline, running).await?
             }
             Err(operation) => {
@@ -120,7 +120,7 @@ impl Asked<'_> {
             Ok(request) => request,
             Err(other) => return self.run(partition, other).await.map(|(outcome, session)| (outcome, None, session)),
         };
-        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, request, &served);
+        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, request, (&served, Reach::Anywhere));
         let (outcome, achieved, session) = in_time(partition, self.deadline, running).await?;
         let (outcome, session) = told(self.router, self.keyspace.id, outcome, &session)?;
         Ok((outcome, achieved, session))

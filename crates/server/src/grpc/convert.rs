@@ -147,10 +147,11 @@ pub(super) fn read(topology: &Topology, read: Read) -> v1::Read {
 }
 
 /// How good an answer is, of a read under a service level with what it achieved.
-pub(super) fn achieved(quality: Quality, achieved: Option<Achieved>) -> v1::Quality {
+pub(super) fn achieved(topology: &Topology, quality: Quality, achieved: Option<Achieved>) -> v1::Quality {
     let (level, guarantees) = level_out(quality.level);
     let (entry, used_us) = achieved.map_or((0, 0), |achieved| (achieved.entry as u32 + 1, achieved.used_us));
-    v1::Quality { level, guarantees, staleness_ms: quality.staleness_ms, entry, used_us }
+    let answered_in = achieved.map_or(String::new(), |achieved| topology.dc_name(achieved.at.unwrap_or(topology.here)).to_string());
+    v1::Quality { level, guarantees, staleness_ms: quality.staleness_ms, entry, used_us, answered_in }
 }
 
 /// In how many data centers a write under a service level is.
@@ -168,7 +169,13 @@ pub(super) fn counter(topology: &Topology, view: CounterView, under: Option<Achi
         let data_center = topology.dc_name(rights.dc).to_string();
         v1::Rights { data_center, down: rights.down, up: rights.up, standing: standing.into(), heir }
     });
-    v1::Counter { value: view.value, lower: view.lower, upper: view.upper, rights: rights.collect(), quality: Some(achieved(view.quality, under)) }
+    v1::Counter {
+        value: view.value,
+        lower: view.lower,
+        upper: view.upper,
+        rights: rights.collect(),
+        quality: Some(achieved(topology, view.quality, under)),
+    }
 }
 
 /// The cluster as the node behind `router` knows it.

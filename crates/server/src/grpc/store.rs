@@ -119,7 +119,7 @@ impl Store for Service {
         match asked.run_for_receipt(self.router.partition_of(&key), Operation::Get { key, dial }, served, wanted).await? {
             (Outcome::Read(read, quality), achieved, session, receipt) => Ok(Response::new(v1::GetResponse {
                 read: Some(convert::read(self.router.topology(), read)),
-                quality: Some(convert::achieved(quality, achieved)),
+                quality: Some(convert::achieved(self.router.topology(), quality, achieved)),
                 session,
                 receipt,
             })),
@@ -219,7 +219,7 @@ impl Store for Service {
         match asked.run_under(partition, Operation::ReadTransaction { keys, dial }, served).await? {
             (Outcome::Many(reads, quality), achieved, session) => Ok(Response::new(v1::ReadTransactionResponse {
                 reads: reads.into_iter().map(|read| convert::read(topology, read)).collect(),
-                quality: Some(convert::achieved(quality, achieved)),
+                quality: Some(convert::achieved(self.router.topology(), quality, achieved)),
                 session,
             })),
             (other, ..) => Err(strange(&other)),
@@ -235,7 +235,7 @@ impl Store for Service {
         match asked.run_under(self.router.partition_of(&key), Operation::Siblings { key, dial }, served).await? {
             (Outcome::Siblings(reads, quality), achieved, session) => Ok(Response::new(v1::SiblingsResponse {
                 reads: reads.into_iter().map(|read| convert::read(self.router.topology(), read)).collect(),
-                quality: Some(convert::achieved(quality, achieved)),
+                quality: Some(convert::achieved(self.router.topology(), quality, achieved)),
                 session,
             })),
             (other, ..) => Err(strange(&other)),

@@ -200,6 +200,11 @@ impl Peer {
         let _ = self.push(now_us, UNORDERED, || frame::ask_time(now_us));
     }
 
+    /// The way there and back, in microseconds, as it was measured last; `None` if it never was.
+    pub(crate) fn round_trip_us(&self) -> Option<u64> {
+        Some(self.round_trip_us.load(Ordering::Relaxed)).filter(|us| *us > 0)
+    }
+
     /// A question for its time, asked at `asked_us`, was answered at `heard_us`.
     fn answered_time(&self, asked_us: u64, heard_us: u64) {
         if let Some(us) = heard_us.checked_sub(asked_us) {
@@ -363,7 +368,7 @@ impl Peer {
             frames_dropped: self.frames_dropped.load(Ordering::Relaxed),
             forwarded_waiting: lock(&self.waiting).len(),
             clock_ahead_ms,
-            round_trip_us: Some(self.round_trip_us.load(Ordering::Relaxed)).filter(|us| *us > 0),
+            round_trip_us: self.round_trip_us(),
             last_error: lock(&self.last_error).clone(),
         }
     }

@@ -211,6 +211,133 @@ fn at_least(reply: &Reply, least: i64) -> bool {
     matches!(reply, Reply::Integer(number) if *number >= least)
 }
 
+/// The first two data centers are far from each other, and the third is near to both.
+fn detour() -> Plan {
+    Plan {
+        one_way_ms: 5.0,
+        change: |config: &mut NodeConfig| {
+            for delay in &mut config.emulation.delays {
+                if delay.from != "c" && delay.to != "c" {
+                    delay.one_way_ms = 500.0;
+                }
+            }
+            config.keyspaces = vec![keyspace("posts", "causal"), keyspace("stable", "gentlerain")];
+        },
+        ..Plan::three(2)
+    }
+}
+
+const FRESH: &str = "RHEO SLA causal 300ms 200ms; causal";
+
+/// Asks until the answer came from data center `dc`; every answer is held by some entry.
+async fn until_answered_in(client: &mut Client, request: &str, dc: &str) -> Reply {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let reply = client.ask(request).await;
+        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+        if quality(client, "answered_in").await == Reply::bulk(dc) {
+            return reply;
+        }
+        assert!(tokio::time::Instant::now() < until, "{request} is not answered in {dc}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_stale_here_is_read_in_another_data_center_and_nobody_goes_back() {
+    let cluster = detour().start(None).await;
+    for name in ["posts", "stable"] {
+        let (mut client, mut writer) = (cluster.client(0).await, cluster.client(1).await);
+        for client in [&mut client, &mut writer] {
+            assert_eq!(client.ask(&format!("SELECT {name}")).await, Reply::ok());
+        }
+        assert_eq!(writer.ask("SET {k}p 1").await, Reply::ok());
+        client.ask_until("GET {k}p", Reply::bulk("1")).await;
+        assert_eq!(client.ask(FRESH).await, Reply::ok());
+        until_answered_in(&mut client, "GET {k}p", "c").await;
+        assert_eq!((quality(&mut client, "entry").await, quality(&mut client, "level").await), (Reply::Integer(1), Reply::bulk("causal")), "{name}");
+        until_answered_in(&mut client, "MGET {k}p {k}q", "c").await;
+        // What it has read there it reads here, which takes until that has come.
+        for value in 2..6 {
+            assert_eq!(writer.ask(&format!("SET {{k}}p {value}")).await, Reply::ok());
+            let value = Reply::bulk(&value.to_string());
+            let until = tokio::time::Instant::now() + PATIENCE;
+            while until_answered_in(&mut client, "GET {k}p", "c").await != value {
+                assert!(tokio::time::Instant::now() < until, "{name}: {value:?} does not come to c");
+            }
+            match value.text().as_str() {
+                "2" => {
+                    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+                    assert_eq!(client.ask("GET {k}p").await, value, "{name}");
+                }
+                "3" => {
+                    assert_eq!(client.ask("RHEO SLA causal 50ms here; eventual").await, Reply::ok());
+                    let reply = client.ask("GET {k}p").await;
+                    let entry = quality(&mut client, "entry").await;
+                    assert!(reply == value || entry == Reply::Integer(2), "{name}: {reply:?} satisfies {entry:?}");
+                    assert_eq!(quality(&mut client, "answered_in").await, Reply::bulk("a"));
+                }
+                "4" => {
+                    // A write after it is after it everywhere.
+                    assert_eq!(client.ask("SET {k}after 4").await, Reply::ok());
+                    let mut other = cluster.client(2).await;
+                    assert_eq!(other.ask(&format!("SELECT {name}")).await, Reply::ok());
+                    other.ask_until("GET {k}after", Reply::bulk("4")).await;
+                    assert_eq!(other.ask("GET {k}p").await, value, "{name}");
+                }
+                _ => {
+                    // Its own writes are seen there.
+                    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+                    assert_eq!(client.ask("SET {k}own 7").await, Reply::ok());
+                    assert_eq!(client.ask("RHEO SLA causal 300ms 2s; causal").await, Reply::ok());
+                    assert_eq!(until_answered_in(&mut client, "GET {k}own", "c").await, Reply::bulk("7"), "{name}");
+                }
+            }
+            assert_eq!(client.ask(FRESH).await, Reply::ok());
+        }
+    }
+    let status = cluster.node(0).router().status().await;
+    let unnamed = status.service_levels.iter().find(|level| level.name == "unnamed").unwrap();
+    assert!(unnamed.elsewhere.len() == 3 && unnamed.elsewhere[2] >= 10, "{:?}", unnamed.elsewhere);
+    assert_eq!(unnamed.elsewhere[..2], [0, 0], "the other one is too far away, and this one is here");
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_not_waited_for_and_who_is_to_answer_here_does() {
+    let cluster = detour().start(None).await;
+    let mut client = cluster.client(0).await;
+    client.ask_until("SET {k}p 1", Reply::ok()).await;
+    assert_eq!(client.ask(FRESH).await, Reply::ok());
+    until_answered_in(&mut client, "GET {k}p", "c").await;
+    let here = async |client: &mut Client| {
+        for _ in 0..30 {
+            let begun = tokio::time::Instant::now();
+            assert_eq!(client.ask("GET {k}p").await, Reply::bulk("1"));
+            assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+            let found = (quality(client, "entry").await, quality(client, "answered_in").await);
+            assert_eq!(found, (Reply::Integer(2), Reply::bulk("a")));
+        }
+    };
+    // It is said that it is to be answered here; and what has a receipt is, since this data center signs it.
+    assert_eq!(client.ask("RHEO SLA causal 300ms 200ms here; causal").await, Reply::ok());
+    here(&mut client).await;
+    assert_eq!(client.ask(FRESH).await, Reply::ok());
+    assert_eq!(client.ask("RHEO RECEIPT ON").await, Reply::ok());
+    here(&mut client).await;
+    assert_eq!(client.ask("RHEO RECEIPT OFF").await, Reply::ok());
+    until_answered_in(&mut client, "GET {k}p", "c").await;
+    // Nobody is there any more.
+    cut(&cluster, true);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while cluster.node(0).router().status().await.peers.iter().any(|peer| peer.connected) {
+        assert!(tokio::time::Instant::now() < until, "the links are not cut");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    here(&mut client).await;
+    cluster.stop_all().await;
+}
+
 /// Sends commands between MULTI and EXEC; returns what EXEC answers.
 async fn transact(client: &mut Client, commands: &[&str]) -> Reply {
     assert_eq!(client.ask("MULTI").await, Reply::ok());

@@ -426,7 +426,7 @@ impl State {
     }
 
     fn quality(&self, writer: &mut ReplyWriter<'_>) {
-        writer.map(6);
+        writer.map(7);
         writer.bulk(b"level");
         writer.bulk_or_null(self.last.quality.map(|quality| quality.level.to_string()).as_deref().map(str::as_bytes));
         writer.bulk(b"staleness_ms");
@@ -452,6 +452,10 @@ impl State {
                 None => writer.null(),
             }
         }
+        let topology = &self.shared.topology;
+        let answered_in = achieved.filter(|one| one.data_centers.is_none()).map(|one| topology.dc_name(one.at.unwrap_or(topology.here)));
+        writer.bulk(b"answered_in");
+        writer.bulk_or_null(answered_in.map(str::as_bytes));
     }
 }
 
