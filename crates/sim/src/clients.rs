@@ -72,8 +72,6 @@ struct Current {
 /// A client.
 pub(crate) struct Client {
     dc: DcId,
-    /// Where its operation under way is served: elsewhere only if `dc` does not hold the key.
-    at: DcId,
     session: Session,
     pub(crate) name: SessionId,
     /// Steps done.
@@ -108,7 +106,6 @@ impl Client {
     pub(crate) fn new(dc: DcId, (name, session): (SessionId, Session), random: Random) -> Client {
         Client {
             dc,
-            at: dc,
             session,
             name,
             step: 0,
@@ -133,6 +130,11 @@ impl Client {
     /// Leaves out what is left of its `steps` steps.
     pub(crate) fn end(&mut self, steps: usize) {
         self.step = steps;
+    }
+
+    /// Its data center, if it asks in another one for what its service level wants.
+    pub(crate) fn away_from(&self) -> Option<DcId> {
+        self.course.as_ref().and_then(|(_, ask)| ask.at).map(|_| self.dc)
     }
 
     /// The attempt that it has under way at `server`.
@@ -289,7 +291,6 @@ impl World<'_> {
     fn ask(&mut self, client: usize, action: &Action) {
         let partition = self.plan.place(action);
         let dc = self.serving(self.clients[client].dc, partition);
-        self.clients[client].at = dc;
         let server = self.choose(client, ServerId::new(dc, partition));
         if self.servers[server].node.is_none() {
             if self.try_again(client).is_none() {
@@ -327,6 +328,9 @@ impl World<'_> {
             }
             Ok(asked) => asked,
         };
+        let away = asked.and_then(|ask| ask.at);
+        let dc = away.unwrap_or(dc);
+        let server = if away.is_some() { self.choose(client, ServerId::new(dc, partition)) } else { server };
         let with_level;
         let action = match asked.as_ref().and_then(|ask| ask.dial.level) {
             None => action,
@@ -355,7 +359,8 @@ impl World<'_> {
                 Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: within(self.write_dial(), within_us) }
             }
             Action::ReadTransaction { keys, level, groups } => {
-                let dial = Dial { strategy: self.transaction_dial(*level).strategy, ..self.dial(*level, *groups) };
+                let strategy = if away.is_some() { Strategy::Coordinated } else { self.transaction_dial(*level).strategy };
+                let dial = Dial { strategy, ..self.dial(*level, *groups) };
                 let keys = keys.iter().map(|key| self.key(*key)).collect();
                 Operation::ReadTransaction { keys, dial: within(bounded(dial, asked), within_us) }
             }
@@ -429,7 +434,7 @@ impl World<'_> {
         state.attempts += 1;
         let attempt = Attempt { client, number: state.attempts };
         let (mut session, awaited) = (state.session.clone(), if past > Timestamp::ZERO { past } else { state.session.last_write(dc) });
-        let scatter = self.scatter(dc, &mut session, &operation);
+        let scatter = if away.is_none() { self.scatter(dc, &mut session, &operation) } else { None };
         let requests = match &scatter {
             Some(scatter) => self.at_servers(dc, scatter.requests()),
             None => vec![(server, operation)],
@@ -439,7 +444,8 @@ impl World<'_> {
         let (number, action) = (attempt.number, action.clone());
         self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter, within_us, rolling: None, beside });
         self.request(attempt, requests, &session);
-        self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
+        let timeout_us = asked.filter(|_| away.is_some()).map_or(self.plan.client_timeout_us, |ask| ask.until_us.saturating_sub(self.now_us));
+        self.schedule(self.now_us + timeout_us, Event::Deadline { attempt });
     }
 
     /// Sends `operation` on counters to `server`, as what the client has under way.
@@ -484,7 +490,7 @@ impl World<'_> {
     /// Sends `requests` of `attempt` to their servers.
     fn request(&mut self, attempt: Attempt, requests: Vec<(ServerIndex, Operation)>, session: &Session) {
         for (server, operation) in requests {
-            let delay_us = self.local_delay(attempt.client, server);
+            let Some(delay_us) = self.delay_in_course(attempt.client, server, false) else { continue };
             let incarnation = self.servers[server].incarnation;
             let (operation, session) = (Box::new(operation), Box::new(session.clone()));
             self.requests_under_way += 1;

@@ -81,6 +81,8 @@ pub const OF_PROFILES: &[Mark] = &[
     LOWER_ENTRY_HELD,
     ENTRY_PASSED_OVER,
     ENTRY_MISSED,
+    ASKED_ELSEWHERE,
+    HELD_ELSEWHERE,
     PAST_READ,
     PAST_OF_SEVERAL,
     ROLLED_BACK,
@@ -105,6 +107,10 @@ pub(crate) const ROLLED_BACK: Mark = Mark { name: "keys were rolled back in all 
 pub(crate) const ROLLBACK_DIED: Mark = Mark { name: "the coordinator of a rollback died", causal: false };
 /// No answer satisfied any.
 pub(crate) const ENTRY_MISSED: Mark = Mark { name: "no entry of a service level was held", causal: false };
+/// Another data center was asked for an entry.
+pub(crate) const ASKED_ELSEWHERE: Mark = Mark { name: "another data center was asked for an entry of a service level", causal: false };
+/// Its answer satisfied one.
+pub(crate) const HELD_ELSEWHERE: Mark = Mark { name: "another data center held an entry of a service level", causal: false };
 
 /// A read had to see what had been acknowledged in its data center.
 pub(crate) const RECENT: Mark = Mark { name: "a read had to see what had been acknowledged in its data center", causal: false };

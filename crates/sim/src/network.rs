@@ -134,6 +134,16 @@ impl World<'_> {
         least_us + self.clients[client].random.below(jitter_us + 1) + self.servers[server].slow_us
     }
 
+    /// How long a read under a service level takes to a server that is perhaps of another data center, or its answer back; `None`: it is lost.
+    pub(crate) fn delay_in_course(&mut self, client: usize, server: ServerIndex, back: bool) -> Option<u64> {
+        let near_us = self.local_delay(client, server);
+        let id = self.servers[server].id;
+        let Some(home) = self.clients[client].away_from().filter(|home| *home != id.dc) else { return Some(near_us) };
+        let gate = self.index(rheostat_core::ids::ServerId { dc: home, ..id });
+        let way_us = if back { self.way_us(server, gate) } else { self.way_us(gate, server) };
+        way_us.map(|way_us| near_us + way_us)
+    }
+
     /// Everything under way between two servers is lost, both ways.
     pub(crate) fn break_connection(&mut self, a: ServerIndex, b: ServerIndex) {
         for (from, to) in [(a, b), (b, a)] {

@@ -112,7 +112,7 @@ pub const ALL: &[Profile] = &[
         about: "reads under a service level, over slow links: fresh, in time, or the next best",
         option: None,
         dress: hurried,
-        bugs: &["stale-read-taken-as-fresh"],
+        bugs: &["stale-read-taken-as-fresh", "entry-said-that-was-asked-for"],
     },
     Profile {
         name: "past",
@@ -527,12 +527,13 @@ fn hurried(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     let serves = node::serves(&plan.protocol);
     let levels: Vec<Level> = Level::WORDS.into_iter().filter(|level| serves(*level) == Some(*level)).collect();
     let best = levels[random.below(levels.len() as u64) as usize];
+    let (form, here) = (random.below(4), if random.chance(1, 4) { " here" } else { "" });
     let mut ms = |most| (spread(random, 1_000, most) / 1000).max(1);
-    let entries = match ms(4_000) {
-        1 => format!("{best} {}ms {}ms; {best} {}ms; eventual {}ms", ms(300_000), ms(200_000), ms(50_000), ms(500_000)),
-        2 => format!("{best} {}ms {}ms; eventual", ms(100_000), ms(400_000)),
-        3 => format!("{best} fresh {}ms", ms(500_000)),
-        _ => format!("{best} {}ms; eventual fresh {}ms; eventual", ms(60_000), ms(200_000)),
+    let entries = match form {
+        0 => format!("{best} {}ms {}ms{here}; {best} {}ms; eventual {}ms", ms(300_000), ms(200_000), ms(50_000), ms(500_000)),
+        1 => format!("{best} {}ms {}ms{here}; eventual", ms(100_000), ms(400_000)),
+        2 => format!("{best} fresh {}ms{here}", ms(500_000)),
+        _ => format!("{best} {}ms{here}; eventual fresh {}ms; eventual", ms(60_000), ms(200_000)),
     };
     // What is drawn can have an entry that is never reached.
     plan.service_level = ServiceLevel::parse(&entries).ok().map(Arc::new);

@@ -283,8 +283,9 @@ impl World<'_> {
         {
             *moment = Moment::AtOnce;
         }
-        let delay_us = self.local_delay(reply.attempt.client, server);
-        self.schedule(self.now_us + delay_us, Event::Reply(Box::new(reply)));
+        if let Some(delay_us) = self.delay_in_course(reply.attempt.client, server, true) {
+            self.schedule(self.now_us + delay_us, Event::Reply(Box::new(reply)));
+        }
     }
 
     /// A server starts for the first time.

@@ -7,7 +7,7 @@ use crate::world::World;
 use rheostat_core::DcId;
 use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Dial, Failure, Level, Outcome};
-use rheostat_core::sla::{Ask, Course, Progress};
+use rheostat_core::sla::{Ask, Away, Course, Progress};
 
 /// No entry of a service level can be held any more.
 pub(super) struct NothingHeld;
@@ -40,14 +40,33 @@ impl World<'_> {
         }
         let serves = self.serves;
         let several = action.keys().len() > 1;
+        let away = self.away(place, action);
         let mut course = Course::begin(aims, Dial::default(), several, self.now_us, self.plan.server_timeout_us, |level| serves(level).is_some());
+        course = course.with_planted(self.planted).with_away(away);
         let forecast = self.forecasts.entry(place).or_default();
         let ask = course.next(forecast, self.now_us).ok_or(NothingHeld)?;
+        // Nothing is made beside: sometimes what was passed over looks as if it could be held.
+        if let Some(probe) = course.probe(&ask, forecast, self.now_us)
+            && self.clients[client].random.chance(1, 2)
+        {
+            forecast.record(&probe, self.now_us + 1_000, true);
+        }
+        if ask.at.is_some() {
+            self.marks.see(marks::ASKED_ELSEWHERE);
+        }
         if ask.entry > 0 {
             self.marks.see(marks::ENTRY_PASSED_OVER);
         }
         self.clients[client].course = Some((course, ask));
         Ok(Some(ask))
+    }
+
+    /// The data centers beside that of `place` that hold all keys of `action`.
+    fn away(&self, (dc, partition): (DcId, PartitionId), action: &Action) -> Vec<Away> {
+        let home = self.serving(dc, partition);
+        let holds = |other: DcId| action.keys().iter().all(|key| self.serving(other, self.plan.partition(*key)) == other);
+        let others = (0..self.plan.data_centers).map(DcId).filter(|other| *other != home && !self.gone.contains(other) && holds(*other));
+        others.map(|dc| Away { dc, way_us: 2_000 }).collect()
     }
 
     /// Goes on with a read under a service level by what came of its attempt at `current`; what is said of it is true.
@@ -63,14 +82,22 @@ impl World<'_> {
         {
             self.fail("freshness", format!("{:?} was to be at most {most_ms} ms stale and was answered with {quality:?}\n", current.action));
         }
-        let place = (self.clients[client].at, self.servers[current.server].id.partition);
+        let partition = self.servers[current.server].id.partition;
+        let place = (self.serving(self.clients[client].dc, partition), partition);
         let forecast = self.forecasts.entry(place).or_default();
         match course.answer(&ask, outcome.clone(), forecast, self.now_us) {
-            Progress::Ask(next) => self.clients[client].course = Some((course, next)),
+            Progress::Ask(next) => {
+                if next.at.is_some() {
+                    self.marks.see(marks::ASKED_ELSEWHERE);
+                }
+                self.clients[client].course = Some((course, next));
+            }
             Progress::Done(_, Some(achieved)) => {
                 self.marks.see_times(marks::LOWER_ENTRY_HELD, (achieved.entry > 0).into());
+                self.marks.see_times(marks::HELD_ELSEWHERE, achieved.at.is_some().into());
                 let aim = aims.aims()[achieved.entry];
-                if !quality.is_some_and(|quality| aim.is_held(quality, achieved.used_us)) {
+                let elsewhere = self.servers[current.server].id.dc != place.0;
+                if elsewhere && aim.here || !quality.is_some_and(|quality| aim.is_held(quality, achieved.used_us)) {
                     let text = format!("{:?} was answered with {quality:?} after {} us, and that is not `{aim}`\n", current.action, achieved.used_us);
                     self.fail("service level", text);
                 }
