@@ -18,7 +18,7 @@ use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
 use crate::operation::{Change, Groups, Guard, Level, Outcome, Quorum, Strategy, TestWrite};
 use crate::planted::Planted;
 use crate::random::Random;
-use crate::replica::Journal;
+use crate::replica::{Journal, Membership};
 use crate::store::{Cut, History, Store};
 use crate::version::{Item, Key, Update, Version, VersionId};
 use crate::wire::{Reader, Wire, WireError};
@@ -207,6 +207,8 @@ pub struct Start {
     pub state: Option<Vec<u8>>,
     /// The protocol's own log ([`Step::entry`]), in order of the index.
     pub entries: Vec<(u64, Vec<u8>)>,
+    /// What this server has promised to others is not known: the disk was lost ([`crate::replica::ReplicaConfig::refill`]), or is an older copy ([`crate::replica::ReplicaConfig::forget`]).
+    pub lost: bool,
 }
 
 impl Start {
@@ -400,6 +402,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// The server that gives this partition's writes their places, and the number of its period, if servers agree on one and it is known. This server itself only once it
     /// has done everything that the ones before it have decided.
     fn leader(&self) -> Option<(ServerId, u64)> {
+        None
+    }
+
+    /// Who this server is, if servers agree by majority.
+    fn membership(&self) -> Option<Membership> {
         None
     }
 

@@ -1,6 +1,7 @@
 //! What travels between servers that have replicas: what they say themselves, and what the partition servers that their leaders run say to each other.
 
 use crate::message::RaftMessage;
+use crate::standing::Word;
 use rheostat_clock::Timestamp;
 use rheostat_core::operation::{Operation, Outcome};
 use rheostat_core::version::Value;
@@ -30,6 +31,8 @@ pub enum Frame {
     Own(u64, Timestamp, Timestamp, Timestamp, Option<Value>, Vec<Value>),
     /// For the snapshot at this index: all versions of the keys from a place on, one to an update, encoded; and where the next page begins.
     Page(u64, u16, u32, Option<(u16, u32)>, Vec<Value>),
+    /// Who is who in the group.
+    Word(Word),
 }
 
 wire_enum!(Frame, "a frame between replicas", {
@@ -43,6 +46,7 @@ wire_enum!(Frame, "a frame between replicas", {
     7 => Fetch(snapshot, slot, place),
     8 => Own(snapshot, after, released, upto, state, updates),
     9 => Page(snapshot, slot, place, next, updates),
+    10 => Word(word),
 });
 
 /// What `frame` carries between partition servers, or in words what replicas say of themselves. Errors: it is no frame.

@@ -1,14 +1,17 @@
 //! A group's log as Raft reads it: the newest entries in memory, in front of them a base that a snapshot or a compaction left.
 
+use crate::configuration::Configuration;
 use crate::message::snapshot;
-use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::eraftpb::{Entry, EntryType, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 use rheostat_clock::TimestampVector;
 use std::collections::VecDeque;
 
 /// See the module. What is in it is also on its way to disk; Raft learns when it has arrived there.
 pub struct Log {
-    members: Vec<u64>,
+    pub(crate) configuration: Configuration,
+    /// A change of the configuration is being applied: there is no state with which it would go.
+    pub(crate) changing: bool,
     /// Index and term of the last entry that is gone.
     base: (u64, u64),
     entries: VecDeque<Entry>,
@@ -20,14 +23,28 @@ pub struct Log {
 }
 
 impl Log {
-    /// The log of a group of `members` after `base`, where the stable vector was `stable`.
-    pub fn new(members: Vec<u64>, base: (u64, u64), stable: TimestampVector) -> Log {
-        Log { members, base, entries: VecDeque::new(), bytes: 0, hard: HardState::default(), applied: base.0, stable }
+    /// The log of a group of this configuration after `base`, where the stable vector was `stable`.
+    pub fn new(configuration: Configuration, base: (u64, u64), stable: TimestampVector) -> Log {
+        Log { configuration, changing: false, base, entries: VecDeque::new(), bytes: 0, hard: HardState::default(), applied: base.0, stable }
     }
 
-    /// The group's members.
-    pub fn members(&self) -> &[u64] {
-        &self.members
+    /// The same log, for another member.
+    pub fn again(&self) -> Log {
+        let mut log = Log::new(self.configuration.clone(), self.base, self.stable.clone());
+        self.entries.iter().for_each(|entry| log.append(entry.clone()));
+        log
+    }
+
+    /// Who belongs to the group, as of what is applied.
+    pub fn configuration(&self) -> &Configuration {
+        &self.configuration
+    }
+
+    /// Up to where the log itself shows that it is committed: a change of the configuration is proposed only when the one before it is. Nobody calls an election
+    /// with a configuration that is older than that.
+    pub(crate) fn shown_committed(&self) -> u64 {
+        let mut changes = self.entries.iter().rev().filter(|entry| entry.get_entry_type() == EntryType::EntryConfChangeV2);
+        changes.nth(1).map_or(0, |entry| entry.index)
     }
 
     /// Index and term of the last entry that is gone.
@@ -89,16 +106,16 @@ impl Log {
     }
 
     /// The state is now that of a snapshot at `base`; the log begins after it.
-    pub fn restart_at(&mut self, base: (u64, u64), stable: &TimestampVector) {
+    pub fn restart_at(&mut self, base: (u64, u64), stable: &TimestampVector, configuration: Configuration) {
         self.entries.clear();
+        self.configuration = configuration;
         (self.base, self.bytes, self.applied, self.stable) = (base, 0, base.0, stable.clone());
     }
 }
 
 impl Storage for Log {
     fn initial_state(&self) -> raft::Result<RaftState> {
-        let conf = ConfState { voters: self.members.clone(), ..ConfState::default() };
-        Ok(RaftState::new(self.hard.clone(), conf))
+        Ok(RaftState::new(self.hard.clone(), self.configuration.to_library()))
     }
 
     fn entries(&self, low: u64, high: u64, max_size: impl Into<Option<u64>>, _: GetEntriesContext) -> raft::Result<Vec<Entry>> {
@@ -134,7 +151,7 @@ impl Storage for Log {
 
     fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
         match self.term(self.applied) {
-            Ok(term) if self.applied >= request_index => Ok(snapshot((self.applied, term), &self.stable, &self.members)),
+            Ok(term) if self.applied >= request_index && !self.changing => Ok(snapshot((self.applied, term), &self.stable, &self.configuration)),
             _ => Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable)),
         }
     }

@@ -1,10 +1,12 @@
 //! One member of a group: the library's Raft, stepped. What it wants logged, sent and applied is handed out by [`Member::take`]; who drives it does that, in the order given.
 
+use crate::configuration::{Change, Configuration};
 use crate::log::Log;
-use raft::eraftpb::{Entry, HardState, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RawNode, ReadState, StateRole};
 use rheostat_clock::TimestampVector;
 use rheostat_core::random::Random;
+use rheostat_core::wire::{Wire, WireError};
 use std::ops::{Deref, DerefMut};
 
 /// Bytes of entries in one message, and applied in one go.
@@ -35,7 +37,7 @@ pub struct Member {
 pub struct Wanted {
     /// The request's number, for [`RawNode::on_persist_ready`] once all of it that is logged is on disk.
     pub number: u64,
-    /// The state is that of a snapshot at this index and term, with this stable vector.
+    /// The state is that of a snapshot at this index and term, with this stable vector. The log has its configuration.
     pub snapshot: Option<((u64, u64), TimestampVector)>,
     /// Entries to be logged; those at or after the first that were there are void.
     pub entries: Vec<Entry>,
@@ -54,7 +56,8 @@ pub struct Wanted {
 impl Member {
     /// Member `me` of the group of `log`, which holds the entries. Elections come after `election_ticks` to twice as many. Errors: the library's, about the configuration.
     pub fn new(me: u64, mut log: Log, kept: Kept, (heartbeat_ticks, election_ticks): (usize, usize)) -> Result<Member, String> {
-        log.hard = HardState { term: kept.term, vote: kept.vote, commit: kept.applied, ..HardState::default() };
+        let commit = kept.applied.max(log.shown_committed());
+        log.hard = HardState { term: kept.term, vote: kept.vote, commit, ..HardState::default() };
         let config = Config {
             id: me,
             election_tick: election_ticks,
@@ -81,11 +84,11 @@ impl Member {
         if !ready.snapshot().is_empty() {
             let metadata = ready.snapshot().get_metadata();
             let base = (metadata.index, metadata.term);
-            let stable = crate::message::stable_at(ready.snapshot());
-            self.node.mut_store().restart_at(base, &stable);
+            let (stable, configuration) = crate::message::mark_of(ready.snapshot());
+            self.node.mut_store().restart_at(base, &stable, configuration);
             snapshot = Some((base, stable));
         }
-        let entries = ready.take_entries();
+        let entries: Vec<Entry> = ready.take_entries().into_iter().map(ours).collect();
         entries.iter().for_each(|entry| self.node.mut_store().append(entry.clone()));
         let hard = ready.hs().cloned();
         if let Some(hard) = &hard {
@@ -98,11 +101,45 @@ impl Member {
             hard,
             messages: ready.take_messages(),
             promises: ready.take_persisted_messages(),
-            committed: ready.take_committed_entries(),
+            committed: ready.take_committed_entries().into_iter().map(ours).collect(),
             reads: ready.take_read_states(),
         };
         self.node.advance_append_async(ready);
         Some(wanted)
+    }
+
+    /// Puts a change of the configuration to the group, if this member leads and no other one is under way. Says whether it has.
+    pub(crate) fn propose_change(&mut self, change: Change) -> bool {
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Leader || raft.has_pending_conf() || raft.lead_transferee.is_some() || self.log().configuration().is_joint() {
+            return false;
+        }
+        self.node.propose_conf_change(change.to_bytes(), Change::to_library(Some(change))).is_ok()
+    }
+
+    /// Applies the committed entry at `index`, if it changes the configuration and has not yet. Says what it changed; nothing: a joint one has ended.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn apply_change(&mut self, entry: &Entry) -> Result<Option<Change>, WireError> {
+        let change = if entry.context.is_empty() { None } else { Some(Change::from_bytes(&entry.context)?) };
+        if entry.index <= self.log().configuration().index {
+            return Ok(change);
+        }
+        self.node.mut_store().changing = true;
+        let state = self.node.apply_conf_change(&Change::to_library(change));
+        let log = self.node.mut_store();
+        log.changing = false;
+        // What does not fit is void, for all members alike.
+        if let Ok(state) = state {
+            log.configuration.changed_to(entry.index, change, state);
+        }
+        Ok(change)
+    }
+
+    /// Who belongs to the group, as of what is applied.
+    pub fn configuration(&self) -> &Configuration {
+        self.log().configuration()
     }
 
     /// A snapshot has been taken in and is not on disk: the library would look for entries that are gone if it called an election now.
@@ -177,6 +214,19 @@ impl Member {
         let raft = &mut self.node.raft;
         raft.election_elapsed = (raft.election_elapsed + 1).min(raft.election_timeout());
     }
+}
+
+/// Whether `entry` changes the configuration.
+pub fn is_change(entry: &Entry) -> bool {
+    entry.get_entry_type() == EntryType::EntryConfChangeV2
+}
+
+/// An entry without the library's form of what it changes.
+fn ours(mut entry: Entry) -> Entry {
+    if is_change(&entry) {
+        entry.data = Default::default();
+    }
+    entry
 }
 
 impl Deref for Member {

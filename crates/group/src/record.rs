@@ -1,5 +1,7 @@
 //! What replicas agree on, and what each of them remembers.
 
+use crate::configuration::Configuration;
+use crate::standing::Stood;
 use rheostat_clock::Timestamp;
 use rheostat_core::store::Trim;
 use rheostat_core::version::{Key, Update};
@@ -89,12 +91,19 @@ pub struct Saved {
     pub applied: u64,
     /// Own updates up to here may have come in pages: only the chains hold them.
     pub chained: Timestamp,
+    /// Who it is in its group.
+    pub stood: Stood,
+    /// Who belongs to the group; none if that has never changed.
+    pub configuration: Option<Configuration>,
     /// The last [`Record::State`].
     pub state: Option<Vec<u8>>,
 }
 
 /// The number of the byte form.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
+
+/// That of before members could be replaced.
+const FORM_OF_FIXED_MEMBERS: u8 = 1;
 
 impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -103,17 +112,51 @@ impl Wire for Saved {
         self.base.encode(out);
         self.applied.encode(out);
         self.chained.encode(out);
+        self.stood.encode(out);
+        self.configuration.encode(out);
         self.state.is_some().encode(out);
         out.extend_from_slice(self.state.as_deref().unwrap_or_default());
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        if input.byte()? != FORM {
+        let form = input.byte()?;
+        if form != FORM && form != FORM_OF_FIXED_MEMBERS {
             return Err(WireError::Invalid("a replica's state of another version of the software, or of a server without replicas"));
         }
         let ((term, vote), base) = (Wire::decode(input)?, Wire::decode(input)?);
         let (applied, chained) = (Wire::decode(input)?, Wire::decode(input)?);
+        let (stood, configuration) = if form == FORM { (Wire::decode(input)?, Wire::decode(input)?) } else { Default::default() };
         let state = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { term, vote, base, applied, chained, state })
+        Ok(Saved { term, vote, base, applied, chained, stood, configuration, state })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_of_before_members_were_replaced_is_read() {
+        let configuration = Some(Configuration::first(&[1, 2, 3]));
+        let saved = Saved {
+            term: 3,
+            vote: 2,
+            base: (5, 2),
+            applied: 7,
+            chained: Timestamp::new(9, 0),
+            stood: (65_538, 4),
+            configuration,
+            state: Some(vec![1]),
+        };
+        assert_eq!(Saved::from_bytes(&saved.to_bytes()), Ok(saved.clone()));
+        let mut old = vec![FORM_OF_FIXED_MEMBERS];
+        (saved.term, saved.vote).encode(&mut old);
+        saved.base.encode(&mut old);
+        saved.applied.encode(&mut old);
+        saved.chained.encode(&mut old);
+        true.encode(&mut old);
+        old.push(1);
+        assert_eq!(Saved::from_bytes(&old), Ok(Saved { stood: (0, 0), configuration: None, ..saved }));
+        assert!(Saved::from_bytes(&[FORM + 1, 0]).is_err());
     }
 }

@@ -12,6 +12,42 @@ const FAR_APART_MS: u64 = 1_000;
 /// What a node said when it was asked; or why it did not, in words.
 pub type Answer = Result<v1::StatusResponse, String>;
 
+/// The gauge of a member of a group in whose place another one was put.
+const REPLACED: &str = "member_was_replaced";
+
+/// That of whether a group's server knows who leads.
+const LEADER_KNOWN: &str = "leader_known";
+
+/// What a server of a group says of itself by a gauge with this value, the first that holds: whether somebody is not served, what it means, what to do.
+const STANDINGS: &[(&str, f64, bool, &str, &str)] = &[
+    (
+        REPLACED,
+        1.0,
+        true,
+        "was replaced when its disk was taken for lost",
+        "start it with the directory that replaced this one, or once with accept_lost_writes = true",
+    ),
+    (
+        "member_is_nobody",
+        1.0,
+        true,
+        "has lost its disk and waits for a new place",
+        "a majority of the servers that kept their disks must be up and connected; if no disk was lost, take accept_lost_writes out and start it again",
+    ),
+    (
+        "member_is_learner",
+        1.0,
+        false,
+        "has lost its disk, and takes from the others what they have,",
+        "wait until it counts again before another node of its groups is stopped; learners_behind_entries of rheostat ctl status --verbose says what it lacks",
+    ),
+    (LEADER_KNOWN, 0.0, true, "knows no leader", "a majority of each group's servers must be up and connected"),
+];
+
+fn shows(replica: &v1::Replica, gauge: &str, shown: f64) -> bool {
+    replica.gauges.iter().any(|of| of.name == gauge && of.value == shown)
+}
+
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
@@ -87,22 +123,27 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
             found.push(grave(what, "free some under its data directory; it goes on by itself within seconds"));
         }
         let mut failed: BTreeMap<(&str, &str), Vec<&v1::Replica>> = BTreeMap::new();
-        for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty()) {
+        for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty() && !shows(replica, REPLACED, 1.0)) {
             failed.entry((replica.keyspace.as_str(), replica.failed.as_str())).or_default().push(replica);
         }
         for ((keyspace, why), replicas) in failed {
             let what = format!("node {} of {} does not serve keyspace {keyspace}, {}: {why}", node.name, node.data_center, servers(&replicas));
             found.push(grave(what, "look at its disk and its log; when the disk is full, free some: it goes on by itself"));
         }
-        let mut leaderless: BTreeMap<&str, Vec<&v1::Replica>> = BTreeMap::new();
-        let knows_none = |replica: &&v1::Replica| replica.gauges.iter().any(|gauge| gauge.name == "leader_known" && gauge.value == 0.0);
-        // What cannot log takes no part in its group.
-        for replica in status.replicas.iter().filter(knows_none).filter(|_| !status.disk_full) {
-            leaderless.entry(&replica.keyspace).or_default().push(replica);
-        }
-        for (keyspace, replicas) in leaderless {
-            let what = format!("node {} of {} knows no leader in keyspace {keyspace}, {}", node.name, node.data_center, servers(&replicas));
-            found.push(grave(what, "a majority of each group's servers must be up and connected"));
+        for (gauge, value, is_grave, is, next) in STANDINGS {
+            // Who is nobody knows no leader either.
+            let first =
+                |replica: &v1::Replica| STANDINGS.iter().find(|(gauge, value, ..)| shows(replica, gauge, *value)).is_some_and(|of| of.0 == *gauge);
+            let mut found_in: BTreeMap<&str, Vec<&v1::Replica>> = BTreeMap::new();
+            // What cannot log takes no part in its group.
+            let tells = |replica: &&v1::Replica| shows(replica, gauge, *value) && first(replica) && !(status.disk_full && *gauge == LEADER_KNOWN);
+            for replica in status.replicas.iter().filter(tells) {
+                found_in.entry(&replica.keyspace).or_default().push(replica);
+            }
+            for (keyspace, replicas) in found_in {
+                let what = format!("node {} of {} {is} in keyspace {keyspace}, {}", node.name, node.data_center, servers(&replicas));
+                found.push(if *is_grave { grave(what, next) } else { mild(what, next) });
+            }
         }
     }
     let cut: BTreeSet<(&str, &str)> =

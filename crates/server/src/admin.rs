@@ -153,6 +153,17 @@ async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -
     }
 }
 
+/// Of a member of a group that has been replaced.
+const REPLACED: &str = "another member was put in its place when its disk was taken for lost, and what is here is not the group's any more; start the node with the directory that replaced this one, or once with accept_lost_writes = true";
+
+/// Of one that comes back without its disk.
+const NOBODY: &str = "it was started with accept_lost_writes and is no member of its group before a majority of the members that kept their disks agrees on a new one in its place; if fewer are left, their disks are needed; if no disk \
+    was lost, take the setting out and start again";
+
+/// Of one that catches up.
+const LEARNER: &str =
+    "it is a new member in the place of one that lost its disk, and takes from the others what they have; it is counted when it has caught up";
+
 /// Why this node cannot serve all that it owns; empty when it can.
 fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     let owned: usize = router.keyspaces().iter().map(|keyspace| router.shared().placement.all(keyspace.id).count()).sum();
@@ -165,13 +176,16 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     }
     reasons.extend(status.clock_distrusted.iter().map(|why| format!("this node does not believe its clock: {why}")));
     for replica in &status.replicas {
-        let leaderless = replica.status.gauges.iter().any(|(name, value)| *name == "leader_known" && *value == 0.0);
+        let shows = |gauge: &str, shown: f64| replica.status.gauges.iter().any(|(name, value)| *name == gauge && *value == shown);
         let why = replica
             .status
             .failed
             .as_deref()
             .or(replica.status.filling.then_some("it has lost what it had, and the other data centers are sending it again"))
-            .or(leaderless.then_some("its group has no leader: a majority of its members is out of reach, or is choosing one"));
+            .or(shows("member_was_replaced", 1.0).then_some(REPLACED))
+            .or(shows("member_is_nobody", 1.0).then_some(NOBODY))
+            .or(shows("member_is_learner", 1.0).then_some(LEARNER))
+            .or(shows("leader_known", 0.0).then_some("its group has no leader: a majority of its members is out of reach, or is choosing one"));
         if let Some(why) = why {
             let keyspace = router.keyspace(replica.keyspace).map_or("?", |keyspace| &keyspace.name);
             reasons.push(format!("keyspace {keyspace}, partition server {}: {why}", replica.status.server));

@@ -18,7 +18,7 @@ const OWN: &str = ".life";
 const OTHERS: &str = ".lives";
 
 /// What is said to a node whose data is lost or old.
-pub(crate) const ADVICE: &str = "Put the right directory back; if there is none, start it once with accept_lost_writes = true: what only this node had is lost then, also to the majorities of groups (session, strong) that counted on it";
+pub(crate) const ADVICE: &str = "Put the right directory back; if there is none, start it once with accept_lost_writes = true: what only this node had is lost then, and in groups (replicas, session, strong) it comes back as a new member, if a majority of the others kept their disks";
 
 /// Follows the numbers of a directory that the operator has put in another's place.
 const REPLACES: &str = " replaces";

@@ -253,6 +253,27 @@ fn moment(words: &mut Words<'_>) -> Parsed<Moment> {
 }
 
 impl World<'_> {
+    /// Whether the group of `server` has a majority still when its disk is gone as well: those that have lost theirs and are not counted again are too few.
+    fn may_lose_disk(&mut self, server: ServerIndex) -> bool {
+        if !self.plan.is_grouped() {
+            return true;
+        }
+        let (id, everywhere) = (self.servers[server].id, crate::node::spans_data_centers(&self.plan.protocol));
+        let of_group = |other: &&crate::world::Server| other.id.partition == id.partition && (everywhere || other.id.dc == id.dc);
+        let is_away = |other: &&crate::world::Server| {
+            let gauges = other.node.as_ref().map(|node| node.look().status(other.clock.read(self.now_us)).gauges).unwrap_or_default();
+            let counts = |name: &str| gauges.iter().any(|(gauge, value)| *gauge == name && *value == 0.0);
+            other.wiped && other.id != id && !(counts("member_is_nobody") && counts("member_is_learner"))
+        };
+        let seats = self.servers.iter().filter(of_group).count();
+        let away = self.servers.iter().filter(of_group).filter(is_away).count();
+        let may = away < (seats - 1) / 2;
+        if may && self.servers[server].node.is_some() {
+            self.marks.see(marks::MEMBER_LOST);
+        }
+        may
+    }
+
     pub(crate) fn fault_begins(&mut self, fault: usize) {
         let Fault { until_us, kind, .. } = self.plan.faults[fault];
         if self.healed {
@@ -295,7 +316,9 @@ impl World<'_> {
             }
             FaultKind::LostDisk { server } => {
                 let server = self.index(server);
-                self.halt(server, Halt::DiskLost);
+                if self.may_lose_disk(server) {
+                    self.halt(server, Halt::DiskLost);
+                }
             }
             FaultKind::Death { dc } => {
                 self.gone.push(dc);

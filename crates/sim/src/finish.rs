@@ -323,12 +323,18 @@ impl World<'_> {
         }
     }
 
-    /// Which partition has no leader, or a replica that has not applied everything, if one has.
+    /// Which partition has no leader, or a replica that is not counted in its group or has not applied everything, if one has.
     fn behind(&self) -> Option<String> {
         let gauge = |server: &crate::world::Server, name: &str| {
             let status = server.node.as_ref()?.look().status(server.clock.read(self.now_us));
             status.gauges.iter().find(|(of, _)| *of == name).map(|(_, value)| *value)
         };
+        let outside = |server: &&crate::world::Server| {
+            ["member_is_nobody", "member_is_learner", "member_was_replaced"].iter().any(|name| gauge(server, name).is_some_and(|value| value > 0.0))
+        };
+        if let Some(server) = self.servers.iter().filter(|server| self.plan.is_grouped() && server.node.is_some()).find(outside) {
+            return Some(format!("{} is not counted in its group", server.id));
+        }
         self.servers.iter().enumerate().filter(|_| self.plan.has_replicas()).find_map(|(_, server)| {
             let id = server.id;
             let Some(leader) = self.leader_of(id) else { return Some(format!("no replica of {id} leads")) };

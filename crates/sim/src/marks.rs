@@ -87,7 +87,16 @@ pub const OF_PROFILES: &[Mark] = &[
     PAST_OF_SEVERAL,
     ROLLED_BACK,
     ROLLBACK_DIED,
+    MEMBER_LOST,
+    MEMBER_REPLACED,
 ];
+
+/// A member of a group lost what it had promised.
+pub(crate) const MEMBER_LOST: Mark = Mark { name: "a member of a group lost its disk", causal: false };
+/// Another one came in its place.
+pub(crate) const MEMBER_REPLACED: Mark = Mark { name: "a member of a group was replaced", causal: false };
+/// Marks of runs in which groups lose disks.
+pub const OF_MEMBERS: &[Mark] = &[MEMBER_LOST, MEMBER_REPLACED];
 
 /// A data center was out of reach, and others had what it wrote.
 pub(crate) const PASSED_ON: Mark = Mark { name: "updates were passed on for another data center", causal: false };

@@ -455,10 +455,8 @@ impl Plan {
             if matches!(fault.kind, FaultKind::Death { .. }) && (self.is_grouped() || !self.counters.is_empty()) {
                 return Err("a data center dies only where each server of it stands alone, and without counters".into());
             }
-            if matches!(fault.kind, FaultKind::LostDisk { .. })
-                && (self.is_grouped() || !self.counters.is_empty() || self.durability == Durability::Memory)
-            {
-                return Err("a disk is lost only where there is one, each server stands alone, and without counters".into());
+            if matches!(fault.kind, FaultKind::LostDisk { .. }) && (!self.counters.is_empty() || self.durability == Durability::Memory) {
+                return Err("a disk is lost only where there is one, and without counters".into());
             }
             if fault.kind.is_crash() && self.durability == Durability::Memory {
                 return Err("a server in memory does not survive a crash".into());

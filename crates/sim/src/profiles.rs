@@ -142,6 +142,13 @@ pub const ALL: &[Profile] = &[
         dress: replicas,
         bugs: rheostat_group::PLANTED,
     },
+    Profile {
+        name: "replaced",
+        about: "members of groups lose their disks, one after the other, and come back as new ones",
+        option: None,
+        dress: replaced,
+        bugs: rheostat_group::PLANTED_IN_MEMBERS,
+    },
 ];
 
 /// The profile called `name`.
@@ -520,6 +527,53 @@ fn replicas(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
                 kind: FaultKind::PowerLoss { server, flushed: random.chance(1, 4), moment: Moment::AtOnce },
             });
         }
+    }
+}
+
+/// Disks are lost as soon as the one before has been replaced, and others are away meanwhile.
+fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let group = node::replicates(&plan.protocol);
+    if node::most_replicas(&plan.protocol) < 3 || !plan.counters.is_empty() {
+        return;
+    }
+    at_leisure(plan, horizon_us);
+    let horizon_us = horizon_us.max(LONG_LOAD_US);
+    match group {
+        true => {
+            plan.durability = if plan.durability == Durability::Memory { Durability::Interval } else { plan.durability };
+            let alone = node::spans_data_centers(&plan.protocol) && plan.data_centers > 2;
+            plan.replicas = if alone { 1 } else { 3 };
+            plan.faults.iter_mut().flat_map(|fault| fault.kind.servers_mut()).for_each(|server| server.replica %= plan.replicas);
+            plan.clocks.retain(|clock| clock.server.replica < plan.replicas);
+            if let Some(kept) = plan.options.get_mut("keep_entries") {
+                *kept = toml::Value::Integer(random.between(4, 64) as i64);
+            }
+        }
+        false => {
+            replicas(plan, horizon_us, random);
+            plan.replicas = plan.replicas.max(3);
+        }
+    }
+    let one = any(plan, random);
+    let mut at_us = random.between(100_000, 1_500_000);
+    while at_us < horizon_us {
+        let everywhere = node::spans_data_centers(&plan.protocol);
+        let dc = if everywhere { DcId(random.below(plan.data_centers.into()) as u8) } else { one.dc };
+        let server = ServerId { dc, replica: random.below(plan.replicas.into()) as u8, ..one };
+        let until_us = at_us + spread(random, 5_000, 800_000);
+        plan.faults.push(Fault { from_us: at_us, until_us, kind: FaultKind::LostDisk { server } });
+        // While it comes back, others die and are slow.
+        for _ in 0..random.below(4) {
+            let server = ServerId { replica: random.below(plan.replicas.into()) as u8, ..server };
+            let from_us = until_us + spread(random, 1_000, 1_000_000);
+            let kind = match random.below(4) {
+                0..=1 => FaultKind::Kill { server, moment: Moment::AtOnce },
+                2 => FaultKind::Pause { server },
+                _ => FaultKind::PowerLoss { server, flushed: random.chance(1, 4), moment: Moment::AtOnce },
+            };
+            plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 5_000, 800_000), kind });
+        }
+        at_us = until_us + spread(random, 100_000, 2_500_000);
     }
 }
 

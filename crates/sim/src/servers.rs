@@ -340,7 +340,8 @@ impl World<'_> {
         match how {
             Halt::DiskLost => {
                 state.wiped = true;
-                if held < halted.newest_own {
+                // What a group has acknowledged is on other disks.
+                if held < halted.newest_own && !self.plan.is_grouped() {
                     state.lost.push((held, status.clock));
                     self.disk_lost_writes = true;
                 }
@@ -444,6 +445,8 @@ impl World<'_> {
             let seen = status.gauges.iter().find(|(name, _)| *name == mark.gauge).map_or(0.0, |(_, value)| *value);
             self.marks.see_times(mark.mark, seen as u64);
         }
+        let generation = status.gauges.iter().find(|(name, _)| *name == "member_generation");
+        self.marks.see_times(marks::MEMBER_REPLACED, u64::from(generation.is_some_and(|(_, generation)| *generation > 0.0)));
         let wiped = self.plan.loses_a_disk();
         if counters.filling > 0 && !wiped && self.gone.is_empty() && self.plan.durability != Durability::Memory {
             let text = format!("{} refused {} reads, though no disk has lost what it had confirmed\n", self.servers[server].id, counters.filling);

@@ -163,6 +163,22 @@ fn tests_of_keys_are_one_step_with_what_they_write() {
     }
 }
 
+/// Groups go on without the disks of some, and those come back as others; nothing that was acknowledged is lost.
+#[test]
+fn members_that_lose_their_disks_are_replaced() {
+    let profile = profiles::named("replaced").unwrap();
+    for (protocol, seeds) in [("session", 40), ("strong", 40), ("causal", 25), ("quorum", 25)] {
+        let (mut lost, mut replaced) = (0, 0);
+        for seed in 1..=seeds {
+            let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, false, seed), TraceLevel::Off).unwrap();
+            assert_eq!(report.failure.map(|failure| failure.text), None, "{protocol}, seed {seed}");
+            lost += report.marks.count(marks::OF_MEMBERS[0]);
+            replaced += report.marks.count(marks::OF_MEMBERS[1]);
+        }
+        assert!(lost >= seeds && replaced >= seeds, "{protocol}: {lost} disks were lost, {replaced} members came in their place");
+    }
+}
+
 /// `protocol bug seed`: this seed catches the bug, or one of the next [`REACH`], since whatever changes the number or the times of messages makes other runs of the seeds.
 const CATCHING: &str = include_str!("../plans/planted.seeds");
 

@@ -309,6 +309,32 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_disk_is_told_by_how_far_its_servers_have_come_back() {
+        let told_of = |gauges: &[(&str, f64)], failed: &str| {
+            let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
+            let Ok(status) = &mut answers[0] else { unreachable!() };
+            status.replicas[0].gauges.extend(gauges.iter().map(|(name, value)| v1::Gauge { name: (*name).into(), value: *value }));
+            status.replicas[0].failed = failed.into();
+            let (text, grave) = told(&answers);
+            (text.lines().nth(1).unwrap_or_default().to_string(), text.lines().nth(2).unwrap_or_default().to_string(), grave)
+        };
+        let (first, second, grave) = told_of(&[("leader_known", 0.0), ("member_is_nobody", 1.0)], "");
+        assert!(
+            first.contains("has lost its disk and waits for a new place in keyspace default, partition 0; a majority of the servers that kept"),
+            "{first}"
+        );
+        assert_eq!((second.as_str(), grave), ("", true), "why it knows no leader is told once");
+        let (first, _, grave) = told_of(&[("leader_known", 1.0), ("member_is_learner", 1.0)], "");
+        assert!(first.contains("takes from the others what they have, in keyspace default, partition 0; wait until it counts") && !grave, "{first}");
+        let (first, second, grave) = told_of(&[("member_was_replaced", 1.0)], "it was replaced");
+        assert!(
+            first.contains("was replaced when its disk was taken for lost in keyspace default, partition 0; start it with the directory"),
+            "{first}"
+        );
+        assert_eq!((second.as_str(), grave), ("", true));
+    }
+
+    #[test]
     fn what_has_no_other_cause_is_told_by_itself() {
         let mut answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
         let Ok(status) = &mut answers[1] else { unreachable!() };

@@ -110,8 +110,10 @@ pub struct ReplicaConfig {
     /// Names the run of the machine since which its monotonic clock counts, the same for every process of that run; `None` if the caller cannot tell. Without it, a killed process costs
     /// its clock up to a second instead of milliseconds.
     pub boot: Option<u64>,
-    /// The store is new and stands in the place of one that was lost: the other data centers are asked for what this server wrote. Of no effect once that is done.
+    /// The store is new and stands in the place of one that was lost: the other data centers are asked for what this server wrote, and in a group the server comes back as a new member. Of no effect once that is done.
     pub refill: bool,
+    /// Whatever the store says, this server does not rely on what it knows of its own promises: an older copy of a disk may be in the place of one that was lost. In a group it comes back as a new member.
+    pub forget: bool,
     /// Where [`Place::replicas`] is more than one and the protocol's servers stand alone: how they agree.
     pub group: GroupConfig,
     /// Seeds the random source.
@@ -140,12 +142,26 @@ impl ReplicaConfig {
             history_ms: 0,
             boot: None,
             refill: false,
+            forget: false,
             group: GroupConfig::default(),
             seed: 0,
             sample_every: 0,
             planted: Planted::NONE,
         }
     }
+}
+
+/// Who a server is among those that agree by majority.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Membership {
+    /// A member of this generation, which is counted.
+    Counts(u64),
+    /// One in the place of a member that lost its disk; it catches up.
+    Learns(u64),
+    /// It has lost its disk, and is no member.
+    Nobody,
+    /// Another one was put in its place.
+    Replaced,
 }
 
 /// What came of [`PartitionServer::execute`].
@@ -403,6 +419,11 @@ pub trait PartitionServer: Send {
     /// See [`Protocol::leader`].
     fn leader(&self) -> Option<(ServerId, u64)>;
 
+    /// See [`Protocol::membership`].
+    fn membership(&self) -> Option<Membership> {
+        None
+    }
+
     /// A session that has seen nothing.
     fn new_session(&self) -> Session;
 
@@ -486,7 +507,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own };
         let holders = P::holders(&config.place, options);
         let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] }, &saved);
-        let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries };
+        let lost = config.forget || config.refill && saved.protocol.is_none() && recovered.entries.is_empty();
+        let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries, lost };
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
             journal: Journal::new(

@@ -1,7 +1,7 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
 use super::journal::Everywhere;
-use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_US, Replica, Status, Wanted};
+use super::{Applied, Done, Execution, Membership, Outbox, PartitionServer, QUIET_US, Replica, Status, Wanted};
 use crate::ids::{Now, OpId, ServerId};
 use crate::link::LinkFrame;
 use crate::notch::Sampled;
@@ -456,6 +456,10 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
 
     fn leader(&self) -> Option<(ServerId, u64)> {
         self.protocol.leader()
+    }
+
+    fn membership(&self) -> Option<Membership> {
+        self.protocol.membership()
     }
 
     fn new_session(&self) -> Session {

@@ -32,7 +32,7 @@ use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quorum};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
+use rheostat_core::replica::{Applied, Done, Execution, Membership, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position, ScanPage};
@@ -636,6 +636,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
 
     fn leader(&self) -> Option<(ServerId, u64)> {
         self.inner.leader()
+    }
+
+    fn membership(&self) -> Option<Membership> {
+        self.inner.membership()
     }
 
     fn new_session(&self) -> Session {

@@ -82,6 +82,7 @@ impl<F: Seat> Replicas<F> {
             }
             _ if !group => self.refused += 1,
             Frame::Raft(message) => self.on_raft(now, from, message, out),
+            Frame::Word(word) => self.on_word(from, word, out),
             Frame::Ask(request, operation, session) => self.on_ask(now, from, request, operation, &session, out),
             Frame::Answer(request, outcome, session) => self.on_answer(request, outcome, &session, out),
             Frame::Elsewhere(request) => self.on_elsewhere(request),

@@ -1,11 +1,12 @@
 //! The group: what is proposed, logged, voted, applied.
 
-use super::{Batch, ELECTION_TICKS, MOST_IN_FLIGHT, Replicas, Seat, Sits, member_of};
+use super::{Batch, ELECTION_TICKS, MOST_IN_FLIGHT, Replicas, Seat, Sits, member, seat_at};
 use crate::ahead::ENTRY_BYTES;
 use crate::frame::Frame;
-use crate::member::{Role, Wanted};
+use crate::member::{Kept, Role, Wanted, is_change};
 use crate::message::{LogEntry, RaftMessage};
 use crate::record::{self, Record};
+use crate::standing::{Next, Verdict, Word};
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{SnapshotStatus, StateRole};
 use rheostat_clock::TimestampVector;
@@ -181,6 +182,9 @@ impl<F: Seat> Replicas<F> {
         if self.failed.is_some() || entry.index <= self.applied {
             return;
         }
+        if is_change(entry) {
+            return self.apply_change(entry);
+        }
         let applied = self.applied;
         let own = self.batches.pop_front_if(|batch| batch.index == entry.index && entry.term == self.term);
         if let Some(own) = &own {
@@ -205,6 +209,58 @@ impl<F: Seat> Replicas<F> {
         self.member.mut_store().applied(applied, &TimestampVector::new());
     }
 
+    /// A committed entry: it changes who belongs to the group. That is on disk with it, so that a restart goes on with what counts.
+    fn apply_change(&mut self, entry: &Entry) {
+        if let Err(error) = self.member.apply_change(entry) {
+            return self.fail(format!("entry {} of the group's log cannot be read: {error}", entry.index));
+        }
+        self.applied = entry.index;
+        self.member.mut_store().applied(entry.index, &TimestampVector::new());
+        self.keep_configuration();
+        self.save();
+    }
+
+    fn keep_configuration(&mut self) {
+        let configuration = self.member.configuration().clone();
+        if let Some(ahead) = self.store_mut() {
+            ahead.saved.configuration = Some(configuration);
+        }
+    }
+
+    /// A word of another server of the group about who is who.
+    pub(super) fn on_word(&mut self, from: ServerId, word: Word, out: &mut Outbox) {
+        let leads = self.member.is_leader() && self.leads_from.is_some_and(|since| self.applied >= since);
+        match self.standing.hear(&mut self.member, leads, seat_at(from.replica), word) {
+            Next::Nothing => {}
+            Next::Answer(word) => self.push_frame(from, &Frame::Word(word), out),
+            Next::Become(number) => self.become_member(number),
+        }
+        self.note_replaced(out);
+    }
+
+    /// Whoever was replaced takes part in nothing any more.
+    fn note_replaced(&mut self, out: &mut Outbox) {
+        if self.standing.replaced().is_some() {
+            self.leave_seat(out);
+            self.lease.end();
+            self.member.step_aside();
+        }
+    }
+
+    /// This server was nobody and is member `number` from now on, with what it has of the log. It has promised nothing; what it says as that one waits for the disk.
+    fn become_member(&mut self, number: u64) {
+        let stood = self.standing.stood();
+        let Some(ahead) = self.store_mut() else { return };
+        (ahead.saved.stood, ahead.saved.vote) = (stood, 0);
+        let kept = Kept { term: ahead.saved.term, vote: 0, applied: self.applied };
+        match member(number, self.member.log().again(), kept) {
+            Ok(member) => self.member = member,
+            Err(why) => return self.fail(why),
+        }
+        self.save();
+        self.vote_at = self.base_end();
+    }
+
     /// Tells whoever taps this server what a follower has applied; the leader's server tells of its own.
     fn note_applied(&mut self, entry: &[u8]) {
         let (Sits::Follows(ahead), Some(wanted)) = (&self.sits, &self.tapped) else { return };
@@ -226,14 +282,24 @@ impl<F: Seat> Replicas<F> {
         if let Some(ahead) = self.store_mut() {
             ahead.saved.base = base;
         }
+        if !self.config.planted.is("members-snapshot-without-configuration") {
+            self.keep_configuration();
+        }
         self.save();
         let compacted = self.store_mut().map_or(Ok(Position(0)), |ahead| ahead.base_mut().compact_entries(base.0));
         self.latch(compacted);
     }
 
     pub(super) fn on_raft(&mut self, now: Now, from: ServerId, message: RaftMessage, out: &mut Outbox) {
-        let from = member_of(from.replica);
-        if from == self.me || message.is_candidacy() && now.monotonic_us < self.grace_until_us {
+        let verdict = self.standing.judge(self.member.configuration(), seat_at(from.replica), &message);
+        self.note_replaced(out);
+        match verdict {
+            Verdict::Take => {}
+            Verdict::Drop => return,
+            Verdict::Tell(word) => return self.push_frame(from, &Frame::Word(word), out),
+        }
+        let from = message.from();
+        if message.is_candidacy() && now.monotonic_us < self.grace_until_us {
             return;
         }
         // A leader that knows this log better than the disk does: a disk that was lost. Without it no promise can be kept; the member stays out.
@@ -245,7 +311,7 @@ impl<F: Seat> Replicas<F> {
             return self.begin_pages(now, from, snapshot, message, out);
         }
         // Errors are messages of old terms and of nobody.
-        let _ = self.member.step(message.into_library(from, self.me, &self.members));
+        let _ = self.member.step(message.into_library());
     }
 
     /// Whether this member may give timestamps: its clock is believed.
@@ -266,7 +332,12 @@ impl<F: Seat> Replicas<F> {
             self.leave_seat(out);
             self.member.step_aside();
         }
-        if self.may_lead() || self.member.is_leader() {
+        if let Some(word) = self.standing.to_say() {
+            let others: Vec<u64> = self.standing.others().collect();
+            others.into_iter().for_each(|seat| self.push_frame(self.server_of(seat), &Frame::Word(word), out));
+        } else if !self.standing.takes_part() {
+            // It was replaced.
+        } else if self.may_lead() || self.member.is_leader() {
             self.member.tick();
         } else {
             self.member.step_aside();
@@ -274,6 +345,7 @@ impl<F: Seat> Replicas<F> {
         }
         if self.member.is_leader() {
             self.ask_for_lease(now);
+            self.standing.promote(&mut self.member);
             let limit_us = 4 * self.config.group.failover_us.max(500_000);
             let stalled: Vec<u64> =
                 self.snapshots.iter().filter(|(_, asked_us)| now.monotonic_us > **asked_us + limit_us).map(|(member, _)| *member).collect();
@@ -351,7 +423,8 @@ impl<F: Seat> Replicas<F> {
             return false;
         }
         let prs = self.member.raft.prs();
-        let active = self.members.iter().filter(|member| **member != self.me).filter_map(|member| Some((prs.get(*member)?, *member)));
+        let voters = &self.member.configuration().voters;
+        let active = voters.iter().filter(|member| **member != self.standing.me()).filter_map(|member| Some((prs.get(*member)?, *member)));
         let next = active.filter(|(progress, _)| progress.recent_active).max_by_key(|(progress, member)| (progress.matched, *member));
         let Some((_, next)) = next else { return false };
         self.member.transfer_leader(next);

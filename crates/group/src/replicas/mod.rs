@@ -18,11 +18,13 @@ mod operations;
 mod pages;
 
 use crate::ahead::Ahead;
+use crate::configuration::{Configuration, seat_of};
 use crate::frame::Frame;
 use crate::log::Log;
 use crate::member::{Kept, Member};
 use crate::message::{LogEntry, library_entry};
 use crate::record::Record;
+use crate::standing::Standing;
 use addresses::Known;
 use lease::Lease;
 use operations::{Asked, Held, Queued, Running};
@@ -32,7 +34,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::random::Random;
-use rheostat_core::replica::{Applied, Execution, GroupConfig, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
+use rheostat_core::replica::{Applied, Execution, GroupConfig, Membership, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position, Recovered, ScanPage, Store};
@@ -118,9 +120,8 @@ struct Batch<M> {
 pub struct Replicas<F: Seat> {
     seat: F,
     config: ReplicaConfig,
-    /// Its number in the group, and everybody's.
-    me: u64,
-    members: Vec<u64>,
+    /// Who it is in the group.
+    standing: Standing,
     sits: Sits<F>,
     member: Member,
     random: Random,
@@ -184,9 +185,17 @@ pub struct Replicas<F: Seat> {
     pages_taken: u64,
 }
 
-/// A member's number in its group.
-fn member_of(replica: u8) -> u64 {
+/// A server's seat in its group.
+fn seat_at(replica: u8) -> u64 {
     u64::from(replica) + 1
+}
+
+/// A member of this number. Errors: the library's, about the configuration.
+fn member(me: u64, log: Log, kept: Kept) -> Result<Member, String> {
+    let mut member = Member::new(me, log, kept, (HEARTBEAT_TICKS, ELECTION_TICKS))?;
+    // Followers need not know at once what is decided: the next entry tells them, or the next question for the lease.
+    member.raft.skip_bcast_commit(true);
+    Ok(member)
 }
 
 impl<F: Seat> Replicas<F> {
@@ -202,9 +211,13 @@ impl<F: Seat> Replicas<F> {
             ));
         }
         let ahead = Ahead::open(store, &found, config.planted)?;
-        let members: Vec<u64> = (0..config.place.replicas).map(member_of).collect();
-        let me = member_of(config.place.server.replica);
-        let mut log = Log::new(members.clone(), ahead.saved.base, TimestampVector::new());
+        let seats: Vec<u64> = (0..config.place.replicas).map(seat_at).collect();
+        let mut random = Random::new(config.seed ^ 0x5EA7_0F00_0000_0001);
+        let is_new = found.state.is_none() && found.entries.is_empty() && found.newest.iter().all(|newest| *newest == Timestamp::ZERO);
+        let lost = (config.forget || config.refill && is_new).then(|| random.next_u64() | 1);
+        let standing = Standing::new(seats.clone(), seat_at(config.place.server.replica), ahead.saved.stood, lost, config.planted);
+        let kept = ahead.saved.configuration.clone().filter(|_| !config.planted.is("members-configuration-not-kept"));
+        let mut log = Log::new(kept.unwrap_or_else(|| Configuration::first(&seats)), ahead.saved.base, TimestampVector::new());
         for (index, entry) in found.entries {
             if index <= ahead.saved.base.0 {
                 continue;
@@ -220,18 +233,15 @@ impl<F: Seat> Replicas<F> {
             return Err(format!("the group's log ends at {}, and everything up to {applied} was applied", log.last()));
         }
         let kept = Kept { term: ahead.saved.term, vote: ahead.saved.vote, applied };
-        let mut member = Member::new(me, log, kept, (HEARTBEAT_TICKS, ELECTION_TICKS))?;
-        // Followers need not know at once what is decided: the next entry tells them, or the next question for the lease.
-        member.raft.skip_bcast_commit(true);
+        let member = member(standing.me(), log, kept)?;
         Ok(Replicas {
             // What a leader was asked in an earlier run may be answered in this one.
             next_ask: Random::new(config.seed ^ 0x5EA7_0F00_0000_0002).next_u64() >> 1,
-            random: Random::new(config.seed ^ 0x5EA7_0F00_0000_0001),
+            random,
             tick_us: failover_us / ELECTION_TICKS as u64,
             seat,
             config,
-            me,
-            members,
+            standing,
             sits: Sits::Follows(Box::new(ahead)),
             member,
             grace_until_us: 0,
@@ -282,7 +292,7 @@ impl<F: Seat> Replicas<F> {
     }
 
     fn server_of(&self, member: u64) -> ServerId {
-        ServerId { replica: member.saturating_sub(1) as u8, ..self.here() }
+        ServerId { replica: seat_of(member).saturating_sub(1) as u8, ..self.here() }
     }
 
     /// The store, whoever has it.
@@ -382,6 +392,7 @@ impl<F: Seat> Replicas<F> {
             // Another server may be the next: what moves with this machine's clock is of no use to it.
             boot: None,
             refill: false,
+            forget: false,
             seed: self.config.seed ^ self.term.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             ..self.config.clone()
         };
@@ -660,9 +671,13 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         self.failed.is_some()
     }
 
+    fn membership(&self) -> Option<Membership> {
+        Some(self.standing.membership(self.member.configuration()))
+    }
+
     fn leader(&self) -> Option<(ServerId, u64)> {
         let leader = self.member.leader()?;
-        let ready = leader != self.me || matches!(self.sits, Sits::Leads(_));
+        let ready = leader != self.standing.me() || matches!(self.sits, Sits::Leads(_));
         ready.then(|| (self.server_of(leader), self.member.raft.term))
     }
 
@@ -702,7 +717,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         status.server = self.here();
         status.waiting += self.queue.len() + self.asked.len();
         status.counters.frames_refused += self.refused;
-        status.failed = self.failed.clone();
+        status.failed = self.failed.clone().or_else(|| self.standing.replaced());
         let (entries, bytes) = self.member.log().size();
         status.gauges.extend([
             ("leader", f64::from(u8::from(self.server().is_some()))),
@@ -717,6 +732,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
             ("pages_taken", self.pages_taken as f64),
             ("lost_log_messages", self.lost_log as f64),
         ]);
+        status.gauges.extend(self.standing.gauges(&self.member));
         status
     }
 

@@ -72,6 +72,9 @@ impl<F: Seat> Replicas<F> {
         if let Some(why) = &self.failed {
             return failed(Failure::Storage(why.clone()));
         }
+        if let Some(why) = self.standing.replaced() {
+            return failed(Failure::Storage(why));
+        }
         if self.serves(now) {
             self.run_queue(now, out);
             return self.execute_inside(now, operation, session, out);
@@ -198,7 +201,7 @@ impl<F: Seat> Replicas<F> {
                 false => self.queue.push_back(queued),
             }
         }
-        if leader == self.me {
+        if leader == self.standing.me() {
             return;
         }
         for queued in std::mem::take(&mut self.queue) {

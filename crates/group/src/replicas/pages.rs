@@ -4,8 +4,9 @@
 //! page has not, has been collected, and goes. Pages are of different moments after the snapshot; the log after it makes them one state. Until then this member's log lacks what a majority has,
 //! so it cannot be elected; a restart in between changes nothing of that.
 
-use super::{Replicas, Seat, Sits, member_of};
+use super::{Replicas, Seat, Sits, seat_at};
 use crate::ahead::{Ahead, alone};
+use crate::configuration::seat_of;
 use crate::frame::Frame;
 use crate::message::RaftMessage;
 use rheostat_clock::Timestamp;
@@ -96,10 +97,10 @@ impl<F: Seat> Replicas<F> {
 
     /// Whether `from` may have pages of the state at `snapshot` from here; notes that it has asked.
     fn gives_pages(&mut self, now: Now, from: ServerId, snapshot: u64) -> bool {
-        if let Some(asked_us) = self.snapshots.get_mut(&member_of(from.replica)) {
-            *asked_us = now.monotonic_us;
-        }
-        self.member.is_leader() && self.applied >= snapshot && self.leads_from.is_some_and(|since| self.applied >= since)
+        let asker = self.snapshots.iter_mut().filter(|(member, _)| seat_of(**member) == seat_at(from.replica));
+        asker.for_each(|(_, asked_us)| *asked_us = now.monotonic_us);
+        // The store holds what is decided and no more, so a leader need not have had anything decided itself: whoever asks may be the one without whom it cannot.
+        self.member.is_leader() && self.applied >= snapshot
     }
 
     pub(super) fn on_fetch_own(&mut self, now: Now, from: ServerId, snapshot: u64, after: Timestamp, out: &mut Outbox) {
@@ -122,7 +123,7 @@ impl<F: Seat> Replicas<F> {
         let OwnPage { snapshot, after, released, upto: newest, state, updates } = page;
         let Some(pages) = &self.pages else { return };
         let Next::Own(mine, upto) = pages.next else { return };
-        if (member_of(from.replica), snapshot) != (pages.leader, pages.index) || after != mine.max(released) {
+        if (seat_at(from.replica), snapshot) != (seat_of(pages.leader), pages.index) || after != mine.max(released) {
             return;
         }
         let upto = upto.unwrap_or(newest);
@@ -157,8 +158,8 @@ impl<F: Seat> Replicas<F> {
 
     pub(super) fn on_page(&mut self, now: Now, from: ServerId, page: Page, out: &mut Outbox) {
         let Page { snapshot, at, next, updates } = page;
-        let asked = (member_of(from.replica), snapshot, Next::Page(at.0, at.1));
-        let Some(mut pages) = self.pages.take_if(|pages| (pages.leader, pages.index, pages.next) == asked) else { return };
+        let asked = (seat_at(from.replica), snapshot, Next::Page(at.0, at.1));
+        let Some(mut pages) = self.pages.take_if(|pages| (seat_of(pages.leader), pages.index, pages.next) == asked) else { return };
         let spare = self.config.planted.is("replicas-pages-without-collections");
         let Sits::Follows(ahead) = &mut self.sits else { return };
         if let Err(error) = take_page(ahead, at, next.unwrap_or((slots::SLOTS, 0)), &updates, spare) {
@@ -172,7 +173,7 @@ impl<F: Seat> Replicas<F> {
                 self.ask_for_pages(now, out);
             }
             // If its leader has gone meanwhile the message is not taken in, and the next one is asked.
-            None => drop(self.member.step(pages.message.into_library(pages.leader, self.me, &self.members))),
+            None => drop(self.member.step(pages.message.into_library())),
         }
     }
 }

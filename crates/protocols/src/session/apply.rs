@@ -24,6 +24,10 @@ impl<W: Scope> Replicated<W> {
             if entry.index <= self.group.applied {
                 continue;
             }
+            if rheostat_group::is_change(&entry) {
+                self.apply_change(step, &entry);
+                continue;
+            }
             // An entry that cannot be read was written by a version of this software that knew more.
             match Entry::from_bytes(&entry.data) {
                 Ok(Entry::Write { from, request, at, now_ms, command }) => {
@@ -45,6 +49,16 @@ impl<W: Scope> Replicated<W> {
             // Own updates leave when they are on disk.
             step.effects.send_member(self.place.server, Message::Persisted(0), Departure::Flushed);
         }
+    }
+
+    /// Upon commit of an entry that changes who belongs to the group. That is on disk with it, so that a restart goes on with what counts.
+    fn apply_change<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, entry: &raft::eraftpb::Entry) {
+        if self.group.node.apply_change(entry).is_err() {
+            self.unreadable += 1;
+        }
+        self.group.applied = entry.index;
+        self.group.saved.configuration = Some(self.group.configuration().clone());
+        self.save(step);
     }
 
     /// Entries that were committed while a snapshot came.

@@ -9,7 +9,7 @@ use rheostat_core::operation::Guard;
 use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::wire::{Wire, WireError};
-use rheostat_group::{Kept, Log, LogEntry, Member, RaftMessage, Wanted, library_entry};
+use rheostat_group::{Configuration, Kept, Log, LogEntry, Member, Next, RaftMessage, Stood, Verdict, Wanted, Word, library_entry, seat_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of entries in memory at which the log is compacted whatever its number of entries.
@@ -30,6 +30,10 @@ pub(super) struct Saved {
     pub(super) installed: Timestamp,
     /// Pages of a snapshot have begun to come and are not complete: the store is not the state at any index.
     pub(super) installing: bool,
+    /// Who it is in its group.
+    pub(super) stood: Stood,
+    /// Who belongs to the group; none if that has never changed.
+    pub(super) configuration: Option<Configuration>,
 }
 
 impl Wire for Saved {
@@ -39,11 +43,17 @@ impl Wire for Saved {
         self.stable.encode(out);
         self.installed.encode(out);
         self.installing.encode(out);
+        self.stood.encode(out);
+        self.configuration.encode(out);
     }
 
     fn decode(input: &mut rheostat_core::wire::Reader<'_>) -> Result<Self, WireError> {
         let ((term, vote), base) = (Wire::decode(input)?, Wire::decode(input)?);
-        Ok(Saved { term, vote, base, stable: Wire::decode(input)?, installed: Wire::decode(input)?, installing: Wire::decode(input)? })
+        let (stable, installed, installing) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
+        // That of before members could be replaced ends here.
+        let fixed = input.rest().is_empty();
+        let (stood, configuration) = if fixed { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        Ok(Saved { term, vote, base, stable, installed, installing, stood, configuration })
     }
 }
 
@@ -108,9 +118,10 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// A member of a group. Errors: the library's, about the configuration.
-    pub(super) fn new(me: u64, members: &[u64], election_ticks: usize, saved: Saved, entries: Vec<(u64, LogEntry)>) -> Result<Group, String> {
-        let mut log = Log::new(members.to_vec(), saved.base, saved.stable.clone());
+    /// Member `me` of a group in these seats. Errors: the library's, about the configuration.
+    pub(super) fn new(me: u64, seats: &[u64], election_ticks: usize, saved: Saved, entries: Vec<(u64, LogEntry)>) -> Result<Group, String> {
+        let configuration = saved.configuration.clone().unwrap_or_else(|| Configuration::first(seats));
+        let mut log = Log::new(configuration, saved.base, saved.stable.clone());
         for (index, entry) in entries {
             log.append(library_entry(index, entry));
         }
@@ -145,16 +156,27 @@ impl Group {
     pub(super) fn log(&self) -> &Log {
         self.node.log()
     }
+
+    /// Who belongs to it, as of what is applied.
+    pub(super) fn configuration(&self) -> &Configuration {
+        self.node.configuration()
+    }
+
+    /// When the member in `seat`, if it is counted, was last heard.
+    pub(super) fn voter_heard_us(&self, seat: u64) -> Option<u64> {
+        let voter = self.configuration().voters.iter().find(|voter| seat_of(**voter) == seat)?;
+        self.heard_us.get(voter).copied()
+    }
 }
 
-/// A member's number in its group.
-pub(super) fn member(dc: DcId, replica: u8) -> u64 {
+/// A server's seat in its group.
+pub(super) fn seat(dc: DcId, replica: u8) -> u64 {
     u64::from(dc.0) * 16 + u64::from(replica) + 1
 }
 
 impl<W: Scope> Replicated<W> {
     pub(super) fn server_of(&self, member: u64) -> ServerId {
-        let at = member.saturating_sub(1);
+        let at = seat_of(member).saturating_sub(1);
         ServerId { dc: DcId((at / 16) as u8), partition: self.place.server.partition, replica: (at % 16) as u8 }
     }
 
@@ -165,7 +187,9 @@ impl<W: Scope> Replicated<W> {
         self.retry_reads(step);
         self.tell_progress(step);
         self.ask_for_pages(step);
+        self.say_who(step);
         match self.may_lead(step) {
+            _ if !self.standing.takes_part() => {}
             true => self.group.node.tick(),
             false => self.stand_back(step),
         }
@@ -176,7 +200,7 @@ impl<W: Scope> Replicated<W> {
 
     /// Whether this member may give timestamps to its group: its clock is believed, and what it would give is no further ahead of the clock than others take.
     pub(super) fn may_lead<S: Store<u64>>(&self, step: &Step<'_, Self, S>) -> bool {
-        self.members.len() == 1 || self.believed && step.clock.check(step.now.physical_ms, step.clock.last()).is_ok()
+        self.seats.len() == 1 || self.believed && step.clock.check(step.now.physical_ms, step.clock.last()).is_ok()
     }
 
     /// A tick of a member that may not lead. As leader it hands over, and if nobody takes that up within an election's time, it leads no longer. Else it votes, and lets others be elected.
@@ -207,6 +231,7 @@ impl<W: Scope> Replicated<W> {
             self.group.snapshots.remove(&member);
             self.group.node.report_snapshot(member, raft::SnapshotStatus::Failure);
         }
+        self.standing.promote(&mut self.group.node);
         if now_us >= self.stamped_us + self.options.quiet_ms * 1000 {
             self.stamped_us = now_us;
             let at = step.tick();
@@ -329,7 +354,7 @@ impl<W: Scope> Replicated<W> {
                     received.join(&reached);
                 }
                 Ok(Entry::Write { from, request, .. }) => {
-                    self.group.placed.note(member(from.0, from.1), request);
+                    self.group.placed.note(seat(from.0, from.1), request);
                 }
                 _ => {}
             }
@@ -352,10 +377,14 @@ impl<W: Scope> Replicated<W> {
     }
 
     pub(super) fn on_raft<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, message: RaftMessage) {
-        let from = member(from.dc, from.replica);
-        if !self.group.log().members().contains(&from) {
-            return;
+        let verdict = self.standing.judge(self.group.node.configuration(), seat(from.dc, from.replica), &message);
+        self.note_replaced();
+        match verdict {
+            Verdict::Take => {}
+            Verdict::Drop => return,
+            Verdict::Tell(word) => return step.effects.send_member(from, Message::Word(word), Departure::AsReply),
         }
+        let from = message.from();
         self.group.heard_us.insert(from, step.now.monotonic_us);
         // A leader that knows us better than our disk does: a disk that was lost. Without it no promise can be kept; the member stays out.
         if message.committed().is_some_and(|committed| committed > self.group.node.raft.raft_log.last_index()) {
@@ -377,10 +406,44 @@ impl<W: Scope> Replicated<W> {
             self.begin_pages(step, from, snapshot, message);
             return;
         }
-        let message = message.into_library(from, self.me, &self.members);
         // Errors are messages of old terms and of nobody.
-        let _ = self.group.node.step(message);
+        let _ = self.group.node.step(message.into_library());
         self.pump(step);
+    }
+
+    /// A word of another server of the group about who is who.
+    pub(super) fn on_word<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, word: Word) {
+        let leads = self.leads();
+        match self.standing.hear(&mut self.group.node, leads, seat(from.dc, from.replica), word) {
+            Next::Nothing => {}
+            Next::Answer(word) => step.effects.send_member(from, Message::Word(word), Departure::AsReply),
+            Next::Become(number) => {
+                // Nothing was promised as that one, and nothing was applied since the start. What it says waits for the disk.
+                let saved = Saved { stood: self.standing.stood(), vote: 0, ..self.group.saved.clone() };
+                let entries = self.group.log().after(0).map(|entry| (entry.index, LogEntry::of(entry))).collect();
+                if let Ok(group) = Group::new(number, &self.seats, self.election_ticks, saved, entries) {
+                    self.group = group;
+                    self.save(step);
+                }
+            }
+        }
+        self.note_replaced();
+        self.pump(step);
+    }
+
+    /// Who was replaced leads nobody.
+    fn note_replaced(&mut self) {
+        if !self.standing.takes_part() {
+            self.group.node.step_aside();
+        }
+    }
+
+    /// Who is nobody says so to the others.
+    fn say_who<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let Some(word) = self.standing.to_say() else { return };
+        for seat in self.standing.others() {
+            step.effects.send_member(self.server_of(seat), Message::Word(word), Departure::AsReply);
+        }
     }
 
     /// Asks the member to lead that has most of the log, of those that were heard lately. Says whether there is one.
@@ -390,8 +453,8 @@ impl<W: Scope> Replicated<W> {
         }
         let since_us = step.now.monotonic_us.saturating_sub(self.election_us());
         let matched = |other: &u64| self.group.node.raft.prs().get(*other).map(|progress| progress.matched);
-        let lately = |other: &&u64| **other != self.me && self.group.heard_us.get(other).is_some_and(|at| *at >= since_us);
-        let Some(next) = self.members.iter().filter(lately).max_by_key(|other| matched(other)).copied() else { return false };
+        let lately = |other: &&u64| **other != self.standing.me() && self.group.heard_us.get(other).is_some_and(|at| *at >= since_us);
+        let Some(next) = self.group.configuration().voters.iter().filter(lately).max_by_key(|other| matched(other)).copied() else { return false };
         self.group.node.transfer_leader(next);
         self.pump(step);
         true
@@ -436,7 +499,7 @@ impl<W: Scope> Replicated<W> {
             }
             return;
         }
-        let new = self.group.placed.note(member(write.from.dc, write.from.replica), write.request);
+        let new = self.group.placed.note(seat(write.from.dc, write.from.replica), write.request);
         if !new && !self.planted.is("request-placed-twice") {
             return;
         }
@@ -512,6 +575,9 @@ impl<W: Scope> Replicated<W> {
         self.group.marks = vec![(base.0, stable.clone())];
         let installed = stable.get(self.place.dc()).max(self.in_store.get(self.place.dc()));
         self.group.saved = Saved { base, stable, installed, installing: false, ..self.group.saved.clone() };
+        if !self.planted.is("members-snapshot-without-configuration") {
+            self.group.saved.configuration = Some(self.group.configuration().clone());
+        }
         self.save(step);
         step.compact(base.0);
     }
@@ -528,5 +594,21 @@ impl<W: Scope> Replicated<W> {
 
     pub(super) fn election_us(&self) -> u64 {
         self.election_ticks as u64 * self.options.heartbeat_ms * 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_of_before_members_were_replaced_is_read() {
+        let configuration = Some(Configuration::first(&[1, 17]));
+        let saved = Saved { term: 3, vote: 17, base: (5, 2), installing: true, stood: (65_537, 9), configuration, ..Saved::default() };
+        assert_eq!(Saved::from_bytes(&saved.to_bytes()), Ok(saved.clone()));
+        let fixed = Saved { stood: (0, 0), configuration: None, ..saved };
+        let bytes = fixed.to_bytes();
+        // Two numbers and a no are what has been added.
+        assert_eq!(Saved::from_bytes(&bytes[..bytes.len() - 3]), Ok(fixed));
     }
 }

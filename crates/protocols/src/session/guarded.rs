@@ -3,7 +3,7 @@
 //! An entry stands behind the same entries in every log that has it, so what the leader has decided holds for all, whoever leads when it is committed. It must not be decided where it
 //! is applied, as a change of one key is: a member whose store has come in pages can have a guard's key as of a later entry and not be able to tell how it was at this one.
 
-use super::group::{Write, member};
+use super::group::{Write, seat};
 use super::message::{Command, Entry, Message, Reply};
 use super::server::{Replicated, Scope};
 use super::snapshot::read_of;
@@ -158,6 +158,6 @@ impl<W: Scope> Replicated<W> {
 
     /// Whether `from` is a member of this group.
     pub(super) fn is_member(&self, from: ServerId) -> bool {
-        from.partition == self.place.server.partition && self.members.contains(&member(from.dc, from.replica))
+        from.partition == self.place.server.partition && self.seats.contains(&seat(from.dc, from.replica))
     }
 }

@@ -10,7 +10,7 @@ use rheostat_core::protocol::Call;
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::{Reader, Wire};
 use rheostat_core::wire_enum;
-use rheostat_group::RaftMessage;
+use rheostat_group::{RaftMessage, Word};
 use smallvec::SmallVec;
 
 /// From client to server: the call, and what the client remembers.
@@ -178,6 +178,8 @@ pub enum Message {
         /// How the guards' keys were.
         met: Vec<Read>,
     },
+    /// Within the group: who is who.
+    Word(Word),
 }
 
 wire_enum!(Command, "a command", { 0 => Put(items), 1 => Change(key, change) });
@@ -196,6 +198,7 @@ wire_enum!(Message, "a message of protocol session", {
     10 => SliceReply { transaction, reads, oldest },
     11 => ForwardIf { request, after, items, guards },
     12 => Unmet { request, met },
+    13 => Word(word),
 });
 
 #[cfg(test)]

@@ -134,7 +134,9 @@ impl<W: Scope> Replicated<W> {
     fn may_serve(&self, reading: &Reading) -> bool {
         let arrived = self.gap(&reading.need).is_none() || self.planted.is("read-does-not-wait");
         let whole = reading.keys.len() < 2 || reading.level == Level::Eventual || self.is_of_one_moment();
-        arrived && whole && reading.index.is_some_and(|index| index == 0 || index <= self.group.applied)
+        // What has lost its disk has nothing to say before it has caught up.
+        let counts = self.standing.counts(self.group.configuration());
+        counts && arrived && whole && reading.index.is_some_and(|index| index == 0 || index <= self.group.applied)
     }
 
     /// Does what need wait no longer: guarded writes, reads, changes. Says whether there was something.
@@ -188,7 +190,7 @@ impl<W: Scope> Replicated<W> {
     /// The name of question `number`. A leader drops a question whose name it is asked under already, so no two members' questions may have one name, nor may
     /// those before and after a restart.
     fn question(&self, number: u64) -> Vec<u8> {
-        [self.me.to_le_bytes(), number.to_le_bytes()].concat()
+        [self.standing.me().to_le_bytes(), number.to_le_bytes()].concat()
     }
 
     pub(super) fn on_read_index<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, context: &[u8], index: u64) {

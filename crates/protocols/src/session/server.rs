@@ -1,7 +1,7 @@
 //! What a server does (Alg. 4.2).
 
 use super::client::SessionClient;
-use super::group::{Group, Saved, Write, member};
+use super::group::{Group, Saved, Write, seat};
 use super::guarded::Guarded;
 use super::message::{Command, Message, Reply, Request};
 use super::reads::{HeldChange, Reads, Transaction};
@@ -14,11 +14,11 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Guard, Level};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
-use rheostat_core::replica::QUIET_US;
+use rheostat_core::replica::{Membership, QUIET_US};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version};
 use rheostat_core::wire::Wire;
-use rheostat_group::LogEntry;
+use rheostat_group::{LogEntry, Standing};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -143,9 +143,10 @@ pub struct Replicated<W: Scope> {
     pub(super) options: SessionOptions,
     pub(super) planted: Planted,
     pub(super) election_ticks: usize,
-    /// This replica's number in its group, and everybody's.
-    pub(super) me: u64,
-    pub(super) members: Vec<u64>,
+    /// The seats of its group.
+    pub(super) seats: Vec<u64>,
+    /// Who this replica is in it.
+    pub(super) standing: Standing,
     pub(super) group: Group,
     /// Per data center, up to where its writes are in the store. Paper: sv.
     pub(super) stable: TimestampVector,
@@ -280,17 +281,17 @@ impl<W: Scope> Protocol for Replicated<W> {
             Span::Everywhere => (0..place.data_centers).map(DcId).collect(),
             _ => vec![here.dc],
         };
-        let members: Vec<u64> = data_centers.iter().flat_map(|dc| (0..place.replicas).map(|replica| member(*dc, replica))).collect();
-        let me = member(here.dc, here.replica);
+        let seats: Vec<u64> = data_centers.iter().flat_map(|dc| (0..place.replicas).map(|replica| seat(*dc, replica))).collect();
+        let standing = Standing::new(seats.clone(), seat(here.dc, here.replica), Default::default(), None, planted);
         Ok(Replicated {
-            group: Group::new(me, &members, election_ticks, Saved::default(), Vec::new())?,
+            group: Group::new(standing.me(), &seats, election_ticks, Saved::default(), Vec::new())?,
             receivers: (0..place.data_centers).map(|_| None).collect(),
             place,
             options,
             planted,
             election_ticks,
-            me,
-            members,
+            seats,
+            standing,
             stable: TimestampVector::new(),
             acknowledged: TimestampVector::new(),
             in_store: TimestampVector::new(),
@@ -321,11 +322,19 @@ impl<W: Scope> Protocol for Replicated<W> {
         self.transactions.start(step);
         self.in_store = start.arrived();
         // A state of another version of this software has another length; it is refused when the replica is made.
-        let saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
+        let mut saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
+        let here = self.place.server;
+        let lost = start.lost.then(|| step.random.next_u64() | 1);
+        self.standing = Standing::new(self.seats.clone(), seat(here.dc, here.replica), saved.stood, lost, self.planted);
+        if self.planted.is("members-configuration-not-kept") {
+            saved.configuration = None;
+        }
         let mut entries = Vec::new();
         for (index, bytes) in start.entries.into_iter().filter(|(index, _)| *index > saved.base.0) {
             let Ok(entry) = LogEntry::from_bytes(&bytes) else { break };
-            self.note_timestamps(step, &entry.data);
+            if !entry.changes {
+                self.note_timestamps(step, &entry.data);
+            }
             entries.push((index, entry));
         }
         self.stable = saved.stable.clone();
@@ -335,10 +344,10 @@ impl<W: Scope> Protocol for Replicated<W> {
         // The requests of before the restart have other clients' numbers; these begin above them in all likelihood, and their clients are gone.
         self.next_request = step.random.next_u64() >> 16;
         self.reads.start(step.random.next_u64() >> 16);
-        if let Ok(group) = Group::new(self.me, &self.members, self.election_ticks, saved, entries) {
+        if let Ok(group) = Group::new(self.standing.me(), &self.seats, self.election_ticks, saved, entries) {
             self.group = group;
         }
-        if self.members.len() == 1 {
+        if self.seats.len() == 1 {
             let _ = self.group.node.campaign();
         }
         self.pump(step);
@@ -380,6 +389,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             Message::SliceReply { transaction, reads, oldest } if from.dc == here.dc => self.on_slice_reply(step, from, transaction, (reads, oldest)),
             _ if from.partition != here.partition => {}
             Message::Raft(message) => self.on_raft(step, from, message),
+            Message::Word(word) => self.on_word(step, from, word),
             Message::Persisted(number) if from == here => self.on_persisted(step, number),
             Message::Forward { request, after, command } if step.clock.check(step.now.physical_ms, after).is_ok() => {
                 self.place_write(step, Write { came_us: step.now.monotonic_us, from, request, after, command, guards: Vec::new() });
@@ -430,7 +440,7 @@ impl<W: Scope> Protocol for Replicated<W> {
 
     fn put_off_us(&self, timer: u8) -> u64 {
         // A group of one elects nobody; another's clock goes on, since it watches over its leader.
-        if timer == TICK && self.members.len() == 1 { QUIET_US } else { 0 }
+        if timer == TICK && self.seats.len() == 1 { QUIET_US } else { 0 }
     }
 
     fn on_abandon(&mut self, op: OpId) {
@@ -480,9 +490,13 @@ impl<W: Scope> Protocol for Replicated<W> {
         }
     }
 
+    fn membership(&self) -> Option<Membership> {
+        Some(self.standing.membership(self.group.configuration()))
+    }
+
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
         let (entries, bytes) = self.group.log().size();
-        vec![
+        let own = [
             ("leader", f64::from(u8::from(self.group.is_leader()))),
             ("leader_known", f64::from(u8::from(self.group.leader().is_some()))),
             ("term", self.group.node.raft.term as f64),
@@ -496,7 +510,8 @@ impl<W: Scope> Protocol for Replicated<W> {
             ("lost_log_messages", self.lost_log as f64),
             ("too_far_ahead_messages", self.too_far_ahead as f64),
             ("stable_lag_ms", stability::lag_ms(&self.place, now, &self.stable) as f64),
-        ]
+        ];
+        own.into_iter().chain(self.standing.gauges(&self.group.node)).collect()
     }
 
     fn stable(&self) -> Vec<Timestamp> {

@@ -1,7 +1,7 @@
 //! The way to other data centers: one replica of a group, the shipper, sends what the group has committed to the leaders of the others (Alg. 4.2 lines 25 to 29).
 //! Paper: XC.
 
-use super::group::member;
+use super::group::seat;
 use super::message::{Entry, Message};
 use super::server::{Replicated, Scope};
 use super::snapshot::BURIED;
@@ -46,8 +46,11 @@ impl<W: Scope> Replicated<W> {
         if W::SPAN == Span::Everywhere && self.group.is_leader() {
             let (applied, own) = (self.group.applied, self.stable.max());
             let tracker = self.group.node.raft.prs();
-            let matched =
-                |dc: DcId| self.replicas_of(dc).all(|to| tracker.get(member(to.dc, to.replica)).is_some_and(|progress| progress.matched >= applied));
+            let reached = |to: ServerId| {
+                let holder = self.group.configuration().holder(seat(to.dc, to.replica));
+                holder.and_then(|holder| tracker.get(holder)).is_some_and(|progress| progress.matched >= applied)
+            };
+            let matched = |dc: DcId| self.replicas_of(dc).all(reached);
             let reached: TimestampVector = self.place.peers().filter(|dc| matched(*dc)).map(|dc| (dc, own)).collect();
             self.acknowledged.join(&reached);
         } else if !self.is_shipper() {
@@ -57,8 +60,7 @@ impl<W: Scope> Replicated<W> {
             return;
         }
         self.shipper.told = self.acknowledged.clone();
-        let members = self.members.clone();
-        for to in members.into_iter().filter(|to| *to != self.me) {
+        for to in self.standing.others() {
             step.effects.send_member(self.server_of(to), Message::Shipped(self.acknowledged.clone()), Departure::AsReply);
         }
     }
@@ -74,7 +76,7 @@ impl<W: Scope> Replicated<W> {
         }
         let (here, now_us) = (self.place.server, step.now.monotonic_us);
         let lately = |replica: &u8| {
-            let heard = self.group.heard_us.get(&member(here.dc, *replica));
+            let heard = self.group.voter_heard_us(seat(here.dc, *replica));
             *replica != here.replica && heard.is_some_and(|at| now_us < at + self.election_us())
         };
         let shipper = (0..self.place.replicas).rev().find(lately).unwrap_or(here.replica);

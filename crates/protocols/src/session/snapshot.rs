@@ -1,6 +1,6 @@
 //! The state for a member that is further behind than the leader's log: pages of newest versions, asked for one by one.
 
-use super::group::member;
+use super::group::seat;
 use super::message::Message;
 use super::server::{Replicated, Scope};
 use crate::pages::{PAGE_KEYS, page};
@@ -11,7 +11,7 @@ use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::slots;
 use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
-use rheostat_group::RaftMessage;
+use rheostat_group::{RaftMessage, seat_of};
 use smallvec::smallvec;
 use std::collections::BTreeSet;
 
@@ -92,7 +92,7 @@ impl<W: Scope> Replicated<W> {
     pub(super) fn ask_for_pages<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         let (now_us, limit_us) = (step.now.monotonic_us, self.election_us());
         let Some(pages) = &mut self.pages else {
-            if self.group.saved.installing && self.group.leader().is_some_and(|leader| leader != self.me) {
+            if self.group.saved.installing && self.group.leader().is_some_and(|leader| leader != self.standing.me()) {
                 // Refused while one is asked for already.
                 let _ = self.group.node.request_snapshot();
                 self.pump(step);
@@ -113,10 +113,8 @@ impl<W: Scope> Replicated<W> {
 
     /// A member asks for a page.
     pub(super) fn on_fetch<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, snapshot: u64, (slot, place): (u16, u32)) {
-        let asker = member(from.dc, from.replica);
-        if let Some(asked) = self.group.snapshots.get_mut(&asker) {
-            *asked = step.now.monotonic_us;
-        }
+        let asker = self.group.snapshots.iter_mut().filter(|(member, _)| seat_of(**member) == seat(from.dc, from.replica));
+        asker.for_each(|(_, asked)| *asked = step.now.monotonic_us);
         // After a restart the state here may be older than the snapshot that was told of.
         if self.group.saved.installing || self.group.applied < snapshot || slot >= slots::SLOTS {
             return;
@@ -136,8 +134,8 @@ impl<W: Scope> Replicated<W> {
         next: Option<(u16, u32)>,
         updates: Vec<Update<u64>>,
     ) {
-        let asked = (member(from.dc, from.replica), snapshot, at);
-        let Some(mut pages) = self.pages.take_if(|pages| (pages.leader, pages.index(), pages.next) == asked) else { return };
+        let asked = (seat(from.dc, from.replica), snapshot, at);
+        let Some(mut pages) = self.pages.take_if(|pages| (seat_of(pages.leader), pages.index(), pages.next) == asked) else { return };
         pages.seen.extend(updates.iter().flat_map(|update| &update.items).map(|item| item.key.clone()));
         updates.into_iter().for_each(|update| self.install(step, update));
         let (complete, rest) = next.unwrap_or((slots::SLOTS, 0));
@@ -153,8 +151,7 @@ impl<W: Scope> Replicated<W> {
             }
             // A leader that has gone meanwhile: its message is not taken in, and the next one is asked.
             None => {
-                let message = pages.message.into_library(pages.leader, self.me, &self.members);
-                let _ = self.group.node.step(message);
+                let _ = self.group.node.step(pages.message.into_library());
                 self.pump(step);
             }
         }

@@ -34,7 +34,7 @@ pub const KEYS: &[Key] = &[
     key(
         "accept_lost_writes",
         "boolean",
-        "Start though the other nodes know this one with other data: its disk was lost, or is an older copy. What only this node had is lost then. For one start, when nothing can bring the disk back.",
+        "Start though the other nodes know this one with other data: its disk was lost, or is an older copy. What only this node had is lost then; in groups it comes back as a new member. For one start, when nothing can bring the disk back.",
     ),
     key("listen.resp", "address", "Where Redis clients connect: `ip:port`; port 0 takes any free one. Absent: not served; likewise the next three."),
     key("listen.grpc", "address", "Where gRPC clients connect."),

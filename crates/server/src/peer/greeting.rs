@@ -21,7 +21,7 @@ const PROOF_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"RHEO";
 
 /// The format that this version speaks; others are refused.
-const FORMAT: u8 = 12;
+const FORMAT: u8 = 13;
 
 /// A number that is used once.
 pub(super) type Once = [u8; NONCE_BYTES];

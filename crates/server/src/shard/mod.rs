@@ -27,7 +27,7 @@ use recovery::Recovery;
 use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
 use rheostat_core::operation::{Action, Change, Failure, Operation, Outcome};
-use rheostat_core::replica::{Execution, Outbox, PartitionServer};
+use rheostat_core::replica::{Execution, Membership, Outbox, PartitionServer};
 use rheostat_core::reserved::HEADER;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
@@ -65,6 +65,8 @@ struct Slot {
     on_disk: bool,
     /// Its servers agree by majority, rather than ship updates over links.
     grouped: bool,
+    /// Who it is among them, as the log was told.
+    membership: Option<Membership>,
     /// Where its keyspace has a predicate: what tells its monitors of writes.
     detector: Option<Box<Detector>>,
 }

@@ -123,6 +123,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
                 recovery: Recovery::default(),
                 on_disk: info.durability != Durability::Memory,
                 grouped: info.is_grouped(),
+                membership: None,
                 detector: None,
             });
         }
@@ -180,6 +181,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         group: GroupConfig { failover_us: keyspace.failover_ms * 1000, ..GroupConfig::default() },
         boot: shared.clocks.boot(),
         refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(Life::replaces),
+        forget: shared.config.accept_lost_writes,
         // Different at each server and each start: what the protocol draws must not repeat.
         seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),
         ..ReplicaConfig::new(place, id)

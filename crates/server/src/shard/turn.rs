@@ -8,6 +8,7 @@ use crate::status::FailureKind;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Outcome};
 use rheostat_core::protocol::Span;
+use rheostat_core::replica::Membership;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -315,6 +316,9 @@ impl Shard {
                 let leader = slot.server.leader().filter(|(leader, _)| leader.dc == slot.place.dc);
                 self.shared.placement.set_leader(slot.keyspace, slot.place.partition, leader.map(|(leader, _)| leader.replica));
             }
+            if slot.grouped {
+                slot.tell_membership(&self.shared.keyspaces[usize::from(slot.keyspace.0)].name);
+            }
             if slot.server.failed() && !slot.failed {
                 slot.fail(now);
                 failed = true;
@@ -480,5 +484,36 @@ impl Shard {
             }
         }
         self.release_answers(false);
+    }
+}
+
+impl Slot {
+    /// Tells the operator of each stage in which a member that lost its disk is replaced.
+    fn tell_membership(&mut self, keyspace: &str) {
+        let now = self.server.membership();
+        let before = std::mem::replace(&mut self.membership, now);
+        if before == now {
+            return;
+        }
+        let server = self.place;
+        match now {
+            Some(Membership::Nobody) => tracing::warn!(
+                keyspace,
+                %server,
+                "started with accept_lost_writes: it is no member of its group, and has asked the others for a new place; that needs a majority of those that kept their disks"
+            ),
+            Some(Membership::Learns(generation)) => {
+                tracing::info!(keyspace, %server, generation, "a new member of its group, in the place of one that lost its disk; it takes what the others have")
+            }
+            Some(Membership::Counts(generation)) if before.is_some() => {
+                tracing::info!(keyspace, %server, generation, "it has caught up, and is counted in its group")
+            }
+            Some(Membership::Replaced) => tracing::error!(
+                keyspace,
+                %server,
+                "another member was put in its place when its disk was taken for lost: it takes no part any more. Start the node with the directory that replaced this one, or once with accept_lost_writes = true"
+            ),
+            Some(Membership::Counts(_)) | None => {}
+        }
     }
 }

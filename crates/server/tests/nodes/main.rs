@@ -13,6 +13,7 @@ mod hostile;
 mod lifecycle;
 mod limits;
 mod lost;
+mod members;
 mod monitors;
 mod multi;
 mod past;
