@@ -64,7 +64,13 @@ pub const ALL: &[Profile] = &[
         dress: alone,
         bugs: &[],
     },
-    Profile { name: "lagging", about: "several slow links between data centers, for the whole load", option: None, dress: lagging, bugs: &[] },
+    Profile {
+        name: "lagging",
+        about: "several slow links between data centers, for the whole load, or ways that become slow and quick all at once",
+        option: None,
+        dress: lagging,
+        bugs: &[],
+    },
     Profile {
         name: "slices",
         about: "slow links inside data centers, wide reads, and writes elsewhere just after them",
@@ -330,6 +336,9 @@ fn lagging(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     if plan.data_centers == 1 {
         return;
     }
+    if random.chance(1, 3) {
+        return stepped(plan, horizon_us, random);
+    }
     for _ in 0..random.between(2, 6) {
         let (from, to) = two_data_centers(plan, random);
         let place = any(plan, random);
@@ -337,6 +346,30 @@ fn lagging(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             FaultKind::SlowLink { from: ServerId { dc: from, ..place }, to: ServerId { dc: to, ..place }, extra_us: random.between(20_000, 900_000) };
         let from_us = if random.chance(2, 3) { 0 } else { random.below(horizon_us) };
         plan.faults.push(Fault { from_us, until_us: from_us + random.between(horizon_us / 2, 2 * horizon_us), kind });
+    }
+}
+
+/// What a way between data centers takes more than it should, from one moment to the next.
+const STEPS_US: [u64; 5] = [0, 5_000, 40_000, 200_000, 400_000];
+
+/// Ways between data centers that become slow and quick again all at once, some of them in one direction only.
+fn stepped(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let (partitions, replicas) = (plan.partitions, plan.replicas);
+    for _ in 0..random.between(1, 3) {
+        let (a, b) = two_data_centers(plan, random);
+        let ways = if random.chance(2, 3) { 2 } else { 1 };
+        let mut from_us = random.below(horizon_us / 4 + 1);
+        while from_us < horizon_us {
+            let until_us = from_us + random.between(50_000, (horizon_us / 3).max(60_000));
+            let extra_us = STEPS_US[random.below(STEPS_US.len() as u64) as usize];
+            for (from, to) in [(a, b), (b, a)].into_iter().take(ways).filter(|_| extra_us > 0) {
+                for (partition, replica) in (0..partitions).flat_map(|partition| (0..replicas).map(move |replica| (partition, replica))) {
+                    let at = |dc| ServerId { replica, ..ServerId::new(dc, PartitionId(partition)) };
+                    plan.faults.push(Fault { from_us, until_us, kind: FaultKind::SlowLink { from: at(from), to: at(to), extra_us } });
+                }
+            }
+            from_us = until_us;
+        }
     }
 }
 
