@@ -59,6 +59,7 @@ files![
     "staged-read-write",
     "staged-beside",
     "service-level-link",
+    "service-level-detour",
 ];
 
 /// Every built-in experiment with its text. Errors: a file that makes no sense, which the tests exclude.

@@ -7,7 +7,7 @@ use rheostat_core::DcId;
 use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
 use rheostat_core::session::Session;
-use rheostat_core::sla::{Ask, Course, Forecast, Progress, ServiceLevel};
+use rheostat_core::sla::{Ask, Away, Course, Forecast, Progress, ServiceLevel};
 use rheostat_protocols::registry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,9 +44,12 @@ impl World<'_> {
     /// Begins a read of the client's current key.
     pub(super) fn begin_course(&mut self, client: usize, (dc, partition): (DcId, PartitionId), session: Session) {
         let now_us = self.now_ns / 1000;
-        let Some(aims) = &self.courses.aims else { return };
+        let Some(aims) = self.courses.aims.clone() else { return };
         let serves = self.courses.serves;
-        let mut course = Course::begin(aims, Dial::default(), false, now_us, MOST_US, |level| serves(level).is_some());
+        let others = (0..self.point.cluster.regions.len() as u8).map(DcId).filter(|other| *other != dc);
+        let away: Vec<Away> =
+            others.map(|other| Away { dc: other, way_us: (self.client_way_ns(dc, other) + self.client_way_ns(other, dc)) / 1000 }).collect();
+        let mut course = Course::begin(&aims, Dial::default(), false, now_us, MOST_US, |level| serves(level).is_some()).with_away(away);
         let forecast = self.courses.forecasts.entry((dc, partition)).or_default();
         // An experiment's contenders are checked: the protocol serves one of the levels at least.
         let Some(ask) = course.next(forecast, now_us) else { return };
@@ -64,7 +67,7 @@ impl World<'_> {
 
     fn ask_in_course(&mut self, asked: Asked, dc: DcId, ask: Ask, session: Session) {
         let Some(key) = self.clients[asked.client].current.as_ref().and_then(|current| current.keys.first().cloned()) else { return };
-        let server = self.choose(asked.client, dc, asked.partition, Kind::Get);
+        let server = self.choose(asked.client, ask.at.unwrap_or(dc), asked.partition, Kind::Get);
         self.ask(asked, server, Operation::Get { key, dial: ask.dial }, session);
     }
 
@@ -102,6 +105,7 @@ impl World<'_> {
                             tallies.share(format!("entry_{}", entry + 1), held);
                         }
                         tallies.share("service_level_held", achieved.is_some());
+                        tallies.share("answered_elsewhere", achieved.is_some_and(|achieved| achieved.at.is_some()));
                     });
                 }
                 let outcome = match (achieved, outcome) {
