@@ -369,6 +369,7 @@ mod tests {
         );
 
         (full.disk_full, full.clock_distrusted, full.replicas[0].failed) = (true, String::new(), String::new());
+        full.peers[1].clock_ahead_ms = None;
         full.replicas[0].gauges.push(v1::Gauge { name: "leader_known".into(), value: 0.0 });
         answers[1] = Ok(full);
         let (text, grave) = told(&answers);
