@@ -50,7 +50,7 @@ pub struct RaftMessage {
     commit: u64,
     commit_term: u64,
     /// Index and term of a snapshot, and what is there.
-    snapshot: Option<((u64, u64), Mark)>,
+    snapshot: Option<Box<((u64, u64), Mark)>>,
     request_snapshot: u64,
     reject: bool,
     reject_hint: u64,
@@ -95,7 +95,7 @@ impl RaftMessage {
             entries: if reading { Vec::new() } else { message.entries.iter().map(LogEntry::of).collect() },
             commit: message.commit,
             commit_term: message.commit_term,
-            snapshot: (metadata.index > 0).then(|| ((metadata.index, metadata.term), mark_of(message.get_snapshot()))),
+            snapshot: (metadata.index > 0).then(|| Box::new(((metadata.index, metadata.term), mark_of(message.get_snapshot())))),
             request_snapshot: message.request_snapshot,
             reject: message.reject,
             reject_hint: message.reject_hint,
@@ -113,7 +113,7 @@ impl RaftMessage {
         let read = self.read.map(|read| Entry { data: read.into(), ..Entry::default() });
         message.set_entries(entries.chain(read).collect::<Vec<_>>().into());
         (message.commit, message.commit_term) = (self.commit, self.commit_term);
-        if let Some((at, (stable, configuration))) = &self.snapshot {
+        if let Some((at, (stable, configuration))) = self.snapshot.as_deref() {
             message.set_snapshot(snapshot(*at, stable, configuration));
         }
         (message.request_snapshot, message.reject, message.reject_hint) = (self.request_snapshot, self.reject, self.reject_hint);
@@ -156,7 +156,7 @@ impl RaftMessage {
 
     /// The index and term of the snapshot that this message tells of.
     pub fn snapshot(&self) -> Option<(u64, u64)> {
-        self.snapshot.as_ref().filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot).map(|(at, _)| *at)
+        self.snapshot.as_ref().filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot).map(|snapshot| snapshot.0)
     }
 
     /// The last index that this message says is committed, if the receiver takes its word for it.
@@ -229,7 +229,7 @@ impl Wire for RaftMessage {
             number.encode(out);
         }
         self.entries.encode(out);
-        self.snapshot.encode(out);
+        self.snapshot.as_deref().cloned().encode(out);
         self.reject.encode(out);
         self.context.encode(out);
         self.read.encode(out);
@@ -259,7 +259,7 @@ impl Wire for RaftMessage {
             request_snapshot,
             reject_hint,
             entries: Wire::decode(input)?,
-            snapshot: Wire::decode(input)?,
+            snapshot: Option::decode(input)?.map(Box::new),
             reject: Wire::decode(input)?,
             context: Wire::decode(input)?,
             read: Wire::decode(input)?,

@@ -491,6 +491,18 @@ fn byte_forms_are_read_as_they_were_written_and_older_ones_too() {
     1u64.encode(&mut old);
     old.push(b'x');
     assert_eq!(LogEntry::from_bytes(&old).as_ref(), Ok(&entries[0]));
+    // A snapshot takes its configuration along.
+    let mut configuration = Configuration::first(&[1, 2, 65_539]);
+    (configuration.index, configuration.learners) = (9, vec![4]);
+    let stable = [(rheostat_clock::DcId(1), rheostat_clock::Timestamp::new(7, 3))].into_iter().collect();
+    let mut message = Message::default();
+    message.set_msg_type(raft::eraftpb::MessageType::MsgSnapshot);
+    (message.from, message.to, message.term) = (1, 4, 3);
+    message.set_snapshot(rheostat_group::snapshot((12, 3), &stable, &configuration));
+    let message = RaftMessage::of(message).unwrap();
+    let read = RaftMessage::from_bytes(&message.to_bytes()).unwrap();
+    assert_eq!((&read, read.snapshot()), (&message, Some((12, 3))));
+    assert_eq!(rheostat_group::mark_of(read.into_library().get_snapshot()), (stable, configuration));
     for word in [Word::Lost { life: 1, follows: 2 }, Word::Seat { life: 1, number: 65_538, of: 3, blank: true }, Word::Replaced(65_538)] {
         assert_eq!(Word::from_bytes(&word.to_bytes()), Ok(word));
     }
