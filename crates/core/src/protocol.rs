@@ -216,6 +216,21 @@ impl Start {
     pub fn arrived(&self) -> TimestampVector {
         self.received.iter().enumerate().map(|(index, at)| (DcId(index as u8), *at)).collect()
     }
+
+    /// [`Start::state`], read; `None` on a first start. Errors: it is no `T`, in words for the operator.
+    pub fn saved<T: Wire>(&self) -> Result<Option<T>, String> {
+        let read = self.state.as_deref().map(T::from_bytes).transpose();
+        read.map_err(|error| format!("what the protocol keeps over a restart cannot be read by this version of the software: {error}"))
+    }
+
+    /// [`Start::entries`], read. Errors: one is no `T`, in words for the operator.
+    pub fn log<T: Wire>(&self) -> Result<Vec<(u64, T)>, String> {
+        let read = |(index, bytes): &(u64, Vec<u8>)| match T::from_bytes(bytes) {
+            Ok(entry) => Ok((*index, entry)),
+            Err(error) => Err(format!("entry {index} of the protocol's log cannot be read by this version of the software: {error}")),
+        };
+        self.entries.iter().map(read).collect()
+    }
 }
 
 /// Which servers keep the same data together, by messages of the protocol itself.
@@ -324,6 +339,12 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// The state of a server that has never run. Errors: options out of range, in words for the user.
     fn new(place: Place, options: &Self::Options, planted: Planted) -> Result<Self, String>;
+
+    /// Whether [`Protocol::on_start`] can read what was found; asked before the server is made, since one that took what it cannot read for nothing would deny what it has promised.
+    /// Errors: in words for the operator.
+    fn readable(_start: &Start) -> Result<(), String> {
+        Ok(())
+    }
 
     /// The server starts, for the first time or again; sets its timers.
     fn on_start<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start);

@@ -509,6 +509,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] }, &saved);
         let lost = config.forget || config.refill && saved.protocol.is_none() && recovered.entries.is_empty();
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries, lost };
+        P::readable(&start)?;
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
             journal: Journal::new(

@@ -18,7 +18,6 @@ use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
-use rheostat_core::wire::Wire;
 use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -394,10 +393,14 @@ impl Protocol for Adaptive {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        start.saved::<(TrackVector, Table)>().map(drop)
+    }
+
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.received = start.arrived();
-        let saved = start.state.as_deref().and_then(|state| <(TrackVector, Table)>::from_bytes(state).ok());
+        let saved: Option<(TrackVector, Table)> = start.saved().ok().flatten();
         if let Some((stable, _)) = &saved {
             self.tree.persisted = stable.clone();
             self.stable = stable.clone();

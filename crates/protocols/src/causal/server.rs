@@ -16,7 +16,6 @@ use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
-use rheostat_core::wire::Wire;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
@@ -401,11 +400,14 @@ impl Protocol for Causal {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        start.saved::<StableVector>().map(drop)
+    }
+
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.received = start.arrived();
-        let saved = start.state.as_deref().map(StableVector::from_bytes);
-        if let Some(Ok(saved)) = saved
+        if let Ok(Some(saved)) = start.saved::<StableVector>()
             && !self.planted.is("stable-vector-forgotten-at-restart")
         {
             self.tree.persisted = saved.0.clone();

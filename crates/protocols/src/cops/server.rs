@@ -19,7 +19,6 @@ use rheostat_core::protocol::{Call, Card, Client, Protocol, Reading, Start, Step
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
-use rheostat_core::wire::Wire;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
@@ -261,10 +260,14 @@ impl Protocol for Cops {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        start.saved::<StableVector>().map(drop)
+    }
+
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.received = start.arrived();
-        if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {
+        if let Ok(Some(saved)) = start.saved::<StableVector>() {
             self.tree.persisted = saved.0.clone();
             self.stable = saved;
         }

@@ -345,11 +345,14 @@ impl Protocol for GentleRain {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        start.saved::<Timestamp>().map(drop)
+    }
+
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.received = start.arrived();
-        let saved = start.state.as_deref().map(Timestamp::from_bytes);
-        if let Some(Ok(saved)) = saved
+        if let Ok(Some(saved)) = start.saved::<Timestamp>()
             && !self.planted.is("stable-time-forgotten-at-restart")
         {
             self.tree.persisted = saved;

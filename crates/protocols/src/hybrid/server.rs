@@ -15,7 +15,6 @@ use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
-use rheostat_core::wire::Wire;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
@@ -348,11 +347,15 @@ impl Protocol for Hybrid {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        start.saved::<StableVector>().map(drop)
+    }
+
     fn on_start<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.received = start.arrived();
         self.restarted_with = self.received.clone();
-        if let Some(Ok(saved)) = start.state.as_deref().map(StableVector::from_bytes) {
+        if let Ok(Some(saved)) = start.saved::<StableVector>() {
             self.tree.persisted = saved.0.clone();
             self.stable = saved;
         }

@@ -498,11 +498,15 @@ impl Protocol for Quorum {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        start.saved::<Timestamp>().map(drop)
+    }
+
     fn on_start<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.rounds.start(step.clock.last().max(Timestamp::new(step.now.physical_ms, 0)).bits());
         self.received = start.arrived();
-        self.since = start.state.and_then(|state| Timestamp::from_bytes(&state).ok());
+        self.since = start.saved().ok().flatten();
         step.effects.timer(HEARTBEAT, self.options.heartbeat_ms * 1000);
     }
 

@@ -17,7 +17,6 @@ use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
 use rheostat_core::replica::{Membership, QUIET_US};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version};
-use rheostat_core::wire::Wire;
 use rheostat_group::{LogEntry, Standing};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -318,11 +317,15 @@ impl<W: Scope> Protocol for Replicated<W> {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        start.saved::<Saved>()?;
+        start.log::<LogEntry>().map(drop)
+    }
+
     fn on_start<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.in_store = start.arrived();
-        // A state of another version of this software has another length; it is refused when the replica is made.
-        let mut saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
+        let mut saved: Saved = start.saved().ok().flatten().unwrap_or_default();
         let here = self.place.server;
         let lost = start.lost.then(|| step.random.next_u64() | 1);
         self.standing = Standing::new(self.seats.clone(), seat(here.dc, here.replica), saved.stood, lost, self.planted);
@@ -330,8 +333,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             saved.configuration = None;
         }
         let mut entries = Vec::new();
-        for (index, bytes) in start.entries.into_iter().filter(|(index, _)| *index > saved.base.0) {
-            let Ok(entry) = LogEntry::from_bytes(&bytes) else { break };
+        for (index, entry) in start.log::<LogEntry>().into_iter().flatten().filter(|(index, _)| *index > saved.base.0) {
             if !entry.changes {
                 self.note_timestamps(step, &entry.data);
             }

@@ -51,7 +51,8 @@ impl<W: Scope> Replicated<W> {
                 holder.and_then(|holder| tracker.get(holder)).is_some_and(|progress| progress.matched >= applied)
             };
             let matched = |dc: DcId| self.replicas_of(dc).all(reached);
-            let reached: TimestampVector = self.place.peers().filter(|dc| matched(*dc)).map(|dc| (dc, own)).collect();
+            // Its own data center too: to the other members it is another one.
+            let reached: TimestampVector = (0..self.place.data_centers).map(DcId).filter(|dc| matched(*dc)).map(|dc| (dc, own)).collect();
             self.acknowledged.join(&reached);
         } else if !self.is_shipper() {
             return;

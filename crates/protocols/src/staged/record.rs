@@ -58,6 +58,12 @@ pub(super) struct Saved {
     pub(super) through: u64,
 }
 
+/// Whether what was found can be read. Errors: in words for the operator.
+pub(super) fn readable(start: &Start) -> Result<(), String> {
+    start.saved::<Saved>()?;
+    start.log::<Record>().map(drop)
+}
+
 wire_struct!(Saved { promised, closed, executed, cutoff, forgotten, installing, installed, through });
 
 /// A batch, from when it is accepted until everybody has made it.
@@ -123,16 +129,15 @@ impl Staged {
         }
     }
 
-    /// What was here before the restart.
+    /// What was here before the restart, if [`readable`].
     pub(super) fn recover(&mut self, start: &Start) {
-        self.saved = start.state.as_deref().and_then(|bytes| Saved::from_bytes(bytes).ok()).unwrap_or_default();
+        self.saved = start.saved().ok().flatten().unwrap_or_default();
         let mut kept: BTreeMap<VersionId, ()> = BTreeMap::new();
         let mut held: Vec<(u64, Held)> = Vec::new();
-        for (index, bytes) in &start.entries {
-            let Ok(record) = Record::from_bytes(bytes) else { break };
-            self.ends.last = *index;
+        for (index, record) in start.log().into_iter().flatten() {
+            self.ends.last = index;
             match record {
-                Record::Held(one) => held.push((*index, one)),
+                Record::Held(one) => held.push((index, one)),
                 Record::Kept(name) => {
                     kept.insert(name, ());
                 }
@@ -140,7 +145,7 @@ impl Staged {
                 Record::Accepted(instance, ballot, batch) => {
                     self.promise(ballot, batch.cutoff);
                     if instance > self.saved.forgotten {
-                        self.batches.insert(instance, Stored { ballot, batch, chosen: false, made: false, index: *index });
+                        self.batches.insert(instance, Stored { ballot, batch, chosen: false, made: false, index });
                     }
                 }
                 Record::Executed(instance) => self.saved.executed = self.saved.executed.max(instance),

@@ -403,6 +403,10 @@ impl Protocol for Staged {
         })
     }
 
+    fn readable(start: &Start) -> Result<(), String> {
+        super::record::readable(start)
+    }
+
     fn on_start<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.reads.start(step.clock.last().max(Timestamp::new(step.now.physical_ms, 0)).bits());

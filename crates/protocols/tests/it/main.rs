@@ -18,5 +18,6 @@ mod replica;
 mod rollback;
 mod session;
 mod staged;
+mod starts;
 mod steps;
 mod within;

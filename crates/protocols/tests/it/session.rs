@@ -476,6 +476,22 @@ fn members_that_ask_the_leader_at_once_are_all_answered() {
     }
 }
 
+/// Wherever a client is, all other data centers are counted that have its writes, that of the leader among them.
+#[test]
+fn replication_is_awaited_at_every_member() {
+    for protocol in ["strong", "session"] {
+        let mut desk = group(protocol, "", 3, 1);
+        for dc in 0..3 {
+            let (at, k) = (server(dc, 0), key("k", 0, 1));
+            let upto = written(desk.ask(at, &mut desk.session(), put(&k, "v"), 1_000, all)).written;
+            let wait = Operation::AwaitReplication { upto, data_centers: 2 };
+            let awaited = desk.ask(at, &mut desk.session(), wait, 2_000, all);
+            let Some(Outcome::Replicated(progress)) = &awaited else { panic!("{protocol}, data center {dc}: {awaited:?}") };
+            assert!(progress.iter().all(|reached| *reached >= upto), "{protocol}, data center {dc}: {progress:?}");
+        }
+    }
+}
+
 /// A leader that is going to stop hands over first: in a round of messages, without an election's time, and without losing what its own clients write meanwhile.
 #[test]
 fn a_leader_that_stops_hands_over_first() {
