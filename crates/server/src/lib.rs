@@ -52,5 +52,6 @@ pub use folder::FolderError;
 pub use lost::{Lost, StreamEnd};
 pub use monitors::{MonitorInfo, MonitorStatus, Told, What};
 pub use node::{Listeners, Node, StartError};
+pub use peer::PEER_FORMAT;
 pub use router::Router;
 pub use token_keys::KeyFileError;

@@ -112,7 +112,8 @@ fn dash(text: &str) -> String {
 
 /// The servers that keep their data together, and the numbers of their protocols that are not zero.
 fn groups(topology: &v1::TopologyResponse, answers: &[Answer]) {
-    let grouped = |replica: &&v1::Replica| topology.keyspaces.iter().any(|keyspace| keyspace.name == replica.keyspace && is_group(keyspace));
+    let together = |keyspace: &v1::Keyspace| is_group(keyspace) || keyspace.replicas > 1;
+    let grouped = |replica: &&v1::Replica| topology.keyspaces.iter().any(|keyspace| keyspace.name == replica.keyspace && together(keyspace));
     let mut rows = Vec::new();
     for status in answers.iter().flatten() {
         let (node, here) = status.topology.as_ref().map_or(("?", "?"), |topology| (&topology.node, &topology.data_center));

@@ -20,8 +20,8 @@ const PROOF_BYTES: usize = 32;
 /// The first bytes of a connection between nodes.
 const MAGIC: [u8; 4] = *b"RHEO";
 
-/// The format that this version speaks; others are refused.
-const FORMAT: u8 = 13;
+/// The format that this version speaks between nodes; others are refused.
+pub const FORMAT: u8 = 13;
 
 /// A number that is used once.
 pub(super) type Once = [u8; NONCE_BYTES];

@@ -14,6 +14,7 @@ mod queue;
 
 pub(crate) use connect::{hear_others, run};
 pub(crate) use delay::Delays;
+pub use greeting::FORMAT as PEER_FORMAT;
 
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;

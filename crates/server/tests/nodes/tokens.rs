@@ -9,7 +9,7 @@ use rheostat_core::token::{self, TokenKeys};
 use rheostat_core::wire::Wire;
 use rheostat_protocols::causal::CausalClient;
 use rheostat_server::config::Secret;
-use rheostat_server::{Node, NodeConfig};
+use rheostat_server::{Node, NodeConfig, PEER_FORMAT};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -198,7 +198,7 @@ async fn keys_outlive_a_restart_of_everything_and_two_changes_end_them() {
 
 /// Connects as node `from` of the tests' cluster, and shows a proof of nothing; returns everything that the node at the other end says.
 async fn greet_falsely(config: &NodeConfig, from: &str) -> Vec<u8> {
-    let mut hello = b"RHEO\x0c".to_vec();
+    let mut hello = [b"RHEO".as_slice(), &[PEER_FORMAT]].concat();
     ClusterId::from_name("test").0.encode(&mut hello);
     for text in ["whatever", from, &config.node] {
         text.to_string().encode(&mut hello);
