@@ -4,7 +4,7 @@
 //! after any crash: the version chains of the keys, and the log of updates that links to other data centers read.
 
 use crate::version::{Key, Update, Version, VersionId};
-use crate::wire_enum;
+use crate::{wire_enum, wire_struct};
 use rheostat_clock::{DcId, Timestamp};
 
 /// A position in a store's log: everything appended so far is below [`Store::end`]. Grows by at least one per record.
@@ -122,7 +122,7 @@ impl<M> Cut<M> for KeepAll {
     }
 
     fn history(&self) -> History {
-        History { floor_ms: 0, expired_before_ms: 0 }
+        History { floor_ms: 0, expired_before_ms: 0, checkpoints: Checkpoints::NONE, oldest_ms: 0 }
     }
 }
 
@@ -132,17 +132,65 @@ pub struct History {
     /// Versions are kept as history that were written, or replaced, at or after this; in milliseconds since the Unix epoch. So each key can be read as of any time from here on.
     /// Without history the greatest number: nothing is kept for its age.
     pub floor_ms: u64,
-    /// Versions that expired before this count as tombstones; in milliseconds since the Unix epoch.
+    /// Versions that expired before this count as tombstones, unless a checkpoint shows them; in milliseconds since the Unix epoch.
     pub expired_before_ms: u64,
+    /// Before the floor, what was the newest version at a checkpoint is kept.
+    pub checkpoints: Checkpoints,
+    /// Checkpoints before this are not kept any more; in milliseconds since the Unix epoch.
+    pub oldest_ms: u64,
 }
 
 impl History {
-    /// At physical time `now_ms`, keeping what was the newest version at some time of the last `history_ms` milliseconds.
-    pub fn new(now_ms: u64, history_ms: u64) -> History {
+    /// At physical time `now_ms`, keeping what was the newest version at some time of the last `history_ms` milliseconds, and at the `checkpoints` before that.
+    pub fn new(now_ms: u64, history_ms: u64, checkpoints: Checkpoints) -> History {
         let expired_before_ms = now_ms.saturating_sub(history_ms);
-        History { floor_ms: if history_ms == 0 { u64::MAX } else { expired_before_ms }, expired_before_ms }
+        let checkpoints = if history_ms == 0 { Checkpoints::NONE } else { checkpoints };
+        let oldest_ms = checkpoints.oldest_ms(now_ms, history_ms);
+        History { floor_ms: if history_ms == 0 { u64::MAX } else { expired_before_ms }, expired_before_ms, checkpoints, oldest_ms }
+    }
+
+    /// Whether a checkpoint that is kept lies at or after `from` and before `to`.
+    pub fn checkpoint_in(&self, from: Timestamp, to: Timestamp) -> bool {
+        if self.checkpoints.every_ms == 0 {
+            return false;
+        }
+        let first = (from.millis() + u64::from(from.counter() > 0)).max(self.oldest_ms).next_multiple_of(self.checkpoints.every_ms);
+        (first, 0) < (to.millis(), to.counter())
     }
 }
+
+/// Moments before the window of which the state is kept, too: multiples of a time since the Unix epoch, so the same ones everywhere. Retroscope's periodic checkpoints (document 000, §4), which are sets of versions here and no copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// The time between two of them, in milliseconds; 0: there are none.
+    pub every_ms: u64,
+    /// How many are kept beyond the window.
+    pub count: u64,
+}
+
+impl Checkpoints {
+    /// There are none.
+    pub const NONE: Checkpoints = Checkpoints { every_ms: 0, count: 0 };
+
+    /// `count` of them, every `every_ms` milliseconds; none if one of the two is 0.
+    pub fn new(every_ms: u64, count: u64) -> Checkpoints {
+        if every_ms == 0 || count == 0 { Checkpoints::NONE } else { Checkpoints { every_ms, count } }
+    }
+
+    /// The oldest one that is kept at physical time `now_ms` beyond a window of `history_ms`, in milliseconds since the Unix epoch.
+    pub fn oldest_ms(self, now_ms: u64, history_ms: u64) -> u64 {
+        let floor_ms = now_ms.saturating_sub(history_ms);
+        let newest_ms = floor_ms - floor_ms.checked_rem(self.every_ms).unwrap_or(0);
+        newest_ms.saturating_sub(self.count.saturating_sub(1).saturating_mul(self.every_ms))
+    }
+
+    /// Whether `at` is one of them, whatever is kept.
+    pub fn has(self, at: Timestamp) -> bool {
+        self.every_ms > 0 && at.counter() == 0 && at.millis().is_multiple_of(self.every_ms)
+    }
+}
+
+wire_struct!(Checkpoints { every_ms, count });
 
 /// A version store.
 pub trait Store<M>: Send {

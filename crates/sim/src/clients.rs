@@ -383,9 +383,11 @@ impl World<'_> {
                 };
                 Operation::Change { key: self.key(*key), change: Change::Set { value, expiry: Expiry::Never, condition }, dial: self.write_dial() }
             }
-            Action::Past { keys, ago_ms } => {
+            Action::Past { keys, ago_ms, checkpoint } => {
                 let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
-                past = Timestamp::new(now_ms.saturating_sub(*ago_ms).max(1), 0);
+                let at_ms = now_ms.saturating_sub(*ago_ms).max(1);
+                let since_checkpoint_ms = if *checkpoint { at_ms % self.plan.checkpoints.every_ms.max(1) } else { 0 };
+                past = Timestamp::new(at_ms - since_checkpoint_ms, 0);
                 let dial = Dial { as_of: AsOf::new(past), ..Dial::default() };
                 Operation::ReadTransaction { keys: keys.iter().map(|key| self.key(*key)).collect(), dial }
             }
@@ -676,7 +678,8 @@ impl World<'_> {
                 let observed = keys.iter().zip(&reads).map(|(key, read)| (KeyId(*key as u32), self.observe(read))).collect();
                 let (dc, at) = (self.servers[reply.server].id.dc, current.awaited);
                 self.pasts.push(PastRead { at, dc, completed_us: self.now_us, observed });
-                self.marks.see(marks::PAST_READ);
+                let ago_ms = (crate::clock::EPOCH_MS + self.now_us / 1000).saturating_sub(at.millis());
+                self.marks.see(if ago_ms > self.plan.history_ms { marks::CHECKPOINT_READ } else { marks::PAST_READ });
                 self.tell(client, || format!("-> {}", reads.iter().map(describe).collect::<Vec<_>>().join(", ")));
                 self.advance(client);
             }

@@ -64,7 +64,7 @@ impl World<'_> {
         self.read_counters();
         if plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
             // A timestamp is history only when the clocks have passed it by so much.
-            let past = mark.plus_millis(plan.history_ms);
+            let past = mark.plus_millis(plan.history_ms + (plan.checkpoints.count + 1) * plan.checkpoints.every_ms);
             self.set_clocks(past);
             let patient = self.passed_us(past) <= self.now_us + PATIENCE_US;
             let until_us = if patient { self.passed_us(past).max(self.now_us) } else { self.now_us } + COLLECTION_US;

@@ -84,6 +84,7 @@ pub const OF_PROFILES: &[Mark] = &[
     ASKED_ELSEWHERE,
     HELD_ELSEWHERE,
     PAST_READ,
+    CHECKPOINT_READ,
     PAST_OF_SEVERAL,
     ROLLED_BACK,
     ROLLBACK_DIED,
@@ -95,6 +96,8 @@ pub const OF_PROFILES: &[Mark] = &[
 pub(crate) const MEMBER_LOST: Mark = Mark { name: "a member of a group lost its disk", causal: false };
 /// Another one came in its place.
 pub(crate) const MEMBER_REPLACED: Mark = Mark { name: "a member of a group was replaced", causal: false };
+/// Marks of runs that read checkpoints.
+pub const OF_CHECKPOINTS: &[Mark] = &[PAST_READ, CHECKPOINT_READ];
 /// Marks of runs in which groups lose disks.
 pub const OF_MEMBERS: &[Mark] = &[MEMBER_LOST, MEMBER_REPLACED];
 
@@ -108,6 +111,8 @@ pub(crate) const LOWER_ENTRY_HELD: Mark = Mark { name: "a lower entry of a servi
 pub(crate) const ENTRY_PASSED_OVER: Mark = Mark { name: "an entry of a service level was passed over", causal: false };
 /// A time in the past was read.
 pub(crate) const PAST_READ: Mark = Mark { name: "keys were read as of a time in the past", causal: false };
+/// One that the window did not reach.
+pub(crate) const CHECKPOINT_READ: Mark = Mark { name: "keys were read as of a checkpoint before the window", causal: false };
 /// Of several partitions.
 pub(crate) const PAST_OF_SEVERAL: Mark = Mark { name: "keys of several partitions were read as of one time", causal: false };
 /// A rollback came to its end.

@@ -8,7 +8,7 @@ use rheostat_core::operation::{Groups, Level};
 use rheostat_core::replica::GroupConfig;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::slots::partition_of;
-use rheostat_core::store::Durability;
+use rheostat_core::store::{Checkpoints, Durability};
 use rheostat_counters::Options;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct Plan {
     pub max_ahead_ms: u64,
     /// How much history is kept, in milliseconds.
     pub history_ms: u64,
+    /// Which moments before that are kept.
+    pub checkpoints: Checkpoints,
     /// When a server gives an operation up.
     pub server_timeout_us: u64,
     /// When a client does.
@@ -259,6 +261,8 @@ pub enum Action {
         keys: Vec<KeyIndex>,
         /// How long ago, in milliseconds of true time.
         ago_ms: u64,
+        /// As of the checkpoint before that.
+        checkpoint: bool,
     },
     /// Rolls all keys back to a time in the past, in all data centers.
     Rollback {

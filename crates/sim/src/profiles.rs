@@ -9,7 +9,7 @@ use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::random::Random;
 use rheostat_core::sla::ServiceLevel;
-use rheostat_core::store::Durability;
+use rheostat_core::store::{Checkpoints, Durability};
 use rheostat_counters::counting;
 use std::sync::Arc;
 
@@ -126,6 +126,13 @@ pub const ALL: &[Profile] = &[
         option: None,
         dress: past,
         bugs: &["past-read-before-it-is-here", "history-half-as-long"],
+    },
+    Profile {
+        name: "checkpoints",
+        about: "keys are read as of checkpoints before a short window, also where servers lose their disks",
+        option: None,
+        dress: checkpoints,
+        bugs: &["checkpoint-goes-with-the-window", "any-time-taken-for-a-checkpoint", "checkpoints-outlive-a-fill"],
     },
     Profile {
         name: "rolled",
@@ -443,9 +450,29 @@ fn past(plan: &mut Plan, _: u64, random: &mut Random) {
             {
                 let keys = transaction_keys(plan, *first, random);
                 let ago_ms = if random.chance(1, 4) { random.below(30) } else { spread(random, 1, plan.history_ms) };
-                plan.clients[client].steps.push(Step { think_us: random.below(20_000), action: Action::Past { keys, ago_ms } });
+                plan.clients[client].steps.push(Step { think_us: random.below(20_000), action: Action::Past { keys, ago_ms, checkpoint: false } });
             }
         }
+    }
+}
+
+fn checkpoints(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    past(plan, horizon_us, random);
+    if node::replicates(&plan.protocol) {
+        return;
+    }
+    plan.history_ms = random.between(30, 300);
+    plan.checkpoints = Checkpoints { every_ms: spread(random, 20, 300), count: random.between(1, 12) };
+    let reach_ms = plan.history_ms + (plan.checkpoints.count + 1) * plan.checkpoints.every_ms;
+    for step in plan.clients.iter_mut().flat_map(|client| &mut client.steps) {
+        if let Action::Past { ago_ms, checkpoint, .. } = &mut step.action {
+            *ago_ms = random.below(reach_ms);
+            // Some ask for moments that are not kept.
+            *checkpoint = random.chance(7, 8);
+        }
+    }
+    if random.chance(1, 3) {
+        lost_disks(plan, horizon_us, random);
     }
 }
 

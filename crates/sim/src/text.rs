@@ -31,7 +31,7 @@ use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::replica::{GroupConfig, ReplicaConfig};
 use rheostat_core::sla::ServiceLevel;
-use rheostat_core::store::Durability;
+use rheostat_core::store::{Checkpoints, Durability};
 use rheostat_counters::Options;
 use std::fmt;
 use std::sync::Arc;
@@ -124,8 +124,8 @@ impl fmt::Display for ActionText<'_> {
                 write!(f, "rotx {}", Asked(*level, *groups))?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
-            Action::Past { keys, ago_ms } => {
-                write!(f, "past {ago_ms}ms")?;
+            Action::Past { keys, ago_ms, checkpoint } => {
+                write!(f, "past {}{ago_ms}ms", if *checkpoint { "checkpoint " } else { "" })?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
             Action::Rollback { ago_ms, stop_ms, dies_after } => {
@@ -190,6 +190,9 @@ impl fmt::Display for Plan {
         writeln!(f, "durability {}", durability_name(self.durability))?;
         let (server, client) = (Millis(self.server_timeout_us), Millis(self.client_timeout_us));
         writeln!(f, "limits ahead {}ms history {}ms server {server} client {client}", self.max_ahead_ms, self.history_ms)?;
+        if self.checkpoints != Checkpoints::NONE {
+            writeln!(f, "checkpoints every {}ms count {}", self.checkpoints.every_ms, self.checkpoints.count)?;
+        }
         if self.max_waiting != ReplicaConfig::MAX_WAITING {
             writeln!(f, "waiting {}", self.max_waiting)?;
         }
@@ -361,6 +364,7 @@ impl Plan {
             durability: Durability::Always,
             max_ahead_ms: 60_000,
             history_ms: 0,
+            checkpoints: Checkpoints::NONE,
             server_timeout_us: 5_000_000,
             client_timeout_us: 6_000_000,
             max_waiting: ReplicaConfig::MAX_WAITING,
@@ -463,6 +467,12 @@ impl Plan {
                 words.expect("client")?;
                 self.client_timeout_us = words.time("a time")?;
             }
+            "checkpoints" => {
+                words.expect("every")?;
+                let every_ms = words.unit("ms", "a time")?;
+                words.expect("count")?;
+                self.checkpoints = Checkpoints { every_ms, count: words.number("a number of checkpoints")? };
+            }
             "waiting" => self.max_waiting = words.number("a number")?,
             "padding" => self.padding = Spread { least_us: words.number("a size")?, jitter_us: words.number("a size")? },
             "sla" => self.service_level = Some(Arc::new(words.line(ServiceLevel::parse)?)),
@@ -529,7 +539,10 @@ impl Plan {
                 let (level, groups) = words.asked()?;
                 Action::ReadTransaction { keys: words.0.by_ref().map(key).collect::<Parsed<_>>()?, level, groups }
             }
-            "past" => Action::Past { ago_ms: words.unit("ms", "a time")?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? },
+            "past" => {
+                let checkpoint = words.optional("checkpoint");
+                Action::Past { checkpoint, ago_ms: words.unit("ms", "a time")?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? }
+            }
             "rollback" => {
                 let ago_ms = words.unit("ms", "a time")?;
                 words.expect("stop")?;

@@ -515,6 +515,7 @@ fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> R
         operation_timeout_us: plan.server_timeout_us,
         max_waiting: plan.max_waiting,
         history_ms: plan.history_ms,
+        checkpoints: plan.checkpoints,
         group: plan.group,
         seed: source(
             plan.seed,

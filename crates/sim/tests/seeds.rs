@@ -179,6 +179,23 @@ fn members_that_lose_their_disks_are_replaced() {
     }
 }
 
+/// What checkpoints show is what was, and there are some to read.
+#[test]
+fn checkpoints_before_the_window_are_read() {
+    let profile = profiles::ALL.iter().find(|profile| profile.name == "checkpoints").unwrap();
+    let mut read = 0;
+    for protocol in ["eventual", "causal", "quorum", "gentlerain", "cops", "hybrid", "adaptive"] {
+        let before = read;
+        for seed in 1..=25 {
+            let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, false, seed), TraceLevel::Off).unwrap();
+            assert_eq!(report.failure.map(|failure| failure.text), None, "{protocol}, seed {seed}");
+            read += report.marks.count(marks::OF_CHECKPOINTS[1]);
+        }
+        assert!(read > before, "{protocol}: no checkpoint was read");
+    }
+    println!("{read} checkpoints were read");
+}
+
 /// `protocol bug seed`: this seed catches the bug, or one of the next [`REACH`], since whatever changes the number or the times of messages makes other runs of the seeds.
 const CATCHING: &str = include_str!("../plans/planted.seeds");
 

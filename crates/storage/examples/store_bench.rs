@@ -5,7 +5,7 @@
 use hdrhistogram::Histogram;
 use rheostat_clock::{DcId, DependencyVector, Timestamp};
 use rheostat_core::random::Random;
-use rheostat_core::store::{Cut, History, KeepAll, Store};
+use rheostat_core::store::{Checkpoints, Cut, History, KeepAll, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
 use rheostat_core::wire::Wire;
 use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
@@ -67,7 +67,7 @@ impl Cut<Meta> for Settled {
     }
 
     fn history(&self) -> History {
-        History { floor_ms: u64::MAX, expired_before_ms: 0 }
+        History::new(0, 0, Checkpoints::NONE)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::index::{Index, PageBuilder, Place, Stop};
 use crate::table::Table;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, KeepAll, ScanPage, Trim};
+use rheostat_core::store::{Cut, History, KeepAll, ScanPage, Trim};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -75,26 +75,64 @@ pub(crate) fn collectable<M, C: Cut<M>>(versions: &[Version<M>], cut: &C) -> Opt
     }
     let settled = versions.iter().rposition(|version| cut.settled(version))?;
     let floor = cut.history().floor_ms;
-    let whole = settled + 1 == versions.len() && is_gone(&versions[settled], cut);
     // Until its successor came, a version was what readers found.
-    let count = if whole { versions.len() } else { versions[1..=settled].partition_point(|newer| newer.id.written.millis() < floor) };
-    let upto = versions[..count].last()?.id;
-    Some(Collected { versions: count, trim: Trim::Upto(upto), whole: whole.then_some(upto) })
+    let old = versions[1..=settled].partition_point(|newer| newer.id.written.millis() < floor);
+    let gone = gone_of(old, &cut.history(), |place| versions[place].id);
+    let whole = settled + 1 == versions.len() && gone.as_ref().map_or(0, Gone::count) == settled && is_gone(&versions[settled], cut);
+    if whole {
+        let upto = versions[settled].id;
+        return Some(Collected { versions: versions.len(), trim: Trim::Upto(upto), whole: Some(upto) });
+    }
+    let gone = gone?;
+    Some(Collected { versions: gone.count(), trim: gone.trim, whole: None })
+}
+
+/// Which of the first versions of a chain go.
+struct Gone {
+    /// So many from the least on.
+    prefix: usize,
+    /// These and more, behind one that a checkpoint shows.
+    rest: usize,
+    trim: Trim,
+}
+
+impl Gone {
+    fn count(&self) -> usize {
+        self.prefix + self.rest
+    }
+}
+
+/// What goes of the `old` least versions of a chain, whose successors came before the floor: all that no checkpoint shows. `id_of` is asked for one version more.
+fn gone_of(old: usize, history: &History, id_of: impl Fn(usize) -> VersionId) -> Option<Gone> {
+    let shown = |place: usize| history.checkpoint_in(id_of(place).written, id_of(place + 1).written);
+    let prefix = if history.checkpoints.every_ms == 0 { old } else { (0..old).find(|place| shown(*place)).unwrap_or(old) };
+    let rest = (prefix..old).filter(|place| !shown(*place)).count();
+    let trim = match (prefix, rest) {
+        (0, 0) => return None,
+        (_, 0) => Trim::Upto(id_of(prefix - 1)),
+        _ => Trim::These((0..old).filter(|place| *place < prefix || !shown(*place)).map(&id_of).collect()),
+    };
+    Some(Gone { prefix, rest, trim })
 }
 
 /// Whether `version` is a tombstone, or as good as one, that nothing older can follow.
 fn is_gone<M>(version: &Version<M>, cut: &impl Cut<M>) -> bool {
     let history = cut.history();
-    let gone = version.value.is_none() || (version.expires_ms != 0 && version.expires_ms < history.expired_before_ms);
+    let shown = || history.checkpoint_in(version.id.written, Timestamp::new(version.expires_ms, 0));
+    let gone = version.value.is_none() || (version.expires_ms != 0 && version.expires_ms < history.expired_before_ms && !shown());
     gone && version.id.written.millis() < history.floor_ms && cut.complete(version.id.written)
+}
+
+/// Where versions stand side by side: whether `newer` stands in the place of `older`, and no time that is kept shows that one.
+fn lets_go<M>(newer: &Version<M>, older: &Version<M>, history: &History, cut: &impl Cut<M>) -> bool {
+    let shown = || history.checkpoint_in(older.id.written, newer.id.written);
+    newer.id.written.millis() < history.floor_ms && cut.settled(newer) && cut.replaces(newer, older) && !shown()
 }
 
 /// As [`collectable`], where versions stand side by side.
 fn collectable_beside<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<Collected> {
-    let floor = cut.history().floor_ms;
-    let before_floor = |version: &Version<M>| version.id.written.millis() < floor;
-    let replaced =
-        |place: usize| versions[place + 1..].iter().any(|newer| before_floor(newer) && cut.settled(newer) && cut.replaces(newer, &versions[place]));
+    let history = cut.history();
+    let replaced = |place: usize| versions[place + 1..].iter().any(|newer| lets_go(newer, &versions[place], &history, cut));
     // A tombstone goes when nothing older stands that it hides.
     let mut hides = false;
     let mut go = |place: &usize| {
@@ -198,32 +236,33 @@ impl<M: Clone> Chains<M> {
             },
             _ => versions.len(),
         };
-        let floor_ms = cut.history().floor_ms;
-        let before_floor = |version: &Version<M>| version.id.written.millis() < floor_ms;
-        if C::SIBLINGS && versions[at..].iter().any(|newer| before_floor(newer) && cut.settled(newer) && cut.replaces(newer, &version)) {
+        let history = cut.history();
+        if C::SIBLINGS && versions[at..].iter().any(|newer| lets_go(newer, &version, &history, cut)) {
             return Inserted::Replaced;
         }
         self.bytes += Self::version_bytes(&version);
         self.versions += 1;
         // What goes, goes first: a chain that is left with one version then stays where it is, without memory of its own.
         let (gone, trimmed) = if C::SIBLINGS {
-            let go = |older: &Version<M>| before_floor(&version) && cut.settled(&version) && cut.replaces(&version, older);
+            let go = |older: &Version<M>| lets_go(&version, older, &history, cut);
             let gone: Vec<VersionId> = versions[..at].iter().filter(|older| go(older)).map(|older| older.id).collect();
-            versions.retain(|held| {
-                let goes = gone.binary_search(&held.id).is_ok();
-                self.bytes -= if goes { Self::version_bytes(held) } else { 0 };
-                !goes
-            });
             (gone.len(), (!gone.is_empty()).then_some(Trim::These(gone)))
         } else {
-            let next = |place: usize| if place + 1 == at { &version } else { &versions[place + 1] };
-            let gone = (0..at).take_while(|place| before_floor(next(*place)) && cut.settled(next(*place))).count();
-            let trimmed = versions[..gone].last().map(|version| Trim::Upto(version.id));
-            if gone > 0 {
-                self.bytes -= versions.drain(..gone).map(|version| Self::version_bytes(&version)).sum::<u64>();
-            }
-            (gone, trimmed)
+            let version_at = |place: usize| if place == at { &version } else { &versions[place] };
+            let is_old = |newer: &Version<M>| newer.id.written.millis() < history.floor_ms && cut.settled(newer);
+            let old = (0..at).take_while(|place| is_old(version_at(*place + 1))).count();
+            let gone = gone_of(old, &history, |place| version_at(place).id);
+            (gone.as_ref().map_or(0, Gone::count), gone.map(|gone| gone.trim))
         };
+        match &trimmed {
+            None => {}
+            Some(Trim::Upto(_)) => self.bytes -= versions.drain(..gone).map(|version| Self::version_bytes(&version)).sum::<u64>(),
+            Some(Trim::These(these)) => versions.retain(|held| {
+                let goes = these.binary_search(&held.id).is_ok();
+                self.bytes -= if goes { Self::version_bytes(held) } else { 0 };
+                !goes
+            }),
+        }
         self.versions -= gone as u64;
         versions.insert(at - gone, version);
         // What a replay has brought back goes here. The one version left belongs into the slot.
@@ -601,7 +640,7 @@ impl<M: Clone> Held<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rheostat_core::store::History;
+    use rheostat_core::store::Checkpoints;
 
     struct Settled;
 
@@ -615,7 +654,7 @@ mod tests {
         }
 
         fn history(&self) -> History {
-            History { floor_ms: u64::MAX, expired_before_ms: 0 }
+            History::new(0, 0, Checkpoints::NONE)
         }
     }
 

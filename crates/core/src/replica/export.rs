@@ -12,7 +12,7 @@ use crate::protocol::{Protocol, Span};
 use crate::reserved::{PREFIX, is_reserved};
 use crate::session::Session;
 use crate::slots;
-use crate::store::{Cut, History, Store};
+use crate::store::{Checkpoints, Cut, History, Store};
 use crate::version::{Key, Version};
 use rheostat_clock::Timestamp;
 
@@ -46,7 +46,8 @@ pub(super) struct Page {
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// What is kept for its age, holds included.
     pub(super) fn history(&self, now: Now, kept_ms: u64) -> History {
-        let mut history = History::new(now.physical_ms, kept_ms);
+        let checkpoints = if self.config.planted.is("checkpoint-goes-with-the-window") { Checkpoints::NONE } else { self.config.checkpoints };
+        let mut history = History::new(now.physical_ms, kept_ms, checkpoints);
         for hold in self.holds.iter().filter(|hold| hold.until_us > now.monotonic_us) {
             history.floor_ms = history.floor_ms.min(hold.from.millis());
             history.expired_before_ms = history.expired_before_ms.min(hold.from.millis());
@@ -152,7 +153,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.check_kept(now, at).map_err(gone)?;
         // Deletions that are older may have been forgotten.
         if page.since > Timestamp::ZERO {
-            self.check_window(now, page.since)?;
+            self.check_every_time_since(now, page.since)?;
         }
         Ok(())
     }

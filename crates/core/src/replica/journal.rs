@@ -6,7 +6,7 @@ use super::{Applied, Beside, Counters, Wanted};
 use crate::ids::Now;
 use crate::notch::{Held, Notches};
 use crate::reserved::is_reserved;
-use crate::store::{Cut, History, Store};
+use crate::store::{Checkpoints, Cut, History, Store};
 use crate::version::{Key, Update, Version};
 use crate::wire::{Reader, Wire, WireError};
 use crate::wire_struct;
@@ -24,6 +24,10 @@ pub(super) struct Saved {
     pub(super) history_ms: u64,
     /// Nothing that was the newest version then or later has been let go of.
     pub(super) whole_from: Timestamp,
+    /// At which moments before that it was kept, too.
+    pub(super) checkpoints: Checkpoints,
+    /// Nothing that was the newest version at one of these, from here on, has been let go of.
+    pub(super) checkpoints_from: Timestamp,
     /// What was taken in parts can be relied on when everything of each data center up to here has come.
     pub(super) needs: TimestampVector,
     /// What has come back of own updates that a disk has lost, if one has.
@@ -60,7 +64,9 @@ const NUMBERED: Timestamp = Timestamp::MAX;
 impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
         NUMBERED.encode(out);
-        out.push(4);
+        let has_checkpoints = self.checkpoints != Checkpoints::NONE;
+        // Without them, a server of the release before can read it.
+        out.push(if has_checkpoints { 5 } else { 4 });
         self.reservation.encode(out);
         self.received.encode(out);
         self.history_ms.encode(out);
@@ -68,6 +74,10 @@ impl Wire for Saved {
         self.needs.encode(out);
         self.refilled.encode(out);
         self.stops.encode(out);
+        if has_checkpoints {
+            self.checkpoints.encode(out);
+            self.checkpoints_from.encode(out);
+        }
         self.protocol.is_some().encode(out);
         out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
     }
@@ -78,7 +88,7 @@ impl Wire for Saved {
             NUMBERED => {
                 form = input.byte()?;
                 match form {
-                    1..=4 => Wire::decode(input)?,
+                    1..=5 => Wire::decode(input)?,
                     _ => return Err(WireError::Invalid("a state of a newer version of the software")),
                 }
             }
@@ -88,8 +98,9 @@ impl Wire for Saved {
         let (history_ms, whole_from) = if form < 2 { (0, Timestamp::ZERO) } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let (needs, refilled) = if form < 3 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let stops = if form < 4 { Vec::new() } else { Wire::decode(input)? };
+        let (checkpoints, checkpoints_from) = if form < 5 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { reservation, received, history_ms, whole_from, needs, refilled, stops, protocol })
+        Ok(Saved { reservation, received, history_ms, whole_from, checkpoints, checkpoints_from, needs, refilled, stops, protocol })
     }
 }
 
@@ -249,21 +260,38 @@ impl<C> Journal<C> {
         }
     }
 
-    /// A server starts that keeps replaced versions for `history_ms`: what was kept for less before is not whole.
-    pub(super) fn keep_history<M, S: Store<M>>(&mut self, store: &mut S, now: Now, history_ms: u64) {
-        if self.saved.history_ms < history_ms {
+    /// A server starts that keeps replaced versions for `history_ms`, and at `checkpoints` before that: what was kept for less before is not whole.
+    pub(super) fn keep_history<M, S: Store<M>>(&mut self, store: &mut S, now: Now, history_ms: u64, checkpoints: Checkpoints) {
+        let was = (self.saved.history_ms, self.saved.checkpoints);
+        // What the last run has let go.
+        self.forget_old(now, was.0, was.1);
+        if was.0 < history_ms {
             self.saved.whole_from = Timestamp::new(now.physical_ms, 0);
         }
-        self.forget_before(Timestamp::new(now.physical_ms.saturating_sub(history_ms), 0));
-        if self.saved.history_ms != history_ms {
-            self.saved.history_ms = history_ms;
+        self.forget_old(now, history_ms, checkpoints);
+        // Whoever kept more of them kept these.
+        let kept = was.1.every_ms > 0 && checkpoints.every_ms.is_multiple_of(was.1.every_ms);
+        if !kept {
+            self.saved.checkpoints_from = self.saved.whole_from;
+        }
+        if was != (history_ms, checkpoints) {
+            (self.saved.history_ms, self.saved.checkpoints) = (history_ms, checkpoints);
             self.save(store);
         }
     }
 
-    /// Versions that were replaced before `at` may be missing.
-    pub(super) fn forget_before(&mut self, at: Timestamp) {
+    /// Versions that were replaced before the window of `history_ms` may be missing, and with them what no checkpoint shows.
+    pub(super) fn forget_old(&mut self, now: Now, history_ms: u64, checkpoints: Checkpoints) {
+        self.saved.whole_from = self.saved.whole_from.max(Timestamp::new(now.physical_ms.saturating_sub(history_ms), 0));
+        self.saved.checkpoints_from = self.saved.checkpoints_from.max(Timestamp::new(checkpoints.oldest_ms(now.physical_ms, history_ms), 0));
+    }
+
+    /// Versions that were replaced before `at` may be missing; with `checkpoints` such as were the newest at one, too.
+    pub(super) fn forget_before(&mut self, at: Timestamp, checkpoints: bool) {
         self.saved.whole_from = self.saved.whole_from.max(at);
+        if checkpoints {
+            self.saved.checkpoints_from = self.saved.checkpoints_from.max(at);
+        }
     }
 
     /// Keeps the reservation on disk ahead of what the clock hands out, which has come to `last`. Says whether it was renewed.

@@ -33,7 +33,7 @@ use crate::planted::Planted;
 use crate::protocol::{Bounded, EffectOf, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
-use crate::store::{Cut, Durability, FlushJob, History, Position, Recovered, ScanPage, Store, StoreStats};
+use crate::store::{Checkpoints, Cut, Durability, FlushJob, History, Position, Recovered, ScanPage, Store, StoreStats};
 use crate::version::{Key, Value, Version, VersionId};
 use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
@@ -56,6 +56,9 @@ pub const PLANTED: &[&str] = &[
     "entry-said-that-was-asked-for",
     "past-read-before-it-is-here",
     "history-half-as-long",
+    "checkpoint-goes-with-the-window",
+    "any-time-taken-for-a-checkpoint",
+    "checkpoints-outlive-a-fill",
     "refilled-by-the-first-answer",
     "read-before-refilled",
     "read-of-parts-goes-on",
@@ -107,6 +110,8 @@ pub struct ReplicaConfig {
     pub max_waiting: usize,
     /// What was the newest version at some time of the last so many milliseconds is kept, so that each key can be read as of any of them; 0 keeps nothing for that.
     pub history_ms: u64,
+    /// Beyond that, what was the newest version at these moments is kept. Of no effect without history.
+    pub checkpoints: Checkpoints,
     /// Names the run of the machine since which its monotonic clock counts, the same for every process of that run; `None` if the caller cannot tell. Without it, a killed process costs
     /// its clock up to a second instead of milliseconds.
     pub boot: Option<u64>,
@@ -140,6 +145,7 @@ impl ReplicaConfig {
             operation_timeout_us: 5_000_000,
             max_waiting: ReplicaConfig::MAX_WAITING,
             history_ms: 0,
+            checkpoints: Checkpoints::NONE,
             boot: None,
             refill: false,
             forget: false,
@@ -514,7 +520,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             clock: Hlc::new(floor, config.max_ahead_ms),
             journal: Journal::new(
                 config.place.dc(),
-                protocol.cut(History::new(0, config.history_ms), &start.received),
+                protocol.cut(History::new(0, config.history_ms, config.checkpoints), &start.received),
                 saved,
                 config.boot,
                 // Where versions stand side by side, one answer is not newer than another.

@@ -102,8 +102,44 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.is_held(now, at) { Ok(()) } else { self.check_window(now, at) }
     }
 
-    /// Whether the state as of `at` is kept. Errors: it never was, not any more, or not yet.
+    /// Whether the state as of `at` is kept: within the window, or as a checkpoint. Errors: it never was, not any more, or not yet.
     pub(super) fn check_window(&self, now: Now, at: Timestamp) -> Result<(), Failure> {
+        let checkpoints = self.config.checkpoints;
+        let is_one = checkpoints.has(at) || checkpoints.every_ms > 0 && self.config.planted.is("any-time-taken-for-a-checkpoint");
+        let kept = is_one && self.config.history_ms > 0 && at.millis() <= now.physical_ms && at >= self.checkpoints_from(now);
+        if kept { Ok(()) } else { self.check_every_time_since(now, at) }
+    }
+
+    /// From when on checkpoints are whole.
+    fn checkpoints_from(&self, now: Now) -> Timestamp {
+        let oldest_ms = self.config.checkpoints.oldest_ms(now.physical_ms, self.config.history_ms);
+        self.journal.saved.checkpoints_from.max(Timestamp::new(oldest_ms, 0))
+    }
+
+    /// Which moments before the window can be had, in words, and which of them are nearest to `at`.
+    fn checkpoints_in_words(&self, now: Now, at: Timestamp) -> String {
+        let every_ms = self.config.checkpoints.every_ms;
+        if every_ms == 0 {
+            return String::new();
+        }
+        let (first, window) = (self.checkpoints_from(now), self.journal.saved.whole_from);
+        let oldest_ms = (first.millis() + u64::from(first.counter() > 0)).next_multiple_of(every_ms);
+        let newest_ms = window.millis() - window.millis() % every_ms;
+        if newest_ms < oldest_ms {
+            return format!("; before that, as of each multiple of {every_ms} ms (`history_every_ms`), of which there is none yet");
+        }
+        let before = (at.millis() - at.millis() % every_ms).clamp(oldest_ms, newest_ms);
+        let after = before.saturating_add(every_ms).min(newest_ms);
+        let nearest = if before == after || at.millis() < oldest_ms {
+            format!("the nearest is {before}")
+        } else {
+            format!("the nearest are {before} and {after}")
+        };
+        format!("; before that, as of each multiple of {every_ms} ms (`history_every_ms`) from {oldest_ms} to {newest_ms}: {nearest}")
+    }
+
+    /// Whether the state as of `at`, and of every time since, is kept. Errors: it never was, not any more, or not yet.
+    pub(super) fn check_every_time_since(&self, now: Now, at: Timestamp) -> Result<(), Failure> {
         let refused = |why: String| Err(Failure::Refused(why));
         let (from, history_ms) = (self.journal.saved.whole_from, self.config.history_ms);
         if history_ms == 0 {
@@ -114,7 +150,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         if at < from {
             let (kept, began) = (history_ms as f64 / 1e3, from.millis());
-            return refused(format!("{at} is before what is kept: the history here is whole from {began} on, and kept for {kept} s (`history_ms`)"));
+            let checkpoints = self.checkpoints_in_words(now, at);
+            return refused(format!(
+                "{at} is before what is kept: the history here is whole from {began} on, and kept for {kept} s (`history_ms`){checkpoints}"
+            ));
         }
         Ok(())
     }

@@ -320,7 +320,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                         self.holds.clear();
                     }
                     if filled && self.config.history_ms > 0 {
-                        self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()));
+                        let outlive = self.config.planted.is("checkpoints-outlive-a-fill");
+                        self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()), !outlive);
                         self.journal.save(&mut self.store);
                     }
                     if !is_empty || !whole {

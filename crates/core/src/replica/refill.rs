@@ -122,7 +122,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         self.holds.clear();
         if self.config.history_ms > 0 {
-            self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()));
+            let outlive = self.config.planted.is("checkpoints-outlive-a-fill");
+            self.journal.forget_before(Timestamp::new(now.physical_ms, 0).max(through).max(needs.max()), !outlive);
         }
         self.need(now, &needs);
         for update in updates.into_iter().filter(|update| upto < update.id.written && update.id.written <= through) {

@@ -203,7 +203,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if now.monotonic_us >= self.collected_at_us + COLLECT_INTERVAL_US {
             self.collected_at_us = now.monotonic_us;
             self.journal.cut = self.cut(now);
-            self.journal.forget_before(Timestamp::new(now.physical_ms.saturating_sub(self.config.history_ms), 0));
+            self.journal.forget_old(now, self.config.history_ms, self.config.checkpoints);
             self.journal.everywhere = match self.config.planted.is("tombstone-collected-early") {
                 true => Timestamp::MAX,
                 false => self.held_everywhere(),
@@ -234,7 +234,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             if !self.config.planted.is("clock-restarts-at-physical-time") {
                 self.clock.raise(self.journal.reserved.floor(now, self.config.planted.is("reservation-of-an-earlier-boot")));
             }
-            self.journal.keep_history(&mut self.store, now, self.config.history_ms);
+            self.journal.keep_history(&mut self.store, now, self.config.history_ms, self.config.checkpoints);
             self.step(now, out, |protocol, step| protocol.on_start(step, start));
             self.pump_links(now, out);
         }

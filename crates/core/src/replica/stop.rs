@@ -94,7 +94,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let checked = match &call {
             RollbackCall::Stop { name, keys, at, until } => self.begin_stop(now, *name, keys, *at, *until),
-            RollbackCall::Look { at, upto, keys, because, .. } => self.check_look(now, keys, *at, *upto).and_then(|()| check_because::<P>(because)),
+            RollbackCall::Look { at, upto, keys, because, .. } => {
+                self.check_look(now, (keys, *at, because), *upto).and_then(|()| check_because::<P>(because))
+            }
             RollbackCall::Restore { name, keys, at, because } => {
                 return match check_because::<P>(because).and_then(|()| self.restored(now, *name, keys, *at, because)) {
                     Ok(items) => self.write_back(now, items, session, out),
@@ -172,8 +174,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         Ok(())
     }
 
-    fn check_look(&self, now: Now, keys: &Key, at: Timestamp, upto: Timestamp) -> Result<(), Failure> {
-        self.check_window(now, at)?;
+    fn check_look(&self, now: Now, (keys, at, because): (&Key, Timestamp, &[VersionId]), upto: Timestamp) -> Result<(), Failure> {
+        if because.is_empty() {
+            self.check_window(now, at)?
+        } else {
+            self.check_every_time_since(now, at)?
+        }
         if keys.len() > glob::MAX_PATTERN_BYTES {
             return Err(Failure::Refused(format!("a pattern of {} bytes; at most {}", keys.len(), glob::MAX_PATTERN_BYTES)));
         }
@@ -300,7 +306,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if keys.is_empty() || keys.iter().any(|key| is_reserved(key) || !glob::matches(&stop.keys, key)) {
             return refused("keys that this rollback has not stopped");
         }
-        self.check_window(now, at)?;
+        if because.is_empty() {
+            self.check_window(now, at)?
+        } else {
+            self.check_every_time_since(now, at)?
+        }
         let protocol = &self.protocol;
         let was = |key: &Key| {
             let version = self.store.latest(key, |version| !goes(protocol, version, at, because));

@@ -284,7 +284,15 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
         for (field, value) in [("flush_interval_ms", keyspace.flush_interval_ms), ("link_flush_interval_ms", keyspace.link_flush_interval_ms)] {
             check(value <= 60_000, key(field), || format!("{value} is more than 60000"))?;
         }
-        check(keyspace.history_ms <= 1 << 40, key("history_ms"), || format!("{} is more than {}", keyspace.history_ms, 1u64 << 40))?;
+        for (field, value) in [("history_ms", keyspace.history_ms), ("history_every_ms", keyspace.history_every_ms)] {
+            check(value <= 1 << 40, key(field), || format!("{value} is more than {}", 1u64 << 40))?;
+        }
+        check(keyspace.history_every_ms == 0 || keyspace.history_ms > 0, key("history_every_ms"), || {
+            "moments before the window are kept only where there is one: it takes history_ms".into()
+        })?;
+        check((1..=1000).contains(&keyspace.history_checkpoints), key("history_checkpoints"), || {
+            format!("{} is not from 1 to 1000", keyspace.history_checkpoints)
+        })?;
     }
     Ok(())
 }

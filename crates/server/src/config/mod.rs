@@ -163,6 +163,12 @@ pub struct KeyspaceConfig {
     /// Versions written in the last so many milliseconds are kept, superseded or not.
     #[serde(default)]
     pub history_ms: u64,
+    /// Beyond that, each key is kept as of each multiple of so many milliseconds since the Unix epoch; 0: not at all.
+    #[serde(default)]
+    pub history_every_ms: u64,
+    /// How many of these moments are kept.
+    #[serde(default = "history_checkpoints")]
+    pub history_checkpoints: u64,
     /// One of so many reads of one key is sampled, to say what other levels would have returned; 0: none.
     #[serde(default = "sample_reads")]
     pub sample_reads: u32,
@@ -187,6 +193,10 @@ fn failover_ms() -> u64 {
 
 fn flush_interval_ms() -> u64 {
     100
+}
+
+fn history_checkpoints() -> u64 {
+    24
 }
 
 fn sample_reads() -> u32 {

@@ -76,6 +76,16 @@ pub const KEYS: &[Key] = &[
         "How far back each key can be read as of a time in the past (`RHEO AT`), and be rolled back, in milliseconds: what was replaced longer ago is not kept. It takes memory, within `limits.memory_bytes`. 0: not at all.",
     ),
     key(
+        "keyspace[].history_every_ms",
+        "integer",
+        "Beyond `history_ms` each key can be read, and be rolled back, as of each multiple of so many milliseconds since 1970 (3600000: as of each full hour, UTC). 0: not at all. It takes `history_ms`.",
+    ),
+    key(
+        "keyspace[].history_checkpoints",
+        "integer",
+        "With `history_every_ms`: how many of these moments are kept, 1 to 1000. A key takes the memory of one more version for each of them before which it was written since the one before, within `limits.memory_bytes`.",
+    ),
+    key(
         "keyspace[].sample_reads",
         "integer",
         "One of so many reads of one key, and of writes, is sampled at each partition server, to say what other levels would have returned (`ctl dial`, docs/dial.md). 1: every one. 0: none.",

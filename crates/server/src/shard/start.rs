@@ -17,7 +17,7 @@ use rheostat_core::ids::{KeyspaceId, Place, ServerId};
 use rheostat_core::protocol::Span;
 use rheostat_core::replica::{GroupConfig, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::ClusterId;
-use rheostat_core::store::Durability;
+use rheostat_core::store::{Checkpoints, Durability};
 use rheostat_storage::DiskOptions;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -177,6 +177,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         operation_timeout_us: limits.operation_timeout_ms * 1000,
         max_waiting: limits.max_waiting,
         history_ms: keyspace.history_ms,
+        checkpoints: Checkpoints::new(keyspace.history_every_ms, keyspace.history_checkpoints),
         sample_every: keyspace.sample_reads,
         group: GroupConfig { failover_us: keyspace.failover_ms * 1000, ..GroupConfig::default() },
         boot: shared.clocks.boot(),

@@ -20,6 +20,8 @@ pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
         flush_interval_ms: 100,
         link_flush_interval_ms: 2,
         history_ms: 0,
+        history_every_ms: 0,
+        history_checkpoints: 24,
         sample_reads: 1000,
         service_level: None,
         options: Default::default(),

@@ -100,6 +100,78 @@ async fn keys_that_match_are_what_they_were_in_every_data_center_and_the_others_
     cluster.stop_all().await;
 }
 
+fn with_checkpoints(config: &mut NodeConfig) {
+    let checkpoints = |name: &str, protocol: &str| KeyspaceConfig {
+        history_ms: 100,
+        history_every_ms: EVERY_MS,
+        history_checkpoints: 1000,
+        ..keyspace(name, protocol)
+    };
+    config.keyspaces = vec![checkpoints("plain", "eventual"), checkpoints("posts", "causal")];
+    config.listen.grpc = any_port();
+}
+
+const EVERY_MS: u64 = 250;
+
+/// Waits until a checkpoint has passed after what was written; returns it.
+async fn checkpoint(cluster: &Cluster, key: &str) -> Timestamp {
+    let at = written(cluster, key).await.millis().next_multiple_of(EVERY_MS) + EVERY_MS;
+    tokio::time::sleep(Duration::from_millis(3 * EVERY_MS)).await;
+    Timestamp::new(at, 0)
+}
+
+/// Beyond the window: read, over restarts, and rolled back to. What lies between is not kept, and it is said what is.
+#[tokio::test]
+async fn checkpoints_before_the_window_are_read_and_rolled_back_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan { change: with_checkpoints, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let mut here = cluster.client(0).await;
+    for command in ["SET bar 1", "SET foo 1", "SET keep 1"] {
+        here.ask_until(command, Reply::ok()).await;
+    }
+    let first = checkpoint(&cluster, "keep").await;
+    for command in ["SET foo 2", "SET foo 3", "SET keep 3"] {
+        assert_eq!(here.ask(command).await, Reply::ok());
+    }
+    let second = checkpoint(&cluster, "keep").await;
+    assert_eq!(here.ask("DEL foo").await, Reply::Integer(1));
+    assert_eq!(here.ask("SET bar 4").await, Reply::ok());
+    let third = checkpoint(&cluster, "bar").await;
+    for round in 0..2 {
+        for node in 0..3 {
+            let mut there = cluster.client(node).await;
+            for (at, foo, bar) in [(first, Reply::bulk("1"), "1"), (second, Reply::bulk("3"), "1"), (third, Reply::Null, "4")] {
+                assert_eq!(there.ask(&format!("RHEO AT {}", at.millis())).await, Reply::ok());
+                there.ask_until("MGET foo bar", Reply::Array(vec![foo, Reply::bulk(bar)])).await;
+            }
+            let between = first.millis() + 1;
+            assert_eq!(there.ask(&format!("RHEO AT {between}")).await, Reply::ok());
+            let refused = there.ask("GET foo").await;
+            let nearest = format!("the nearest are {} and {}", first.millis(), first.millis() + EVERY_MS);
+            let words = ["is before what is kept", "as of each multiple of 250 ms (`history_every_ms`) from ", &nearest];
+            assert!(words.iter().all(|words| refused.text().contains(words)), "round {round}, node {node}: {refused:?}");
+        }
+        for node in 0..3 {
+            cluster.stop(node).await;
+        }
+        for node in 0..3 {
+            cluster.start(node).await;
+        }
+        cluster.connected().await;
+    }
+    let clients = clients(&cluster, &[0, 1, 2]).await;
+    let report = to(Timestamp::new(first.millis() + 1, 0), "*").run(&clients, |_| {}).await.unwrap();
+    let (.., failure) = report.failed.expect("it is refused");
+    assert!(failure.to_string().contains("the nearest are") && report.resumed, "{failure}");
+    let report = to(second, "[bf]*").run(&clients, |_| {}).await.unwrap();
+    assert_eq!((report.failed, report.restored, report.shown, report.resumed), (None, 2, true, true));
+    for node in 0..3 {
+        let mut there = cluster.client(node).await;
+        assert_eq!(there.ask("MGET foo bar").await, Reply::Array(vec![Reply::bulk("3"), Reply::bulk("1")]), "node {node}");
+    }
+    cluster.stop_all().await;
+}
+
 /// A coordinator that dies in the middle harms nobody: clients are told to try again, over restarts of their servers too, until the time is over; then they go on, and rolling back again ends it.
 #[tokio::test]
 async fn a_coordinator_that_dies_lets_clients_go_on_when_its_time_is_over() {

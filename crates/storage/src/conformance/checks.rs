@@ -305,6 +305,50 @@ pub(super) fn collect_history<S: Store<Meta>>(mut store: S) {
     assert_eq!(store.collect(b"k", &TestCut { floor_ms: 41, ..TestCut::upto(50) }), 2);
 }
 
+pub(super) fn collect_checkpoints<D: Driver>(mut driver: D) {
+    let cut = |floor_ms, oldest_ms| TestCut { floor_ms, every_ms: 100, oldest_ms, ..TestCut::upto(1_000) };
+    let mut store = driver.create();
+    let fill = |store: &mut D::Store, name: &str| {
+        [50, 60, 150, 200, 201, 250, 310].iter().for_each(|at| append(store, &put(id(*at, 0), &[name]), false));
+        append(store, &delete(id(320, 0), name), false);
+    };
+    fill(&mut store, "k");
+    assert_eq!(store.collect(b"k", &cut(230, 0)), 2, "no checkpoint shows what was written at 50 and at 150");
+    assert_eq!(chain_ids(&mut store, "k"), [320, 310, 250, 201, 200, 60].map(|at| id(at, 0)), "as of 100, of 200, and from 230 on");
+    assert_eq!(store.collect(b"k", &cut(500, 0)), 2);
+    assert_eq!(chain_ids(&mut store, "k"), [320, 250, 200, 60].map(|at| id(at, 0)), "a tombstone stays as long as checkpoints show what it hides");
+    append(&mut store, &put(id(100, 1), &["k"]), false);
+    assert_eq!(store.collect(b"k", &cut(500, 0)), 1);
+    assert_eq!(chain_ids(&mut store, "k"), [id(320, 0), id(250, 0), id(200, 0), id(100, 1)], "what comes late is shown in the place of what was");
+    assert_eq!(store.collect(b"k", &cut(500, 101)), 1, "the oldest checkpoint is not kept any more");
+    assert_eq!(store.collect(b"k", &cut(500, 301)), 3, "nor is the last one that shows something");
+    for (name, expires_ms) in [("before", 199), ("at", 200), ("after", 201)] {
+        append(&mut store, &expiring(id(150, 0), name, expires_ms), false);
+        assert_eq!(store.collect(name.as_bytes(), &cut(500, 0)), usize::from(expires_ms <= 200), "as of 200, one has not expired");
+    }
+    assert_eq!(store.collect(b"after", &cut(500, 201)), 1);
+    assert_eq!(store.stats().keys, 0);
+    // When the next version is written, what is between checkpoints goes too.
+    for at in [50, 60, 150, 200, 250, 420] {
+        store.append(&put(id(at, 0), &["written"]), true, &cut(400, 0)).expect("appends");
+    }
+    assert_eq!(chain_ids(&mut store, "written"), [420, 250, 200, 60].map(|at| id(at, 0)));
+    // Where versions stand side by side.
+    for (at, line) in [(50, 1), (60, 2), (150, 1), (170, 1), (160, 1), (90, 1), (270, 2)] {
+        let update = Update { meta: line, ..put(id(at, 0), &["beside"]) };
+        store.append(&update, false, &SideBySide(0, 100)).expect("appends");
+    }
+    assert_eq!(chain_ids(&mut store, "beside"), [270, 170, 90, 60].map(|at| id(at, 0)), "those of either line that stood at 100 and stand now");
+    assert_eq!(store.collect(b"beside", &SideBySide(0, 0)), 2);
+    assert_eq!(chain_ids(&mut store, "beside"), [270, 170].map(|at| id(at, 0)));
+    fill(&mut store, "kept");
+    assert_eq!(store.collect(b"kept", &cut(500, 0)), 4);
+    flush(&mut store);
+    let Some((mut store, _)) = driver.restart(store) else { return };
+    store.collect(b"kept", &cut(500, 0));
+    assert_eq!(chain_ids(&mut store, "kept"), [320, 250, 200, 60].map(|at| id(at, 0)), "over a restart");
+}
+
 pub(super) fn collect_some<S: Store<Meta>>(mut store: S) {
     let names: Vec<String> = (0..50).map(|n| format!("k{n}")).collect();
     for at in 1..=4 {
@@ -348,7 +392,7 @@ pub(super) fn side_by_side<D: Driver>(mut driver: D) {
     let mut store = driver.create();
     let write = |store: &mut D::Store, at: u64, line: u64, value: bool| {
         let update = Update { meta: line, ..if value { put(id(at, 0), &["k"]) } else { delete(id(at, 0), "k") } };
-        store.append(&update, false, &SideBySide(0)).expect("appends");
+        store.append(&update, false, &SideBySide(0, 0)).expect("appends");
         store.chain(b"k").iter().map(|version| version.id.written.millis()).collect::<Vec<_>>()
     };
     assert_eq!(write(&mut store, 10, 1, true), [10]);
@@ -358,19 +402,19 @@ pub(super) fn side_by_side<D: Driver>(mut driver: D) {
     assert_eq!(write(&mut store, 26, 3, true), [30, 26, 20]);
     assert_eq!((store.stats().keys, store.stats().versions), (1, 3));
     assert_eq!(write(&mut store, 40, 3, false), [40, 30, 20]);
-    assert_eq!(store.collect(b"k", &SideBySide(50)), 0, "a tombstone stays while it stands before something older");
+    assert_eq!(store.collect(b"k", &SideBySide(50, 0)), 0, "a tombstone stays while it stands before something older");
     assert_eq!(write(&mut store, 50, 2, false), [50, 40, 30]);
     assert_eq!(write(&mut store, 60, 1, true), [60, 50, 40]);
-    assert_eq!(store.collect(b"k", &SideBySide(45)), 1, "the one that is complete");
+    assert_eq!(store.collect(b"k", &SideBySide(45, 0)), 1, "the one that is complete");
     flush(&mut store);
     let ids = |store: &mut D::Store| chain_ids(store, "k");
     assert_eq!(ids(&mut store), [id(60, 0), id(50, 0)]);
     let Some((mut store, _)) = driver.restart(store) else { return };
-    let collected = store.collect(b"k", &SideBySide(45));
+    let collected = store.collect(b"k", &SideBySide(45, 0));
     assert_eq!(ids(&mut store), [id(60, 0), id(50, 0)], "what came back by the restart is let go again: {collected}");
     assert_eq!(write(&mut store, 70, 1, false), [70, 50]);
-    assert_eq!(store.collect(b"k", &SideBySide(60)), 1);
-    assert_eq!(store.collect(b"k", &SideBySide(80)), 1, "nothing is left");
+    assert_eq!(store.collect(b"k", &SideBySide(60, 0)), 1);
+    assert_eq!(store.collect(b"k", &SideBySide(80, 0)), 1, "nothing is left");
     assert_eq!((ids(&mut store).len(), store.stats().keys, store.stats().versions), (0, 0, 0));
     flush(&mut store);
     let Some((mut store, _)) = driver.restart(store) else { return };

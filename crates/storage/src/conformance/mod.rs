@@ -7,7 +7,7 @@ mod checks;
 pub mod model;
 
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, History, KeepAll, Recovered, Store};
+use rheostat_core::store::{Checkpoints, Cut, History, KeepAll, Recovered, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
 
 /// The protocol's metadata in these checks.
@@ -43,6 +43,7 @@ pub fn run<D: Driver>(make: impl Fn() -> D) {
     checks::collect_tombstones(make().create());
     checks::collect_expired(make().create());
     checks::collect_history(make().create());
+    checks::collect_checkpoints(make());
     checks::collect_some(make().create());
     checks::side_by_side(make());
     checks::long_keys(make().create());
@@ -64,12 +65,16 @@ pub struct TestCut {
     pub complete: Timestamp,
     /// See [`History::floor_ms`].
     pub floor_ms: u64,
+    /// See [`Checkpoints::every_ms`].
+    pub every_ms: u64,
+    /// See [`History::oldest_ms`].
+    pub oldest_ms: u64,
 }
 
 impl TestCut {
     /// Everything up to `ms` is settled and complete, and no history is kept.
     pub fn upto(ms: u64) -> TestCut {
-        TestCut { settled: Timestamp::new(ms, u16::MAX), complete: Timestamp::new(ms, u16::MAX), floor_ms: u64::MAX }
+        TestCut { settled: Timestamp::new(ms, u16::MAX), complete: Timestamp::new(ms, u16::MAX), floor_ms: u64::MAX, every_ms: 0, oldest_ms: 0 }
     }
 }
 
@@ -83,13 +88,14 @@ impl Cut<Meta> for TestCut {
     }
 
     fn history(&self) -> History {
-        History { floor_ms: self.floor_ms, expired_before_ms: self.floor_ms }
+        let checkpoints = Checkpoints { every_ms: self.every_ms, count: 0 };
+        History { floor_ms: self.floor_ms, expired_before_ms: self.floor_ms, checkpoints, oldest_ms: self.oldest_ms }
     }
 }
 
-/// A cut where versions with the same metadata replace each other, and others stand beside them; everything up to a time, in milliseconds, is complete.
+/// A cut where versions with the same metadata replace each other, and others stand beside them; everything up to a time, in milliseconds, is complete, and checkpoints come so often, 0 for never.
 #[derive(Clone, Copy, Debug)]
-pub struct SideBySide(pub u64);
+pub struct SideBySide(pub u64, pub u64);
 
 impl Cut<Meta> for SideBySide {
     const SIBLINGS: bool = true;
@@ -107,7 +113,7 @@ impl Cut<Meta> for SideBySide {
     }
 
     fn history(&self) -> History {
-        History { floor_ms: u64::MAX, expired_before_ms: u64::MAX }
+        History { floor_ms: u64::MAX, expired_before_ms: u64::MAX, checkpoints: Checkpoints { every_ms: self.1, count: 0 }, oldest_ms: 0 }
     }
 }
 

@@ -93,6 +93,12 @@ fn key(number: u8) -> Key {
     Key::from(if number.is_multiple_of(2) { format!("{{tag}}{number}") } else { format!("key{number}") }.as_bytes())
 }
 
+/// Whether a checkpoint of `cut` shows what was written at `from` and is replaced, or has expired, at `to`.
+fn is_shown(cut: &TestCut, from: Timestamp, to: Timestamp) -> bool {
+    let is_checkpoint = |ms: &u64| cut.every_ms > 0 && *ms >= cut.oldest_ms && ms.is_multiple_of(cut.every_ms);
+    (from.millis()..=to.millis()).filter(is_checkpoint).map(|ms| Timestamp::new(ms, 0)).any(|at| from <= at && at < to)
+}
+
 impl Model {
     fn update(&self, id: VersionId, keys: &[u8], write: Write) -> Update<Meta> {
         let distinct: BTreeSet<u8> = keys.iter().map(|number| number % KEYS).collect();
@@ -117,11 +123,13 @@ impl Model {
 
     fn cut(&self, settled: u8, complete: u8, floor: u8) -> TestCut {
         let back = |by: u8| self.now_ms - u64::from(by);
-        TestCut { settled: Timestamp::new(back(settled), 0), complete: Timestamp::new(back(complete), 0), floor_ms: back(floor) }
+        let (settled, complete) = (Timestamp::new(back(settled), 0), Timestamp::new(back(complete), 0));
+        // One cut in three has no checkpoints.
+        TestCut { settled, complete, floor_ms: back(floor), every_ms: u64::from(floor % 3) * 4, oldest_ms: back(floor) - 30 }
     }
 
-    /// The rule again, in other words: a version goes if a settled one is newer and the next one came before the floor, and the last one goes if
-    /// it is gone for readers and for good.
+    /// The rule again, in other words: a version goes if a settled one is newer and readers as of no time that is kept find it, and the last one goes if it is alone, and
+    /// gone for readers and for good.
     fn collect(&mut self, key: &Key, cut: &TestCut) -> usize {
         let Some(chain) = self.chains.get_mut(key) else { return 0 };
         let before = chain.len();
@@ -129,15 +137,16 @@ impl Model {
         let collected = self.collected.entry(key.clone()).or_default();
         let next: BTreeMap<VersionId, VersionId> = chain.keys().copied().zip(chain.keys().skip(1).copied()).collect();
         chain.retain(|id, _| {
-            let keep = *id >= settled || next[id].written.millis() >= cut.floor_ms;
+            let keep = *id >= settled || next[id].written.millis() >= cut.floor_ms || is_shown(cut, id.written, next[id].written);
             if !keep {
                 collected.insert(*id, settled);
             }
             keep
         });
         if let Some((id, top)) = chain.last_key_value().map(|(id, top)| (*id, top)) {
-            let gone = top.value.is_none() || (top.expires_ms > 0 && top.expires_ms < cut.floor_ms);
-            if id == settled && gone && id.written <= cut.complete && id.written.millis() < cut.floor_ms {
+            let shown = || is_shown(cut, id.written, Timestamp::new(top.expires_ms, 0));
+            let gone = top.value.is_none() || (top.expires_ms > 0 && top.expires_ms < cut.floor_ms && !shown());
+            if chain.len() == 1 && id == settled && gone && id.written <= cut.complete && id.written.millis() < cut.floor_ms {
                 chain.clear();
                 collected.clear();
             }
