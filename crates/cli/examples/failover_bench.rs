@@ -3,6 +3,11 @@
 //! On one machine all processes and the client share the processors, so beside SETs a second there is the processor time of a SET in each process: it says what machines of their own could do.
 //!
 //!     cargo run --profile sim -p rheostat --example failover_bench [PROGRAM [KILLS]]
+//!
+//! And what it costs to ask a node that has to pass operations on, beside the one that runs them: at a follower of three replicas, and at a node that has no server of the partition. Several programs take turns, so that
+//! the ratios of two versions are of one run:
+//!
+//!     cargo run --profile sim -p rheostat --example failover_bench passing PROGRAM...
 
 use rheostat_client::{Client, Options, v1};
 use rheostat_cluster::description::{DataCenter, ListedNode};
@@ -22,14 +27,17 @@ const COUNTED: Duration = Duration::from_secs(5);
 const CONNECTIONS: [usize; 2] = [20, 200];
 const PIPELINE: usize = 16;
 
-fn description(name: &str, replicas: u8, durability: DurabilityConfig) -> Description {
+/// How often each program has its turn where operations are passed on.
+const ROUNDS: usize = 5;
+
+fn description(name: &str, replicas: u8, nodes: u8, durability: DurabilityConfig) -> Description {
     let owned = |node: u8| ListedNode { partitions: Some(if node == 0 { vec![0] } else { Vec::new() }), ..ListedNode::default() };
     let keyspace = rheostat_cluster::nodes::keyspace("default", "causal").map(|keyspace| KeyspaceConfig { replicas, durability, ..keyspace });
     Description {
         partitions: 1,
         shards: 1,
         keyspaces: keyspace.into_iter().collect(),
-        data_centers: vec![DataCenter { name: "here".into(), listed: (0..replicas).map(owned).collect(), ..DataCenter::default() }],
+        data_centers: vec![DataCenter { name: "here".into(), listed: (0..nodes).map(owned).collect(), ..DataCenter::default() }],
         ..Description::new(name, &[])
     }
 }
@@ -63,24 +71,35 @@ async fn leader(nodes: &Processes) -> Result<usize> {
     Err("nobody leads".into())
 }
 
-/// SETs a second over connections with pipelines.
-async fn throughput(address: &str, connections: usize) -> Result<f64> {
+/// What is asked in pipelines.
+#[derive(Clone, Copy)]
+enum Asked {
+    Set,
+    Get,
+}
+
+/// SETs or GETs a second over connections with pipelines.
+async fn throughput(address: &str, connections: usize, asked: Asked, counted: Duration) -> Result<f64> {
     let mut tasks = Vec::new();
     for number in 0..connections {
         let address = address.to_owned();
         tasks.push(tokio::spawn(async move {
             let Ok(mut stream) = TcpStream::connect(&address).await else { return 0 };
-            let requests: String = (0..PIPELINE)
-                .map(|place| format!("*3\r\n$3\r\nSET\r\n$10\r\nk{:09}\r\n$16\r\n0123456789abcdef\r\n", number * 1000 + place))
-                .collect();
+            let key = |place| format!("$10\r\nk{:09}\r\n", number * 1000 + place);
+            let request = |place| match asked {
+                Asked::Set => format!("*3\r\n$3\r\nSET\r\n{}$16\r\n0123456789abcdef\r\n", key(place)),
+                Asked::Get => format!("*2\r\n$3\r\nGET\r\n{}", key(place)),
+            };
+            // `+OK`, or the value that a SET before has left; and its end.
+            let answer = if matches!(asked, Asked::Set) { 5 } else { 23 };
+            let requests: String = (0..PIPELINE).map(request).collect();
             let (began, mut done, mut read) = (Instant::now(), 0, vec![0; 4096]);
-            while began.elapsed() < COUNTED {
+            while began.elapsed() < counted {
                 if stream.write_all(requests.as_bytes()).await.is_err() {
                     return done;
                 }
                 let mut bytes = 0;
-                // `+OK` and its end.
-                while bytes < 5 * PIPELINE {
+                while bytes < answer * PIPELINE {
                     match stream.read(&mut read).await {
                         Ok(more @ 1..) if read[0] != b'-' => bytes += more,
                         _ => return done,
@@ -95,7 +114,7 @@ async fn throughput(address: &str, connections: usize) -> Result<f64> {
     for task in tasks {
         done += task.await?;
     }
-    Ok(done as f64 / COUNTED.as_secs_f64())
+    Ok(done as f64 / counted.as_secs_f64())
 }
 
 /// The processor time that each process has used, in microseconds: what the kernel has counted of its threads.
@@ -112,12 +131,13 @@ fn processor_us(nodes: &Processes) -> Result<Vec<f64>> {
 }
 
 /// The latency of one SET after the other, in microseconds, sorted.
-async fn latencies(address: &str) -> Result<Vec<u128>> {
+async fn latencies(address: &str, pipeline: usize) -> Result<Vec<u128>> {
     let mut stream = TcpStream::connect(address).await?;
-    let (mut found, mut read) = (Vec::new(), [0; 5]);
-    for _ in 0..2_000 {
+    let (mut found, mut read) = (Vec::new(), vec![0; 5 * pipeline]);
+    let requests = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n".repeat(pipeline);
+    for _ in 0..2_000 / pipeline {
         let began = Instant::now();
-        stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n").await?;
+        stream.write_all(&requests).await?;
         stream.read_exact(&mut read).await?;
         found.push(began.elapsed().as_micros());
     }
@@ -149,9 +169,57 @@ async fn outage(nodes: &mut Processes) -> Result<u128> {
     Ok(longest.as_millis())
 }
 
+/// What was found in one turn: one SET and a pipeline of them, in microseconds at the median, and SETs and GETs a second in pipelines.
+type Found = [f64; 4];
+
+async fn asked_at(address: &str) -> Result<Found> {
+    let counted = Duration::from_secs(2);
+    let set = throughput(address, CONNECTIONS[0], Asked::Set, counted).await?;
+    let get = throughput(address, CONNECTIONS[0], Asked::Get, counted).await?;
+    let (one, many) = (latencies(address, 1).await?, latencies(address, PIPELINE).await?);
+    Ok([one[one.len() / 2] as f64, many[many.len() / 2] as f64, set, get])
+}
+
+/// What it costs to ask a node that passes operations on.
+async fn passing(programs: &[String]) -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("rheostat-passing-{}", std::process::id()));
+    for (replicas, count, what) in [(3, 3, "three replicas"), (1, 2, "two nodes, no replicas")] {
+        // By program: at the node that runs operations, and at another one.
+        let mut found: Vec<[Vec<Found>; 2]> = programs.iter().map(|_| Default::default()).collect();
+        for round in 0..ROUNDS {
+            for (number, program) in programs.iter().enumerate() {
+                let place = folder.join(format!("{replicas}-{round}-{number}"));
+                let nodes = Processes::start(&description("bench", replicas, count, DurabilityConfig::Interval), Path::new(program), &place).await?;
+                let at = if replicas == 1 { 0 } else { leader(&nodes).await? };
+                for (other, found) in found[number].iter_mut().enumerate() {
+                    let node = &nodes.nodes[(at + other) % nodes.nodes.len()];
+                    found.push(asked_at(&node.address(node.ports.resp)).await?);
+                }
+            }
+        }
+        for (program, found) in programs.iter().zip(&found) {
+            for (found, place) in found.iter().zip(["where they run", "at another node"]) {
+                let median = |of: usize| {
+                    let mut all: Vec<f64> = found.iter().map(|found| found[of]).collect();
+                    all.sort_by(f64::total_cmp);
+                    all[all.len() / 2]
+                };
+                let [one, many, set, get] = [median(0), median(1), median(2) / 1e3, median(3) / 1e3];
+                println!(
+                    "{what}, {program}, {place}: one SET {one:.0} us, {PIPELINE} in a pipeline {many:.0} us; {set:.1} thousand SETs, {get:.1} thousand GETs a second in pipelines of {PIPELINE}"
+                );
+            }
+        }
+    }
+    Ok(std::fs::remove_dir_all(folder)?)
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if(|first| first == "passing").is_some() {
+        return passing(&arguments.collect::<Vec<_>>()).await;
+    }
     let program = arguments.next().unwrap_or_else(|| "target/sim/rheostat".into());
     let kills: usize = arguments.next().map_or(Ok(20), |kills| kills.parse())?;
     let folder = std::env::temp_dir().join(format!("rheostat-failover-{}", std::process::id()));
@@ -160,13 +228,13 @@ async fn main() -> Result<()> {
         let mut alone = [(0.0, 0.0); 2];
         for replicas in [1, 3] {
             let place = folder.join(format!("{durability:?}-{replicas}"));
-            let mut nodes = Processes::start(&description("bench", replicas, durability), Path::new(&program), &place).await?;
+            let mut nodes = Processes::start(&description("bench", replicas, replicas, durability), Path::new(&program), &place).await?;
             let at = if replicas == 1 { 0 } else { leader(&nodes).await? };
             let address = nodes.nodes[at].address(nodes.nodes[at].ports.resp);
-            throughput(&address, CONNECTIONS[0]).await?;
+            throughput(&address, CONNECTIONS[0], Asked::Set, COUNTED).await?;
             for (connections, alone) in CONNECTIONS.into_iter().zip(&mut alone) {
                 let before = processor_us(&nodes)?;
-                let rate = throughput(&address, connections).await?;
+                let rate = throughput(&address, connections, Asked::Set, COUNTED).await?;
                 let sets = rate * COUNTED.as_secs_f64();
                 let cost: Vec<f64> = processor_us(&nodes)?.iter().zip(&before).map(|(after, before)| (after - before) / sets).collect();
                 let lead = cost[at];
@@ -181,7 +249,7 @@ async fn main() -> Result<()> {
                     alone.1 / lead,
                 );
             }
-            let one = latencies(&address).await?;
+            let one = latencies(&address, 1).await?;
             println!(
                 "{durability:?}, {replicas} processes: one SET {} us at the median, {} us at p99",
                 one[one.len() / 2],

@@ -596,6 +596,14 @@ impl Operation {
         }
     }
 
+    /// How long a read may take at most, if it says so.
+    pub fn within_us(&self) -> Option<u32> {
+        match self {
+            Operation::Get { dial, .. } | Operation::ReadTransaction { dial, .. } => dial.within_us,
+            _ => None,
+        }
+    }
+
     /// What is asked for beside, where something can be.
     pub fn dial_mut(&mut self) -> Option<&mut Dial> {
         match self {

@@ -74,11 +74,11 @@ impl Placement {
         (leader != NOBODY).then_some(leader)
     }
 
-    /// A server of `partition` here says which replica leads in this data center.
-    pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<u8>) {
-        if let Some(leads) = self.row(keyspace, partition).and_then(|row| self.leaders.get(row)) {
-            leads.store(leader.unwrap_or(NOBODY), Ordering::Relaxed);
-        }
+    /// A server of `partition` here says which replica leads in this data center. Returns it if that was not known.
+    pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<u8>) -> Option<u8> {
+        let leads = self.row(keyspace, partition).and_then(|row| self.leaders.get(row))?;
+        let before = leads.swap(leader.unwrap_or(NOBODY), Ordering::Relaxed);
+        leader.filter(|leader| *leader != before)
     }
 
     /// The shard of one server, if it is here.

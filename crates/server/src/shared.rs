@@ -12,7 +12,7 @@ use crate::lost::LostDataCenters;
 use crate::memory::Memory;
 use crate::monitors::Monitors;
 use crate::named::NamedSessions;
-use crate::peer::Peer;
+use crate::peer::{Asker, Peer};
 use crate::placement::Placement;
 use crate::receipts::Receipts;
 use crate::service_levels::ServiceLevels;
@@ -28,7 +28,7 @@ use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::sla::Away;
 use rheostat_core::token::{self, TokenError, TokenKeys};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::{oneshot, watch};
@@ -233,6 +233,34 @@ impl Shared {
         }
     }
 
+    /// The node of this data center to which an operation on `partition` goes in any case: that of the server that leads, if the servers here know that it is another one and it is
+    /// connected; or, where there is none here, the one of [`Shared::route`].
+    pub(crate) fn other_node(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<NodeId> {
+        if let Some(leader) = self.placement.leader(keyspace, partition) {
+            let node = self.topology.host(self.topology.here, partition, leader);
+            return self.peer(node).filter(|peer| peer.is_connected()).map(|_| node);
+        }
+        if !self.placement.hosted(keyspace, partition).is_empty() {
+            return None;
+        }
+        match self.route(keyspace, partition) {
+            Route::There(peer) if peer.is_connected() => Some(peer.node()),
+            _ => None,
+        }
+    }
+
+    /// `leader` leads `partition` of `keyspace` in this data center, as a server here says.
+    pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<u8>) {
+        if let Some(leader) = self.placement.set_leader(keyspace, partition, leader) {
+            let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+            for replica in (0..replicas).filter(|replica| *replica != leader) {
+                if let Some(peer) = self.peer(self.topology.host(self.topology.here, partition, replica)) {
+                    peer.leads_no_more(self.clocks.monotonic_us(), keyspace, partition);
+                }
+            }
+        }
+    }
+
     /// The connections to `node`, if this node talks to it.
     pub(crate) fn peer(&self, node: NodeId) -> Option<&Arc<Peer>> {
         self.peers.get(node.index())?.as_ref()
@@ -256,7 +284,10 @@ impl Shared {
         let ((keyspace, partition), fallback) = (place, session.clone());
         let (sender, answer) = oneshot::channel();
         let sent = match self.peer_in(dc, place) {
-            Some((peer, _)) => peer.forward(self.clocks.monotonic_us(), keyspace, partition, session, operation, Answer::Task(sender)),
+            Some((peer, _)) => {
+                let operations = VecDeque::from([(partition, operation.clone())]);
+                peer.forward(self.clocks.monotonic_us(), keyspace, session, &operations, Asker::One(sender))
+            }
             None => Err(Failure::Unreachable(partition)),
         };
         match sent {
@@ -273,11 +304,10 @@ impl Shared {
         }
         let fallback = session.clone();
         let (sender, answer) = oneshot::channel();
-        let sender = Answer::Task(sender);
         match self.route(keyspace, partition) {
             Route::Here(shard) => {
-                let message =
-                    Message::Execute(Box::new((Sequence::one(keyspace, partition, operation, sender).given(self.clocks.monotonic_us()), session)));
+                let sequence = Sequence::one(keyspace, partition, operation, Answer::Task(sender)).given(self.clocks.monotonic_us());
+                let message = Message::Execute(Box::new((sequence, session)));
                 if shard.send(message).is_err() {
                     let failure = match *self.stopping.borrow() {
                         true => Failure::Unreachable(partition),
@@ -287,7 +317,8 @@ impl Shared {
                 }
             }
             Route::There(peer) => {
-                if let Err(failure) = peer.forward(self.clocks.monotonic_us(), keyspace, partition, session, &operation, sender) {
+                let operations = VecDeque::from([(partition, operation)]);
+                if let Err(failure) = peer.forward(self.clocks.monotonic_us(), keyspace, session, &operations, Asker::One(sender)) {
                     return failed(failure, fallback);
                 }
             }

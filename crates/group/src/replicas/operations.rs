@@ -91,11 +91,7 @@ impl<F: Seat> Replicas<F> {
     }
 
     fn deadline_us(&self, now: Now, operation: &Operation) -> u64 {
-        let within_us = match operation {
-            Operation::Get { dial, .. } | Operation::ReadTransaction { dial, .. } => dial.within_us.map(u64::from),
-            _ => None,
-        };
-        now.monotonic_us + within_us.unwrap_or(u64::MAX).min(self.config.operation_timeout_us)
+        now.monotonic_us + operation.within_us().map_or(u64::MAX, u64::from).min(self.config.operation_timeout_us)
     }
 
     /// Runs an operation of a user here.

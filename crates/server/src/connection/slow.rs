@@ -6,6 +6,7 @@ use super::counters;
 use super::state::{Away, Joined, LastAnswer};
 use crate::access::{self, Access, Started};
 use crate::keyspace::KeyspaceInfo;
+use crate::peer::Asker;
 use crate::receipts::{Begun, Issued};
 use crate::resp::command::Scan;
 use crate::resp::{ReplyWriter, RespVersion};
@@ -13,7 +14,7 @@ use crate::service_levels::{self, Reach, Served};
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
 use crate::shard::{Executed, Shard};
 use crate::shared::Shared;
-use crate::topology::Topology;
+use crate::topology::{NodeId, Topology};
 use rheostat_core::glob;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Acted, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
@@ -218,8 +219,8 @@ pub(super) fn with_context(
 }
 
 /// Requests in a row whose operations go to one other shard of this node. They travel together, and so do their outcomes.
-pub(super) fn send_away(context: Context, shard: &mut Shard, away: Away, session: Session) -> Slow {
-    let Away { shard: to, keyspace, operations, renders, .. } = away;
+pub(super) fn send_away(context: Context, shard: &mut Shard, to: u16, away: Away, session: Session) -> Slow {
+    let Away { keyspace, operations, renders, .. } = away;
     let (sender, answer) = oneshot::channel();
     let answer_to = Answer::Connection { shard: shard.index() as u16, sender };
     let partition = operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
@@ -232,6 +233,47 @@ pub(super) fn send_away(context: Context, shard: &mut Shard, away: Away, session
         Context { keyspace, ..context }.done_in_order(session, Waits::new(), outcomes, renders)
     })
 }
+
+/// Requests in a row whose operations go to one other node. They travel together, and so do their outcomes. Where that node was asked because it leads, and is lost or leads no more, the server here knows of the
+/// next one: it is asked for what was not sent, and for reads.
+pub(super) fn send_to_node(context: Context, access: ShardAccess, to: NodeId, away: Away, session: Session) -> Slow {
+    let Away { keyspace, operations, renders, .. } = away;
+    let context = Context { keyspace, ..context };
+    let (sender, answer) = oneshot::channel();
+    let fallback = session.clone();
+    let partition = operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
+    let sent = match access.shared.peer(to) {
+        Some(peer) => peer.forward(context.now.monotonic_us, keyspace, session, &operations, Asker::Several(sender)),
+        None => Err(Failure::Unreachable(partition)),
+    };
+    Box::pin(async move {
+        let (sent, answered) = match sent {
+            Ok(()) => (true, answer.await.unwrap_or(Err(Failure::Unreachable(partition)))),
+            Err(failure) => (false, Err(failure)),
+        };
+        let failure = match answered {
+            Ok((outcomes, session)) => return context.done_in_order(session, access.waits(), outcomes, renders),
+            Err(failure) => failure,
+        };
+        let (mut outcomes, mut session) = (Vec::with_capacity(operations.len()), fallback);
+        for (partition, operation) in operations {
+            let here = access.shared.placement.serving(keyspace, partition).is_some();
+            outcomes.push(match () {
+                () if !here => Outcome::Failed(failure.clone()),
+                () if sent && operation.writes() => Outcome::Failed(Failure::Timeout(NOT_KNOWN.into())),
+                () => {
+                    let (outcome, left) = access.start(keyspace, partition, session, operation).finish().await;
+                    session = left;
+                    outcome
+                }
+            });
+        }
+        context.done_in_order(session, access.waits(), outcomes, renders)
+    })
+}
+
+/// What a write waited for that a lost leader was asked for.
+const NOT_KNOWN: &str = "the server that led this partition to answer; whether this was done is not known";
 
 /// Writes that were joined. Each request is answered with what came of the write that it is part of.
 pub(super) fn write_joined(context: Context, access: ShardAccess, mut session: Session, joined: Joined) -> Slow {

@@ -20,6 +20,7 @@ use crate::service_levels::Served;
 use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
 use crate::shard::{Executed, ReplicaIndex, Shard};
 use crate::shared::Shared;
+use crate::topology::NodeId;
 use crate::users::{self, Caller};
 use multi::Multi;
 use rheostat_core::counter::{CounterCall, Scope};
@@ -99,7 +100,7 @@ pub(super) struct State {
     receipts: Option<Box<Receipting>>,
     /// What monitors say is pushed.
     listening: Option<mpsc::Receiver<Heard>>,
-    /// Requests whose operations leave for another shard when no more of them follow.
+    /// Requests whose operations leave for another shard or node when no more of them follow.
     away: Option<Away>,
     /// Writes that are made when no more of them follow. There are none while there is `away`.
     joined: Option<Joined>,
@@ -131,9 +132,18 @@ enum Choice {
     Own(Arc<Served>),
 }
 
-/// Requests in a row, each of one operation, that one other shard of this node serves.
+/// Where operations go that do not run on this connection's shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Another shard of this node.
+    Shard(u16),
+    /// Another node of this data center.
+    Node(NodeId),
+}
+
+/// Requests in a row, each of one operation, that one other shard or node serves.
 pub(super) struct Away {
-    pub(super) shard: u16,
+    pub(super) to: Target,
     pub(super) keyspace: KeyspaceId,
     pub(super) operations: VecDeque<(PartitionId, Operation)>,
     /// How the outcome of each is told.
@@ -600,7 +610,7 @@ impl State {
             }
         }
         if self.away.is_some() {
-            return self.join_away(single.partition, single.operation, single.render);
+            return self.join_away(shard, single.partition, single.operation, single.render);
         }
         if self.shared.keyspaces[usize::from(self.keyspace.0)].span == Span::Server {
             return self.run(shard, now, single, out);
@@ -625,6 +635,10 @@ impl State {
     fn run(&mut self, shard: &mut Shard, now: Now, single: Single, out: &mut Output) -> Flow {
         let Single { partition, operation, render } = single;
         let keyspace = self.keyspace;
+        if let Some(to) = self.target(shard, keyspace, partition, &operation) {
+            self.away = Some(Away { to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now });
+            return self.join_away(shard, partition, operation, render);
+        }
         if let Some(replica) = shard.find(keyspace, partition) {
             let session = session_of(&mut self.sessions, &self.shared, keyspace);
             return match shard.execute(now, replica, operation, session) {
@@ -640,21 +654,30 @@ impl State {
                 }
             };
         }
-        if let Some(to) = self.shared.placement.serving(keyspace, partition) {
-            let away = Away { shard: to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now };
-            self.away = Some(away);
-            return self.join_away(partition, operation, render);
-        }
         let session = self.take_session(keyspace);
         let started = shard.shared.start(keyspace, partition, session, operation);
         Flow::Slow(slow::await_started(self.context(now), started, render))
     }
 
-    /// Adds an operation to those that leave together, if it goes to the same shard and there is room.
-    fn join_away(&mut self, partition: PartitionId, operation: Operation, render: Render) -> Flow {
-        let Some(away) = &mut self.away else { return Flow::Later };
-        let room = away.operations.len() < TOGETHER_REQUESTS && away.bytes < TOGETHER_BYTES;
-        if !room || self.shared.placement.serving(away.keyspace, partition) != Some(away.shard) {
+    /// Where an operation goes that does not run on this shard; `None`: it runs here, or nowhere. What has a bound runs where the bound is kept.
+    #[inline]
+    fn target(&self, shard: &Shard, keyspace: KeyspaceId, partition: PartitionId, operation: &Operation) -> Option<Target> {
+        let here = shard.find(keyspace, partition).is_some();
+        if here && operation.within_us().is_some() {
+            return None;
+        }
+        match self.shared.other_node(keyspace, partition) {
+            Some(node) => Some(Target::Node(node)),
+            None if here => None,
+            None => self.shared.placement.serving(keyspace, partition).map(Target::Shard),
+        }
+    }
+
+    /// Adds an operation to those that leave together, if it goes the same way and there is room.
+    fn join_away(&mut self, shard: &Shard, partition: PartitionId, operation: Operation, render: Render) -> Flow {
+        let target = self.away.as_ref().and_then(|away| self.target(shard, away.keyspace, partition, &operation));
+        let Some(away) = self.away.as_mut().filter(|away| Some(away.to) == target) else { return Flow::Later };
+        if away.operations.len() >= TOGETHER_REQUESTS || away.bytes >= TOGETHER_BYTES {
             return Flow::Later;
         }
         away.bytes += operation_bytes(&operation);
@@ -703,7 +726,10 @@ impl State {
         }
         let Some(away) = self.away.take() else { return Flow::Done };
         let session = self.take_session(away.keyspace);
-        Flow::Slow(slow::send_away(self.context(away.now), shard, away, session))
+        match away.to {
+            Target::Shard(to) => Flow::Slow(slow::send_away(self.context(away.now), shard, to, away, session)),
+            Target::Node(to) => Flow::Slow(slow::send_to_node(self.context(away.now), ShardAccess::new(handle, &self.shared), to, away, session)),
+        }
     }
 
     /// Writes outcomes that came together, until there are none or the output exceeds `limit`. Says whether some are left.

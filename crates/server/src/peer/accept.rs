@@ -247,7 +247,7 @@ async fn read(
     }
 }
 
-fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key: &LinkKey, frame: Frame<'_>) {
+fn take(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key: &LinkKey, frame: Frame<'_>) {
     match frame {
         Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, from.at(peer.dc), to.at(shared.topology.here), bytes),
         // No piece is a frame of pieces.
@@ -262,17 +262,18 @@ fn take(shard: &RefCell<Shard>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key
             peer.answered_time(asked_us, heard_us);
             shared.hear_time(peer, asked_us, heard_us, shown_us);
         }
-        Frame::Response { request, session, outcome } => peer.on_response(&shared.keyspaces, request, outcome, session),
-        Frame::Request { request, keyspace, partition, session, operation } => {
+        Frame::Response { request, first, session, outcomes } => peer.on_response(&shared.keyspaces, request, first, outcomes, session),
+        Frame::Request { request, keyspace, session, operations } => {
             let session = shared.keyspaces.get(usize::from(keyspace.0)).and_then(|info| info.decode_session(session).ok());
             let possible = |session: &Session| session.data_centers() <= shared.topology.data_centers.len();
             match session.filter(possible) {
-                Some(session) => shard.borrow_mut().take_request(keyspace, partition, session, operation, peer.node, request),
+                Some(session) => Shard::take_request(shard, keyspace, session, operations, peer.node, request),
                 None => {
                     // The caller keeps its own copy of the session when the answer carries none that can be read.
-                    let outcome = Outcome::Failed(Failure::Session("the session could not be read".into()));
+                    let refused = || Outcome::Failed(Failure::Session("the session could not be read".into()));
+                    let outcomes: Vec<Outcome> = operations.iter().map(|_| refused()).collect();
                     if let Some(session) = shared.keyspaces.first().map(|info| info.new_session()) {
-                        peer.respond(shared.clocks.monotonic_us(), request, &outcome, &session);
+                        peer.respond(shared.clocks.monotonic_us(), request, &outcomes, &session);
                     }
                 }
             }

@@ -4,7 +4,8 @@ use super::queue::LARGE_AT_ONCE;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Operation, Outcome};
-use rheostat_core::wire::{Reader, Wire, WireError};
+use rheostat_core::wire::{Reader, Wire, WireError, put_varint};
+use std::collections::VecDeque;
 
 /// Bytes of a frame's length.
 pub(super) const LENGTH_BYTES: usize = 4;
@@ -17,10 +18,10 @@ pub(super) const MAX_GREETING: usize = 256 << 10;
 pub(super) enum Frame<'a> {
     /// From a partition server of the sender to one of the receiver.
     Replica { keyspace: KeyspaceId, from: Member, to: Member, bytes: &'a [u8] },
-    /// An operation for a partition of the receiver.
-    Request { request: u64, keyspace: KeyspaceId, partition: PartitionId, session: &'a [u8], operation: Operation },
-    /// The outcome of an operation that the receiver sent.
-    Response { request: u64, session: &'a [u8], outcome: Outcome },
+    /// Operations of one session for partitions of the receiver, each after the one before it.
+    Request { request: u64, keyspace: KeyspaceId, session: &'a [u8], operations: VecDeque<(PartitionId, Operation)> },
+    /// Outcomes of what the receiver asked for, from the `first` on, and the session after all of them.
+    Response { request: u64, first: u32, session: &'a [u8], outcomes: Vec<Outcome> },
     /// Somebody asks something of the cluster; `first`: of the sender.
     Attend { first: bool },
     /// A part of a frame that is too large to leave in one go: those with one number, in order.
@@ -88,7 +89,7 @@ fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8
 }
 
 fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    rheostat_core::wire::put_varint(bytes.len() as u64, out);
+    put_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
@@ -101,21 +102,26 @@ pub(super) fn replica(keyspace: KeyspaceId, from: Member, to: Member, bytes: &[u
     })
 }
 
-pub(super) fn request(request: u64, keyspace: KeyspaceId, partition: PartitionId, session: &[u8], operation: &Operation) -> Vec<u8> {
-    framed(REQUEST, session.len() + 64, |out| {
+pub(super) fn request(request: u64, keyspace: KeyspaceId, session: &[u8], operations: &VecDeque<(PartitionId, Operation)>) -> Vec<u8> {
+    framed(REQUEST, session.len() + 64 * operations.len(), |out| {
         request.encode(out);
         keyspace.0.encode(out);
-        partition.encode(out);
         put_bytes(session, out);
-        operation.encode(out);
+        put_varint(operations.len() as u64, out);
+        for (partition, operation) in operations {
+            partition.encode(out);
+            operation.encode(out);
+        }
     })
 }
 
-pub(super) fn response(request: u64, session: &[u8], outcome: &Outcome) -> Vec<u8> {
-    framed(RESPONSE, session.len() + 64, |out| {
+pub(super) fn response(request: u64, first: u32, session: &[u8], outcomes: &[Outcome]) -> Vec<u8> {
+    framed(RESPONSE, session.len() + 64 * outcomes.len(), |out| {
         request.encode(out);
+        first.encode(out);
         put_bytes(session, out);
-        outcome.encode(out);
+        put_varint(outcomes.len() as u64, out);
+        outcomes.iter().for_each(|outcome| outcome.encode(out));
     })
 }
 
@@ -197,14 +203,15 @@ impl<'a> Frame<'a> {
                 return Ok(Frame::Replica { keyspace, from, to, bytes: input.rest() });
             }
             REQUEST => {
-                let (request, keyspace, partition) = (Wire::decode(&mut input)?, KeyspaceId(Wire::decode(&mut input)?), Wire::decode(&mut input)?);
+                let (request, keyspace) = (Wire::decode(&mut input)?, KeyspaceId(Wire::decode(&mut input)?));
                 let session = take(&mut input)?;
-                Frame::Request { request, keyspace, partition, session, operation: Wire::decode(&mut input)? }
+                let operations: Vec<(PartitionId, Operation)> = Wire::decode(&mut input)?;
+                Frame::Request { request, keyspace, session, operations: operations.into() }
             }
             RESPONSE => {
-                let request = Wire::decode(&mut input)?;
+                let (request, first) = (Wire::decode(&mut input)?, Wire::decode(&mut input)?);
                 let session = take(&mut input)?;
-                Frame::Response { request, session, outcome: Wire::decode(&mut input)? }
+                Frame::Response { request, first, session, outcomes: Wire::decode(&mut input)? }
             }
             PIECE => {
                 let number = input.take(4)?.try_into().map_or(0, u32::from_le_bytes);
@@ -244,11 +251,12 @@ mod tests {
     fn frames_come_back_as_they_were() {
         let (keyspace, partition) = (KeyspaceId(3), PartitionId(700));
         let (from, to) = (Member { partition: PartitionId(1), replica: 0 }, Member { partition, replica: 8 });
-        let operation = Operation::Get { key: b"k".as_slice().into(), dial: Dial::default() };
-        let outcome = Outcome::Failed(Failure::Busy("x".into()));
+        let get = |partition| (partition, Operation::Get { key: b"k".as_slice().into(), dial: Dial::default() });
+        let operations = VecDeque::from([get(partition), get(PartitionId(1))]);
+        let outcomes = vec![Outcome::Failed(Failure::Busy("x".into())), Outcome::Count(3)];
         let mut stream = replica(keyspace, from, to, b"abc");
-        stream.extend(request(300, keyspace, partition, b"session", &operation));
-        stream.extend(response(300, b"", &outcome));
+        stream.extend(request(300, keyspace, b"session", &operations));
+        stream.extend(response(300, 7, b"", &outcomes));
         stream.extend(attend(true));
         stream.extend(token_keys(b"sealed"));
         stream.extend(ask_time(1 << 40));
@@ -256,8 +264,8 @@ mod tests {
         stream.extend(monitors(b"report"));
         let expected = [
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
-            Frame::Request { request: 300, keyspace, partition, session: b"session", operation },
-            Frame::Response { request: 300, session: b"", outcome },
+            Frame::Request { request: 300, keyspace, session: b"session", operations },
+            Frame::Response { request: 300, first: 7, session: b"", outcomes },
             Frame::Attend { first: true },
             Frame::TokenKeys(b"sealed"),
             Frame::AskTime { asked_us: 1 << 40 },

@@ -18,7 +18,6 @@ pub use greeting::FORMAT as PEER_FORMAT;
 
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;
-use crate::shard::mailbox::Answer;
 use crate::shared::lock;
 use crate::status::PeerStatus;
 use crate::topology::{NodeId, NodeInfo, Topology};
@@ -28,14 +27,22 @@ use hashbrown::HashMap;
 use queue::{Queue, StreamId};
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::operation::{Failure, Operation, Outcome, Read};
 use rheostat_core::session::Session;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// How much longer than the other node this one waits for an answer, so that the other's reason arrives, in microseconds.
 const GRACE_US: u64 = 500_000;
+
+/// How long the answer of a server that leads no more is waited for, in microseconds: what it has said may be on its way.
+const LED_GRACE_US: u64 = 50_000;
+
+/// Bytes of values after which the rest of what one request is answered leaves in another frame.
+const RESPONSE_BYTES: usize = 256 << 10;
 
 /// See the module.
 pub(crate) struct Peer {
@@ -52,7 +59,8 @@ pub(crate) struct Peer {
     link_key: Mutex<Option<LinkKey>>,
     /// Something was queued that the connection's task does not know of.
     queued: Notify,
-    waiting: Mutex<HashMap<u64, Forwarded>>,
+    connected: AtomicBool,
+    waiting: Mutex<Waiting>,
     next_request: AtomicU64,
     next_large: AtomicU64,
     accepted: AtomicBool,
@@ -89,21 +97,82 @@ fn stream_of(keyspace: KeyspaceId, from: ServerId, to: ServerId) -> StreamId {
     u64::from(keyspace.0) << 48 | u64::from(from.partition.0) << 32 | u64::from(to.partition.0) << 16 | from_replica << 8 | to_replica
 }
 
-/// An operation that waits for the node's answer.
+/// Who waits for what another node answers. Nobody is told who has gone.
+pub(crate) enum Asker {
+    /// For one operation.
+    One(oneshot::Sender<(Outcome, Session)>),
+    /// For several, in order; or why they were not answered, whether or not they were done.
+    Several(oneshot::Sender<Result<(Vec<Outcome>, Session), Failure>>),
+}
+
+/// Operations that wait for the node's answer.
 struct Forwarded {
     keyspace: KeyspaceId,
-    partition: PartitionId,
-    answer: Answer,
+    partitions: SmallVec<[PartitionId; 1]>,
+    asker: Asker,
     session: Session,
     deadline_us: u64,
+    /// What has come, in order.
+    outcomes: Vec<Option<Outcome>>,
 }
 
 impl Forwarded {
-    fn finish(self, outcome: Outcome, session: Option<Session>) {
-        if let Answer::Task(sender) = self.answer {
-            // Whoever asked may have gone.
-            let _ = sender.send((outcome, session.unwrap_or(self.session)));
+    fn is_abandoned(&self) -> bool {
+        match &self.asker {
+            Asker::One(sender) => sender.is_closed(),
+            Asker::Several(sender) => sender.is_closed(),
         }
+    }
+
+    fn finish(self, session: Session) {
+        let mut outcomes = self.outcomes.into_iter().flatten();
+        match self.asker {
+            Asker::One(sender) => drop(outcomes.next().map(|outcome| sender.send((outcome, session)))),
+            Asker::Several(sender) => drop(sender.send(Ok((outcomes.collect(), session)))),
+        }
+    }
+
+    fn fail(self, failure: Failure) {
+        match self.asker {
+            Asker::One(sender) => drop(sender.send((Outcome::Failed(failure), self.session))),
+            Asker::Several(sender) => drop(sender.send(Err(failure))),
+        }
+    }
+
+    /// That the node is not connected, or no more.
+    fn unreachable(&self) -> Failure {
+        Failure::Unreachable(self.partitions.first().copied().unwrap_or(PartitionId(0)))
+    }
+}
+
+/// All that waits for the node's answer.
+#[derive(Default)]
+struct Waiting {
+    requests: HashMap<u64, Forwarded>,
+    /// How many operations they are.
+    operations: usize,
+}
+
+impl Waiting {
+    fn insert(&mut self, request: u64, forwarded: Forwarded) {
+        self.operations += forwarded.outcomes.len();
+        self.requests.insert(request, forwarded);
+    }
+
+    fn remove(&mut self, request: u64) -> Option<Forwarded> {
+        let forwarded = self.requests.remove(&request)?;
+        self.operations -= forwarded.outcomes.len();
+        Some(forwarded)
+    }
+}
+
+/// Bytes of what is in `outcome`, about.
+fn outcome_bytes(outcome: &Outcome) -> usize {
+    let of = |read: &Read| read.value.as_ref().map_or(0, |value| value.len());
+    match outcome {
+        Outcome::Read(before, _) | Outcome::Changed { before, .. } | Outcome::Tested { before, .. } => of(before),
+        Outcome::Many(reads, _) | Outcome::Siblings(reads, _) => reads.iter().map(of).sum(),
+        _ => 64,
     }
 }
 
@@ -146,7 +215,8 @@ impl Peer {
             }),
             link_key: Mutex::new(None),
             queued: Notify::new(),
-            waiting: Mutex::new(HashMap::new()),
+            connected: AtomicBool::new(false),
+            waiting: Mutex::default(),
             next_request: AtomicU64::new(0),
             next_large: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
@@ -164,7 +234,7 @@ impl Peer {
 
     /// Whether there is a connection to send by.
     pub(crate) fn is_connected(&self) -> bool {
-        lock(&self.leaving).connected
+        self.connected.load(Ordering::Relaxed)
     }
 
     /// Queues a frame between partition servers; says whether there was a connection and room for it.
@@ -223,39 +293,64 @@ impl Peer {
         let _ = self.push(now_us, UNORDERED, || frame::attend(first));
     }
 
-    /// Sends an operation; its outcome goes to `answer`. Errors: there is no connection, or too much waits.
+    /// Sends operations, each of which begins when the one before it is done; what comes of them goes to `asker`. Errors: there is no connection, or too much waits; nothing is done.
     pub(crate) fn forward(
         &self,
         now_us: u64,
         keyspace: KeyspaceId,
-        partition: PartitionId,
         session: Session,
-        operation: &Operation,
-        answer: Answer,
+        operations: &VecDeque<(PartitionId, Operation)>,
+        asker: Asker,
     ) -> Result<(), Failure> {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let bytes = session.to_bytes();
+        let mut partitions: SmallVec<[PartitionId; 1]> = operations.iter().map(|(partition, _)| *partition).collect();
+        partitions.dedup();
+        let partition = partitions.first().copied().unwrap_or(PartitionId(0));
         {
             let mut waiting = lock(&self.waiting);
-            if waiting.len() >= self.max_forwarded {
-                return Err(Failure::Busy(format!("{} operations wait for the node of partition {partition} already", waiting.len())));
+            if waiting.operations >= self.max_forwarded {
+                return Err(Failure::Busy(format!("{} operations wait for the node of partition {partition} already", waiting.operations)));
             }
-            let deadline_us = now_us + self.timeout_us;
-            waiting.insert(request, Forwarded { keyspace, partition, answer, session, deadline_us });
+            let (deadline_us, outcomes) = (now_us + self.timeout_us, operations.iter().map(|_| None).collect());
+            waiting.insert(request, Forwarded { keyspace, partitions, asker, session, deadline_us, outcomes });
         }
-        self.push(now_us, UNORDERED, || frame::request(request, keyspace, partition, &bytes, operation)).map_err(|refused| {
-            lock(&self.waiting).remove(&request);
+        self.push(now_us, UNORDERED, || frame::request(request, keyspace, &bytes, operations)).map_err(|refused| {
+            lock(&self.waiting).remove(request);
             match refused {
                 Refused::Disconnected => Failure::Unreachable(partition),
-                Refused::Full => Failure::Busy(format!("too much waits to be sent to the node of partition {partition}")),
+                Refused::Full | Refused::TooLong => Failure::Busy(format!("too much waits to be sent to the node of partition {partition}")),
             }
         })
     }
 
-    /// Answers operation number `request` of that node.
-    pub(crate) fn respond(&self, now_us: u64, request: u64, outcome: &Outcome, session: &Session) {
-        if self.push(now_us, UNORDERED, || frame::response(request, &session.to_bytes(), outcome)).is_err() {
-            self.frames_dropped.fetch_add(1, Ordering::Relaxed);
+    /// Answers request number `request` of that node. Where values are many, in several frames.
+    pub(crate) fn respond(&self, now_us: u64, request: u64, outcomes: &[Outcome], session: &Session) {
+        let session = session.to_bytes();
+        let mut first = 0;
+        while first < outcomes.len() {
+            let mut bytes = 0;
+            let fits = outcomes[first..].iter().take_while(|outcome| {
+                let before = bytes;
+                bytes += outcome_bytes(outcome);
+                before < RESPONSE_BYTES
+            });
+            let upto = first + fits.count().max(1);
+            let push = |outcomes: &[Outcome]| self.push(now_us, UNORDERED, || frame::response(request, first as u32, &session, outcomes));
+            let pushed = push(&outcomes[first..upto]).or_else(|refused| {
+                // Whoever waits is told at once, rather than when its time is up.
+                let full = || {
+                    Outcome::Failed(Failure::Busy(
+                        "too much waits to be sent from the node that was asked; whether this was done is not known".into(),
+                    ))
+                };
+                let told: Vec<Outcome> = (first..upto).map(|_| full()).collect();
+                if matches!(refused, Refused::TooLong) { push(&told) } else { Err(refused) }
+            });
+            if pushed.is_err() {
+                self.frames_dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            first = upto;
         }
     }
 
@@ -269,14 +364,34 @@ impl Peer {
         }
     }
 
-    /// That node has answered operation number `request`.
-    fn on_response(&self, keyspaces: &[KeyspaceInfo], request: u64, outcome: Outcome, session: &[u8]) {
-        // It may have been given up.
-        let Some(forwarded) = lock(&self.waiting).remove(&request) else { return };
+    /// That node has answered some of request number `request`, from the `first` on.
+    fn on_response(&self, keyspaces: &[KeyspaceInfo], request: u64, first: u32, outcomes: Vec<Outcome>, session: &[u8]) {
+        let forwarded = {
+            let mut waiting = lock(&self.waiting);
+            // It may have been given up.
+            let Some(forwarded) = waiting.requests.get_mut(&request) else { return };
+            for (place, outcome) in forwarded.outcomes.iter_mut().skip(first as usize).zip(outcomes) {
+                *place = Some(outcome);
+            }
+            if forwarded.outcomes.iter().any(Option::is_none) {
+                return;
+            }
+            waiting.remove(request)
+        };
+        let Some(forwarded) = forwarded else { return };
         let decoded = keyspaces.get(usize::from(forwarded.keyspace.0)).and_then(|keyspace| keyspace.decode_session(session).ok());
         match decoded {
-            Some(session) => forwarded.finish(outcome, Some(session)),
-            None => forwarded.finish(Outcome::Failed(Failure::Refused("the answer of another node could not be read".into())), None),
+            Some(session) => forwarded.finish(session),
+            None => forwarded.fail(Failure::Refused("the answer of another node could not be read".into())),
+        }
+    }
+
+    /// A server there led `partition` of `keyspace`, and another one does now: what it was asked for is not waited for much longer.
+    pub(crate) fn leads_no_more(&self, now_us: u64, keyspace: KeyspaceId, partition: PartitionId) {
+        for forwarded in lock(&self.waiting).requests.values_mut() {
+            if forwarded.keyspace == keyspace && forwarded.partitions.contains(&partition) {
+                forwarded.deadline_us = forwarded.deadline_us.min(now_us + LED_GRACE_US);
+            }
         }
     }
 
@@ -290,7 +405,7 @@ impl Peer {
         }
         let frame = frame();
         if frame.len() - frame::LENGTH_BYTES > self.max_frame_bytes {
-            return Err(Refused::Full);
+            return Err(Refused::TooLong);
         }
         // A large request or answer is a stream of its own: small ones pass it.
         let stream = if stream == UNORDERED && frame.len() > queue::TURN_BYTES {
@@ -311,10 +426,12 @@ impl Peer {
         self.connects.fetch_add(1, Ordering::Relaxed);
         *lock(&self.last_error) = None;
         lock(&self.leaving).connected = true;
+        self.connected.store(true, Ordering::Relaxed);
     }
 
     /// What was queued is lost, and what waited for an answer is told so.
     pub(crate) fn set_disconnected(&self, why: String) {
+        self.connected.store(false, Ordering::Relaxed);
         {
             let mut leaving = lock(&self.leaving);
             leaving.connected = false;
@@ -322,29 +439,28 @@ impl Peer {
         }
         *lock(&self.last_error) = Some(why);
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for forwarded in waiting.into_values() {
-            let partition = forwarded.partition;
-            forwarded.finish(Outcome::Failed(Failure::Unreachable(partition)), None);
+        for forwarded in waiting.requests.into_values() {
+            let failure = forwarded.unreachable();
+            forwarded.fail(failure);
         }
     }
 
     /// Whether operations wait for the node.
     fn is_awaited(&self) -> bool {
-        !lock(&self.waiting).is_empty()
+        !lock(&self.waiting).requests.is_empty()
     }
 
     /// Answers the operations that have waited too long, and forgets those that nobody waits for.
     fn expire(&self, now_us: u64) {
         let due: Vec<Forwarded> = {
             let mut waiting = lock(&self.waiting);
-            waiting
-                .extract_if(|_, forwarded| forwarded.deadline_us <= now_us || forwarded.answer.is_abandoned())
-                .map(|(_, forwarded)| forwarded)
-                .collect()
+            let over = |forwarded: &Forwarded| forwarded.deadline_us <= now_us || forwarded.is_abandoned();
+            let due: Vec<u64> = waiting.requests.iter().filter(|(_, forwarded)| over(forwarded)).map(|(request, _)| *request).collect();
+            due.into_iter().filter_map(|request| waiting.remove(request)).collect()
         };
         for forwarded in due {
-            let what = format!("the node of partition {}", forwarded.partition);
-            forwarded.finish(Outcome::Failed(Failure::Timeout(what)), None);
+            let partition = forwarded.partitions.first().copied().unwrap_or(PartitionId(0));
+            forwarded.fail(Failure::Timeout(format!("the node of partition {partition}")));
         }
     }
 
@@ -367,7 +483,7 @@ impl Peer {
             frames_received: self.frames_received.load(Ordering::Relaxed),
             bytes_received: self.bytes_received.load(Ordering::Relaxed),
             frames_dropped: self.frames_dropped.load(Ordering::Relaxed),
-            forwarded_waiting: lock(&self.waiting).len(),
+            forwarded_waiting: lock(&self.waiting).operations,
             clock_ahead_ms,
             round_trip_us: self.round_trip_us(),
             last_error: lock(&self.last_error).clone(),
@@ -379,4 +495,93 @@ impl Peer {
 enum Refused {
     Disconnected,
     Full,
+    /// More than a frame may have.
+    TooLong,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{KeyspaceConfig, Member as Configured};
+    use rheostat_core::operation::Dial;
+
+    fn peer() -> (Peer, KeyspaceInfo) {
+        let mut config = NodeConfig::new("test", "a0", "a");
+        let member = |name: &str| Configured {
+            name: name.into(),
+            data_center: "a".into(),
+            peer: Some("127.0.0.1:1".into()),
+            resp: None,
+            grpc: None,
+            admin: None,
+            partitions: None,
+        };
+        config.members = vec![member("a0"), member("a1")];
+        config.partitions = 2;
+        config.limits.max_forwarded = 3;
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        let topology = Topology::new(&config);
+        let peer = Peer::new(&config, &topology, &topology.nodes[1]);
+        peer.set_connected();
+        (peer, KeyspaceInfo::new(KeyspaceId(0), &keyspace, false).unwrap())
+    }
+
+    fn gets(of: &[u16]) -> VecDeque<(PartitionId, Operation)> {
+        of.iter().map(|of| (PartitionId(*of), Operation::Get { key: b"k".as_slice().into(), dial: Dial::default() })).collect()
+    }
+
+    type Answered = oneshot::Receiver<Result<(Vec<Outcome>, Session), Failure>>;
+
+    fn forward(peer: &Peer, info: &KeyspaceInfo, operations: &VecDeque<(PartitionId, Operation)>) -> Result<Answered, Failure> {
+        let (sender, answer) = oneshot::channel();
+        peer.forward(0, KeyspaceId(0), info.new_session(), operations, Asker::Several(sender)).map(|()| answer)
+    }
+
+    #[test]
+    fn answers_that_come_in_parts_and_in_any_order_are_told_in_order_and_once() {
+        let (peer, info) = peer();
+        let mut answer = forward(&peer, &info, &gets(&[1, 1, 0])).unwrap();
+        let session = info.new_session().to_bytes();
+        let infos = [info];
+        let respond = |request, first, counts: &[u64]| {
+            peer.on_response(&infos, request, first, counts.iter().map(|count| Outcome::Count(*count)).collect(), &session);
+        };
+        respond(0, 2, &[3]);
+        // Of no request, and of places that there are not.
+        respond(7, 0, &[8, 8, 8]);
+        respond(0, 3, &[9]);
+        assert!(answer.try_recv().is_err() && peer.is_awaited());
+        respond(0, 0, &[1, 2]);
+        let (outcomes, _) = answer.try_recv().unwrap().unwrap();
+        assert!(matches!(outcomes[..], [Outcome::Count(1), Outcome::Count(2), Outcome::Count(3)]), "{outcomes:?}");
+        assert!(!peer.is_awaited() && lock(&peer.waiting).operations == 0);
+    }
+
+    #[test]
+    fn who_leads_no_more_is_waited_for_a_moment_and_others_as_before() {
+        let (peer, info) = peer();
+        let mut led = forward(&peer, &info, &gets(&[1])).unwrap();
+        let mut other = forward(&peer, &info, &gets(&[0])).unwrap();
+        peer.leads_no_more(1_000, KeyspaceId(1), PartitionId(0));
+        peer.leads_no_more(1_000, KeyspaceId(0), PartitionId(1));
+        peer.expire(1_000 + LED_GRACE_US - 1);
+        assert!(led.try_recv().is_err());
+        peer.expire(1_000 + LED_GRACE_US);
+        assert!(matches!(led.try_recv(), Ok(Err(Failure::Timeout(_)))) && other.try_recv().is_err());
+        peer.set_disconnected("gone".into());
+        assert!(matches!(other.try_recv(), Ok(Err(Failure::Unreachable(PartitionId(0))))));
+        assert!(matches!(forward(&peer, &info, &gets(&[0])), Err(Failure::Unreachable(PartitionId(0)))) && !peer.is_awaited());
+    }
+
+    #[test]
+    fn operations_that_wait_are_bounded_however_they_travel() {
+        let (peer, info) = peer();
+        let first = forward(&peer, &info, &gets(&[0, 0])).unwrap();
+        let second = forward(&peer, &info, &gets(&[0])).unwrap();
+        assert!(matches!(forward(&peer, &info, &gets(&[0])), Err(Failure::Busy(_))));
+        drop(first);
+        peer.expire(1);
+        assert!(forward(&peer, &info, &gets(&[0])).is_ok(), "nobody waits for the first two");
+        drop(second);
+    }
 }

@@ -35,7 +35,7 @@ pub(crate) enum Answer {
     Peer {
         /// The node.
         node: NodeId,
-        /// Its number for the operation.
+        /// Its number for all of them.
         request: u64,
     },
 }

@@ -34,11 +34,13 @@ use rheostat_core::store::Position;
 use rheostat_monitor::detector::Detector;
 use rheostat_storage::MAX_KEY_BYTES;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use timed::Begun;
+use tokio::sync::oneshot;
 
 /// One of the shard's partition servers: an index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -392,22 +394,54 @@ impl Shard {
         self.deliver(sequence, session);
     }
 
-    /// Runs an operation of another node.
+    /// Runs operations of another node, each after the one before it.
     pub(crate) fn take_request(
-        &mut self,
+        shard: &Rc<RefCell<Shard>>,
         keyspace: KeyspaceId,
-        partition: PartitionId,
-        session: Session,
-        operation: Operation,
+        mut session: Session,
+        mut operations: VecDeque<(PartitionId, Operation)>,
         node: NodeId,
         request: u64,
     ) {
-        let sequence = Sequence::one(keyspace, partition, operation, Answer::Peer { node, request });
-        match self.shared.serving_shard(keyspace, partition) {
+        let shared = shard.borrow().shared.clone();
+        let shard_of = |(partition, _): &(PartitionId, Operation)| shared.placement.serving(keyspace, *partition);
+        let first = operations.front().and_then(shard_of);
+        if operations.iter().all(|operation| shard_of(operation) == first) {
+            return shard.borrow_mut().place(Sequence::new(keyspace, operations, Answer::Peer { node, request }), session);
+        }
+        // Those of one shard in a row are one sequence; the next begins with the session that it leaves.
+        let (shard, shared) = (shard.clone(), shared.clone());
+        tokio::task::spawn_local(async move {
+            let mut outcomes = Vec::with_capacity(operations.len());
+            while let Some((partition, _)) = operations.front() {
+                let of = shared.placement.serving(keyspace, *partition);
+                let others = |(partition, _): &(PartitionId, Operation)| shared.placement.serving(keyspace, *partition) != of;
+                let rest = operations.split_off(operations.iter().position(others).unwrap_or(operations.len()));
+                let of_one = std::mem::replace(&mut operations, rest);
+                let (partition, count) = (of_one.front().map_or(PartitionId(0), |(partition, _)| *partition), of_one.len());
+                let (sender, answer) = oneshot::channel();
+                let (fallback, to) = (session.clone(), shard.borrow().index as u16);
+                shard.borrow_mut().place(Sequence::new(keyspace, of_one, Answer::Connection { shard: to, sender }), session);
+                // Without an answer only when a shard ends with operations under way.
+                let lost = |_| (vec![Outcome::Failed(Failure::Unreachable(partition)); count], fallback);
+                let (of_one, left) = answer.await.unwrap_or_else(lost);
+                outcomes.extend(of_one);
+                session = left;
+            }
+            if let Some(peer) = shared.peer(node) {
+                peer.respond(shared.clocks.monotonic_us(), request, &outcomes, &session);
+            }
+        });
+    }
+
+    /// Gives a sequence of another node to the shard that serves all of it; without one, refuses it.
+    fn place(&mut self, sequence: Sequence, session: Session) {
+        let partition = sequence.operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
+        match self.shared.serving_shard(sequence.keyspace, partition) {
             Some((shard, _)) if shard == self.index => self.take_sequence(self.now(), sequence, session),
             Some((shard, _)) => self.hand_over(shard as u16, sequence, session),
             None => {
-                let failure = match self.shared.unserved(keyspace, partition) {
+                let failure = match self.shared.unserved(sequence.keyspace, partition) {
                     Failure::Unreachable(_) => {
                         Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name))
                     }
@@ -503,8 +537,9 @@ impl Shard {
             // Whoever asked may have gone.
             Answer::Task(sender) => drop(outcomes.next().map(|outcome| sender.send((outcome, session)))),
             Answer::Peer { node, request } => {
-                if let (Some(peer), Some(outcome)) = (self.shared.peer(node), outcomes.next()) {
-                    peer.respond(self.shared.clocks.monotonic_us(), request, &outcome, &session);
+                if let Some(peer) = self.shared.peer(node) {
+                    let outcomes: Vec<Outcome> = outcomes.collect();
+                    peer.respond(self.shared.clocks.monotonic_us(), request, &outcomes, &session);
                 }
             }
         }

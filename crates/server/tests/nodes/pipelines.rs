@@ -95,6 +95,91 @@ async fn replies_are_those_of_a_node_with_one_shard_and_in_order() {
     node.shutdown().await;
 }
 
+/// Nodes of one data center with eight partitions: each partition at one of them, or with replicas of which one leads.
+fn passing(nodes: usize, change: fn(&mut NodeConfig)) -> Plan {
+    let owners = (0..nodes as u16).map(|node| (0..8).filter(|partition| partition % nodes as u16 == node).collect()).collect();
+    Plan { data_centers: vec!["a"], partitions: 8, owners, one_way_ms: 0.0, change }
+}
+
+fn replicated(config: &mut NodeConfig) {
+    config.shards = 2;
+    config.keyspaces = ["default", "plain"].map(|name| crate::replicas::replicated(name, "causal")).to_vec();
+}
+
+#[tokio::test]
+async fn replies_by_way_of_other_nodes_are_those_of_one_node_and_in_order() {
+    let plans = [passing(2, |config| config.shards = 2), passing(3, replicated)];
+    for (number, plan) in plans.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let (alone, mut reference) = start_single(single(1)).await;
+        let cluster = plan.start(Some(folder.path())).await;
+        let mut random = Random::new(13 + number as u64);
+        for node in 0..cluster.nodes.len() {
+            let mut client = cluster.client(node).await;
+            for each in [&mut reference, &mut client] {
+                for keyspace in 0..2 {
+                    each.ask(&format!("SELECT {keyspace}")).await;
+                    // What the clients before have left goes, when somebody leads each partition.
+                    for key in 0..40 {
+                        for name in [format!("k{key}"), format!("{{k{key}}}a"), format!("{{k{key}}}b")] {
+                            each.ask_until(&format!("SET {name} 0"), Reply::ok()).await;
+                            assert_eq!(each.ask(&format!("DEL {name}")).await, Reply::Integer(1));
+                        }
+                    }
+                }
+                assert_eq!(each.ask("RHEO VIEW data-center").await, Reply::ok());
+            }
+            for _ in 0..10 {
+                let count = 1 + random.below(200);
+                let requests = any_requests(&mut random, count);
+                let expected = ask_all(&mut reference, &requests).await;
+                for ((request, reply), expected) in requests.iter().zip(ask_all(&mut client, &requests).await).zip(expected) {
+                    assert_eq!(reply, expected, "plan {number}, node {node}: {request}");
+                }
+            }
+        }
+        cluster.stop_all().await;
+        alone.shutdown().await;
+    }
+}
+
+/// A partition that is not served by the first node, and a key of it.
+async fn elsewhere(cluster: &crate::cluster::Cluster) -> (usize, String) {
+    let status = cluster.node(1).router().status().await;
+    let here = cluster.node(0).router().clone();
+    let led = status.replicas.iter().find(|replica| !here.serves(replica.keyspace, replica.status.server.partition));
+    let partition = led.expect("the second node has partitions of its own").status.server.partition;
+    let key = (0..).map(|number| format!("k{number}")).find(|key| here.partition_of(key.as_bytes()) == partition);
+    (1, key.expect("every partition has keys"))
+}
+
+#[tokio::test]
+async fn what_another_node_serves_travels_together() {
+    let cluster = passing(2, |_| {}).start(None).await;
+    let (other, key) = elsewhere(&cluster).await;
+    let mut client = cluster.client(0).await;
+    let sent = async || {
+        let status = cluster.node(0).router().status().await;
+        let to = status.peers.iter().find(|peer| peer.name == cluster.configs[other].node).expect("they talk");
+        to.frames_sent
+    };
+    let before = sent().await;
+    let requests: Vec<String> = (0..640).map(|number| format!("SET {key} {number}")).collect();
+    assert!(ask_all(&mut client, &requests).await.iter().all(|reply| *reply == Reply::ok()));
+    let frames = sent().await - before;
+    // Ten requests of 64, and what else nodes say to each other in that time.
+    assert!((10..320).contains(&frames), "{frames} frames for 640 requests");
+    // Values that are too many for one frame come in several, in order.
+    let long = "v".repeat(300_000);
+    assert_eq!(client.ask(&format!("SET {key} {long}")).await, Reply::ok());
+    let requests: Vec<String> = (0..20).map(|number| if number % 2 == 0 { format!("GET {key}") } else { format!("STRLEN {key}") }).collect();
+    for (number, reply) in ask_all(&mut client, &requests).await.into_iter().enumerate() {
+        let expected = if number % 2 == 0 { Reply::bulk(&long) } else { Reply::Integer(300_000) };
+        assert!(reply == expected, "reply {number} is another");
+    }
+    cluster.stop_all().await;
+}
+
 /// Both keyspaces of a protocol whose servers agree on each write.
 fn grouped(protocol: &str, partitions: u16, shards: usize) -> NodeConfig {
     let mut config = single(partitions);
