@@ -9,8 +9,11 @@ mod counter;
 mod dc;
 mod dial;
 mod explain;
+mod groups;
+mod leaders;
 mod link;
 pub(crate) mod monitor;
+mod node;
 mod restore;
 pub(crate) mod rollback;
 mod shell;
@@ -38,6 +41,8 @@ Examples:
   rheostat ctl monitor add nolap '!(lock_a = 1 && lock_b = 1)' --keyspace eventual
   rheostat ctl rollback --keyspace eventual --to -30s --dry-run     what going back half a minute would cost
   rheostat ctl dc lost eu                       what giving up a data center that is gone for ever would lose; --yes does it
+  rheostat ctl node drain eu-2                  have others lead what a node leads, before it is stopped; `node resume` ends it
+  rheostat ctl leaders spread                   have all nodes of a data center lead about as many; without a word: who leads what
   rheostat ctl backup /backups/monday           everything, as of one time, while everybody writes; `backup verify` and `restore` likewise
   rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl dial                             what one level more or less would have changed, and what it costs
@@ -89,6 +94,10 @@ enum Command {
     Cluster(cluster::Arguments),
     /// Data centers: which there are, and give up one that is gone for ever
     Dc(dc::Arguments),
+    /// Nodes: which there are, and empty one of what it leads before it is stopped
+    Node(node::Arguments),
+    /// Who leads the groups of servers, and where leaders are to be
+    Leaders(leaders::Arguments),
     /// Connect to a server, and read and write there with a chosen level, command by command
     Shell(shell::Arguments),
 }
@@ -115,6 +124,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::RotateTokenKey => token_key::run(json, &nodes).await,
         Command::Convergence(convergence) => convergence::run(&convergence, json, &topology, &nodes).await,
         Command::Dc(dc) => dc::run(&dc, json, &topology, &nodes).await,
+        Command::Node(node) => node::run(&node, json, &topology, &nodes).await,
+        Command::Leaders(leaders) => leaders::run(&leaders, json, &topology, &nodes).await,
         Command::Dial(dial) => dial::run(&dial, json, &topology, &nodes).await,
         Command::Rollback(_) if json => Err(no_json("rollback")),
         Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,

@@ -378,6 +378,17 @@ pub trait Protocol: Sized + Send + 'static {
         false
     }
 
+    /// See [`crate::replica::PartitionServer::drain`].
+    fn on_drain<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _drained: bool) {}
+
+    /// See [`crate::replica::PartitionServer::hand_over_to`].
+    ///
+    /// # Errors
+    /// Why that cannot be, in words for the operator.
+    fn hand_over_to<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _to: ServerId) -> Result<(), String> {
+        Err("no server of this partition leads others".into())
+    }
+
     /// This server's physical clock is not believed any more, or is again. Until it is, the step's reading is a good one of the node's own making, and whoever gives timestamps for
     /// others lets another do so.
     fn on_clock<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _believed: bool) {}

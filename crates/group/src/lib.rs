@@ -35,5 +35,8 @@ pub const PLANTED: &[&str] = &[
     "replicas-lease-without-end",
 ];
 
+/// The bugs that can be planted in how a leader hands over.
+pub const PLANTED_IN_HAND_OVER: &[&str] = &["replicas-hand-over-while-serving"];
+
 /// The bugs that can be planted in how members of a group are replaced, whoever drives it.
 pub const PLANTED_IN_MEMBERS: &[&str] = &["members-lost-as-old-self", "members-configuration-not-kept", "members-snapshot-without-configuration"];

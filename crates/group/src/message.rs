@@ -127,6 +127,11 @@ impl RaftMessage {
             && self.context != raft::CAMPAIGN_TRANSFER
     }
 
+    /// Whether it asks the receiver to lead at once, since the leader hands over.
+    pub fn hands_over(&self) -> bool {
+        KINDS[usize::from(self.kind)] == MessageType::MsgTimeoutNow
+    }
+
     /// Which members it goes from and to, if they are of these seats.
     pub(crate) fn between(&self, from_seat: u64, to_seat: u64) -> Option<(u64, u64)> {
         (seat_of(self.from) == from_seat && seat_of(self.to) == to_seat).then_some((self.from, self.to))

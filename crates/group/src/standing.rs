@@ -18,10 +18,13 @@ use crate::message::RaftMessage;
 use rheostat_core::planted::Planted;
 use rheostat_core::replica::Membership;
 use rheostat_core::wire_enum;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Entries that a learner may lack of what is committed when it is made a voter.
+/// Entries that a learner may lack of what is committed when it is made a voter, and a voter when it is asked to lead.
 const NEAR: u64 = 64;
+
+/// Ticks for which it counts that a member said that it is drained.
+const DRAINED_TICKS: u32 = 8;
 
 /// What servers of a group say to each other of who they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,9 +49,11 @@ pub enum Word {
     },
     /// To one that was replaced: this member sits in its seat.
     Replaced(u64),
+    /// The sender is drained: it does not take over the lead. Said with each tick.
+    Drained,
 }
 
-wire_enum!(Word, "a word between members", { 0 => Lost { life, follows }, 1 => Seat { life, number, of, blank }, 2 => Replaced(number) });
+wire_enum!(Word, "a word between members", { 0 => Lost { life, follows }, 1 => Seat { life, number, of, blank }, 2 => Replaced(number), 3 => Drained });
 
 /// What is to be done with a message of Raft.
 pub enum Verdict {
@@ -86,6 +91,10 @@ pub struct Standing {
     blank: BTreeSet<u64>,
     /// Who sits in this server's seat, if it was replaced.
     replaced: Option<u64>,
+    /// It is not to lead.
+    drained: bool,
+    /// Seats that are not to lead, as they have said, and for how many ticks that still counts.
+    drained_others: BTreeMap<u64, u32>,
 }
 
 /// What a restart needs of it: number (0: as the seat's first) and life.
@@ -103,7 +112,7 @@ impl Standing {
             ((0, life), None) => (seat, life),
             ((number, life), None) => (number, life),
         };
-        Standing { seats, seat, me, life, follows: 0, blank: BTreeSet::new(), replaced: None }
+        Standing { seats, seat, me, life, follows: 0, blank: BTreeSet::new(), replaced: None, drained: false, drained_others: BTreeMap::new() }
     }
 
     /// What goes to disk.
@@ -148,7 +157,59 @@ impl Standing {
 
     /// What to say to all others now and then.
     pub fn to_say(&self) -> Option<Word> {
-        self.is_nobody().then_some(Word::Lost { life: self.life, follows: self.follows })
+        match self.is_nobody() {
+            true => Some(Word::Lost { life: self.life, follows: self.follows }),
+            false => (self.drained && self.takes_part()).then_some(Word::Drained),
+        }
+    }
+
+    /// Whether it is not to lead.
+    pub fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// It is not to lead, or may again.
+    pub fn set_drained(&mut self, drained: bool) {
+        self.drained = drained;
+    }
+
+    /// A tick has passed.
+    pub fn tick(&mut self) {
+        self.drained_others.retain(|_, ticks| {
+            *ticks -= 1;
+            *ticks > 0
+        });
+    }
+
+    /// Of those that were `heard` lately and are not drained, the voter that has most of the log; `asked`, if it is among them.
+    pub fn next_leader(&self, member: &Member, heard: impl Fn(u64) -> bool, asked: Option<u64>) -> Option<u64> {
+        let prs = member.raft.prs();
+        let may = |number: u64| number != self.me && heard(number) && !self.drained_others.contains_key(&seat_of(number));
+        let able = member.configuration().voters.iter().copied().filter(|number| may(*number));
+        let able = able.filter_map(|number| Some((prs.get(number)?.matched, number)));
+        able.max_by_key(|(matched, number)| (Some(*number) == asked, *matched, *number)).map(|(_, number)| number)
+    }
+
+    /// The number of the member in `seat`, if it may be asked to take over the lead from this one. Errors: why not, in words for the operator.
+    pub fn successor(&self, member: &Member, heard: impl Fn(u64) -> bool, seat: u64) -> Result<u64, String> {
+        if !member.is_leader() {
+            return Err("this server does not lead any more".into());
+        }
+        if seat == self.seat {
+            return Err("this server leads already".into());
+        }
+        let Some(number) = member.configuration().voters.iter().copied().find(|voter| seat_of(*voter) == seat) else {
+            return Err("that server is not counted in its group: its disk was lost, and it has not caught up yet".into());
+        };
+        if self.drained_others.contains_key(&seat) {
+            return Err("that server is on a node that is drained".into());
+        }
+        let matched = member.raft.prs().get(number).map_or(0, |progress| progress.matched);
+        let lacks = member.raft.raft_log.committed.saturating_sub(matched);
+        if !heard(number) || lacks > NEAR {
+            return Err(format!("that server was not heard lately, or is behind: it lacks {lacks} entries of the group's log"));
+        }
+        Ok(number)
     }
 
     /// Judges a message from whoever is in `from_seat`; `configuration` is of what is applied here.
@@ -175,6 +236,10 @@ impl Standing {
         match word {
             Word::Lost { life, follows } => self.hear_lost(member, leads, from_seat, life, follows),
             Word::Seat { life, number, of, blank } => self.hear_seat(member, from_seat, life, (number, of), blank),
+            Word::Drained => {
+                self.drained_others.insert(from_seat, DRAINED_TICKS);
+                Next::Nothing
+            }
             Word::Replaced(number) => {
                 if self.takes_part() && seat_of(number) == self.seat && number > self.me {
                     self.replaced = Some(number);
@@ -240,7 +305,7 @@ impl Standing {
     }
 
     /// What an operator sees of it.
-    pub fn gauges(&self, member: &Member) -> [(&'static str, f64); 6] {
+    pub fn gauges(&self, member: &Member) -> [(&'static str, f64); 7] {
         let configuration = member.configuration();
         let committed = member.raft.raft_log.committed;
         let behind = |number: &u64| committed.saturating_sub(member.raft.prs().get(*number).map_or(0, |progress| progress.matched));
@@ -251,6 +316,7 @@ impl Standing {
             ("member_is_nobody", flag(self.is_nobody())),
             ("member_is_learner", flag(self.takes_part() && !self.counts(configuration))),
             ("member_was_replaced", flag(self.replaced.is_some())),
+            ("member_is_drained", flag(self.drained)),
             ("learners", configuration.learners.len() as f64),
             ("learners_behind_entries", behind as f64),
         ]

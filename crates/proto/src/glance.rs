@@ -118,6 +118,10 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
                 format!("node {} of {} does not believe its clock, and writes nothing: {}", node.name, node.data_center, status.clock_distrusted);
             found.push(grave(what, "put that machine's clock right (chronyc tracking); it is believed again within seconds"));
         }
+        if status.drained {
+            let what = format!("node {} of {} is drained: it leads nothing", node.name, node.data_center);
+            found.push(mild(what, &format!("rheostat ctl node resume {} lets it lead again", node.name)));
+        }
         if status.disk_full {
             let what = format!("the disk of node {} of {} is full: it writes nothing", node.name, node.data_center);
             found.push(grave(what, "free some under its data directory; it goes on by itself within seconds"));

@@ -16,6 +16,7 @@ mod connection;
 mod console;
 mod counters;
 mod descriptors;
+mod drained;
 mod folder;
 pub mod grpc;
 mod guard;

@@ -730,6 +730,7 @@ mod tests {
             uptime_ms: 1_500,
             physical_ms: 10_000,
             clock_distrusted: None,
+            drained: false,
             disk_full: false,
             certificate_ends_s: Some(1_898_553_600),
             connections: 3,

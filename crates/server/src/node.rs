@@ -183,6 +183,7 @@ impl Node {
         if let Some(dir) = &shared.config.data_dir {
             shared.monitors.load(dir, &shared.keyspaces).map_err(StartError::Monitors)?;
             shared.lost.load(dir, &shared.topology.data_centers).map_err(StartError::Lost)?;
+            shared.drained.load(dir).map_err(|error| StartError::Lost(format!("{}: {error}", dir.display())))?;
         }
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());

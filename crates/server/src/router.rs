@@ -11,7 +11,7 @@ use crate::status::NodeStatus;
 use crate::token_keys;
 use crate::topology::Topology;
 use rheostat_core::DcId;
-use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
 use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
@@ -170,6 +170,7 @@ impl Router {
             uptime_ms: shared.clocks.uptime_ms(),
             physical_ms: shared.clocks.physical_ms(),
             clock_distrusted: shared.clocks.distrusted(),
+            drained: shared.drained.is(),
             disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),
             certificate_ends_s: shared.identity.as_ref().and_then(|identity| identity.ends_s()),
             connections: shared.connections.load(Ordering::Relaxed),
@@ -213,6 +214,36 @@ impl Router {
     pub async fn lose_data_center(&self, dc: DcId, ends: Vec<StreamEnd>) -> Result<(), String> {
         let shared = self.shared.clone();
         tokio::task::spawn_blocking(move || shared.lose_data_center(dc, ends)).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Drains this node, or resumes it; says whether that is news. A drained node hands over what it leads, and leads nothing until it is resumed, over restarts too. Errors: in words for the operator.
+    pub async fn set_drained(&self, drained: bool) -> Result<bool, String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.set_drained(drained)).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Has the server of this node that leads `partition` of `keyspace` hand over to the one on node `to`. Errors: why it cannot, in words for the operator.
+    pub async fn hand_over(&self, keyspace: KeyspaceId, partition: PartitionId, to: &str) -> Result<(), String> {
+        let (shared, topology) = (&self.shared, &self.shared.topology);
+        let node = topology.nodes.iter().find(|node| node.name == to).ok_or_else(|| format!("there is no node `{to}`"))?;
+        let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+        let hosts = |replica: &u8| topology.host(node.dc, partition, *replica) == node.id;
+        let known = partition.0 < topology.partitions;
+        let replica =
+            (0..replicas).find(|replica| known && hosts(replica)).ok_or_else(|| format!("node {to} has no server of partition {partition}"))?;
+        let to = ServerId { replica, ..ServerId::new(node.dc, partition) };
+        let mut refused = format!("node {} has no server of partition {partition}", topology.this().name);
+        for (replica, shard) in shared.placement.hosted(keyspace, partition).iter().map(|hosted| (hosted.replica, hosted.shard)) {
+            let from = ServerId { replica, ..ServerId::new(topology.here, partition) };
+            let (answer, asked) = oneshot::channel();
+            shared.shards[usize::from(shard)].control(Control::HandOver { keyspace, from, to, answer });
+            match asked.await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(why)) => refused = why,
+                Err(_) => refused = "the node stops".into(),
+            }
+        }
+        Err(refused)
     }
 
     /// Makes a new key for signing session tokens and tells the other nodes; what the one before it signed stays valid until the next change. Returns how many times the key has been

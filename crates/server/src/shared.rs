@@ -5,6 +5,7 @@ use crate::attention::Attention;
 use crate::clocks::Clocks;
 use crate::config::NodeConfig;
 use crate::descriptors::{self, Reserve};
+use crate::drained::Drained;
 use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     /// Changes whenever the set of paused links does.
     pub(crate) paused_changes: watch::Sender<u64>,
     pub(crate) lost: LostDataCenters,
+    pub(crate) drained: Drained,
     pub(crate) stopping: watch::Sender<bool>,
     /// What wrong passwords cost.
     pub(crate) guard: Guard,
@@ -141,6 +143,7 @@ impl Shared {
             paused: Mutex::new(BTreeSet::new()),
             paused_changes: watch::Sender::new(0),
             lost: LostDataCenters::default(),
+            drained: Drained::default(),
             stopping: watch::Sender::new(false),
             guard: Guard::default(),
             users: RwLock::new(Arc::new(users)),

@@ -22,6 +22,8 @@ pub struct NodeStatus {
     pub physical_ms: u64,
     /// Why its physical clock is not believed, if it is not: then nothing is written here but through groups, and no group is led.
     pub clock_distrusted: Option<String>,
+    /// An operator has drained it: it leads nothing.
+    pub drained: bool,
     /// The disk under its data directory is full, and writes wait for space.
     pub disk_full: bool,
     /// When its certificate ends, in seconds since the Unix epoch; without TLS `None`.

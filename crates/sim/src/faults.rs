@@ -137,6 +137,11 @@ pub enum FaultKind {
         /// The server.
         server: ServerId,
     },
+    /// The server is drained: it hands over what it leads, and leads nothing until the end.
+    Drain {
+        /// The server.
+        server: ServerId,
+    },
     /// The server's flushes take longer.
     SlowDisk {
         /// The server.
@@ -165,6 +170,7 @@ impl FaultKind {
             | FaultKind::Kill { server, .. }
             | FaultKind::PowerLoss { server, .. }
             | FaultKind::LostDisk { server }
+            | FaultKind::Drain { server }
             | FaultKind::SlowDisk { server, .. }
             | FaultKind::ClockJump { server, .. } => vec![server],
         }
@@ -211,6 +217,7 @@ impl fmt::Display for FaultKind {
             FaultKind::Kill { server, moment } => write!(f, "kill {server}{moment}"),
             FaultKind::PowerLoss { server, flushed, moment } => write!(f, "power-loss {server}{}{moment}", flag(*flushed, " flushed")),
             FaultKind::LostDisk { server } => write!(f, "lost-disk {server}"),
+            FaultKind::Drain { server } => write!(f, "drain {server}"),
             FaultKind::Death { dc } => write!(f, "death {dc}"),
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
             FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
@@ -234,6 +241,7 @@ impl Fault {
             "kill" => FaultKind::Kill { server: words.server()?, moment: moment(words)? },
             "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: moment(words)? },
             "lost-disk" => FaultKind::LostDisk { server: words.server()? },
+            "drain" => FaultKind::Drain { server: words.server()? },
             "death" => FaultKind::Death { dc: words.dc()? },
             "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
             "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
@@ -320,6 +328,11 @@ impl World<'_> {
                     self.halt(server, Halt::DiskLost);
                 }
             }
+            FaultKind::Drain { server } => {
+                let server = self.index(server);
+                self.servers[server].drained += 1;
+                self.tell_drained(server);
+            }
             FaultKind::Death { dc } => {
                 self.gone.push(dc);
                 for server in (0..self.servers.len()).filter(|server| self.servers[*server].id.dc == dc).collect::<Vec<_>>() {
@@ -339,6 +352,26 @@ impl World<'_> {
                 }
             }
         }
+    }
+
+    /// Tells the server whether it is drained, if that has changed. A paused one hears of it when it goes on.
+    pub(crate) fn tell_drained(&mut self, server: ServerIndex) {
+        let state = &mut self.servers[server];
+        let (id, now, drained) = (state.id, state.clock.read(self.now_us), state.drained > 0);
+        if state.paused_until_us > self.now_us || state.told_drained == drained {
+            return;
+        }
+        let Some(node) = &mut state.node else { return };
+        state.told_drained = drained;
+        let mut out = std::mem::take(&mut self.outbox);
+        let led = node.look().leader().is_some_and(|(leader, _)| leader == id);
+        node.server().drain(now, drained, &mut out);
+        node.server().end_round(now, &mut out);
+        node.server().write_through();
+        if drained && led {
+            self.marks.see(marks::DRAINED);
+        }
+        self.after_round(server, out, Vec::new());
     }
 
     fn die(&mut self, server: ServerId, moment: Moment, how: Halt) {
@@ -378,6 +411,11 @@ impl World<'_> {
                 let server = self.index(server);
                 self.servers[server].isolated -= 1;
             }
+            FaultKind::Drain { server } => {
+                let server = self.index(server);
+                self.servers[server].drained -= 1;
+                self.tell_drained(server);
+            }
             FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } | FaultKind::LostDisk { server } => {
                 let server = self.index(server);
                 self.servers[server].dying = None;
@@ -395,6 +433,7 @@ impl World<'_> {
     /// A server that stood still goes on: everything that has come meanwhile, at once.
     pub(crate) fn go_on(&mut self, server: ServerIndex) {
         self.servers[server].paused_until_us = 0;
+        self.tell_drained(server);
         let soon_us = self.now_us + crate::servers::ANSWER_US;
         self.servers[server].waiting.values_mut().for_each(|waiting| waiting.deadline_us = waiting.deadline_us.max(soon_us));
         let backlog = std::mem::take(&mut self.servers[server].backlog);
@@ -419,7 +458,7 @@ impl World<'_> {
         }
         for server in 0..self.servers.len() {
             let state = &mut self.servers[server];
-            (state.slow_us, state.slow_disk_us, state.isolated, state.dying) = (0, 0, 0, None);
+            (state.slow_us, state.slow_disk_us, state.isolated, state.drained, state.dying) = (0, 0, 0, 0, None);
             self.restart(server);
             self.go_on(server);
         }

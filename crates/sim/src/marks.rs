@@ -90,6 +90,7 @@ pub const OF_PROFILES: &[Mark] = &[
     ROLLBACK_DIED,
     MEMBER_LOST,
     MEMBER_REPLACED,
+    DRAINED,
 ];
 
 /// A member of a group lost what it had promised.
@@ -98,6 +99,8 @@ pub(crate) const MEMBER_LOST: Mark = Mark { name: "a member of a group lost its 
 pub(crate) const MEMBER_REPLACED: Mark = Mark { name: "a member of a group was replaced", causal: false };
 /// Marks of runs that read checkpoints.
 pub const OF_CHECKPOINTS: &[Mark] = &[PAST_READ, CHECKPOINT_READ];
+/// A server that led was drained.
+pub const DRAINED: Mark = Mark { name: "a server that led was drained", causal: false };
 /// Marks of runs in which groups lose disks.
 pub const OF_MEMBERS: &[Mark] = &[MEMBER_LOST, MEMBER_REPLACED];
 

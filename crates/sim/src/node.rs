@@ -87,7 +87,9 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
     // Without links and with a log of its own, most bugs of the parts that all share cannot show.
     let shared = match info.span {
-        Span::Server => [link::PLANTED, replica::PLANTED, counting::PLANTED, group::PLANTED, group::PLANTED_IN_MEMBERS].concat(),
+        Span::Server => {
+            [link::PLANTED, replica::PLANTED, counting::PLANTED, group::PLANTED, group::PLANTED_IN_HAND_OVER, group::PLANTED_IN_MEMBERS].concat()
+        }
         Span::DataCenter => [counting::PLANTED, group::PLANTED_IN_MEMBERS].concat(),
         Span::Everywhere => group::PLANTED_IN_MEMBERS.to_vec(),
     };

@@ -162,6 +162,13 @@ pub const ALL: &[Profile] = &[
         dress: replaced,
         bugs: rheostat_group::PLANTED_IN_MEMBERS,
     },
+    Profile {
+        name: "drained",
+        about: "servers that lead are drained, and hand over, among those that are cut off, paused and killed",
+        option: None,
+        dress: drained,
+        bugs: rheostat_group::PLANTED_IN_HAND_OVER,
+    },
 ];
 
 /// The profile called `name`.
@@ -634,6 +641,33 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 5_000, 800_000), kind });
         }
         at_us = until_us + spread(random, 100_000, 2_500_000);
+    }
+}
+
+/// Servers of one partition are drained one after the other, and several at once.
+fn drained(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if !node::replicates(&plan.protocol) {
+        replicas(plan, horizon_us, random);
+    }
+    let one = any(plan, random);
+    let everywhere = node::spans_data_centers(&plan.protocol);
+    for _ in 0..random.between(3, 16) {
+        let dc = if everywhere { DcId(random.below(plan.data_centers.into()) as u8) } else { one.dc };
+        let server = ServerId { dc, replica: random.below(plan.replicas.into()) as u8, ..one };
+        let from_us = random.below(horizon_us);
+        let until_us = from_us + spread(random, 10_000, 10 * plan.group.failover_us);
+        plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Drain { server } });
+        // What it leads goes to somebody who is then not heard, or by ways that are slow.
+        if random.chance(1, 2) {
+            let server = ServerId { replica: random.below(plan.replicas.into()) as u8, ..server };
+            let from_us = from_us + spread(random, 100, 50_000);
+            let kind = match random.below(4) {
+                0..=1 => FaultKind::Isolate { server },
+                2 => FaultKind::Pause { server },
+                _ => FaultKind::SlowServer { server, extra_us: spread(random, 1_000, 200_000) },
+            };
+            plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 10_000, 2 * plan.group.failover_us), kind });
+        }
     }
 }
 

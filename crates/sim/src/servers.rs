@@ -303,6 +303,8 @@ impl World<'_> {
         node.server().write_through();
         self.after_round(server, out, Answered::new());
         self.tell_lost(server);
+        self.servers[server].told_drained = false;
+        self.tell_drained(server);
     }
 
     /// Since when there is what `server`, which starts now, goes on with: itself, or what other servers of its data center keep together with it.

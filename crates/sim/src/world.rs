@@ -116,6 +116,10 @@ pub(crate) struct Server {
     pub(crate) slow_disk_us: u64,
     /// How many faults keep it from the others of its data center.
     pub(crate) isolated: u32,
+    /// How many faults keep it from leading.
+    pub(crate) drained: u32,
+    /// What it was told last of that.
+    pub(crate) told_drained: bool,
     pub(crate) random: Random,
     /// Own versions with timestamps greater than the first and up to the second were lost with the power.
     pub(crate) lost: Vec<(Timestamp, Timestamp)>,
@@ -340,6 +344,8 @@ impl<'p> World<'p> {
                 slow_us: 0,
                 slow_disk_us: 0,
                 isolated: 0,
+                drained: 0,
+                told_drained: false,
                 random: source(plan.seed, 1 + index as u64),
                 lost: Vec::new(),
                 since_us: 0,

@@ -196,6 +196,21 @@ fn checkpoints_before_the_window_are_read() {
     println!("{read} checkpoints were read");
 }
 
+/// Leaders that are drained hand over, and nobody notices but by the clock.
+#[test]
+fn leaders_that_are_drained_hand_over() {
+    let profile = profiles::named("drained").unwrap();
+    for (protocol, seeds) in [("session", 30), ("strong", 30), ("causal", 30), ("quorum", 20), ("eventual", 20)] {
+        let mut drained = 0;
+        for seed in 1..=seeds {
+            let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, false, seed), TraceLevel::Off).unwrap();
+            assert_eq!(report.failure.map(|failure| failure.text), None, "{protocol}, seed {seed}");
+            drained += report.marks.count(marks::DRAINED);
+        }
+        assert!(drained >= seeds / 2, "{protocol}: {drained} leaders were drained");
+    }
+}
+
 /// `protocol bug seed`: this seed catches the bug, or one of the next [`REACH`], since whatever changes the number or the times of messages makes other runs of the seeds.
 const CATCHING: &str = include_str!("../plans/planted.seeds");
 

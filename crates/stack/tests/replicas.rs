@@ -129,3 +129,78 @@ fn what_the_lost_leader_was_asked_for_is_settled_by_the_next_one() {
     }
     assert!(led_itself > 0, "in one of the two the asker is the next leader");
 }
+
+impl Group {
+    fn drain(&mut self, replica: usize, drained: bool) {
+        self.with(replica, |server, now, out| server.server().drain(now, drained, out));
+    }
+
+    fn hand_over(&mut self, from: usize, to: usize) -> Result<(), String> {
+        self.with(from, |server, now, out| server.server().hand_over_to(now, id(to), out))
+    }
+
+    /// Lets so much time pass.
+    fn wait(&mut self, us: u64) {
+        let until_us = self.now_us + us;
+        self.pass(us + 1_000, |group| group.now_us >= until_us);
+    }
+
+    /// Writes at `replica` are made.
+    fn writes(&mut self, replica: usize, value: &str) {
+        let write = self.execute(replica, put(value));
+        self.pass(5 * FAILOVER_US, |group| group.done.contains_key(&(replica, write)));
+        assert!(matches!(self.done[&(replica, write)], Outcome::Written(_)), "{:?}", self.done[&(replica, write)]);
+    }
+}
+
+/// What a drained member leads goes to another one within milliseconds, and nothing comes back to it, not even when the next leader dies, until it is resumed.
+#[test]
+fn a_drained_member_hands_over_and_is_not_elected() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let first = group.leader().unwrap();
+    group.writes((first + 1) % 3, "before");
+    group.drain(first, true);
+    let took_us = group.pass(FAILOVER_US, |group| group.leader().is_some_and(|leader| leader != first));
+    assert!(took_us < 50_000, "{took_us} us: that was an election");
+    let second = group.leader().unwrap();
+    let third = 3 - first - second;
+    group.writes(first, "by way of another");
+    // It has said that it is drained.
+    group.wait(FAILOVER_US / 2);
+    assert!(group.hand_over(second, first).unwrap_err().contains("drained"));
+    assert!(group.hand_over(second, second).unwrap_err().contains("leads already"));
+    assert!(group.hand_over(third, first).unwrap_err().contains("does not lead"));
+    group.hand_over(second, third).unwrap();
+    group.pass(50_000, |group| group.leader() == Some(third));
+    group.writes(first, "moved");
+    group.gone.insert(third);
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    assert_eq!(group.leader(), Some(second), "the drained one votes, and is no candidate");
+    group.writes(first, "elected");
+    group.drain(first, false);
+    group.wait(2 * FAILOVER_US);
+    group.hand_over(second, first).unwrap();
+    group.pass(50_000, |group| group.leader() == Some(first));
+    group.writes(second, "resumed");
+}
+
+/// Whoever leads goes on while nobody else may, and hands over as soon as somebody can.
+#[test]
+fn a_drained_leader_goes_on_while_all_others_are_drained_too() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    others.iter().for_each(|other| group.drain(*other, true));
+    group.wait(FAILOVER_US / 2);
+    group.drain(leader, true);
+    for _ in 0..10 {
+        group.wait(FAILOVER_US);
+        assert_eq!(group.leader(), Some(leader));
+        group.writes(others[0], "nobody else may");
+    }
+    group.drain(others[1], false);
+    group.pass(2 * FAILOVER_US, |group| group.leader() == Some(others[1]));
+    group.writes(leader, "handed over");
+}

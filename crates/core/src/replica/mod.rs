@@ -378,6 +378,14 @@ pub trait PartitionServer: Send {
         false
     }
 
+    /// Whether the server is to lead nothing. While it is not to and leads, it hands over as in [`PartitionServer::hand_over`] as soon as another one can take over; it votes, and keeps what others decide, but is no candidate.
+    fn drain(&mut self, _now: Now, _drained: bool, _out: &mut Outbox) {}
+
+    /// This server leads, and the one at `to` is to. Errors: why that cannot be, in words for the operator; then nothing is done.
+    fn hand_over_to(&mut self, _now: Now, _to: ServerId, _out: &mut Outbox) -> Result<(), String> {
+        Err("no server of this partition leads others".into())
+    }
+
     /// The physical clock is not believed, and why; or it is again. While it is not, the caller's reading of it is one that can be relied on.
     fn distrust_clock(&mut self, _now: Now, _why: Option<String>, _out: &mut Outbox) {}
 

@@ -356,6 +356,16 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         asked
     }
 
+    fn drain(&mut self, now: Now, drained: bool, out: &mut Outbox) {
+        self.step(now, out, |protocol, step| protocol.on_drain(step, drained));
+    }
+
+    fn hand_over_to(&mut self, now: Now, to: ServerId, out: &mut Outbox) -> Result<(), String> {
+        let mut asked = Ok(());
+        self.step(now, out, |protocol, step| asked = protocol.hand_over_to(step, to));
+        asked
+    }
+
     fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
         self.peers.set_quiet(quiet);

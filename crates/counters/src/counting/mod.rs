@@ -592,6 +592,17 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         asked
     }
 
+    fn drain(&mut self, now: Now, drained: bool, out: &mut Outbox) {
+        self.inner.drain(now, drained, &mut self.box_);
+        self.settle(now, out);
+    }
+
+    fn hand_over_to(&mut self, now: Now, to: ServerId, out: &mut Outbox) -> Result<(), String> {
+        let asked = self.inner.hand_over_to(now, to, &mut self.box_);
+        self.settle(now, out);
+        asked
+    }
+
     fn set_quiet(&mut self, quiet: bool) {
         self.inner.set_quiet(quiet);
     }

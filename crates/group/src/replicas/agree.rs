@@ -75,7 +75,7 @@ impl<F: Seat> Replicas<F> {
             self.leads_from = None;
             self.lease.end();
             self.snapshots.clear();
-            self.handing_over_us = None;
+            (self.handing_over_us, self.successor) = (None, None);
         }
         if leads && (!led || term != before.1) {
             self.leads_from = Some(self.member.raft.raft_log.last_index());
@@ -310,13 +310,45 @@ impl<F: Seat> Replicas<F> {
         if let Some(snapshot) = message.snapshot() {
             return self.begin_pages(now, from, snapshot, message, out);
         }
+        if message.hands_over() && self.standing.is_drained() {
+            return;
+        }
         // Errors are messages of old terms and of nobody.
         let _ = self.member.step(message.into_library());
     }
 
-    /// Whether this member may give timestamps: its clock is believed.
+    /// Whether this member may lead: its clock is believed, and it is not drained, or nobody else can take over.
     fn may_lead(&self) -> bool {
-        self.distrusted.is_none()
+        self.distrusted.is_none() && (!self.standing.is_drained() || self.member.is_leader() && self.next_leader().is_none())
+    }
+
+    fn was_heard(&self, member: u64) -> bool {
+        self.member.raft.prs().get(member).is_some_and(|progress| progress.recent_active)
+    }
+
+    /// Who is to lead when this member does not any more.
+    fn next_leader(&self) -> Option<u64> {
+        self.standing.next_leader(&self.member, |member| self.was_heard(member), self.successor)
+    }
+
+    /// It is not to lead, or may again.
+    pub(super) fn set_drained(&mut self, now: Now, drained: bool, out: &mut Outbox) {
+        self.standing.set_drained(drained);
+        if drained && self.member.is_leader() && !self.may_lead() {
+            self.handing_over_us.get_or_insert(now.monotonic_us);
+        }
+        self.pump(now, out);
+    }
+
+    /// Asks the member in `seat` to take over.
+    pub(super) fn name_successor(&mut self, now: Now, seat: u64, out: &mut Outbox) -> Result<(), String> {
+        if !matches!(self.sits, Sits::Leads(_)) || self.handing_over_us.is_some() {
+            return Err("this server does not lead, or hands over already".into());
+        }
+        self.successor = Some(self.standing.successor(&self.member, |member| self.was_heard(member), seat)?);
+        self.handing_over_us = Some(now.monotonic_us);
+        self.pump(now, out);
+        Ok(())
     }
 
     /// One tick of the library's clock, and what is looked at now and then.
@@ -328,15 +360,17 @@ impl<F: Seat> Replicas<F> {
         // Whoever was asked does not take over.
         let too_long = 2 * self.config.group.failover_us;
         if self.handing_over_us.is_some_and(|since_us| now.monotonic_us > since_us + too_long) {
-            self.handing_over_us = None;
+            (self.handing_over_us, self.successor) = (None, None);
             self.leave_seat(out);
             self.member.step_aside();
         }
+        self.standing.tick();
         if let Some(word) = self.standing.to_say() {
             let others: Vec<u64> = self.standing.others().collect();
             others.into_iter().for_each(|seat| self.push_frame(self.server_of(seat), &Frame::Word(word), out));
-        } else if !self.standing.takes_part() {
-            // It was replaced.
+        }
+        if !self.standing.takes_part() {
+            // It is nobody, or was replaced.
         } else if self.may_lead() || self.member.is_leader() {
             self.member.tick();
         } else {
@@ -407,11 +441,11 @@ impl<F: Seat> Replicas<F> {
     fn go_on_handing_over(&mut self, now: Now, out: &mut Outbox) -> bool {
         if self.handing_over_us.is_none() || !self.member.is_leader() {
             if !self.member.is_leader() {
-                self.handing_over_us = None;
+                (self.handing_over_us, self.successor) = (None, None);
             }
             return false;
         }
-        if matches!(self.sits, Sits::Leads(_)) {
+        if matches!(self.sits, Sits::Leads(_)) && !self.config.planted.is("replicas-hand-over-while-serving") {
             self.propose(out);
             if self.store().is_some_and(|ahead| !ahead.is_decided()) || self.progressed && self.may_run(now) {
                 return self.member.has_ready();
@@ -422,11 +456,7 @@ impl<F: Seat> Replicas<F> {
         if self.member.raft.lead_transferee.is_some() {
             return false;
         }
-        let prs = self.member.raft.prs();
-        let voters = &self.member.configuration().voters;
-        let active = voters.iter().filter(|member| **member != self.standing.me()).filter_map(|member| Some((prs.get(*member)?, *member)));
-        let next = active.filter(|(progress, _)| progress.recent_active).max_by_key(|(progress, member)| (progress.matched, *member));
-        let Some((_, next)) = next else { return false };
+        let Some(next) = self.next_leader() else { return false };
         self.member.transfer_leader(next);
         true
     }

@@ -173,6 +173,8 @@ pub struct Replicas<F: Seat> {
     lost_data_centers: BTreeMap<DcId, Option<Timestamp>>,
     /// Since when another one is to lead.
     handing_over_us: Option<u64>,
+    /// Who was asked for then, if anybody was.
+    successor: Option<u64>,
     pages: Option<Pages>,
     /// Members that were told of a snapshot, and when they last asked for a part of it.
     snapshots: BTreeMap<u64, u64>,
@@ -276,6 +278,7 @@ impl<F: Seat> Replicas<F> {
             applied_here: Vec::new(),
             lost_data_centers: BTreeMap::new(),
             handing_over_us: None,
+            successor: None,
             pages: None,
             snapshots: BTreeMap::new(),
             failed: None,
@@ -344,7 +347,7 @@ impl<F: Seat> Replicas<F> {
 
     /// Whether it takes what is asked of it.
     fn serves(&self, now: Now) -> bool {
-        self.handing_over_us.is_none() && self.may_run(now)
+        (self.handing_over_us.is_none() || self.config.planted.is("replicas-hand-over-while-serving")) && self.may_run(now)
     }
 
     /// Runs the server inside, and sorts what it wants done.
@@ -584,6 +587,19 @@ impl<F: Seat> PartitionServer for Replicas<F> {
             self.pump(now, out);
         }
         leads
+    }
+
+    fn drain(&mut self, now: Now, drained: bool, out: &mut Outbox) {
+        if self.failed.is_none() {
+            self.set_drained(now, drained, out);
+        }
+    }
+
+    fn hand_over_to(&mut self, now: Now, to: ServerId, out: &mut Outbox) -> Result<(), String> {
+        match &self.failed {
+            Some(why) => Err(why.clone()),
+            None => self.name_successor(now, seat_at(to.replica), out),
+        }
     }
 
     fn distrust_clock(&mut self, now: Now, why: Option<String>, out: &mut Outbox) {

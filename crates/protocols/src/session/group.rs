@@ -187,6 +187,7 @@ impl<W: Scope> Replicated<W> {
         self.retry_reads(step);
         self.tell_progress(step);
         self.ask_for_pages(step);
+        self.standing.tick();
         self.say_who(step);
         match self.may_lead(step) {
             _ if !self.standing.takes_part() => {}
@@ -200,7 +201,26 @@ impl<W: Scope> Replicated<W> {
 
     /// Whether this member may give timestamps to its group: its clock is believed, and what it would give is no further ahead of the clock than others take.
     pub(super) fn may_lead<S: Store<u64>>(&self, step: &Step<'_, Self, S>) -> bool {
-        self.seats.len() == 1 || self.believed && step.clock.check(step.now.physical_ms, step.clock.last()).is_ok()
+        let rests = || self.standing.is_drained() && !(self.group.is_leader() && self.next_leader(step).is_none());
+        self.seats.len() == 1 || self.believed && step.clock.check(step.now.physical_ms, step.clock.last()).is_ok() && !rests()
+    }
+
+    fn was_heard<S: Store<u64>>(&self, step: &Step<'_, Self, S>, member: u64) -> bool {
+        let since_us = step.now.monotonic_us.saturating_sub(self.election_us());
+        self.group.heard_us.get(&member).is_some_and(|at| *at >= since_us)
+    }
+
+    /// Who is to lead when this member does not any more: of those that were heard lately, the one that has most of the log.
+    fn next_leader<S: Store<u64>>(&self, step: &Step<'_, Self, S>) -> Option<u64> {
+        self.standing.next_leader(&self.group.node, |member| self.was_heard(step, member), None)
+    }
+
+    /// Asks `to` to lead.
+    pub(super) fn name_successor<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, to: ServerId) -> Result<(), String> {
+        let next = self.standing.successor(&self.group.node, |member| self.was_heard(step, member), seat(to.dc, to.replica))?;
+        self.group.node.transfer_leader(next);
+        self.pump(step);
+        Ok(())
     }
 
     /// A tick of a member that may not lead. As leader it hands over, and if nobody takes that up within an election's time, it leads no longer. Else it votes, and lets others be elected.
@@ -406,6 +426,9 @@ impl<W: Scope> Replicated<W> {
             self.begin_pages(step, from, snapshot, message);
             return;
         }
+        if message.hands_over() && self.standing.is_drained() {
+            return;
+        }
         // Errors are messages of old terms and of nobody.
         let _ = self.group.node.step(message.into_library());
         self.pump(step);
@@ -438,7 +461,7 @@ impl<W: Scope> Replicated<W> {
         }
     }
 
-    /// Who is nobody says so to the others.
+    /// Who is nobody, or drained, says so to the others.
     fn say_who<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         let Some(word) = self.standing.to_say() else { return };
         for seat in self.standing.others() {
@@ -451,10 +474,7 @@ impl<W: Scope> Replicated<W> {
         if !self.group.is_leader() {
             return false;
         }
-        let since_us = step.now.monotonic_us.saturating_sub(self.election_us());
-        let matched = |other: &u64| self.group.node.raft.prs().get(*other).map(|progress| progress.matched);
-        let lately = |other: &&u64| **other != self.standing.me() && self.group.heard_us.get(other).is_some_and(|at| *at >= since_us);
-        let Some(next) = self.group.configuration().voters.iter().filter(lately).max_by_key(|other| matched(other)).copied() else { return false };
+        let Some(next) = self.next_leader(step) else { return false };
         self.group.node.transfer_leader(next);
         self.pump(step);
         true

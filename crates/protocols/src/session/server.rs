@@ -432,6 +432,17 @@ impl<W: Scope> Protocol for Replicated<W> {
         self.hand_over_lead(step)
     }
 
+    fn hand_over_to<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, to: ServerId) -> Result<(), String> {
+        self.name_successor(step, to)
+    }
+
+    fn on_drain<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, drained: bool) {
+        self.standing.set_drained(drained);
+        if drained && !self.may_lead(step) {
+            self.hand_over_lead(step);
+        }
+    }
+
     fn on_clock<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, believed: bool) {
         self.believed = believed;
         self.handing_over = 0;

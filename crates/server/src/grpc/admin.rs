@@ -156,6 +156,7 @@ impl Admin for Service {
             peers: peers.collect(),
             uptime_ms: status.uptime_ms,
             clock_distrusted: status.clock_distrusted.unwrap_or_default(),
+            drained: status.drained,
             disk_full: status.disk_full,
             receipt_key: self.router.shared().receipts.signer.public(),
             lost: status.lost.iter().map(|one| lost(&self.router, one)).collect(),
@@ -237,6 +238,19 @@ impl Admin for Service {
         let ends = ends.into_iter().map(end).collect::<Result<_, Status>>()?;
         self.router.lose_data_center(dc, ends).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::LoseDataCenterResponse {}))
+    }
+
+    async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Response<v1::DrainResponse>, Status> {
+        let changed = self.router.set_drained(request.into_inner().drained).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::DrainResponse { changed }))
+    }
+
+    async fn move_leader(&self, request: Request<v1::MoveLeaderRequest>) -> Result<Response<v1::MoveLeaderResponse>, Status> {
+        let v1::MoveLeaderRequest { keyspace, partition, node } = request.into_inner();
+        let keyspace = convert::keyspace(&self.router, &keyspace)?.id;
+        let partition = u16::try_from(partition).map_err(|_| Status::invalid_argument("there is no such partition"))?;
+        self.router.hand_over(keyspace, PartitionId(partition), &node).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::MoveLeaderResponse {}))
     }
 
     async fn add_monitor(&self, request: Request<v1::AddMonitorRequest>) -> Result<Response<v1::AddMonitorResponse>, Status> {

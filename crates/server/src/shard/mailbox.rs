@@ -216,6 +216,10 @@ pub(crate) enum Control {
     Report(oneshot::Sender<Report>),
     /// Other data centers than before are lost, or where their streams end is known.
     Lost,
+    /// The node is drained, or resumed.
+    Drained,
+    /// The server of a partition that leads here is to hand over to this one.
+    HandOver { keyspace: KeyspaceId, from: ServerId, to: ServerId, answer: oneshot::Sender<Result<(), String>> },
     /// Serve nothing any more, and say why.
     GiveUp(String),
     /// Do this.

@@ -195,6 +195,7 @@ impl Shard {
                 }
                 self.sort_outbox(replica);
                 self.tell_lost(now, replica);
+                self.tell_drained(now, replica);
                 self.counters.stores_recovered += 1;
                 self.shared.placement.set_failed(keyspace, place.partition, place.replica, false);
                 self.look_up(keyspace, place.partition);

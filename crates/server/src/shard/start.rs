@@ -243,6 +243,7 @@ impl Shard {
             self.replicas[index].server.start(now, &mut self.outbox);
             self.sort_outbox(ReplicaIndex(index as u32));
             self.tell_lost(now, ReplicaIndex(index as u32));
+            self.tell_drained(now, ReplicaIndex(index as u32));
         }
         self.deliver_local(now);
         self.want_turn();

@@ -228,6 +228,14 @@ impl Shard {
         self.sort_outbox(replica);
     }
 
+    /// Tells a partition server whether the node is drained.
+    pub(super) fn tell_drained(&mut self, now: Now, replica: ReplicaIndex) {
+        let slot = &mut self.replicas[replica.0 as usize];
+        slot.server.drain(now, self.shared.drained.is(), &mut self.outbox);
+        slot.touched = true;
+        self.sort_outbox(replica);
+    }
+
     fn control(&mut self, now: Now, control: Control) {
         match control {
             Control::Connected { dc, partitions } => {
@@ -255,6 +263,21 @@ impl Shard {
             Control::Opened { replica, server } => self.opened(now, replica, server),
             Control::AskDetector { keyspace, server, home, whole } => self.ask_detector(now, keyspace, server, home, whole),
             Control::Lost => (0..self.replicas.len()).for_each(|index| self.tell_lost(now, ReplicaIndex(index as u32))),
+            Control::Drained => (0..self.replicas.len()).for_each(|index| self.tell_drained(now, ReplicaIndex(index as u32))),
+            Control::HandOver { keyspace, from, to, answer } => {
+                let asked = match self.find_member(keyspace, from) {
+                    Some(replica) => {
+                        let slot = &mut self.replicas[replica.0 as usize];
+                        let asked = slot.server.hand_over_to(now, to, &mut self.outbox);
+                        slot.touched = true;
+                        self.sort_outbox(replica);
+                        asked
+                    }
+                    None => Err("there is no such server here".into()),
+                };
+                // Whoever asked may have gone.
+                drop(answer.send(asked));
+            }
             Control::GiveUp(why) => {
                 for index in 0..self.replicas.len() {
                     let slot = &mut self.replicas[index];
