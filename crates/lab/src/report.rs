@@ -180,8 +180,8 @@ fn write_paper(out: &mut String, experiment: &Experiment) {
     out.push_str("</table>\n");
 }
 
-/// The report of one experiment for a terminal: a table of what its charts and tables show, and the findings.
-pub fn text(chapter: &Chapter) -> String {
+/// What an experiment's charts and tables show, as one table: a row for each ground, contender and place; the titles are its first row.
+pub fn summary(chapter: &Chapter) -> Vec<Vec<String>> {
     let Chapter { experiment, rows } = chapter;
     let mut measures: Vec<&String> = Vec::new();
     for measure in
@@ -192,9 +192,7 @@ pub fn text(chapter: &Chapter) -> String {
     measures.extend(experiment.table.iter().flat_map(|table| &table.get_ref().columns));
     let mut seen = BTreeSet::new();
     measures.retain(|measure| seen.insert(*measure));
-    let mut out = format!("{}: {}\n\n", experiment.source, experiment.title);
-    let mut table =
-        rheostat_bench::table::Table::with_titles(std::iter::once(String::new()).chain(measures.iter().map(|measure| spoken(measure))).collect());
+    let mut table = vec![std::iter::once(String::new()).chain(measures.iter().map(|measure| spoken(measure))).collect()];
     for ground in &experiment.grounds {
         for (contender, at) in aggregate::cells(rows, Select { ground: Some(*ground), ..Select::default() }) {
             let select = Select { ground: Some(*ground), contender: Some(&contender), at: Some(&at) };
@@ -203,11 +201,19 @@ pub fn text(chapter: &Chapter) -> String {
                 summary.map_or("-".into(), |summary| number(summary.mean))
             };
             let ground_word = if experiment.grounds.len() > 1 { format!("{} ", ground.name()) } else { String::new() };
-            table.row(std::iter::once(ground_word + &place(&contender, &at)).chain(measures.iter().map(value)));
+            table.push(std::iter::once(ground_word + &place(&contender, &at)).chain(measures.iter().map(value)).collect());
         }
     }
-    out.push_str(&table.render());
-    out.push('\n');
+    table
+}
+
+/// The report of one experiment for a terminal: a table of what its charts and tables show, and the findings.
+pub fn text(chapter: &Chapter) -> String {
+    let Chapter { experiment, rows } = chapter;
+    let mut lines = summary(chapter).into_iter();
+    let mut table = rheostat_bench::table::Table::with_titles(lines.next().unwrap_or_default());
+    lines.for_each(|line| table.row(line));
+    let mut out = format!("{}: {}\n\n{}\n", experiment.source, experiment.title, table.render());
     for finding in expect::judge(experiment, rows) {
         let _ = writeln!(out, "{}", finding.text());
     }

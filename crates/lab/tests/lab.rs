@@ -431,3 +431,76 @@ fn what_an_application_cannot_be_is_said() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+const CUT: &str = r#"
+name = "cut"
+source = "none"
+title = "A link is cut"
+shows = "What is sent meanwhile arrives afterwards."
+differs = []
+grounds = ["virtual"]
+
+[cluster]
+regions = ["a", "b", "c"]
+round_trip_ms = 20
+cut = [{ from_ms = 1000, until_ms = 1800, between = [1, 0] }, { from_ms = 1700, until_ms = 2000, between = [0, 1] }]
+
+[[load]]
+data_centers = [0, 1]
+does = { ping-pong = { partition = 0 } }
+
+[[contender]]
+name = "eventual"
+protocol = "eventual"
+
+[quick]
+warm_ms = 200
+measure_ms = 4000
+slice_ms = 1000
+
+[full]
+warm_ms = 200
+measure_ms = 4000
+slice_ms = 1000
+"#;
+
+#[test]
+fn nothing_passes_a_link_that_is_cut() {
+    let measure = |text: &str| {
+        let experiment = experiment::parse("cut.toml", text).unwrap();
+        VirtualTime.run(&experiment::points(&experiment, text, false).unwrap()[0]).unwrap()
+    };
+    let cut = measure(CUT);
+    let seen = |slice: usize| cut.slices["visibility_count"][slice].unwrap_or(0.0);
+    assert!(seen(0) > 10.0 && seen(2) > 10.0 && seen(3) > 10.0, "{:?}", cut.slices["visibility_count"]);
+    assert!(seen(1) <= 2.0, "what was under way, and nothing else: {:?}", cut.slices["visibility_count"]);
+    // From the first write that was held back to the end of the second cut, and a way or two.
+    assert!((950.0..1200.0).contains(&cut.values["visibility_max_ms"]), "{:?}", cut.values);
+    let whole = measure(&CUT.replace("between = [1, 0]", "between = [2, 0]").replace("between = [0, 1]", "between = [2, 1]"));
+    assert!(whole.values["visibility_max_ms"] < 120.0, "{:?}", whole.values);
+    for (old, new, says) in [
+        ("until_ms = 1800", "until_ms = 1000", "cluster.cut: from_ms, 1000, is not below until_ms, 1000"),
+        ("between = [1, 0]", "between = [1, 1]", "there is no way between data centers 1 and 1"),
+        ("between = [1, 0]", "between = [3, 0]", "there is no way between data centers 3 and 0"),
+        ("until_ms = 1800", "until_ms = 4000000", "cluster.cut.until_ms: 4000000"),
+        ("grounds = [\"virtual\"]", "grounds = [\"virtual\", \"processes\"]", "is for virtual time only"),
+    ] {
+        assert!(CUT.contains(old), "{old}");
+        let error = experiment::parse("cut.toml", &CUT.replace(old, new)).unwrap_err();
+        assert!(error.contains(says), "{new:?}: {error}");
+    }
+}
+
+#[test]
+fn sweeps_are_counted_before_they_are_made() {
+    let values: Vec<String> = (0..1000).map(|value| value.to_string()).collect();
+    let values = values.join(", ");
+    let sweep = |name: usize| {
+        format!("[[sweep]]\nname = \"s{name}\"\nlabel = \"\"\npaths = [\"cluster.jitter_ms\"]\nquick = [{values}]\nfull = [{values}]\n")
+    };
+    for (count, says) in [(2, "sweep: makes 1000000 rows; at most 10000"), (30, "sweep: makes more rows than can be counted")] {
+        let text = format!("{CUT}{}", (0..count).map(sweep).collect::<String>());
+        let error = experiment::parse("cut.toml", &text).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+}

@@ -1,5 +1,6 @@
 //! From a file's text to an experiment that makes sense, or to the line that does not.
 
+use super::points::Fault;
 use super::*;
 use rheostat_core::operation::Level;
 use rheostat_core::sla::ServiceLevel;
@@ -43,9 +44,6 @@ fn section(text: &str, what: &str) -> Option<Range<usize>> {
         .or_else(|| text.find(&format!("\n{name} =")).map(|at| at + 1))?;
     Some(start..start)
 }
-
-/// What is wrong, and where if that is known.
-type Fault = (Option<Range<usize>>, String);
 
 fn fault<T>(what: impl Into<String>) -> Result<T, Fault> {
     Err((None, what.into()))
@@ -91,21 +89,22 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
         range(&format!("{name}.repetitions"), size.repetitions.into(), 1.0, 1000.0)?;
     }
     for full in [false, true] {
-        let points = points::expand(experiment, table.clone(), full)?;
-        if points.len() > ROWS {
-            return fault(format!("sweep: makes {} rows; at most {ROWS}", points.len()));
+        // Counted before any is made: a few sweeps of a few values each are more than a machine holds.
+        match experiment.rows(full) {
+            Some(rows) if rows <= ROWS => {}
+            Some(rows) => return fault(format!("sweep: makes {rows} rows; at most {ROWS}")),
+            None => return fault(format!("sweep: makes more rows than can be counted; at most {ROWS}")),
         }
-        for point in &points {
+        experiment.each(&table, full, |point| {
             let place = || point.at.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ");
             let described = |(span, what): Fault| (span, if point.at.is_empty() { what } else { format!("{what} (where {})", place()) });
             check_cluster(&point.cluster).map_err(described)?;
             check_load(point).map_err(described)?;
-            if experiment.grounds.contains(&GroundName::Processes)
-                && let Some(what) = virtual_only(point)
-            {
-                return Err(described((None, format!("grounds: {what} is for virtual time only"))));
+            match virtual_only(point).filter(|_| experiment.grounds.contains(&GroundName::Processes)) {
+                Some(what) => Err(described((None, format!("grounds: {what} is for virtual time only")))),
+                None => Ok(()),
             }
-        }
+        })?;
     }
     experiment.chart.iter().try_for_each(|chart| check_chart(experiment, chart))?;
     for table in &experiment.table {
@@ -131,6 +130,7 @@ fn virtual_only(point: &Point) -> Option<&'static str> {
     let all = [
         (groups, "load.does.groups"),
         (!point.cluster.change.is_empty(), "cluster.change"),
+        (!point.cluster.cut.is_empty(), "cluster.cut"),
         (point.cluster.megabits.is_some(), "cluster.megabits"),
         (point.cluster.gamma_shape.is_some(), "cluster.gamma_shape"),
         (point.contender.service_level.is_some(), "contender.service_level"),
@@ -214,6 +214,15 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
         range("cluster.change.at_ms", *at_ms as f64, 0.0, LONGEST_MS)?;
         if from == to || !known(*from, 0) || !known(*to, 0) {
             return fault(format!("cluster.change: there is no way between data centers {from} and {to}"));
+        }
+    }
+    for Cut { from_ms, until_ms, between: [from, to] } in &cluster.cut {
+        range("cluster.cut.until_ms", *until_ms as f64, 0.0, LONGEST_MS)?;
+        if from_ms >= until_ms {
+            return fault(format!("cluster.cut: from_ms, {from_ms}, is not below until_ms, {until_ms}"));
+        }
+        if from == to || !known(*from, 0) || !known(*to, 0) {
+            return fault(format!("cluster.cut: there is no way between data centers {from} and {to}"));
         }
     }
     if let Some(megabits) = cluster.megabits {

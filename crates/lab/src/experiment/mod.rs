@@ -131,6 +131,9 @@ pub struct Cluster {
     /// Ways that change while it is measured; virtual time only.
     #[serde(default)]
     pub change: Vec<Change>,
+    /// Links that are cut while it is measured; virtual time only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<Cut>,
     /// How much ways vary: each message takes a time of a gamma distribution of this shape, a whole number, whose mean is the way. The greater, the less they vary. Without it they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gamma_shape: Option<u32>,
@@ -207,6 +210,18 @@ pub struct Change {
     pub between: [u8; 2],
     /// How long one way takes, in milliseconds, either way.
     pub ms: f64,
+}
+
+/// For some time nothing passes between two data centers. What is sent meanwhile waits where it is, and leaves when the time is over; what was under way arrives.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cut {
+    /// When it begins, in milliseconds from the beginning of the measured time.
+    pub from_ms: u64,
+    /// When it is over.
+    pub until_ms: u64,
+    /// Between which data centers.
+    pub between: [u8; 2],
 }
 
 /// What one thread of a partition server spends in virtual time, in microseconds of processor time. The defaults are what this project measures of

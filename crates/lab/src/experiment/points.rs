@@ -41,48 +41,86 @@ impl Cluster {
 /// # Errors
 /// Values of a sweep that do not fit where they are put; those that [`super::parse`] lets through have none.
 pub fn points(experiment: &Experiment, text: &str, full: bool) -> Result<Vec<Point>, String> {
-    let table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-    expand(experiment, table, full).map_err(|(_, what)| what)
-}
-
-pub(super) fn expand(experiment: &Experiment, table: toml::Table, full: bool) -> Result<Vec<Point>, (Option<Range<usize>>, String)> {
-    let size = if full { experiment.full } else { experiment.quick };
-    let mut places: Vec<(BTreeMap<String, Value>, toml::Table)> = vec![(BTreeMap::new(), table)];
-    for spanned in &experiment.sweep {
-        let sweep = spanned.get_ref();
-        let values = if full { &sweep.full } else { &sweep.quick };
-        let mut next = Vec::with_capacity(places.len() * values.len());
-        for (at, table) in &places {
-            for value in values {
-                let (mut at, mut table) = (at.clone(), table.clone());
-                for path in &sweep.paths {
-                    put(&mut table, path, value).map_err(|why| (Some(spanned.span()), format!("sweep `{}`: {why}", sweep.name)))?;
-                }
-                at.insert(sweep.name.clone(), value.clone());
-                next.push((at, table));
-            }
-        }
-        places = next;
-    }
-    let mut points = Vec::new();
+    let table: toml::Table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    let (size, mut points) = (experiment.size(full), Vec::new());
     for repetition in 0..size.repetitions {
-        for (at, table) in &places {
-            let swept = |error: toml::de::Error| {
-                let place: Vec<String> = at.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-                (experiment.sweep.first().map(|sweep| sweep.span()), format!("sweep: at {}: {}", place.join(", "), error.message()))
-            };
-            let part = |name: &str| table.get(name).cloned().unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
-            let cluster: Cluster = part("cluster").try_into().map_err(swept)?;
-            let load: Vec<Load> = part("load").try_into().map_err(swept)?;
-            let contenders: Vec<Contender> = part("contender").try_into().map_err(swept)?;
-            let seed = experiment.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(repetition));
-            for contender in contenders {
-                let (experiment, at) = (experiment.name.clone(), at.clone());
-                points.push(Point { experiment, at, contender, cluster: cluster.clone(), load: load.clone(), size, repetition, seed });
-            }
-        }
+        each_place(experiment, &table, full, |at, cluster, load, contenders| {
+            points.extend(contenders.into_iter().map(|contender| experiment.point(at, contender, &cluster, &load, size, repetition)));
+            Ok(())
+        })
+        .map_err(|(_, what)| what)?;
     }
     Ok(points)
+}
+
+/// What is wrong, and where in the file if that is known.
+pub(super) type Fault = (Option<Range<usize>>, String);
+
+/// How many places the sweeps of one size have; `None`: more than can be counted.
+pub(super) fn places(experiment: &Experiment, full: bool) -> Option<usize> {
+    let values = |sweep: &super::Sweep| if full { sweep.full.len() } else { sweep.quick.len() };
+    experiment.sweep.iter().try_fold(1usize, |places, sweep| places.checked_mul(values(sweep.get_ref())))
+}
+
+/// Calls `visit` with the cluster, the load and the contenders at each place of the sweeps, one place after the other. `table` is what the file says.
+pub(super) fn each_place(
+    experiment: &Experiment,
+    table: &toml::Table,
+    full: bool,
+    mut visit: impl FnMut(&BTreeMap<String, Value>, Cluster, Vec<Load>, Vec<Contender>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    // The last sweep changes first.
+    let mut turn = vec![0; experiment.sweep.len()];
+    loop {
+        let (mut at, mut table) = (BTreeMap::new(), table.clone());
+        for (spanned, index) in experiment.sweep.iter().zip(&turn) {
+            let sweep = spanned.get_ref();
+            let value = &(if full { &sweep.full } else { &sweep.quick })[*index];
+            for path in &sweep.paths {
+                put(&mut table, path, value).map_err(|why| (Some(spanned.span()), format!("sweep `{}`: {why}", sweep.name)))?;
+            }
+            at.insert(sweep.name.clone(), value.clone());
+        }
+        let swept = |error: toml::de::Error| {
+            let place: Vec<String> = at.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+            (experiment.sweep.first().map(|sweep| sweep.span()), format!("sweep: at {}: {}", place.join(", "), error.message()))
+        };
+        let mut part = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
+        let cluster: Cluster = part("cluster").try_into().map_err(swept)?;
+        let load: Vec<Load> = part("load").try_into().map_err(swept)?;
+        let contenders: Vec<Contender> = part("contender").try_into().map_err(swept)?;
+        visit(&at, cluster, load, contenders)?;
+        let lengths = experiment.sweep.iter().map(|sweep| if full { sweep.get_ref().full.len() } else { sweep.get_ref().quick.len() });
+        let Some(next) = turn.iter().zip(lengths).rposition(|(index, length)| index + 1 < length) else { return Ok(()) };
+        turn[next] += 1;
+        turn[next + 1..].fill(0);
+    }
+}
+
+impl Experiment {
+    /// The measurement of one contender at one place, in repetition number `repetition`.
+    fn point(&self, at: &BTreeMap<String, Value>, contender: Contender, cluster: &Cluster, load: &[Load], size: Size, repetition: u32) -> Point {
+        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(repetition));
+        Point { experiment: self.name.clone(), at: at.clone(), contender, cluster: cluster.clone(), load: load.to_vec(), size, repetition, seed }
+    }
+
+    /// How long the measurements of one size are.
+    pub fn size(&self, full: bool) -> Size {
+        if full { self.full } else { self.quick }
+    }
+
+    /// How many measurements one size has; `None`: more than can be counted.
+    pub fn rows(&self, full: bool) -> Option<usize> {
+        let repetitions = usize::try_from(self.size(full).repetitions).ok()?;
+        places(self, full)?.checked_mul(self.contender.len())?.checked_mul(repetitions)
+    }
+
+    /// Calls `visit` with every measurement of one size but for its repetitions.
+    pub(super) fn each(&self, table: &toml::Table, full: bool, mut visit: impl FnMut(&Point) -> Result<(), Fault>) -> Result<(), Fault> {
+        each_place(self, table, full, |at, cluster, load, contenders| {
+            contenders.into_iter().try_for_each(|contender| visit(&self.point(at, contender, &cluster, &load, self.size(full), 0)))
+        })
+    }
 }
 
 /// Puts `value` at `path`, whose parts are names of keys or numbers of entries. Errors: there is no such place.

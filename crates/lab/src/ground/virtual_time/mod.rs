@@ -55,10 +55,26 @@ impl Ground for VirtualTime {
     }
 
     fn run(&mut self, point: &Point) -> Result<Measured, String> {
-        if point.load.iter().any(|load| matches!(load.does, Act::LinesOfCode(_))) {
-            return lines_of_code(&point.contender.protocol);
+        VirtualTime::run_watched(point, &mut |_| Ok(()))
+    }
+}
+
+/// So many events lie between two calls of what watches a run.
+const WATCHED_EVENTS: u64 = 4096;
+
+/// What watches a run: told which share of its time has passed, it may end it with an error.
+pub type Watch<'w> = dyn FnMut(f64) -> Result<(), String> + 'w;
+
+impl VirtualTime {
+    /// As [`Ground::run`], with somebody who watches. What is measured is the same.
+    ///
+    /// # Errors
+    /// As [`Ground::run`], or what `watch` says.
+    pub fn run_watched(point: &Point, watch: &mut Watch<'_>) -> Result<Measured, String> {
+        match point.load.iter().any(|load| matches!(load.does, Act::LinesOfCode(_))) {
+            true => lines_of_code(&point.contender.protocol),
+            false => World::new(point)?.run(watch),
         }
-        World::new(point)?.run()
     }
 }
 
@@ -240,6 +256,21 @@ impl<'p> World<'p> {
         self.varied(way_ns) + jitter
     }
 
+    /// When something leaves for another data center that is ready at `ready_ns`: at once, or when the link is not cut any more.
+    fn passes_ns(&self, ready_ns: u64, from: DcId, to: DcId) -> u64 {
+        let mut at_ns = ready_ns;
+        let ends = [from.0, to.0];
+        // Again from the first, since another cut may begin before this one is over.
+        while let Some(until_ns) = self.point.cluster.cut.iter().find_map(|cut| {
+            let [begins_ns, ends_ns] = [cut.from_ms, cut.until_ms].map(|ms| self.begin_ns + ms * 1_000_000);
+            let between = cut.between == ends || cut.between == [ends[1], ends[0]];
+            (between && begins_ns <= at_ns && at_ns < ends_ns).then_some(ends_ns)
+        }) {
+            at_ns = until_ns;
+        }
+        at_ns
+    }
+
     /// A time whose mean is `mean_ns`, of the gamma distribution that the cluster has.
     fn varied(&mut self, mean_ns: u64) -> u64 {
         let Some(shape) = self.point.cluster.gamma_shape else { return mean_ns };
@@ -271,12 +302,12 @@ impl<'p> World<'p> {
     fn ask(&mut self, asked: Asked, server: usize, operation: Operation, session: Session) {
         let to = self.servers[server].id.dc;
         let dc = self.clients[asked.client].dc;
-        let at_ns = self.now_ns + self.client_way_ns(dc, to);
+        let at_ns = self.passes_ns(self.now_ns, dc, to) + self.client_way_ns(dc, to);
         self.messages.clients += u64::from(self.measuring);
         self.schedule(at_ns, Event::Arrives(server, Work::Request(asked, Box::new((operation, session)))));
     }
 
-    fn run(mut self) -> Result<Measured, String> {
+    fn run(mut self, watch: &mut Watch<'_>) -> Result<Measured, String> {
         for server in 0..self.servers.len() {
             self.start(server);
         }
@@ -317,6 +348,9 @@ impl<'p> World<'p> {
             }
             self.now_ns = at_ns;
             events += 1;
+            if events % WATCHED_EVENTS == 0 {
+                watch(at_ns as f64 / last_ns as f64)?;
+            }
             if events > MAX_EVENTS {
                 return Err(format!("more than {MAX_EVENTS} events within {:.3} s of virtual time; make the experiment smaller", at_ns as f64 / 1e9));
             }

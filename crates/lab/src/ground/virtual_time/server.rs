@@ -219,7 +219,8 @@ impl World<'_> {
             }
             let target = self.index(to);
             let leaves_ns = now_ns + cost_ns + self.servers[server].slow_ns;
-            let at_ns = self.sent_at_ns(leaves_ns, (from.dc, to.dc), bytes.len()) + self.way_ns(from.dc, to.dc);
+            let sent_ns = self.sent_at_ns(leaves_ns, (from.dc, to.dc), bytes.len());
+            let at_ns = self.passes_ns(sent_ns, from.dc, to.dc) + self.way_ns(from.dc, to.dc);
             let last = &mut self.arrivals_ns[server * self.servers.len() + target];
             *last = at_ns.max(*last);
             let at_ns = *last;
@@ -255,7 +256,8 @@ impl World<'_> {
     fn reply(&mut self, server: usize, asked: Asked, outcome: rheostat_core::operation::Outcome, session: Session, cost_ns: u64) {
         let from = self.servers[server].id.dc;
         let dc = self.clients[asked.client].dc;
-        let at_ns = self.now_ns + cost_ns + self.servers[server].slow_ns + self.client_way_ns(dc, from);
+        let leaves_ns = self.now_ns + cost_ns + self.servers[server].slow_ns;
+        let at_ns = self.passes_ns(leaves_ns, from, dc) + self.client_way_ns(dc, from);
         self.messages.clients += u64::from(self.measuring);
         self.schedule(at_ns, Event::Answer(Box::new(super::Answer { asked, outcome, session })));
     }

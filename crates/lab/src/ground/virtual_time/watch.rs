@@ -84,7 +84,7 @@ impl World<'_> {
             cost_us += service.message_us + bytes as f64 * service.kilobyte_us / 1000.0;
             let home = usize::from(home);
             let to = self.servers[home].id;
-            let at_ns = if home == server { leaves_ns } else { leaves_ns + self.way_ns(from.dc, to.dc) };
+            let at_ns = if home == server { leaves_ns } else { self.passes_ns(leaves_ns, from.dc, to.dc) + self.way_ns(from.dc, to.dc) };
             // One way between two machines is one connection: reports do not overtake each other.
             let last = &mut self.reports_ns[server * servers + home];
             *last = at_ns.max(*last);
@@ -121,7 +121,8 @@ impl World<'_> {
         for notice in monitor.notices() {
             let (number, monitor, what) = match notice {
                 Notice::Ask { server, whole, .. } => {
-                    let at_ns = self.now_ns + if server == from { 0 } else { self.way_ns(from.dc, server.dc) };
+                    let leaves_ns = self.passes_ns(self.now_ns, from.dc, server.dc);
+                    let at_ns = if server == from { self.now_ns } else { leaves_ns + self.way_ns(from.dc, server.dc) };
                     let server = self.index(server);
                     self.schedule(at_ns, Event::AskDetector { server, home: home as u16, whole });
                     continue;
@@ -138,7 +139,7 @@ impl World<'_> {
                 v1::MonitorEvent { node: from.to_string(), number, at_ms: now.physical_ms, keyspace: "lab".into(), monitor, what: Some(what) };
             let event = Rc::new(event);
             for dc in (0..self.point.cluster.regions.len() as u8).map(rheostat_core::DcId) {
-                let at_ns = self.now_ns + self.client_way_ns(dc, from.dc);
+                let at_ns = self.passes_ns(self.now_ns, from.dc, dc) + self.client_way_ns(dc, from.dc);
                 self.schedule(at_ns, Event::Told(dc, event.clone()));
             }
         }
