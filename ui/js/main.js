@@ -3,15 +3,16 @@
 import { get, post, repeat } from './api.js';
 import { chip, h, put } from './dom.js';
 import { time } from './format.js';
+import { themeChoice } from './theme.js';
 import { mapPage } from './map.js';
 import { keyPage } from './key.js';
 import { dialPage } from './dial.js';
 import { Courses, timePage } from './time.js';
 import { countersPage } from './counters.js';
 import { monitorsPage } from './monitors.js';
+import { designerPage } from './designer.js';
 
-const PAGES = { map: ['Map', mapPage], key: ['Key', keyPage], dial: ['Dial', dialPage], time: ['Time', timePage], counters: ['Counters', countersPage], monitors: ['Monitors', monitorsPage] };
-const THEMES = { auto: 'Auto', light: 'Light', dark: 'Dark' };
+const PAGES = { map: ['Map', mapPage], key: ['Key', keyPage], dial: ['Dial', dialPage], time: ['Time', timePage], counters: ['Counters', countersPage], monitors: ['Monitors', monitorsPage], designer: ['Designer', designerPage] };
 
 /** What all pages share: the session, the last status and who wants the next, the courses of numbers. */
 const shared = {
@@ -28,29 +29,6 @@ const shared = {
 };
 
 let ends = [];
-
-function theme(choice) {
-  const value = choice in THEMES ? choice : 'auto';
-  if (value === 'auto') delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = value;
-  return value;
-}
-
-function remembered(name, value) {
-  try {
-    if (value !== undefined) localStorage.setItem(name, value);
-    return localStorage.getItem(name);
-  } catch {
-    return null;
-  }
-}
-
-function themeChoice() {
-  const choose = (event) => remembered('rheostat-theme', theme(event.target.value));
-  const now = theme(remembered('rheostat-theme'));
-  return h('label', { class: 'theme' }, h('span', { class: 'hidden' }, 'Colours'),
-    h('select', { onchange: choose }, Object.entries(THEMES).map(([value, text]) => h('option', { value, selected: value === now }, text))));
-}
 
 function end() {
   ends.forEach((stop) => stop?.());
@@ -85,7 +63,8 @@ function open() {
   const { session } = shared;
   const main = h('main', { id: 'main', tabindex: -1 });
   const health = h('p', { class: 'health', role: 'status' });
-  const links = Object.entries(PAGES).map(([name, [title]]) => h('a', { href: `#${name}`, 'data-focus': name }, title));
+  const pages = Object.fromEntries(Object.entries(PAGES).filter(([name]) => name !== 'designer' || session.designer));
+  const links = Object.entries(pages).map(([name, [title]]) => h('a', { href: `#${name}`, 'data-focus': name }, title));
   const signOut = session.password && h('button', { class: 'quiet', type: 'button', onclick: async () => { await post('logout', {}).catch(() => {}); begin(); } }, 'Sign out');
   put(document.body,
     h('a', { class: 'skip', href: '#main', onclick: (event) => { event.preventDefault(); main.focus(); } }, 'To the content'),
@@ -97,8 +76,8 @@ function open() {
 
   let endPage = null;
   const show = () => {
-    const name = location.hash.slice(1) in PAGES ? location.hash.slice(1) : 'map';
-    const [title, page] = PAGES[name];
+    const name = location.hash.slice(1) in pages ? location.hash.slice(1) : 'map';
+    const [title, page] = pages[name];
     endPage?.();
     links.forEach((link) => (link.hash.slice(1) === name ? link.setAttribute('aria-current', 'page') : link.removeAttribute('aria-current')));
     document.title = `${title} · ${session.cluster} · Rheostat`;
@@ -153,5 +132,4 @@ async function begin() {
   }
 }
 
-theme(remembered('rheostat-theme'));
 begin();

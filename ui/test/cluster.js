@@ -1,6 +1,6 @@
 // What the tests stand on: a demonstration cluster, a single node with a password, and a Redis client of a few lines.
 
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -50,13 +50,30 @@ export async function demo() {
 }
 
 /** A node that wants a password, with a console that changes nothing. */
-export async function guarded(password) {
+export async function guarded(password, more = '') {
   const folder = mkdtempSync(path.join(tmpdir(), 'rheostat-ui-'));
   const admin = await free();
   const file = path.join(folder, 'node.toml');
-  writeFileSync(file, `cluster = "guarded"\nnode = "n1"\ndata_center = "here"\n[listen]\nadmin = "127.0.0.1:${admin}"\n[[keyspace]]\nname = "default"\nprotocol = "causal"\n[security]\npassword = "${password}"\n`);
+  writeFileSync(file, `cluster = "guarded"\nnode = "n1"\ndata_center = "here"\n[listen]\nadmin = "127.0.0.1:${admin}"\n[[keyspace]]\nname = "default"\nprotocol = "causal"\n[security]\npassword = "${password}"\n${more}`);
   const { end } = await start(['serve', '--config', file], /serving/);
   return { url: `http://127.0.0.1:${admin}/`, end: async () => { await end(); rmSync(folder, { recursive: true }); } };
+}
+
+/** The page Designer without a cluster. */
+export async function designer() {
+  const { found, end } = await start(['designer', '--port', '0'], /^Designer: (http:\S+)/m);
+  return { url: found[1], end };
+}
+
+/** What `rheostat` prints for `words` in a folder with the file `name`; fails as it does. */
+export function rheostat(name, content, ...words) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'rheostat-ui-'));
+  writeFileSync(path.join(folder, name), content);
+  try {
+    return execFileSync(program, words, { cwd: folder, encoding: 'utf8' });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 }
 
 /** Sends commands, each a list of texts or bytes, by one connection at `port`; the answers as they come, undecoded. */

@@ -1,14 +1,15 @@
 // The console in a real browser, against real nodes: every page, at two sizes, in both themes; links cut while it looks; hostile names; a password; the keyboard alone.
 
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
-import { demo, endAll, guarded, redis, until } from './cluster.js';
+import { demo, designer, endAll, guarded, redis, rheostat, until } from './cluster.js';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const PAGES = ['map', 'key', 'dial', 'time', 'counters', 'monitors'];
+const PAGES = ['map', 'key', 'dial', 'time', 'counters', 'monitors', 'designer'];
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const SHOTS = process.env.UI_SCREENSHOTS;
 
@@ -64,7 +65,17 @@ const FILL = {
   time: (page) => page.waitForSelector('svg.chart .course'),
   counters: async (page) => { await look(page, 'stock'); await page.waitForSelector('.rights rect.here'); },
   monitors: (page) => page.getByText('Nothing is watched for').waitFor(),
+  designer: (page) => page.waitForSelector('svg.map .spot'),
 };
+
+/** A page that is filled: whole in its width, nothing that axe finds, and a picture of it. */
+async function judge(page, name, width, theme) {
+  const sideways = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(sideways <= 0, `${name} scrolls sideways by ${sideways} pixels`);
+  if (SHOTS) await page.screenshot({ path: `${SHOTS}/${name}-${width}-${theme}.png`, fullPage: true });
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+  assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 160)} ${nodes[0].failureSummary}`), [], name);
+}
 
 for (const width of [1280, 390]) {
   for (const theme of ['light', 'dark']) {
@@ -75,11 +86,7 @@ for (const width of [1280, 390]) {
       for (const name of PAGES) {
         await show(page, name);
         await FILL[name](page);
-        const sideways = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        assert.ok(sideways <= 0, `${name} scrolls sideways by ${sideways} pixels`);
-        if (SHOTS) await page.screenshot({ path: `${SHOTS}/${name}-${width}-${theme}.png`, fullPage: true });
-        const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
-        assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 160)} ${nodes[0].failureSummary}`), [], name);
+        await judge(page, name, width, theme);
       }
       const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       assert.equal(back, theme === 'dark' ? 'rgb(16, 22, 28)' : 'rgb(245, 246, 247)');
@@ -214,6 +221,185 @@ test('a password is asked for, once, and nothing can be changed without permissi
   await page.waitForSelector('#password');
   await page.reload();
   await page.waitForSelector('#password');
+  await end();
+  await node.end();
+});
+
+/** The page Designer alone, drawn. */
+async function openDesigner(options) {
+  const served = await designer();
+  const { page, end } = await open(served.url, options);
+  await page.waitForSelector('svg.map .spot');
+  return { page, end: async () => { await end(); await served.end(); } };
+}
+
+const verdict = (page, word) => page.locator('.verdict').getByText(word).waitFor();
+const file = (page) => page.locator('textarea').inputValue();
+const tab = (page, name) => page.getByRole('button', { name, exact: true }).click();
+const saved = async (page) => {
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Save', exact: true }).click()]);
+  return [download.suggestedFilename(), readFileSync(await download.path(), 'utf8')];
+};
+
+test('the designer draws a cluster, and says what is wrong as the command line does', async () => {
+  const { page, end } = await openDesigner();
+  assert.equal(await page.locator('svg.map .spot').count(), 3);
+  await verdict(page, 'rheostat ctl cluster up demo.toml');
+  // What is wrong, while one types, at its field.
+  const partitions = page.getByLabel('Partitions');
+  await partitions.fill('70000');
+  await verdict(page, 'not right');
+  await page.locator('.verdict .why').getByText('demo.toml, line ').waitFor();
+  assert.match(await text(page, '.verdict .why'), /invalid value: integer `70000`, expected u16/);
+  assert.throws(() => rheostat('demo.toml', 'partitions = 70000\n', 'ctl', 'cluster', 'up', '--dry-run', 'demo.toml'));
+  await partitions.fill('0');
+  await page.locator('.verdict .why').getByText('partitions: 0 is not from 1 to 4096').waitFor();
+  assert.equal(await partitions.getAttribute('aria-invalid'), 'true');
+  await partitions.fill('4');
+  await verdict(page, 'rheostat ctl cluster up');
+  assert.equal(await page.locator('[aria-invalid]').count(), 0);
+  // Regions bring their delays; a line takes another one.
+  await page.fill('input[name=region]', 'eu-central-1');
+  await page.keyboard.press('Enter');
+  await until('it is drawn', async () => (await page.locator('svg.map .spot').count()) === 4);
+  await until('the file has it', async () => /name = "eu-central-1"/.test(await file(page)));
+  await page.fill('input[name=region]', 'moon');
+  await page.keyboard.press('Enter');
+  await page.locator('.verdict .why').getByText('no round-trip time is known for us-east:moon').waitFor();
+  await page.getByRole('button', { name: /^us-east – moon: no delay given/ }).press('Enter');
+  await page.getByLabel('Round trip, ms').fill('2600');
+  await page.locator('.verdict .why').getByText('us-west:moon').waitFor();
+  await page.getByRole('button', { name: 'us-east – moon: 1.3 s one way' }).waitFor({ state: 'attached' });
+  await page.getByRole('button', { name: /^Data center moon/ }).click();
+  await page.getByRole('button', { name: 'Remove', exact: true }).first().click();
+  await verdict(page, 'rheostat ctl cluster up');
+  assert.doesNotMatch(await file(page), /moon/);
+  await page.getByRole('button', { name: 'Undo', exact: true }).click();
+  await until('it is there again', async () => /moon/.test(await file(page)));
+  await page.getByRole('button', { name: /^Data center moon/ }).click();
+  await page.getByRole('button', { name: 'Remove', exact: true }).first().click();
+  // A name takes its links along; nodes one by one.
+  await page.getByRole('button', { name: /^Data center eu-central-1/ }).click();
+  await page.locator('.inspector').getByLabel('Name').fill('frankfurt');
+  await page.keyboard.press('Tab');
+  await until('its links are renamed', async () => (await file(page)).match(/"frankfurt"/g)?.length === 4);
+  await page.locator('.inspector').getByLabel('Nodes', { exact: true }).fill('2');
+  await page.getByText('frankfurt-2').waitFor();
+  // A keyspace with an option.
+  await page.getByRole('button', { name: 'Another keyspace' }).click();
+  const card = page.locator('.card').last();
+  await card.getByLabel('Protocol').selectOption('quorum');
+  await card.locator('label', { hasText: 'Option' }).locator('select').selectOption('reads');
+  await verdict(page, 'not right');
+  await card.getByLabel('reads', { exact: true }).fill('2');
+  await verdict(page, 'rheostat ctl cluster up');
+  const [name, content] = await saved(page);
+  assert.equal(name, 'demo.toml');
+  assert.equal(content, await file(page));
+  assert.match(rheostat(name, content, 'ctl', 'cluster', 'up', '--dry-run', name), /# frankfurt-2/);
+  await end();
+});
+
+test('the designer draws what is typed, and what is opened, and hostile names are text', async () => {
+  const { page, end } = await openDesigner();
+  const evil = '<img src=x onerror=document.title=1>';
+  const content = `cluster = "evil"\n[[data_center]]\nname = '${evil}'\n[[keyspace]]\nname = '${evil}'\nprotocol = "<b>"\noptions = { "<i>" = "<script>document.title=1</script>" }\n`;
+  await page.setInputFiles('input[type=file]', { name: '<b>.toml', mimeType: 'text/plain', buffer: Buffer.from(content) });
+  await page.locator('.verdict .why').getByText('is not a name').waitFor();
+  assert.ok((await page.locator('svg.map').textContent()).includes('<img src=x onerror=do'));
+  assert.equal(await page.locator('main img, main script, main b, main i:not(.swatch)').count(), 0);
+  const typed = await page.locator('textarea').inputValue();
+  await page.locator('textarea').fill('cluster = ');
+  await page.locator('.verdict .why').getByText('line 1').waitFor();
+  assert.equal(await page.locator('svg.map .spot').count(), 1, 'the drawing stays while a text is no file');
+  await page.locator('textarea').fill(typed.replaceAll(evil, 'good').replace('"<b>"', '"eventual"').replace(/options.*/, ''));
+  await verdict(page, 'rheostat ctl cluster up evil.toml');
+  await page.setInputFiles('input[type=file]', { name: 'large.toml', mimeType: 'text/plain', buffer: Buffer.alloc(70_000, '#') });
+  await page.getByText('larger than 60 kB').waitFor();
+  assert.match(await page.title(), /^Designer/);
+  await end();
+});
+
+test('the designer runs an experiment, shows its figures, and can end it', async () => {
+  const { page, end } = await openDesigner({ allow: /400/ });
+  await tab(page, 'Experiment');
+  await verdict(page, 'rheostat lab run demo-experiment.toml');
+  await page.getByLabel('Size').selectOption('full');
+  await page.getByLabel('Measured, ms').last().fill('3000000');
+  await verdict(page, 'rheostat lab run');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByText('measurements of').waitFor();
+  await page.getByLabel('Measured, ms').last().fill('400000');
+  await until('the file has it', async () => /400000/.test(await file(page)));
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.locator('.ran').getByText('cancelled').waitFor();
+  await page.getByLabel('Size').selectOption('quick');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.locator('.ran').getByText('done').waitFor({ timeout: 120_000 });
+  assert.equal(await page.locator('.figurebox svg .column').count(), 24);
+  assert.equal(await page.locator('.figurebox svg .course').count(), 6);
+  // The same numbers on the command line.
+  const [name, content] = await saved(page);
+  const printed = rheostat(name, content, 'lab', 'run', name);
+  const rows = await page.getByRole('region', { name: 'What was measured' }).locator('tbody tr').allInnerTexts();
+  assert.equal(rows.length, 6);
+  for (const row of rows) {
+    const [first, ...numbers] = row.split(/\s+/);
+    const line = printed.split('\n').find((line) => line.trim().startsWith(`${first} `));
+    assert.deepEqual(line.trim().split(/\s+/).slice(1), numbers, first);
+  }
+  // An example, with a sweep and what must hold.
+  await page.getByLabel('Take an example').selectOption('slow-partition');
+  await verdict(page, 'rheostat lab run slow-partition.toml');
+  assert.equal(await page.locator('svg.map .spot').count(), 1);
+  await end();
+});
+
+for (const width of [1280, 390]) {
+  for (const theme of ['light', 'dark']) {
+    test(`the designer at ${width} pixels in ${theme}`, async () => {
+      const { page, end } = await openDesigner({ width, theme });
+      await page.evaluate(AXE);
+      await page.locator('svg.map .line').first().press('Enter');
+      await judge(page, 'designer-cluster', width, theme);
+      await tab(page, 'Experiment');
+      await page.getByRole('button', { name: 'A way that changes' }).click();
+      await page.getByRole('button', { name: 'Another sweep' }).click();
+      await page.getByRole('button', { name: 'Another figure' }).click();
+      await page.getByRole('button', { name: 'Another expectation' }).click();
+      await verdict(page, 'rheostat lab run');
+      await page.getByLabel('Measured, ms').first().fill('300');
+      await until('the file has it', async () => /measure_ms = 300\n/.test(await file(page)));
+      await page.getByRole('button', { name: 'Run', exact: true }).click();
+      await page.locator('.ran').getByText('done').waitFor({ timeout: 120_000 });
+      await page.locator('.figurebox summary').first().click();
+      await judge(page, 'designer-experiment', width, theme);
+      await end();
+    });
+  }
+}
+
+test('who may only read draws and checks, and runs nothing', async () => {
+  const digest = createHash('sha256').update('look').digest('hex');
+  const node = await guarded('open sesame', `[[user]]\nname = "reader"\npassword_sha256 = "${digest}"\nrole = "read"\n`);
+  const { page, end } = await open(node.url, { allow: /401/ });
+  await page.fill('#user', 'reader');
+  await page.fill('#password', 'look');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('nav');
+  await show(page, 'designer');
+  await page.waitForSelector('svg.map .spot');
+  await page.getByLabel('Partitions').fill('0');
+  await verdict(page, 'not right');
+  await tab(page, 'Experiment');
+  await page.getByText('Runs take role operate.').waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Run', exact: true }).count(), 0);
+  // What is drawn stays while other pages are looked at.
+  await show(page, 'map');
+  await show(page, 'designer');
+  await tab(page, 'Cluster');
+  assert.equal(await page.getByLabel('Partitions').inputValue(), '0');
   await end();
   await node.end();
 });

@@ -11,8 +11,11 @@ use rheostat_cluster::description::{Description, Link, Network};
 use rheostat_cluster::nodes::keyspace;
 use rheostat_cluster::ports::{DEFAULT_BASE_PORT, ports_from};
 use rheostat_cluster::regions::{self, RoundTrip};
+use rheostat_designer::Desk;
+use rheostat_designer::run::Limits;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The cluster's name.
@@ -155,6 +158,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let cluster = InProcess::start(&description, &folder.path(), Some(&wanted)).await?;
+        // One for all of them: the machine is the same.
+        let designer = Arc::new(Desk::new(Limits::NODE));
+        cluster.nodes().iter().for_each(|node| node.offer(designer.clone()));
         let ports: Vec<(u16, u16)> = cluster.ports.iter().map(|ports| (ports.resp, ports.grpc)).collect();
         let told = match arguments.story {
             None => {

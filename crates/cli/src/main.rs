@@ -10,6 +10,7 @@ mod date;
 mod deadline;
 mod demo;
 mod describe;
+mod designer;
 mod kv;
 mod lab;
 mod lock;
@@ -69,6 +70,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Reproduce the papers' figures: experiments described in files, pictures, a report
     Lab(lab::Arguments),
+    /// Draw clusters and experiments in a browser, check them, and run them in virtual time
+    Designer(designer::Arguments),
     /// Simulate clusters in virtual time, under faults, and check every promise
     Sim(sim::Arguments),
     Check(check::Arguments),
@@ -135,6 +138,7 @@ fn main() -> ExitCode {
         Command::App(arguments) => block_on(app::run(arguments)),
         Command::Bench(arguments) => block_on(bench::run(arguments)),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Designer(arguments) => designer::run(&arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),

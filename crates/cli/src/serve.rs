@@ -5,10 +5,13 @@ use crate::output::say;
 use crate::signal::{Again, Stop, input_ends};
 use clap::Args;
 use rheostat_cluster::pid_file;
+use rheostat_designer::Desk;
+use rheostat_designer::run::Limits;
 use rheostat_server::config::NodeConfig;
 use rheostat_server::node::{Node, Reloaded, warnings};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +57,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let mut again = Again::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let node = Node::start(config).await.map_err(|error| error.to_string())?;
+        node.offer(Arc::new(Desk::new(Limits::NODE)));
         let ended = async {
             tokio::select! {
                 _ = stop.heard() => {}

@@ -361,7 +361,7 @@ impl Network {
     }
 
     /// The delays of all directions between `names`, in the order 1-2, 2-1, 1-3, 3-1, …, 2-3, 3-2, …, and then those within a data center.
-    pub(crate) fn directions(&self, names: &[String]) -> Vec<Delay> {
+    pub fn directions(&self, names: &[String]) -> Vec<Delay> {
         let one_way = |from: &String, to: &String| {
             let own = self.delays.iter().find(|delay| delay.from == *from && delay.to == *to);
             let link = self.links.iter().find(|link| link.between.contains(from) && link.between.contains(to));

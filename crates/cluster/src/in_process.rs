@@ -73,6 +73,11 @@ impl InProcess {
         }
     }
 
+    /// Its nodes, in the order of the description.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
     /// Waits until each node is connected with all others, and so has their keys: before that it refuses tokens that they have signed.
     async fn meet(&self) {
         for node in &self.nodes {

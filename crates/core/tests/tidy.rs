@@ -70,6 +70,7 @@ const ROOMS: &[&str] = &[
     "bench",
     "apps",
     "lab",
+    "designer",
     "cli",
 ];
 
@@ -140,7 +141,10 @@ fn nothing_but_the_registry_names_a_protocol() {
     let folders = ["adaptive", "causal", "cops", "eventual", "gentlerain", "hybrid", "session", "strong"].map(|name| format!("protocols::{name}"));
     let banned: Vec<(&str, &str)> = folders.iter().map(|name| (name.as_str(), "visit the registry")).collect();
     let mut faults = forbid(
-        &["core", "counters", "monitor", "storage", "stack", "checkers", "sim", "model", "server", "client", "cluster", "bench", "lab", "cli"],
+        &[
+            "core", "counters", "monitor", "storage", "stack", "checkers", "sim", "model", "server", "client", "cluster", "bench", "lab", "designer",
+            "cli",
+        ],
         &banned,
     );
     // Four names are words of levels and of speech as well; these are not. Those who simulate and check know none of them.

@@ -39,11 +39,37 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection lives: a client that reads its answers slowly does not hold its place for ever.
 const LIFETIME: Duration = Duration::from_secs(300);
 
+/// What answers requests over HTTP.
+pub(crate) trait Site: Send + Sync + 'static {
+    /// Answers one.
+    fn answer(self: Arc<Self>, caller: Caller, request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+}
+
+/// What a node's admin port is answered from.
+struct Served {
+    router: Router,
+    console: Arc<Console>,
+}
+
+impl Site for Served {
+    async fn answer(self: Arc<Self>, caller: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        match request.uri().path() {
+            "/metrics" | "/health" | "/ready" => answer(&self.router, caller.address, &request).await,
+            _ => self.console.answer(caller, request).await,
+        }
+    }
+}
+
 /// Serves metrics, health and the console at `listener` until `stopping` is done; then closes the connections.
 pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
+    let served = Served { console: Arc::new(Console::new(router.clone())), router };
+    accept(listener, Arc::new(served), tls, stopping).await;
+}
+
+/// Has `site` answer what comes to `listener`, until `stopping` is done; then closes the connections.
+pub(crate) async fn accept<S: Site>(listener: TcpListener, site: Arc<S>, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let acceptor = tls.map(TlsAcceptor::from);
-    let served = Arc::new(Served { console: Arc::new(Console::new(router.clone())), router });
     // Dropped with this function, which ends the connections.
     let mut connections = JoinSet::new();
     tokio::pin!(stopping);
@@ -65,17 +91,17 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
             tracing::warn!("connection to the admin port refused: too many are open");
             continue;
         };
-        let (served, acceptor) = (served.clone(), acceptor.clone());
+        let (site, acceptor) = (site.clone(), acceptor.clone());
         let caller = Caller { address: address.ip(), encrypted: acceptor.is_some() };
         connections.spawn(async move {
             let _places = (place, descriptor);
             // What goes wrong on one connection concerns its client only.
             let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
                 match acceptor {
-                    None => converse(stream, served, caller).await,
+                    None => converse(stream, site, caller).await,
                     Some(acceptor) => {
                         let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
-                        converse(stream, served, caller).await
+                        converse(stream, site, caller).await
                     }
                 }
             })
@@ -84,22 +110,10 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
     }
 }
 
-/// What a request is answered from.
-struct Served {
-    router: Router,
-    console: Arc<Console>,
-}
-
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, served: Arc<Served>, caller: Caller) -> io::Result<()> {
+async fn converse<S: Site>(stream: impl AsyncRead + AsyncWrite + Unpin, site: Arc<S>, caller: Caller) -> io::Result<()> {
     let answer = service_fn(move |request: Request<Incoming>| {
-        let served = served.clone();
-        async move {
-            let answer = match request.uri().path() {
-                "/metrics" | "/health" | "/ready" => answer(&served.router, caller.address, &request).await,
-                _ => served.console.answer(caller, request).await,
-            };
-            Ok::<_, Infallible>(answer)
-        }
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(site.answer(caller, request).await) }
     });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

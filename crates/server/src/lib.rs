@@ -49,8 +49,10 @@ pub mod users;
 
 pub use access::ScanPage;
 pub use config::NodeConfig;
+pub use console::designer;
 pub use folder::FolderError;
 pub use lost::{Lost, StreamEnd};
+pub use memory::resident;
 pub use monitors::{MonitorInfo, MonitorStatus, Told, What};
 pub use node::{Listeners, Node, StartError};
 pub use peer::PEER_FORMAT;

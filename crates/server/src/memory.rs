@@ -42,7 +42,7 @@ fn group_files(text: &str) -> Vec<String> {
 const LEAST_RESIDENT: u64 = 128 << 20;
 
 /// What the process has in memory, in bytes; 0 if the system does not say.
-fn resident() -> u64 {
+pub fn resident() -> u64 {
     std::fs::read_to_string("/proc/self/status").ok().as_deref().and_then(|text| kilobytes(text, "VmRSS:")).unwrap_or(0)
 }
 

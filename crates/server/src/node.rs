@@ -2,6 +2,7 @@
 
 use crate::clocks::Clocks;
 use crate::config::{ConfigError, Listen, NodeConfig};
+use crate::console::designer::{Designer, Desk};
 use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
@@ -286,6 +287,11 @@ impl Node {
         let thread = std::thread::Builder::new().name(format!("{name}-front")).spawn(move || runtime.block_on(serve))?;
         self.front = Some(thread);
         Ok(())
+    }
+
+    /// From now on the console has the page *Designer*, answered by `designer`. Of several the first one stays.
+    pub fn offer(&self, designer: Arc<dyn Designer>) {
+        self.router.shared().designer.get_or_init(|| Desk::new(designer));
     }
 
     /// Runs operations on this node and its data center.

@@ -4,6 +4,7 @@ use crate::access::Started;
 use crate::attention::Attention;
 use crate::clocks::Clocks;
 use crate::config::NodeConfig;
+use crate::console::designer::Desk;
 use crate::descriptors::{self, Reserve};
 use crate::drained::Drained;
 use crate::guard::Guard;
@@ -31,7 +32,7 @@ use rheostat_core::sla::Away;
 use rheostat_core::token::{self, TokenError, TokenKeys};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::{oneshot, watch};
 
 /// Where an operation runs.
@@ -90,6 +91,8 @@ pub(crate) struct Shared {
     /// The disk under the data directory, if there is one.
     pub(crate) space: Option<Arc<Space>>,
     pub(crate) monitors: Monitors,
+    /// What answers the console's page *Designer*, if this node offers it.
+    pub(crate) designer: OnceLock<Desk>,
 }
 
 /// Locks `mutex`. Nothing here panics while it holds a lock, and if something did, the data behind these locks is still whole.
@@ -158,6 +161,7 @@ impl Shared {
             unfinished,
             _descriptors,
             space,
+            designer: OnceLock::new(),
         }
     }
 

@@ -8,6 +8,7 @@
 //! - Without `console.faults` nothing is changed.
 
 mod ask;
+pub mod designer;
 mod glance;
 mod kept;
 mod links;
@@ -25,6 +26,7 @@ use crate::shared::lock;
 use crate::users::{Caller as User, Closed};
 use ask::Ways;
 use bytes::Bytes;
+use designer::Call;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -73,6 +75,10 @@ struct Rate {
 }
 
 impl Rate {
+    fn new() -> Rate {
+        Rate { left: RATE.1, at: Instant::now() }
+    }
+
     /// Whether a request may come at `now`.
     fn take(&mut self, now: Instant) -> bool {
         self.left = (self.left + now.saturating_duration_since(self.at).as_secs_f64() * RATE.0).min(RATE.1);
@@ -103,7 +109,7 @@ impl Console {
             router,
             sessions: Sessions::default(),
             places: Semaphore::new(AT_ONCE),
-            rate: Mutex::new(Rate { left: RATE.1, at: Instant::now() }),
+            rate: Mutex::new(Rate::new()),
             ways: Mutex::new(None),
             status: Kept::default(),
             counts: Kept::default(),
@@ -112,23 +118,7 @@ impl Console {
 
     /// The answer to what is neither metrics nor health.
     pub(crate) async fn answer(self: &Arc<Self>, caller: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let mut response = match self.respond(caller, request).await {
-            Ok(response) => response,
-            Err(refusal) => refusal.into_response(),
-        };
-        let headers = response.headers_mut();
-        for (name, value) in [
-            (header::CONTENT_SECURITY_POLICY, POLICY),
-            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (header::X_FRAME_OPTIONS, "DENY"),
-            (header::REFERRER_POLICY, "no-referrer"),
-            (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-            (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        response
+        secured(self.respond(caller, request).await)
     }
 
     async fn respond(self: &Arc<Self>, caller: Caller, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Refusal> {
@@ -146,8 +136,10 @@ impl Console {
         let Some(call) = path.strip_prefix("/api/") else {
             return Err(Refusal::new(StatusCode::NOT_FOUND, "there are: / (the console), /metrics, /health, /ready"));
         };
-        let reads = matches!(call, "session" | "status" | "time" | "monitors");
-        let writes = matches!(call, "login" | "logout" | "key" | "dial" | "counter" | "link");
+        let desk = self.router.shared().designer.get();
+        let design = call.strip_prefix("design/").filter(|_| desk.is_some()).and_then(Call::named);
+        let reads = matches!(call, "session" | "status" | "time" | "monitors") || design.is_some_and(|design| !design.is_post());
+        let writes = matches!(call, "login" | "logout" | "key" | "dial" | "counter" | "link") || design.is_some_and(Call::is_post);
         match (&parts.method, reads, writes) {
             (_, false, false) => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such call")),
             (&Method::GET, true, _) | (&Method::POST, _, true) => {}
@@ -164,10 +156,13 @@ impl Console {
         let _place = self.places.try_acquire().map_err(|_| Refusal::busy("too many questions are under way"))?;
         let signed_in = self.check_signed_in(caller.address, &parts.headers);
         if !matches!(call, "session" | "login" | "logout") {
-            if !signed_in? && call == "link" {
+            if !signed_in? && (call == "link" || design.is_some_and(Call::is_for_operators)) {
                 return Err(Refusal::new(StatusCode::FORBIDDEN, "this user's role does not allow it: it takes `operate`"));
             }
             let body = if writes { read(body).await? } else { Bytes::new() };
+            if let (Some(desk), Some(design)) = (desk, design) {
+                return desk.answer(design, body).await;
+            }
             let working = self.work(call, &body);
             let answer = tokio::time::timeout(PATIENCE.1, working).await;
             let answer = answer.map_err(|_| Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the cluster did not answer in time"))??;
@@ -213,7 +208,8 @@ impl Console {
             None => json!({ "password": password, "users": users, "signed_in": false }),
             Some(operates) => json!({
                 "password": password, "users": users, "signed_in": true, "cluster": config.cluster, "node": config.node, "data_center": config.data_center,
-                "release": env!("CARGO_PKG_VERSION"), "faults": config.console.faults && operates,
+                "release": env!("CARGO_PKG_VERSION"), "faults": config.console.faults && operates, "operates": operates,
+                "designer": self.router.shared().designer.get().is_some(),
             }),
         }
     }
@@ -289,6 +285,24 @@ impl Console {
         });
         ways
     }
+}
+
+/// An answer, with what a browser must know of all of them.
+fn secured(answer: Result<Response<Full<Bytes>>, Refusal>) -> Response<Full<Bytes>> {
+    let mut response = answer.unwrap_or_else(Refusal::into_response);
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
 }
 
 /// A request that changes something, or names a key, must come from a page of this node: a browser says where it comes from, and asks before it sends JSON elsewhere.

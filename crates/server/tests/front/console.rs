@@ -1,9 +1,11 @@
 //! The console, asked as a browser would, and as a stranger would.
 
 use crate::{alone, client, meet, pair_with, secured};
-use rheostat_server::config::{NodeConfig, Secret, TlsFiles};
+use rheostat_server::config::{NodeConfig, Role, Secret, TlsFiles};
+use rheostat_server::designer::{Call, Designer};
 use rheostat_server::node::Node;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -326,4 +328,76 @@ async fn nodes_ask_each_other_over_tls_and_with_the_password() {
     for node in nodes {
         node.shutdown().await;
     }
+}
+
+/// Says what it was asked; one call takes long, and one is refused.
+struct Echo;
+
+impl Designer for Echo {
+    fn answer(&self, call: Call, body: &[u8]) -> Result<String, String> {
+        if body == b"\"slow\"" {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        match body {
+            b"\"wrong\"" => Err("it is wrong".into()),
+            _ => Ok(json!({ "call": format!("{call:?}"), "body": String::from_utf8_lossy(body) }).to_string()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_designer_is_there_when_it_is_offered_and_runs_for_operators() {
+    let mut config = secured(alone("console"), "open sesame");
+    config.users = vec![crate::users::user("reader", Role::Read, &[], &[]), crate::users::user("shop", Role::Write, &["default"], &[])];
+    let node = Node::start(config).await.unwrap();
+    let bearer = "authorization: Bearer open sesame\r\n";
+    assert_eq!(get(&node, "/api/design/catalogue", bearer).await.status, 404, "it is not offered");
+    assert_eq!(get(&node, "/api/session", bearer).await.json()["designer"], false);
+    node.offer(Arc::new(Echo));
+    assert_eq!(get(&node, "/api/session", bearer).await.json()["designer"], true);
+
+    let sign_in = async |user: &str| {
+        let answer = post(&node, "/api/login", "", &json!({ "user": user, "password": format!("{user}-s") })).await;
+        assert_eq!(answer.status, if user == "shop" { 403 } else { 200 }, "{}", answer.body);
+        answer
+    };
+    sign_in("shop").await;
+    let reader = sign_in("reader").await;
+    assert_eq!(reader.json()["operates"], false);
+    let reader = format!("{}\r\n", reader.cookie().trim_end());
+    for (call, is_post, for_operators) in [
+        ("catalogue", false, false),
+        ("progress", false, false),
+        ("check", true, false),
+        ("take-over", true, false),
+        ("run", true, true),
+        ("cancel", true, true),
+    ] {
+        let path = format!("/api/design/{call}");
+        let ask = async |headers: &str| if is_post { post(&node, &path, headers, &json!("it")).await } else { get(&node, &path, headers).await };
+        assert_eq!(ask("").await.status, 401, "{call}: a stranger");
+        assert_eq!(ask(&reader).await.status, if for_operators { 403 } else { 200 }, "{call}: who reads");
+        let answer = ask(bearer).await;
+        assert_eq!((answer.status, answer.head.contains("no-store")), (200, true), "{call}");
+        assert_eq!(answer.json()["body"], if is_post { "\"it\"" } else { "" });
+        let other = if is_post { get(&node, &path, bearer).await } else { post(&node, &path, bearer, &json!("it")).await };
+        assert_eq!(other.status, 405, "{call}: the other method");
+    }
+    let host = node.addresses().admin.unwrap().to_string();
+    let foreign = posted(&host, "/api/design/run", &format!("{bearer}origin: http://evil.example\r\ncontent-type: application/json\r\n"), "\"it\"");
+    assert_eq!(send(&node, foreign.as_bytes()).await.status, 403, "from a page of another site");
+    let refused = post(&node, "/api/design/check", bearer, &json!("wrong")).await;
+    assert_eq!((refused.status, refused.json()["error"].as_str()), (400, Some("it is wrong")));
+
+    // One call at a time; the node serves meanwhile.
+    let began = std::time::Instant::now();
+    let slow = json!("slow");
+    let (one, two, status) = tokio::join!(
+        post(&node, "/api/design/check", bearer, &slow),
+        post(&node, "/api/design/check", bearer, &slow),
+        get(&node, "/api/status", bearer)
+    );
+    assert_eq!((one.status, two.status, status.status), (200, 200, 200));
+    assert!(began.elapsed() >= Duration::from_millis(600));
+    node.shutdown().await;
 }

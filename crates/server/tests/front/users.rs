@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use v1::admin_client::AdminClient;
 
-fn user(name: &str, role: Role, keyspaces: &[&str], prefixes: &[&str]) -> UserConfig {
+pub fn user(name: &str, role: Role, keyspaces: &[&str], prefixes: &[&str]) -> UserConfig {
     let own = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     let password_sha256 = Secret(password_sha256(format!("{name}-s").as_bytes()));
     UserConfig { name: name.into(), password_sha256, role, keyspaces: own(keyspaces), prefixes: own(prefixes) }
