@@ -1,6 +1,7 @@
 //! Keyspaces at run time: what is known of one, how its sessions are made, how its partition servers are built.
 
 use crate::config::KeyspaceConfig;
+use rheostat_core::glob::MAX_PATTERN_BYTES;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Level;
 use rheostat_core::protocol::{Protocol, Span};
@@ -143,7 +144,40 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
         return Err(("failover_ms", format!("{} is not from 50 to 60000", keyspace.failover_ms)));
     }
     keyspace.counters.check().map_err(|reason| ("counters", reason))?;
+    check_on_violation(keyspace)?;
     registry::check_options(protocol, &keyspace.options).map_err(|reason| ("options", reason))
+}
+
+/// Errors: the field, and what is wrong with it.
+fn check_on_violation(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, String)> {
+    struct KnowsThePast;
+    impl Visitor for KnowsThePast {
+        type Output = bool;
+
+        fn visit<P: Protocol>(self) -> bool {
+            P::KNOWS_THE_PAST
+        }
+    }
+    let (policy, protocol) = (&keyspace.on_violation, &keyspace.protocol);
+    if !(1..=3600).contains(&policy.most_per_hour) {
+        return Err(("on_violation.most_per_hour", format!("{} is not from 1 to 3600", policy.most_per_hour)));
+    }
+    if policy.keys.is_empty() || policy.keys.len() > MAX_PATTERN_BYTES {
+        return Err(("on_violation.keys", format!("a pattern has 1 to {MAX_PATTERN_BYTES} bytes")));
+    }
+    if !policy.rollback {
+        return Ok(());
+    }
+    if span(keyspace) != Span::Server {
+        return Err(("on_violation.rollback", format!("protocol {protocol} agrees on each write; a keyspace of it cannot be rolled back")));
+    }
+    if keyspace.history_ms == 0 {
+        return Err(("on_violation.rollback", "it takes history_ms: what was is not kept".into()));
+    }
+    if policy.depending && registry::visit(protocol, KnowsThePast) != Some(true) {
+        return Err(("on_violation.depending", format!("protocol {protocol} does not know what depends on what")));
+    }
+    Ok(())
 }
 
 /// Which servers of `keyspace` keep the same data together.

@@ -495,6 +495,17 @@ pub const METRICS: &[Metric] = &[
             }
         }
     ),
+    metric!(
+        "monitor_rollbacks_total",
+        Counter,
+        &["result"],
+        "Rollbacks that violations were to start on this node (`on_violation` of the keyspace): done; failed; paused, since there had been too many within an hour.",
+        |view, samples| {
+            for (result, count) in ["done", "failed", "paused"].into_iter().zip(view.status.monitors.rollbacks) {
+                samples.add(&[result], count as f64);
+            }
+        }
+    ),
     metric!("counter_updates_total", Counter, &["scope", "result"], "Updates of counters, by scope and by what came of them.", |view, samples| {
         for scope in Scope::ALL {
             for result in CounterResult::ALL {
@@ -738,7 +749,7 @@ mod tests {
             shards: vec![shard],
             replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status, sampled: Some(sampled) }],
             peers: Vec::new(),
-            monitors: MonitorStatus { predicates: 2, alarms: vec![("nolap".into(), [3, 1])], ..MonitorStatus::default() },
+            monitors: MonitorStatus { predicates: 2, alarms: vec![("nolap".into(), [3, 1])], rollbacks: [5, 0, 2], ..MonitorStatus::default() },
             service_levels: vec![ServiceLevelStatus {
                 name: "checkout".into(),
                 entries: vec!["strong 200ms".into(), "eventual".into()],
@@ -783,6 +794,7 @@ mod tests {
             r#"rheostat_sampled_compared_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 7"#,
             r#"rheostat_sampled_changed_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 2"#,
             r#"rheostat_monitor_alarms_total{monitor="nolap",verdict="violated"} 1"#,
+            r#"rheostat_monitor_rollbacks_total{result="paused"} 2"#,
             r#"rheostat_link_paused{data_center="a",other="b"} 1"#,
         ] {
             assert!(text.lines().any(|rendered| rendered == line), "{line}\nis not in\n{text}");

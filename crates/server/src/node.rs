@@ -203,6 +203,13 @@ impl Node {
             let thread = std::thread::Builder::new().name(format!("{name}-monitors")).spawn(move || monitors::run(&shared, &inbox));
             node.threads.push(thread.map_err(StartError::Thread)?);
         }
+        if let Some(tasks) = shared.monitors.take_tasks().filter(|_| shared.config.keyspaces.iter().any(|keyspace| keyspace.history_ms > 0)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(StartError::Thread)?;
+            let shared = shared.clone();
+            let thread =
+                std::thread::Builder::new().name(format!("{name}-rollback")).spawn(move || runtime.block_on(monitors::roll_back(shared, tasks)));
+            node.threads.push(thread.map_err(StartError::Thread)?);
+        }
         let mut started = Vec::new();
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
             let peers =

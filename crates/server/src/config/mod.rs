@@ -181,6 +181,31 @@ pub struct KeyspaceConfig {
     /// Of its counters.
     #[serde(default)]
     pub counters: rheostat_counters::Options,
+    /// What is done when a monitor tells of a violation in it.
+    #[serde(default)]
+    pub on_violation: OnViolation,
+}
+
+/// What is done about violations that monitors find, `[keyspace.on_violation]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OnViolation {
+    /// The keyspace is rolled back to before it, in all data centers.
+    pub rollback: bool,
+    /// Also when the clocks do not say whether it was one.
+    pub possible: bool,
+    /// Which keys are rolled back: a pattern as in `KEYS`.
+    pub keys: String,
+    /// Only those of them that depend on the versions that the alarm names.
+    pub depending: bool,
+    /// When there were so many within an hour, violations are told only.
+    pub most_per_hour: u32,
+}
+
+impl Default for OnViolation {
+    fn default() -> OnViolation {
+        OnViolation { rollback: false, possible: false, keys: "*".into(), depending: false, most_per_hour: 10 }
+    }
 }
 
 fn one_replica() -> u8 {

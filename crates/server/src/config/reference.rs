@@ -93,6 +93,23 @@ pub const KEYS: &[Key] = &[
     key("keyspace[].sla", "string", "The name of the service level of its reads, where a client asks for none."),
     key("keyspace[].options", "table", "The protocol's own options."),
     key(
+        "keyspace[].on_violation.rollback",
+        "boolean",
+        "When a monitor tells of a violation, the node that found it rolls the keyspace back to before it, in all data centers (docs/rollback.md). It takes `history_ms`.",
+    ),
+    key("keyspace[].on_violation.possible", "boolean", "Also for alarms that are only *possible*, since the clocks are too close to say."),
+    key("keyspace[].on_violation.keys", "string", "Which keys are rolled back: a pattern as in `KEYS`."),
+    key(
+        "keyspace[].on_violation.depending",
+        "boolean",
+        "Only those of them that depend on the versions that the alarm names; in `causal`, `hybrid`, `cops` and, coarsely, `gentlerain`.",
+    ),
+    key(
+        "keyspace[].on_violation.most_per_hour",
+        "integer",
+        "When a node has begun so many within an hour, it only tells of violations until there were fewer; 1 to 3600.",
+    ),
+    key(
         "keyspace[].counters.rebalance",
         "string",
         "Who gets rights before an operation waits for them. `forecast`: who uses them up. `paper`: who holds little, half the difference from the richest. `off`: nobody.",

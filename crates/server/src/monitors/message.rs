@@ -2,6 +2,8 @@
 
 use super::registry::Entry;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
+use rheostat_core::operation::Outcome;
+use rheostat_core::rollback::RollbackCall;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::{wire_enum, wire_struct};
 use rheostat_monitor::alarm::{Alarm, Verdict};
@@ -58,6 +60,10 @@ pub(crate) enum Message {
     Told(Told),
     /// Predicates that the sender knows.
     Registry(Vec<Entry>),
+    /// Node `from` asks for a step of a rollback at a partition of the receiver's data center.
+    Rollback { from: String, number: u64, keyspace: KeyspaceId, partition: PartitionId, call: RollbackCall },
+    /// What came of the step with this number.
+    RolledBack { number: u64, outcome: Outcome },
 }
 
 impl Wire for Message {
@@ -84,6 +90,19 @@ impl Wire for Message {
                 out.push(3);
                 entries.encode(out);
             }
+            Message::Rollback { from, number, keyspace, partition, call } => {
+                out.push(4);
+                from.encode(out);
+                number.encode(out);
+                keyspace.0.encode(out);
+                partition.0.encode(out);
+                call.encode(out);
+            }
+            Message::RolledBack { number, outcome } => {
+                out.push(5);
+                number.encode(out);
+                outcome.encode(out);
+            }
         }
     }
 
@@ -98,6 +117,14 @@ impl Wire for Message {
             },
             2 => Message::Told(Wire::decode(input)?),
             3 => Message::Registry(Wire::decode(input)?),
+            4 => Message::Rollback {
+                from: Wire::decode(input)?,
+                number: Wire::decode(input)?,
+                keyspace: KeyspaceId(Wire::decode(input)?),
+                partition: PartitionId(Wire::decode(input)?),
+                call: Wire::decode(input)?,
+            },
+            5 => Message::RolledBack { number: Wire::decode(input)?, outcome: Wire::decode(input)? },
             _ => return Err(WireError::Invalid("a message of monitors of unknown kind")),
         })
     }

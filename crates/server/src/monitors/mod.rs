@@ -8,12 +8,14 @@ mod homes;
 mod listen;
 mod message;
 mod registry;
+mod rollback;
 mod thread;
 
 pub(crate) use homes::Nodes;
 pub(crate) use listen::Heard;
 pub(crate) use message::Message;
 pub use message::{Told, What};
+pub(crate) use rollback::run as roll_back;
 pub(crate) use thread::{Input, run};
 
 use crate::keyspace::KeyspaceInfo;
@@ -35,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast, mpsc};
 
 /// Messages that may wait for the monitors of this node.
 const WAITING: usize = 8192;
@@ -60,6 +62,8 @@ pub struct MonitorStatus {
     pub dropped: u64,
     /// By predicate: alarms of this node's monitors that were possible when they were first told, and that were or became violations.
     pub alarms: Vec<(String, [u64; 2])>,
+    /// Rollbacks that this node's monitors were to start: done, failed, and not begun since there had been too many.
+    pub rollbacks: [u64; 3],
 }
 
 /// A predicate, as an operator sees it.
@@ -82,6 +86,7 @@ struct History {
     seen_in_order: VecDeque<Id>,
     recent: VecDeque<Arc<Told>>,
     alarms: BTreeMap<String, [u64; 2]>,
+    rollbacks: [u64; 3],
     numbers: Numbers,
 }
 
@@ -94,6 +99,8 @@ pub(crate) struct Monitors {
     changes: AtomicU64,
     inbox: SyncSender<Input>,
     inbox_end: Mutex<Option<Receiver<Input>>>,
+    tasks: mpsc::Sender<rollback::Task>,
+    tasks_end: Mutex<Option<mpsc::Receiver<rollback::Task>>>,
     told: broadcast::Sender<Arc<Told>>,
     /// Places for those who listen.
     subscribers: Arc<Semaphore>,
@@ -106,6 +113,7 @@ pub(crate) struct Monitors {
 impl Monitors {
     pub(crate) fn new(topology: &Topology, keyspaces: usize, epsilon_ms: u64) -> Monitors {
         let (inbox, inbox_end) = sync_channel(WAITING);
+        let (tasks, tasks_end) = mpsc::channel(rollback::WAITING);
         Monitors {
             epsilon: Epsilon::Millis(epsilon_ms),
             nodes: Nodes::new(topology),
@@ -114,6 +122,8 @@ impl Monitors {
             changes: AtomicU64::new(0),
             inbox,
             inbox_end: Mutex::new(Some(inbox_end)),
+            tasks,
+            tasks_end: Mutex::new(Some(tasks_end)),
             told: broadcast::Sender::new(BEHIND),
             subscribers: Arc::new(Semaphore::new(listen::SUBSCRIBERS)),
             heard: Mutex::default(),
@@ -140,6 +150,18 @@ impl Monitors {
     /// The end at which this node's monitors listen; once.
     pub(crate) fn take_inbox(&self) -> Option<Receiver<Input>> {
         lock(&self.inbox_end).take()
+    }
+
+    /// The end at which the part of this node listens that rolls back; once.
+    pub(crate) fn take_tasks(&self) -> Option<mpsc::Receiver<rollback::Task>> {
+        lock(&self.tasks_end).take()
+    }
+
+    /// Hands `task` to the part of this node that rolls back, if there is room.
+    fn hand_to_rollback(&self, task: rollback::Task) {
+        if self.tasks.try_send(task).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// How often the predicates have changed.
@@ -208,7 +230,7 @@ impl Monitors {
         let predicates = lock(&self.registry).live().count();
         let heard = lock(&self.heard);
         let alarms = heard.alarms.iter().map(|(name, counts)| (name.clone(), *counts)).collect();
-        MonitorStatus { predicates, numbers: heard.numbers, dropped: self.dropped.load(Ordering::Relaxed), alarms }
+        MonitorStatus { predicates, numbers: heard.numbers, dropped: self.dropped.load(Ordering::Relaxed), alarms, rollbacks: heard.rollbacks }
     }
 }
 
@@ -315,6 +337,10 @@ impl Shared {
                     shard.control(Control::AskDetector { keyspace, server, home, whole });
                 }
             }
+            Message::Rollback { from, number, keyspace, partition, call } => {
+                self.monitors.hand_to_rollback(rollback::Task::Step { from, number, keyspace, partition, call });
+            }
+            Message::RolledBack { number, outcome } => self.monitors.hand_to_rollback(rollback::Task::Answer { number, outcome }),
             Message::Told(told) => self.monitors.hand_in(Input::Told(told)),
             Message::Registry(entries) => self.monitors.hand_in(Input::Registry(entries)),
         }

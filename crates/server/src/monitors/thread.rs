@@ -2,6 +2,7 @@
 
 use super::message::{Message, Told, What};
 use super::registry::Entry;
+use super::rollback::{Task, is_wanted};
 use crate::shared::{Shared, lock};
 use rheostat_clock::Epsilon;
 use rheostat_core::ids::{KeyspaceId, ServerId};
@@ -92,6 +93,7 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
                         alarm.verdict = Verdict::Possible;
                     }
                     count(shared, &alarm);
+                    undo(shared, &alarm);
                     (alarm.number, keyspace_of(shared, &alarm.target.name), What::Alarm(alarm))
                 }
                 Notice::Gap(target, why) => {
@@ -183,6 +185,15 @@ fn count(shared: &Shared, alarm: &Alarm) {
     let mut heard = lock(&shared.monitors.heard);
     let counts = heard.alarms.entry(alarm.target.name.to_string()).or_default();
     counts[usize::from(alarm.verdict == Verdict::Violated)] += 1;
+}
+
+/// Has the keyspace rolled back, if that is to be done about `alarm`.
+fn undo(shared: &Shared, alarm: &Alarm) {
+    let of = |number: &u16| shared.monitors.of(KeyspaceId(*number)).get(&alarm.target.name).is_some();
+    let Some(number) = (0..shared.keyspaces.len() as u16).find(of) else { return };
+    if is_wanted(&shared.config.keyspaces[usize::from(number)].on_violation, alarm.verdict) {
+        shared.monitors.hand_to_rollback(Task::Alarm(KeyspaceId(number), alarm.clone()));
+    }
 }
 
 /// Tells this node's subscribers, and, if it was news, the nodes that this one talks to: each passes on what is news to it.

@@ -1,7 +1,7 @@
 //! Clusters of nodes in this process.
 
 use crate::client::{Client, eventually};
-use rheostat_server::config::{Delay, DurabilityConfig, KeyspaceConfig, Member};
+use rheostat_server::config::{Delay, DurabilityConfig, KeyspaceConfig, Member, OnViolation};
 use rheostat_server::{Listeners, Node, NodeConfig};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,6 +22,7 @@ pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
         history_ms: 0,
         history_every_ms: 0,
         history_checkpoints: 24,
+        on_violation: OnViolation::default(),
         sample_reads: 1000,
         service_level: None,
         options: Default::default(),

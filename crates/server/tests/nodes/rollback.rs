@@ -6,8 +6,9 @@ use rheostat_client::rollback::{Report, Rollback};
 use rheostat_client::{Client, Options};
 use rheostat_core::moment::Moment;
 use rheostat_core::{DcId, Timestamp};
+use rheostat_monitor::predicate::Definition;
 use rheostat_server::NodeConfig;
-use rheostat_server::config::KeyspaceConfig;
+use rheostat_server::config::{KeyspaceConfig, OnViolation};
 use std::time::Duration;
 
 fn with_history(config: &mut NodeConfig) {
@@ -169,6 +170,104 @@ async fn checkpoints_before_the_window_are_read_and_rolled_back_to() {
         let mut there = cluster.client(node).await;
         assert_eq!(there.ask("MGET foo bar").await, Reply::Array(vec![Reply::bulk("3"), Reply::bulk("1")]), "node {node}");
     }
+    cluster.stop_all().await;
+}
+
+fn by_itself(config: &mut NodeConfig) {
+    let on_violation = OnViolation { rollback: true, keys: "[ls]*".into(), most_per_hour: 2, ..OnViolation::default() };
+    config.keyspaces = vec![KeyspaceConfig { history_ms: 600_000, on_violation, ..keyspace("plain", "eventual") }];
+}
+
+fn nolap(name: &str) -> Definition {
+    let expression = "!(lock_a = 1 && lock_b = 1)".into();
+    Definition { name: name.into(), keyspace: "plain".into(), expression, infer: false, everywhere: false }
+}
+
+/// What all nodes have done about violations.
+async fn rollbacks(cluster: &Cluster) -> [u64; 3] {
+    let mut all = [0; 3];
+    for node in cluster.nodes.iter().flatten() {
+        let these = node.router().status().await.monitors.rollbacks;
+        all.iter_mut().zip(these).for_each(|(all, one)| *all += one);
+    }
+    all
+}
+
+/// Two clients take a lock in two data centers, and sell the same seat: what they did is undone everywhere, and nobody has asked for it. Not again and again.
+#[tokio::test]
+async fn a_violation_is_rolled_back_by_itself_and_not_too_often() {
+    // Nodes of different partitions in different data centers do not talk to each other.
+    let cluster = Plan { owners: vec![vec![0], vec![1]], one_way_ms: 2.0, change: by_itself, ..Plan::three(2) }.start(None).await;
+    let (mut here, mut there) = (cluster.client(0).await, cluster.client(3).await);
+    for command in ["SET seats 10", "SET sold 0", "SET other 1"] {
+        here.ask_until(command, Reply::ok()).await;
+    }
+    for node in 0..6 {
+        cluster
+            .client(node)
+            .await
+            .ask_until("MGET seats sold other", Reply::Array([Some("10"), Some("0"), Some("1")].map(|value| Reply::bulk(value.unwrap())).into()))
+            .await;
+    }
+    cluster.node(1).router().add_monitor(nolap("nolap")).await.unwrap();
+    for node in cluster.nodes.iter().flatten() {
+        eventually("all nodes know it", async || node.router().list_monitors().len() == 1).await;
+    }
+    for round in 1..=2 {
+        assert_eq!(rollbacks(&cluster).await, [round - 1, 0, 0]);
+        for command in ["SET other 2", "SET lock_a 1", "SET seats 9"] {
+            here.ask_until(command, Reply::ok()).await;
+        }
+        for command in ["SET lock_b 1", "SET sold 1"] {
+            there.ask_until(command, Reply::ok()).await;
+        }
+        eventually("it is rolled back", async || rollbacks(&cluster).await == [round, 0, 0]).await;
+        for node in 0..6 {
+            let mut client = cluster.client(node).await;
+            for (key, value) in [
+                ("lock_a", Reply::Null),
+                ("lock_b", Reply::Null),
+                ("seats", Reply::bulk("10")),
+                ("sold", Reply::bulk("0")),
+                ("other", Reply::bulk("2")),
+            ] {
+                client.ask_until(&format!("GET {key}"), value).await;
+            }
+        }
+        // Nobody stays stopped, and what is written now is not rolled back.
+        assert_eq!(here.ask("SET late 1").await, Reply::ok());
+        assert_eq!(there.ask("SET sold 0").await, Reply::ok());
+    }
+    for (client, command) in [(&mut here, "SET lock_a 1"), (&mut there, "SET lock_b 1")] {
+        client.ask_until(command, Reply::ok()).await;
+    }
+    eventually("it is told only", async || rollbacks(&cluster).await == [2, 0, 1]).await;
+    there.ask_until("MGET lock_a lock_b", Reply::Array(vec![Reply::bulk("1"), Reply::bulk("1")])).await;
+    cluster.stop_all().await;
+}
+
+/// A data center that does not answer would keep clients stopped for nothing.
+#[tokio::test]
+async fn nothing_is_rolled_back_by_itself_while_a_data_center_is_away() {
+    let mut cluster = Plan { change: by_itself, ..Plan::three(1) }.start(None).await;
+    let home = cluster.configs[0].node.clone();
+    for number in 0.. {
+        let router = cluster.node(0).router();
+        router.add_monitor(nolap(&format!("nolap{number}"))).await.unwrap();
+        if router.list_monitors()[0].node == home {
+            break;
+        }
+        router.remove_monitor(format!("nolap{number}")).await.unwrap();
+    }
+    eventually("the other one knows it", async || cluster.node(1).router().list_monitors().len() == 1).await;
+    cluster.stop(2).await;
+    let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
+    for (client, command) in [(&mut here, "SET lock_a 1"), (&mut there, "SET lock_b 1")] {
+        client.ask_until(command, Reply::ok()).await;
+    }
+    eventually("it was not begun", async || rollbacks(&cluster).await == [0, 1, 0]).await;
+    assert_eq!(here.ask("SET lock_a 2").await, Reply::ok());
+    assert_eq!(there.ask("GET lock_b").await, Reply::bulk("1"));
     cluster.stop_all().await;
 }
 
