@@ -30,4 +30,5 @@ pub const PLANTED: &[&str] = &[
     "monitor-looks-at-one-server",
     "monitor-hears-no-end",
     "monitor-adds-up-the-newest",
+    "monitor-starts-again-and-asks-for-nothing",
 ];

@@ -55,6 +55,8 @@ struct Execution {
     agenda: BTreeMap<(u64, u64), Message>,
     fifo: BTreeMap<(ServerId, Option<ServerId>), u64>,
     monitor: Monitor,
+    /// Until when the monitor is away, or was, and how many alarms it had raised before.
+    away: Option<(u64, usize)>,
     alarms: Vec<Alarm>,
     gaps: usize,
     /// In which order the monitor heard of states.
@@ -66,6 +68,11 @@ struct Execution {
     horizon_us: u64,
 }
 
+/// By then a monitor that is back has been told what stands: a detector tells how far it has come, is asked for everything, and tells it.
+const ASKED_WITHIN_US: u64 = 300_000;
+/// How long an execution goes on when a monitor has died in it.
+const AFTER_DEATH_US: u64 = 2_000_000;
+
 /// How an execution goes.
 #[derive(Clone, Copy)]
 struct Course {
@@ -75,6 +82,8 @@ struct Course {
     lose_percent: u64,
     planted: Planted,
     writes: u64,
+    /// When so many writes are left, the monitor dies, and knows nothing when it is back.
+    dies_before: u64,
 }
 
 impl Execution {
@@ -91,6 +100,7 @@ impl Execution {
             agenda: BTreeMap::new(),
             fifo: BTreeMap::new(),
             monitor,
+            away: None,
             alarms: Vec::new(),
             gaps: 0,
             heard: BTreeMap::new(),
@@ -145,7 +155,13 @@ impl Execution {
                 next_write_us += 500 * execution.random.below(60);
                 let (dc, variable) = (DcId(random.below(u64::from(DATA_CENTERS)) as u8), random.below(u64::from(VARIABLES)) as u16);
                 execution.write(ServerId::new(dc, PartitionId(variable % PARTITIONS)), variable, random.below(3) as u8);
-                execution.horizon_us = execution.now_us + 1_000_000;
+                execution.horizon_us = execution.now_us + if course.dies_before > 0 { AFTER_DEATH_US } else { 1_000_000 };
+                if writes > 0 && writes == course.dies_before {
+                    execution.monitor = Monitor::new(course.epsilon, 64 << 20, 1_000_000, course.planted);
+                    execution.monitor.watch(KEYSPACE, predicates.clone());
+                    execution.heard.clear();
+                    execution.away = Some((execution.now_us + random.below(200_000), execution.alarms.len()));
+                }
             }
             execution.tell();
         }
@@ -222,8 +238,10 @@ impl Execution {
                     detector.tell_whole(0);
                 }
             }
+            Message::Report(_) if self.away.is_some_and(|(until_us, _)| self.now_us < until_us) => {}
             Message::Report(report) => {
                 let report = Report::from_bytes(&report.to_bytes()).unwrap();
+                let mut heard = Vec::new();
                 for event in &report.events {
                     let told = match event {
                         Event::Began(began) => Some((self.predicate.places[usize::from(began.place)].variable.fill(&[]), began)),
@@ -232,12 +250,19 @@ impl Execution {
                     };
                     if let Some((variable, began)) = told {
                         let state = self.state(&variable, report.server, began.start.at());
-                        let order = self.heard.len();
-                        self.heard.entry(state).or_insert(order);
+                        heard.push(state);
                     }
                 }
+                let of = report.server;
                 self.monitor.on_report(self.now_us, report);
-                for notice in self.monitor.notices() {
+                let notices = self.monitor.notices();
+                // What comes after something that is missing is told again.
+                let is_taken = !notices.iter().any(|notice| matches!(notice, Notice::Ask { server, whole: true, .. } if *server == of));
+                for state in heard.into_iter().filter(|_| is_taken) {
+                    let order = self.heard.len();
+                    self.heard.entry(state).or_insert(order);
+                }
+                for notice in notices {
                     match notice {
                         Notice::Alarm(alarm) => self.alarms.push(Alarm::from_bytes(&alarm.to_bytes()).unwrap()),
                         Notice::Gap(..) => self.gaps += 1,
@@ -282,14 +307,22 @@ impl Execution {
         (one.server, &one.variable) == (other.server, &other.variable)
     }
 
-    /// The state that was told of: a write that changes nothing for a place goes on with the state before it.
-    fn told(&self, mut state: usize) -> usize {
+    /// The state that was told of, if one was: a write that changes nothing for a place goes on with the state before it.
+    fn heard_of(&self, mut state: usize) -> Option<usize> {
         while !self.heard.contains_key(&state) {
-            state = (0..self.states.len())
-                .find(|before| self.follows(*before, state))
-                .unwrap_or_else(|| panic!("not told of: {:?} {:?}", self.states[state], self.predicate.definition));
+            state = (0..self.states.len()).find(|before| self.follows(*before, state))?;
         }
-        state
+        Some(state)
+    }
+
+    fn told(&self, state: usize) -> usize {
+        self.heard_of(state).unwrap_or_else(|| panic!("not told of: {:?} {:?}", self.states[state], self.predicate.definition))
+    }
+
+    /// Whether a monitor has to find what these states violate: one that was away finds what stands for some time when it is back; of servers of which it hears for the first time, too.
+    fn is_to_be_found(&self, states: &[usize]) -> bool {
+        let stands = |(from_us, until_us): (u64, u64), back_us: u64| until_us > from_us.max(back_us) + ASKED_WITHIN_US;
+        self.away.is_none_or(|(back_us, _)| states.iter().all(|state| stands(self.states[*state].moments, back_us)))
     }
 
     /// `state` as long as it fulfilled `place`.
@@ -322,11 +355,13 @@ fn judge(predicate: &Arc<Predicate>, course: Course, cuts: Cuts) -> (Vec<String>
     let number = |evidence: &Evidence| execution.state(&evidence.variable, evidence.server, evidence.from);
     // The first piece of evidence of a sum is the sum.
     let evidence = |alarm: &Alarm| alarm.evidence[usize::from(predicate.sums())..].to_vec();
-    let alarmed: BTreeSet<usize> = execution.alarms.iter().flat_map(evidence).map(|evidence| number(&evidence)).collect();
+    let before = execution.away.map_or(0, |(_, before)| before);
+    let alarmed: BTreeSet<usize> = execution.alarms[before..].iter().flat_map(evidence).map(|evidence| number(&evidence)).collect();
     let found = violations(predicate, &execution.states, cuts);
-    for (clause, states) in &found {
-        let last = states.iter().map(|state| execution.told(*state)).max_by_key(|state| execution.heard[state]).unwrap();
-        if !alarmed.contains(&last) {
+    for (clause, states) in found.iter().filter(|(_, states)| execution.is_to_be_found(states)) {
+        let told: Option<Vec<usize>> = states.iter().map(|state| execution.heard_of(*state)).collect();
+        let last = told.and_then(|told| told.into_iter().max_by_key(|state| execution.heard[state]));
+        if !last.is_some_and(|last| alarmed.contains(&last)) {
             faults.push(format!("clause {clause} was missed: {:?}", states.iter().map(|state| &execution.states[*state]).collect::<Vec<_>>()));
         }
     }
@@ -376,7 +411,7 @@ const EXPRESSIONS: [&str; 7] = [
 const SUMS: [&str; 4] = ["sum(v*) <= 4", "sum(v[0-2]) >= 3", "2*sum(v*) - sum(v[12]) <= 7", "sum(v[01]) = sum(v[23])"];
 
 fn course(seed: u64) -> Course {
-    Course { seed, epsilon: Epsilon::Millis(10), skew_ms: 10, lose_percent: 0, planted: Planted::NONE, writes: 40 }
+    Course { seed, epsilon: Epsilon::Millis(10), skew_ms: 10, lose_percent: 0, planted: Planted::NONE, writes: 40, dies_before: 0 }
 }
 
 #[test]
@@ -445,14 +480,34 @@ fn lost_reports_are_noticed_and_made_up_for() {
     assert!(gaps > 0 && alarms > 0, "{gaps} gaps, {alarms} alarms");
 }
 
+/// The node that watches dies in the middle, and another one, or the same again, begins with nothing.
+#[test]
+fn a_monitor_that_died_finds_what_stands_when_it_is_back() {
+    let (mut found, mut gaps) = (0, 0);
+    for seed in 0..60 {
+        for (number, expression) in EXPRESSIONS.iter().enumerate() {
+            let predicate = predicate(expression, (seed + number as u64).is_multiple_of(2));
+            let course = Course { dies_before: 1 + (seed * 7 + number as u64) % 39, ..course(seed) };
+            let (faults, _) = judge(&predicate, course, Cuts::OfAMoment);
+            assert!(faults.is_empty(), "{expression}, seed {seed}: {faults:#?}");
+            let execution = Execution::run(&predicate, course);
+            found += violations(&predicate, &execution.states, Cuts::OfAMoment).iter().filter(|(_, states)| execution.is_to_be_found(states)).count();
+            gaps += execution.gaps;
+        }
+    }
+    println!("{found} violating cuts that stood for long enough, {gaps} gaps");
+    assert!(found > 80 && gaps > 100, "{found} {gaps}");
+}
+
 #[test]
 fn planted_bugs_are_caught() {
     for planted in rheostat_monitor::PLANTED {
         let caught = (0..60).any(|seed| {
             let course = Course { planted: Planted::bug(planted), ..course(seed) };
-            [EXPRESSIONS[0], EXPRESSIONS[1], SUMS[0]]
-                .iter()
-                .any(|expression| !judge(&predicate(expression, true), course, Cuts::OfAMoment).0.is_empty())
+            let dies = Course { dies_before: 20, ..course };
+            [(EXPRESSIONS[0], course), (EXPRESSIONS[1], course), (SUMS[0], course), (EXPRESSIONS[0], dies)]
+                .into_iter()
+                .any(|(expression, course)| !judge(&predicate(expression, true), course, Cuts::OfAMoment).0.is_empty())
         });
         assert!(caught, "{planted} was not caught");
     }
