@@ -54,6 +54,7 @@ files![
     "orion-client",
     "orion-partitions",
     "staged-bounds",
+    "staged-processes",
     "staged-write-bounds",
     "staged-read-bounds",
     "staged-read-write",

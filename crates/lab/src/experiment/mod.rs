@@ -101,6 +101,12 @@ pub struct Cluster {
     /// Servers of each partition in a data center, where the protocol has several.
     #[serde(default = "one")]
     pub replicas: u8,
+    /// Whether each partition has a process of its own also where neither clocks nor slowness nor messages between partitions ask for it; processes only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
+    /// Whether servers keep their data on disk, in a temporary folder, instead of in memory; processes only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_disk: bool,
     /// Round trips in milliseconds between regions, as `"a:b"`.
     #[serde(default)]
     pub round_trips_ms: BTreeMap<String, f64>,

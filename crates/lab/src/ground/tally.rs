@@ -4,7 +4,7 @@ use super::{Measured, Samples};
 use crate::experiment::Cluster;
 use rheostat_bench::latency::Failures;
 use rheostat_core::DcId;
-use rheostat_core::operation::{Level, Outcome};
+use rheostat_core::operation::{Level, Outcome, Quality};
 use rheostat_core::slots;
 use rheostat_core::version::Key;
 use std::collections::BTreeMap;
@@ -62,17 +62,20 @@ impl Tallies {
         self.share(format!("{}_within", kind.name()), well && ms <= within_ms + ways_ms);
     }
 
+    /// How good a read's answer says that it is.
+    pub(super) fn quality(&mut self, quality: Quality) {
+        for (name, level) in [("strong", Level::Strong), ("causal", Level::Causal), ("session", Level::SESSION)] {
+            self.share(format!("get_{name}"), quality.level.implies(level));
+        }
+        if let Some(staleness_ms) = quality.staleness_ms {
+            self.add("staleness", staleness_ms as f64);
+        }
+    }
+
     /// What an answer says of itself.
     pub(super) fn answered(&mut self, outcome: &Outcome) {
         match outcome {
-            Outcome::Read(_, quality) => {
-                for (name, level) in [("strong", Level::Strong), ("causal", Level::Causal), ("session", Level::SESSION)] {
-                    self.share(format!("get_{name}"), quality.level.implies(level));
-                }
-                if let Some(staleness_ms) = quality.staleness_ms {
-                    self.add("staleness", staleness_ms as f64);
-                }
-            }
+            Outcome::Read(_, quality) => self.quality(*quality),
             Outcome::Written(_) => self.share("put_kept", false),
             Outcome::Kept(_) => self.share("put_kept", true),
             _ => {}

@@ -16,10 +16,10 @@ pub(super) const KEYSPACE: &str = "default";
 /// The most processes of a cluster.
 const PROCESSES: usize = 32;
 
-/// Whether each partition has a process of its own: where its clock, its slowness or the messages between partitions matter.
+/// Whether each partition has a process of its own: where the file says so, or its clock, its slowness or the messages between partitions matter.
 fn apart(point: &Point) -> bool {
     let transactions = |act: &Act| matches!(act, Act::Mix(mix) if mix.transactions > 0.0);
-    point.cluster.clocks.ms > 0.0 || point.cluster.slow.is_some() || point.load.iter().any(|load| transactions(&load.does))
+    point.cluster.apart || point.cluster.clocks.ms > 0.0 || point.cluster.slow.is_some() || point.load.iter().any(|load| transactions(&load.does))
 }
 
 /// The cluster of `point`.
@@ -48,7 +48,7 @@ pub(super) fn description(point: &Point) -> Result<Description, String> {
     description.data_centers = data_centers.collect();
     description.partitions = cluster.partitions;
     description.shards = usize::from(apart);
-    description.in_memory = true;
+    description.in_memory = !cluster.on_disk;
     description.keyspaces = vec![keyspace];
     description.emulation = network(point, nodes)?;
     description.validate().map_err(|error| error.to_string())?;

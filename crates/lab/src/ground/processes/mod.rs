@@ -1,6 +1,6 @@
 //! Real processes of this machine: real sockets, emulated delays and clock offsets.
 //!
-//! Each measurement starts a cluster of its own, in memory, at free ports of loopback, and ends it whatever happens. Three kinds of clients:
+//! Each measurement starts a cluster of its own, in memory or in a temporary folder, at free ports of loopback, and ends it whatever happens. Three kinds of clients:
 //!
 //! - Mixes that stay in their data center, think of nothing and ask for the keyspace's own level go through [`rheostat_bench::load`], over RESP: its load
 //!   generator costs little beside the servers, so that throughput says something of them.

@@ -9,6 +9,7 @@ use rheostat_client::{Client, Dial, Level, Options, Session, v1};
 use rheostat_cluster::Processes as Cluster;
 use rheostat_cluster::nodes::Planned;
 use rheostat_cluster::ready::statuses;
+use rheostat_core::operation::Quality;
 use rheostat_core::protocol::Span;
 use rheostat_core::random::Random;
 use rheostat_core::version::{Key, Value};
@@ -55,7 +56,7 @@ struct World {
 
 /// What came of an operation.
 enum Reply {
-    Read(Option<bytes::Bytes>),
+    Read(Option<bytes::Bytes>, Quality),
     Written,
     Many,
 }
@@ -363,7 +364,7 @@ impl User {
     /// The value of `key`; `None` if that failed.
     async fn get(&mut self, at: Option<DcId>, key: Key, since: Instant) -> Option<Option<bytes::Bytes>> {
         match self.operate(Kind::Get, at, vec![key], None, since).await {
-            Some(Reply::Read(value)) => Some(value),
+            Some(Reply::Read(value, _)) => Some(value),
             _ => None,
         }
     }
@@ -391,7 +392,11 @@ impl User {
                 self.session = Some(session);
                 if counted {
                     let took_ms = ms(since.elapsed());
-                    world.tallies.borrow_mut().operation(kind, took_ms, self.dc, &keys, &world.point.cluster);
+                    let mut tallies = world.tallies.borrow_mut();
+                    tallies.operation(kind, took_ms, self.dc, &keys, &world.point.cluster);
+                    if let Reply::Read(_, quality) = &reply {
+                        tallies.quality(*quality);
+                    }
                     self.seen.add(took_ms);
                 }
                 Some(reply)
@@ -425,7 +430,10 @@ async fn ask(session: &mut Session, contender: &Contender, kind: Kind, keys: &[K
     session.set_dial(dial(contender, level, within));
     match (kind, keys.first(), value) {
         (Kind::Put, Some(key), Some(value)) => session.put(bytes(key), bytes::Bytes::copy_from_slice(&value)).await.map(|_| Reply::Written),
-        (Kind::Get, Some(key), _) => session.get(bytes(key)).await.map(|read| Reply::Read(read.value)),
+        (Kind::Get, Some(key), _) => {
+            let read = session.get(bytes(key)).await?;
+            Ok(Reply::Read(read.value, Quality { level: read.level, staleness_ms: read.staleness_ms }))
+        }
         _ => session.read_transaction(keys.iter().map(bytes)).await.map(|_| Reply::Many),
     }
 }
