@@ -213,10 +213,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => Stage::Fresh(Box::new(Fresh { call: call.clone(), dial, most_ms })),
             _ => Stage::Call,
         };
-        let request = match asked_for::<P>(client.request(call), dial) {
-            Ok(request) => request,
-            Err(refused) => return failed(refused),
-        };
+        let mut request = client.request(call);
+        // Apart, since requests are large and each way through a `Result` copies them.
+        if asks_more::<P>(dial) {
+            request = match asked_for::<P>(request, dial) {
+                Ok(request) => request,
+                Err(refused) => return failed(refused),
+            };
+        }
         self.advance(now, request, (stage, dial), session, out)
     }
 
@@ -488,8 +492,13 @@ pub(super) fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
     P::serves(asked).ok_or_else(|| Failure::Refused(format!("protocol {} gives level {}, not {asked}", P::NAME, P::LEVEL)))
 }
 
-/// `request`, with the quorum and the bound that its operation asks for.
+/// Whether `dial` asks for what [`asked_for`] adds to a request.
 #[inline]
+fn asks_more<P: Protocol>(dial: Dial) -> bool {
+    P::KEEPS_BOUNDS && dial.within_us.is_some() || dial.quorum != Quorum::KEYSPACE
+}
+
+/// `request`, with the quorum and the bound that its operation asks for.
 pub(super) fn asked_for<P: Protocol>(request: P::Request, dial: Dial) -> Result<P::Request, Failure> {
     let request = match dial.within_us {
         Some(within_us) if P::KEEPS_BOUNDS => P::Client::bounded(request, within_us, dial.level),

@@ -35,13 +35,23 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// Puts a request to the protocol; returns the reply if it comes at once.
+    #[inline]
     pub(super) fn request(&mut self, now: Now, op: OpId, request: P::Request, out: &mut Outbox) -> Option<P::Reply> {
-        self.step_for(now, op, out, |protocol, step| protocol.on_request(step, op, request))
+        // By reference, since a closure that holds it is copied with it on each of its ways.
+        let mut request = Some(request);
+        self.step_for(now, op, out, |protocol, step| {
+            if let Some(request) = request.take() {
+                protocol.on_request(step, op, request);
+            }
+        })
     }
 
     /// As [`Replica::step`]; returns the reply to `op` if it is among the effects. Messages to itself that need not wait for the disk are steps of their own, after it.
     fn step_for(&mut self, now: Now, op: OpId, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) -> Option<P::Reply> {
         self.handle(now, op, out, handler);
+        if self.loopback.is_empty() {
+            return self.effects.take_answer();
+        }
         let mut wanted = self.effects.take_answer();
         while let Some(message) = self.loopback.pop_front() {
             let own = self.config.place.server.partition;

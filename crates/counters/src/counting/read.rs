@@ -126,7 +126,10 @@ impl<R: PartitionServer> Counting<R> {
             Operation::Put { items, .. } if self.cells.len() > 0 && items.iter().any(|item| self.cells.get(&item.key).is_some()) => {
                 Stage::Put { keys: items.iter().map(|item| item.key.clone()).collect() }
             }
-            Operation::Get { key, dial } => Stage::Get { key: key.clone(), dial: *dial },
+            Operation::Get { key, dial } => {
+                let (key, dial) = (key.clone(), *dial);
+                return self.get(now, op, operation, (key, dial), session);
+            }
             Operation::Change { key, change: change @ Change::Expire { .. }, dial } => {
                 let (key, change, dial) = (key.clone(), change.clone(), *dial);
                 match self.rename(now, &key, dial, session) {
@@ -147,6 +150,21 @@ impl<R: PartitionServer> Counting<R> {
             _ => return self.inner.execute(now, operation, session, &mut self.box_),
         };
         self.perform(now, op, operation, stage, session)
+    }
+
+    /// As [`Counting::perform`], of a GET of `key`: most keys are no counters, and then nothing follows.
+    fn get(&mut self, now: Now, op: Option<OpId>, operation: Operation, (key, dial): (Key, Dial), session: &mut Session) -> Execution {
+        match self.inner.execute(now, operation, session, &mut self.box_) {
+            Execution::Done { outcome, after } if matches!(&outcome, Outcome::Read(read, _) if is_counter(read)) => {
+                self.go_on(now, op, Stage::Get { key, dial }, outcome, after, session)
+            }
+            done @ Execution::Done { .. } => done,
+            Execution::Waiting(inside) => {
+                let op = op.unwrap_or(inside);
+                self.stages.insert(inside, (op, Stage::Get { key, dial }));
+                Execution::Waiting(op)
+            }
+        }
     }
 
     /// Runs `operation` inside, and what follows.
