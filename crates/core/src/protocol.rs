@@ -525,13 +525,15 @@ pub enum Reading {
     Answer,
 }
 
-/// When a message may leave. In both cases what counts is everything appended up to the end of the step.
+/// When a message may leave. In all cases what counts is everything appended up to the end of the step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Departure {
     /// When that is as durable as a reply needs.
     AsReply,
-    /// When that is on disk (at once in a keyspace without disk).
+    /// When that is on disk (at once in a keyspace without disk). Under [`Durability::Interval`](crate::store::Durability) flushes are as far apart as those for links.
     Flushed,
+    /// Likewise, and a client waits for it: the flush begins as soon as the disk is free, and takes with it all that has come meanwhile.
+    FlushedAtOnce,
 }
 
 /// One thing that leaves a step. What a step writes is done when it returns from [`Step::write`].

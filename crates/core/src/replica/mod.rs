@@ -494,6 +494,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     /// Sampled writes that are not visible yet, without their values.
     unseen: Vec<Version<P::Meta>>,
     flush_wanted: bool,
+    /// A client waits for it.
+    flush_at_once: bool,
     flushing: bool,
     flushed_at_us: u64,
     collected_at_us: u64,
@@ -555,6 +557,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             loopback: VecDeque::new(),
             unseen: Vec::new(),
             flush_wanted: false,
+            flush_at_once: false,
             flushing: false,
             flushed_at_us: 0,
             collected_at_us: 0,

@@ -129,7 +129,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let after = match (departure, self.config.durability) {
             (_, Durability::Memory) => Position(0),
             _ if self.config.planted.is("report-before-flush") => Position(0),
-            (Departure::Flushed, _) => self.store.end(),
+            (Departure::Flushed | Departure::FlushedAtOnce, _) => self.store.end(),
             (Departure::AsReply, _) => self.reply_position(),
         };
         if to == self.config.place.server && after <= self.store.durable() {
@@ -144,6 +144,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             out.frames.push((to, frame));
         } else {
             self.flush_wanted = true;
+            self.flush_at_once |= departure == Departure::FlushedAtOnce;
             self.held_frames.push_back((after, to, frame));
         }
     }
@@ -433,6 +434,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         let job = self.store.begin_flush()?;
         self.flushing = true;
         self.flush_wanted = false;
+        self.flush_at_once = false;
         self.flushed_at_us = now.monotonic_us;
         Some(job)
     }
@@ -444,6 +446,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         match self.config.durability {
             Durability::Memory => u64::MAX,
             Durability::Always => self.flushed_at_us,
+            Durability::Interval if self.flush_at_once => self.flushed_at_us,
             Durability::Interval if self.flush_wanted || self.links_want_flush() => self.flushed_at_us + self.config.link_flush_interval_us,
             Durability::Interval => self.flushed_at_us + self.config.flush_interval_us,
         }

@@ -300,7 +300,7 @@ impl<W: Scope> Replicated<W> {
         }
         // What it promises (a vote, an entry kept) must be on disk first.
         for message in promises {
-            self.send_raft(step, message, Departure::Flushed);
+            self.send_raft(step, message, Departure::FlushedAtOnce);
         }
         if restored {
             self.apply_waiting(step);
@@ -309,7 +309,7 @@ impl<W: Scope> Replicated<W> {
             self.group.node.on_persist_ready(number);
         } else if logged || self.group.unpersisted > 0 {
             self.group.unpersisted += 1;
-            step.effects.send_member(self.place.server, Message::Persisted(number), Departure::Flushed);
+            step.effects.send_member(self.place.server, Message::Persisted(number), Departure::FlushedAtOnce);
         } else {
             self.group.node.on_persist_ready(number);
         }

@@ -216,7 +216,7 @@ impl Staged {
         }
         let Fitting { writes: held, upto, .. } = fitting;
         let waiting = self.own.len() as u32;
-        self.send(step, from.dc, Message::Collected { ballot, accepted, held, upto, waiting }, Departure::Flushed);
+        self.send(step, from.dc, Message::Collected { ballot, accepted, held, upto, waiting }, Departure::FlushedAtOnce);
     }
 
     /// Whether an attempt may be joined; if not, its coordinator is told why.
@@ -329,7 +329,7 @@ impl Staged {
             self.promise(ballot, batch.cutoff);
             self.accept(step, instance, ballot, batch);
         }
-        self.send(step, from.dc, Message::Accepted { ballot }, Departure::Flushed);
+        self.send(step, from.dc, Message::Accepted { ballot }, Departure::FlushedAtOnce);
     }
 
     pub(super) fn accept<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, instance: u64, ballot: Ballot, batch: Batch) {

@@ -136,7 +136,7 @@ impl Staged {
     /// Step 4, and this server's own step 7.
     fn transmit<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, held: Held) {
         let here = self.place.dc();
-        self.send(step, here, Message::Has(vec![held.id]), Departure::Flushed);
+        self.send(step, here, Message::Has(vec![held.id]), Departure::FlushedAtOnce);
         for dc in self.place.peers() {
             self.send(step, dc, Message::Hold(vec![held.clone()]), Departure::AsReply);
         }
@@ -171,7 +171,7 @@ impl Staged {
             }
         }
         if !has.is_empty() {
-            self.send(step, from, Message::Has(has), Departure::Flushed);
+            self.send(step, from, Message::Has(has), Departure::FlushedAtOnce);
         }
     }
 

@@ -12,6 +12,7 @@ use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::Wire;
 use rheostat_protocols::causal::{Causal, CausalOptions, Meta};
 use rheostat_protocols::eventual::{Eventual, EventualOptions};
+use rheostat_protocols::session::{Session as GroupInDataCenter, SessionOptions};
 use rheostat_storage::MemoryStore;
 
 fn change(desk: &mut Desk, session: &mut Session, key: &Key, change: Change) -> (Option<String>, bool) {
@@ -426,6 +427,39 @@ fn under_always_nothing_is_said_before_the_disk_has_it() {
     replica.end_flush(now, job.run(), &mut out);
     assert!(after <= replica.durable());
     assert!(out.frames.iter().any(|(_, frame)| batch_has_updates(frame)), "the update leaves when it is flushed");
+}
+
+#[test]
+fn a_write_that_a_group_waits_for_is_flushed_as_soon_as_the_disk_is_free() {
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
+    let config = ReplicaConfig::new(place, KeyspaceId(0));
+    assert_eq!(config.durability, Durability::Interval);
+    let store = MemoryStore::with_simulated_disk();
+    let mut replica = Replica::<GroupInDataCenter, _>::new(config, &SessionOptions::default(), store, Recovered::default()).unwrap();
+    let (mut now, mut out) = (Now { monotonic_us: 1, physical_ms: START_MS }, Outbox::default());
+    replica.start(now, &mut out);
+    let mut session = replica.new_session();
+    for number in 0..3 {
+        let item = Item { key: (*b"x").into(), value: Some(vec![number].into()), expires_ms: 0 };
+        let put = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
+        let Execution::Waiting(op) = replica.execute(now, put, &mut session, &mut out) else { panic!("answered before its log has it") };
+        // The first waits for an election.
+        for _ in 0..2_000 {
+            if out.done.iter().any(|done| done.op == op) {
+                break;
+            }
+            if let Some(job) = replica.poll_flush(now) {
+                replica.end_flush(now, job.run(), &mut out);
+            } else {
+                assert_eq!(number, 0, "the disk is free, and a client waits");
+                now.monotonic_us += 1_000;
+                now.physical_ms += 1;
+                replica.tick(now, &mut out);
+            }
+        }
+        let place = out.done.iter().position(|done| done.op == op).expect("it is written");
+        assert!(matches!(out.done.remove(place).outcome, Outcome::Written(_)));
+    }
 }
 
 fn batch_has_updates(frame: &[u8]) -> bool {
