@@ -69,7 +69,8 @@ func staleness(reply any) *time.Duration {
 
 func qualityOf(reply any) (Quality, error) {
 	var quality Quality
-	var reached, used *int64
+	var reached, used, copies *int64
+	var where string
 	for _, said := range entries(reply) {
 		switch said.name {
 		case "level":
@@ -88,10 +89,19 @@ func qualityOf(reply any) (Quality, error) {
 			reached = number(said.value)
 		case "used_us":
 			used = number(said.value)
+		case "answered_in":
+			if said.value != nil {
+				where = text(said.value)
+			}
+		case "data_centers":
+			copies = number(said.value)
 		}
 	}
 	if reached != nil {
-		quality.Achieved = &Achieved{Entry: int(*reached)}
+		quality.Achieved = &Achieved{Entry: int(*reached), AnsweredIn: where}
+		if copies != nil {
+			quality.Achieved.DataCenters = int(*copies)
+		}
 		if used != nil {
 			quality.Achieved.Used = time.Duration(*used) * time.Microsecond
 		}

@@ -340,6 +340,7 @@ func Test_service_level_says_what_was_reached(t *testing.T) {
 	session.SetServiceLevel("strong 1s; causal 1s; eventual")
 	read := must(session.Get(ctx, k))
 	holds(t, string(read.Value) == "x" && read.Level == "causal" && read.Achieved != nil && read.Achieved.Entry == 2 && read.Achieved.Used >= 0, read)
+	holds(t, read.Achieved.AnsweredIn == "us-east" && read.Achieved.DataCenters == 0, read.Achieved)
 	session.SetServiceLevel("")
 	holds(t, must(session.Get(ctx, k)).Achieved == nil)
 	_, err := session.WithDial(Dial{ServiceLevel: "strong soon"}).Get(ctx, k)

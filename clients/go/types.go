@@ -92,6 +92,10 @@ type Achieved struct {
 	Entry int
 	// Used is the time that it took at the node that was asked. The way there and back is not in it.
 	Used time.Duration
+	// AnsweredIn is the data center that has answered a read; empty after a write.
+	AnsweredIn string
+	// DataCenters is in how many data centers a write was when it was answered; 0 after a read.
+	DataCenters int
 }
 
 // Quality is how good an answer was.

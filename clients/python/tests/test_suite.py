@@ -308,6 +308,7 @@ def test_service_level_says_what_was_reached(api: Sync) -> None:
     session.set_service_level("strong 1s; causal 1s; eventual")
     read = session.get(k)
     assert read.value == b"x" and read.level == "causal" and read.achieved and read.achieved.entry == 2 and read.achieved.used_us >= 0
+    assert read.achieved.answered_in == "us-east" and read.achieved.data_centers is None
     session.set_service_level(None)
     assert session.get(k).achieved is None
     with pytest.raises(rheostat.Refused):

@@ -73,7 +73,15 @@ function qualityOf(reply: unknown): Quality {
     level: textOf(said.get("level")),
     stalenessMs: numberOf(said.get("staleness_ms")),
     version: version === undefined ? undefined : Version.parse(version),
-    achieved: entry === undefined ? undefined : { entry, usedUs: numberOf(said.get("used_us")) ?? 0 },
+    achieved:
+      entry === undefined
+        ? undefined
+        : {
+            entry,
+            usedUs: numberOf(said.get("used_us")) ?? 0,
+            answeredIn: textOf(said.get("answered_in")),
+            dataCenters: numberOf(said.get("data_centers")),
+          },
   };
 }
 

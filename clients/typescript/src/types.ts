@@ -51,6 +51,10 @@ export interface Achieved {
   readonly entry: number;
   /** The microseconds that it took at the node that was asked. The way there and back is not in it. */
   readonly usedUs: number;
+  /** The data center that has answered a read; absent after a write. */
+  readonly answeredIn: string | undefined;
+  /** In how many data centers a write was when it was answered; absent after a read. */
+  readonly dataCenters: number | undefined;
 }
 
 /** How good an answer was. */

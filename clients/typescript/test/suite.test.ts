@@ -280,6 +280,7 @@ test("service_level_says_what_was_reached", async () => {
   const read = await session.get(k);
   assert.deepEqual([text(read.value), read.level, read.achieved?.entry], ["x", "causal", 2]);
   assert.ok((read.achieved?.usedUs ?? -1) >= 0);
+  assert.deepEqual([read.achieved?.answeredIn, read.achieved?.dataCenters], ["us-east", undefined]);
   session.setServiceLevel(undefined);
   assert.equal((await session.get(k)).achieved, undefined);
   await assert.rejects(session.withDial({ serviceLevel: "strong soon" }).get(k), rheostat.Refused);

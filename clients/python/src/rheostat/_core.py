@@ -171,7 +171,10 @@ def _map(reply: Any) -> dict[str, Any]:
 def _quality(reply: Any) -> Quality:
     said = _map(reply)
     level, version = said.get("level"), said.get("version")
-    achieved = Achieved(said["entry"], said.get("used_us") or 0) if said.get("entry") is not None else None
+    achieved = None
+    if said.get("entry") is not None:
+        where = said.get("answered_in")
+        achieved = Achieved(said["entry"], said.get("used_us") or 0, None if where is None else _text(where), said.get("data_centers"))
     return Quality(
         None if level is None else _text(level), said.get("staleness_ms"), None if version is None else Version.parse(_text(version)), achieved
     )

@@ -78,6 +78,10 @@ class Achieved:
     entry: int
     #: The microseconds that it took at the node that was asked. The way there and back is not in it.
     used_us: int
+    #: The data center that has answered a read; absent after a write.
+    answered_in: str | None = None
+    #: In how many data centers a write was when it was answered; absent after a read.
+    data_centers: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,5 +7,7 @@ import java.time.Duration;
  *
  * @param entry the first entry that it satisfies, counted from 1
  * @param used the time that it took at the node that was asked. The way there and back is not in it
+ * @param answeredIn the data center that has answered a read; null after a write
+ * @param dataCenters in how many data centers a write was when it was answered; null after a read
  */
-public record Achieved(int entry, Duration used) {}
+public record Achieved(int entry, Duration used, String answeredIn, Integer dataCenters) {}

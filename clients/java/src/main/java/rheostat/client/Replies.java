@@ -44,7 +44,9 @@ final class Replies {
     Long entry = number(said.get("entry"));
     Long used = number(said.get("used_us"));
     String version = text(said.get("version"));
-    Achieved achieved = entry == null ? null : new Achieved(entry.intValue(), Duration.ofNanos(used == null ? 0 : used * 1000));
+    Long copies = number(said.get("data_centers"));
+    Achieved achieved = entry == null ? null : new Achieved(entry.intValue(), Duration.ofNanos(used == null ? 0 : used * 1000),
+        text(said.get("answered_in")), copies == null ? null : copies.intValue());
     return new Quality(text(said.get("level")), staleness(said.get("staleness_ms")), version == null ? null : Version.parse(version), achieved);
   }
 

@@ -403,6 +403,8 @@ class SuiteTest {
     assertEquals("causal", read.level());
     assertEquals(2, read.achieved().entry());
     assertFalse(read.achieved().used().isNegative());
+    assertEquals("us-east", read.achieved().answeredIn());
+    assertNull(read.achieved().dataCenters());
     session.setServiceLevel(null);
     assertNull(session.get(k).achieved());
     assertThrows(RheostatException.Refused.class, () -> session.withDial(Dial.NONE.withServiceLevel("strong soon")).get(k));
