@@ -343,6 +343,8 @@ impl Shard {
     /// The outcome of the waiting `op` goes to `answer`.
     pub(crate) fn expect(&mut self, keyspace: KeyspaceId, replica: ReplicaIndex, op: OpId, answer: Answer) {
         self.expected.insert((replica, op), Sequence::new(keyspace, VecDeque::new(), answer));
+        // It may wait for a flush, which begins at a turn's end.
+        self.want_turn();
     }
 
     /// Hands `sequence` to another shard of this node, in the next turn.
