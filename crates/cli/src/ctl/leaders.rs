@@ -96,6 +96,10 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
                 plan(json, nodes, &[], &format!("{node} leads it already"));
                 return Ok(ExitCode::SUCCESS);
             }
+            // The leader would begin to hand over where it has not heard of it yet.
+            if let Some(member) = group.members.iter().find(|member| member.node == to && !member.unable.is_empty()) {
+                return Err(format!("{}: {node} {}, so it cannot lead", words(place), member.unable));
+            }
             carry_out(json, topology, nodes, &[Move { place: place.clone(), from, to }], wait).await
         }
     }
