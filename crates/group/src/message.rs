@@ -164,6 +164,11 @@ impl RaftMessage {
         self.snapshot.as_ref().filter(|_| KINDS[usize::from(self.kind)] == MessageType::MsgSnapshot).map(|snapshot| snapshot.0)
     }
 
+    /// The stable vector at the snapshot that this message tells of.
+    pub fn snapshot_stable(&self) -> Option<&TimestampVector> {
+        self.snapshot().and(self.snapshot.as_ref()).map(|snapshot| &snapshot.1.0)
+    }
+
     /// The last index that this message says is committed, if the receiver takes its word for it.
     pub fn committed(&self) -> Option<u64> {
         (KINDS[usize::from(self.kind)] == MessageType::MsgHeartbeat).then_some(self.commit)

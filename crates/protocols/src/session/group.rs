@@ -98,6 +98,15 @@ pub(super) struct Write {
     pub(super) guards: Vec<Guard>,
 }
 
+/// A member that was told of a snapshot.
+pub(super) struct Told {
+    /// When it last asked for a part of it, or was told, on the monotonic clock.
+    pub(super) asked_us: u64,
+    /// Everything up to here, of every data center, was in the store at the snapshot. What is deleted later stays as a tombstone until the member has the last page:
+    /// it goes on with the entries after the snapshot, and one of them may bring an older write of the same key.
+    pub(super) complete: Timestamp,
+}
+
 /// The Raft side of a server.
 pub(super) struct Group {
     pub(super) node: Member,
@@ -110,8 +119,8 @@ pub(super) struct Group {
     marks: Vec<(u64, TimestampVector)>,
     /// When each member was last heard, on the monotonic clock.
     pub(super) heard_us: BTreeMap<u64, u64>,
-    /// Members that were told of a snapshot, and when they last asked for a part of it.
-    pub(super) snapshots: BTreeMap<u64, u64>,
+    /// Members that were told of a snapshot by this leader.
+    pub(super) snapshots: BTreeMap<u64, Told>,
     placed: Placed,
     /// Entries that are committed but cannot be applied while a snapshot comes.
     pub(super) waiting: Vec<raft::eraftpb::Entry>,
@@ -246,7 +255,8 @@ impl<W: Scope> Replicated<W> {
             return;
         }
         let (now_us, limit_us) = (step.now.monotonic_us, self.election_us());
-        let stalled: Vec<u64> = self.group.snapshots.iter().filter(|(_, asked)| now_us > **asked + 4 * limit_us).map(|(member, _)| *member).collect();
+        let stalled: Vec<u64> =
+            self.group.snapshots.iter().filter(|(_, told)| now_us > told.asked_us + 4 * limit_us).map(|(member, _)| *member).collect();
         for member in stalled {
             self.group.snapshots.remove(&member);
             self.group.node.report_snapshot(member, raft::SnapshotStatus::Failure);
@@ -389,8 +399,9 @@ impl<W: Scope> Replicated<W> {
     fn send_raft<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, message: raft::eraftpb::Message, departure: Departure) {
         let to = message.to;
         if let Some(message) = RaftMessage::of(message) {
-            if message.snapshot().is_some() {
-                self.group.snapshots.insert(to, step.now.monotonic_us);
+            if let Some(stable) = message.snapshot_stable() {
+                let complete = stable.min(usize::from(self.place.data_centers));
+                self.group.snapshots.insert(to, Told { asked_us: step.now.monotonic_us, complete });
             }
             step.effects.send_member(self.server_of(to), Message::Raft(message), departure);
         }

@@ -65,6 +65,7 @@ impl Scope for InDataCenter {
         "shipper-ahead-of-the-store",
         "snapshot-shipped-as-it-came",
         "snapshot-without-deletions",
+        "tombstones-collected-under-pages",
         "leader-clock-behind-the-log",
         "read-without-asking-the-leader",
         "counter-guard-taken-as-met",
@@ -483,7 +484,8 @@ impl<W: Scope> Protocol for Replicated<W> {
             Span::Everywhere => here,
             _ => self.place.peers().map(|dc| self.acknowledged.get(dc)).min().map_or(here, |there| there.min(here)),
         };
-        SessionCut { complete, history }
+        let told = self.group.snapshots.values().map(|told| told.complete).min().filter(|_| !self.planted.is("tombstones-collected-under-pages"));
+        SessionCut { complete: told.map_or(complete, |told| told.min(complete)), history }
     }
 
     fn replicated(&self, own: Timestamp) -> Option<Vec<Timestamp>> {

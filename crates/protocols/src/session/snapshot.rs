@@ -113,8 +113,12 @@ impl<W: Scope> Replicated<W> {
 
     /// A member asks for a page.
     pub(super) fn on_fetch<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, from: ServerId, snapshot: u64, (slot, place): (u16, u32)) {
-        let asker = self.group.snapshots.iter_mut().filter(|(member, _)| seat_of(**member) == seat(from.dc, from.replica));
-        asker.for_each(|(_, asked)| *asked = step.now.monotonic_us);
+        let asker = self.group.snapshots.iter_mut().find(|(member, _)| seat_of(**member) == seat(from.dc, from.replica));
+        match asker {
+            Some((_, told)) => told.asked_us = step.now.monotonic_us,
+            // Who was told by a leader before, or asks again after too long, is told of another one: tombstones that it needs may be gone here.
+            None => return,
+        }
         // After a restart the state here may be older than the snapshot that was told of.
         if self.group.saved.installing || self.group.applied < snapshot || slot >= slots::SLOTS {
             return;
