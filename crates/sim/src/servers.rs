@@ -208,6 +208,8 @@ impl World<'_> {
             if let Some(awaited) = self.awaited.get_mut(&(server, op)) {
                 *awaited = Some(outcome);
             } else if let Some(Waiting { attempt, arrived_ms, .. }) = self.servers[server].waiting.remove(&op) {
+                // What is old is judged when the answer is made: a clock that was set back meanwhile has taken back what it said before.
+                let arrived_ms = arrived_ms.min(self.servers[server].clock.read(self.now_us).physical_ms);
                 // Another replica may have answered, by its own clock.
                 let arrived_ms = Some(arrived_ms).filter(|_| !self.plan.has_replicas());
                 self.reply(server, Reply { attempt, server, arrived_ms, outcome, session });
