@@ -9,7 +9,7 @@ use crate::table::printable;
 use clap::{Args, Subcommand};
 use rheostat_client::{AsOf, Condition, Dial, Error, Level, Put, PutIf, Quorum, Read, Session, Version};
 use rheostat_core::moment::Moment;
-use rheostat_core::sla::parse_bound;
+use rheostat_core::sla::{parse_bound, parse_within};
 use rheostat_receipts::{MOST_LINE, Receipt};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek, SeekFrom, Write};
@@ -52,8 +52,8 @@ pub struct Arguments {
     /// Reads reflect every write of other data centers that is older than this, as in 300ms; until they do, they wait
     #[arg(long, value_name = "TIME", value_parser = parse_bound, conflicts_with = "sla")]
     fresh: Option<u32>,
-    /// How long operations may wait at their partition server, as in 20ms [default: as long as the server lets them]
-    #[arg(long, value_name = "TIME", value_parser = parse_bound)]
+    /// How long operations may wait at their partition server, as in 20ms, or 0 [default: as long as the server lets them]
+    #[arg(long, value_name = "TIME", value_parser = parse_within)]
     within: Option<u32>,
     /// Reads are of the past: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s
     #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true, conflicts_with_all = ["sla", "fresh"])]

@@ -267,6 +267,17 @@ pub fn parse_bound(text: &str) -> Result<u32, String> {
     u32::try_from(ms).ok().filter(|ms| (1..=LONGEST_MS).contains(ms)).ok_or_else(wrong)
 }
 
+/// How long an operation may take, in milliseconds: as [`parse_bound`], or 0: it waits for nothing.
+///
+/// # Errors
+/// In words for the user.
+pub fn parse_within(text: &str) -> Result<u32, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "0" | "0ms" | "0s" => Ok(0),
+        _ => parse_bound(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

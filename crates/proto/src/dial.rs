@@ -80,10 +80,8 @@ pub fn dial_in(dial: &v1::Dial) -> Result<Dial, String> {
         v1::Strategy::Coordinated => Strategy::Coordinated,
         v1::Strategy::Predicted => Strategy::Predicted,
     };
-    for (name, bound) in [("fresh_ms", dial.fresh_ms), ("within_us", dial.within_us)] {
-        if bound == Some(0) {
-            return Err(format!("{name} = 0: no operation can keep that; leave it out for no bound"));
-        }
+    if dial.fresh_ms == Some(0) {
+        return Err("fresh_ms = 0: no operation can keep that; leave it out for no bound".to_owned());
     }
     let level = level_in(dial.level, &dial.guarantees)?;
     let number = |name: &str, number: u32| u8::try_from(number).map_err(|_| format!("quorum.{name} = {number}: there are not so many replicas"));
@@ -121,7 +119,7 @@ mod tests {
         assert!(level_in(v1::Level::Causal.into(), &[1]).unwrap_err().contains("LEVEL_SESSION"));
         assert_eq!(level_in(v1::Level::Session.into(), &[]), Ok(Some(Level::SESSION)));
         assert!(dial_in(&v1::Dial { fresh_ms: Some(0), ..Default::default() }).unwrap_err().contains("fresh_ms = 0"));
-        assert!(dial_in(&v1::Dial { within_us: Some(0), ..Default::default() }).unwrap_err().contains("within_us = 0"));
+        assert_eq!(dial_in(&v1::Dial { within_us: Some(0), ..Default::default() }).unwrap().within_us, Some(0));
         for (millis, counter) in [(0, 0), (1 << 48, 0), (1, 65_536)] {
             let as_of = Some(v1::Timestamp { millis, counter });
             assert!(dial_in(&v1::Dial { as_of, ..Default::default() }).unwrap_err().contains(&format!("as_of = {millis}.{counter}")));

@@ -17,6 +17,7 @@ fn three() -> Plan {
                 keyspace("orders", "strong"),
                 KeyspaceConfig { service_level: Some("checkout".into()), ..keyspace("stock", "strong") },
                 keyspace("posts", "causal"),
+                keyspace("steps", "staged"),
             ];
         },
         ..Plan::three(2)
@@ -534,4 +535,33 @@ fn a_configuration_names_what_is_wrong_with_a_service_level() {
         let error = with(sla, of).unwrap_err();
         assert!(error.contains(says), "{sla} {of}: {error}");
     }
+}
+
+#[tokio::test]
+async fn within_zero_an_operation_waits_for_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = three().start(Some(folder.path())).await;
+    let mut client = cluster.client(0).await;
+    for keyspace in ["steps", "posts"] {
+        assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
+        client.ask_until("SET {k}a 1", Reply::ok()).await;
+    }
+    let mut reader = cluster.client(0).await;
+    assert_eq!(reader.ask("SELECT steps").await, Reply::ok());
+    reader.ask_until("GET {k}a", Reply::bulk("1")).await;
+    cut(&cluster, true);
+    assert_eq!(reader.ask("RHEO WITHIN 0").await, Reply::ok());
+    assert_eq!(reader.ask("RHEO WITHIN").await, Reply::Integer(0));
+    // Without a bound it would ask a majority, which is out of reach.
+    assert_eq!(reader.ask("GET {k}a").await, Reply::bulk("1"));
+    assert_eq!(reader.ask("SELECT posts").await, Reply::ok());
+    assert_eq!(reader.ask("GET {k}a").await, Reply::bulk("1"));
+    assert_eq!(reader.ask("RHEO FRESH 300ms").await, Reply::ok());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while !reader.ask("GET {k}a").await.is_error("TIMEOUT") {
+        assert!(tokio::time::Instant::now() < until, "it is fresh though nothing comes");
+    }
+    let wrong = reader.ask("RHEO FRESH 0").await;
+    assert!(wrong.is_error("ERR"), "{wrong:?}");
+    cluster.stop_all().await;
 }

@@ -424,7 +424,7 @@ pub(in crate::resp) fn rheo_sla<'a>(_: &'static Entry, arguments: Arguments<'a>)
 }
 
 /// A time of the dial: a number of milliseconds, or a number with its unit; `NONE` is no bound.
-fn bound<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Result<Option<Option<u32>>, CommandError> {
+fn bound<'a>(entry: &'static Entry, arguments: Arguments<'a>, parse: fn(&str) -> Result<u32, String>) -> Result<Option<Option<u32>>, CommandError> {
     if arguments.len() > 3 {
         return Err(CommandError::WrongArity(entry.name));
     }
@@ -434,15 +434,15 @@ fn bound<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Result<Option<O
     }
     let text = printable(word, REPEATED);
     let with_unit = if word.iter().all(u8::is_ascii_digit) { format!("{text}ms") } else { text };
-    sla::parse_bound(&with_unit).map(|ms| Some(Some(ms))).map_err(|why| CommandError::Other(format!("ERR {why}").into()))
+    parse(&with_unit).map(|ms| Some(Some(ms))).map_err(|why| CommandError::Other(format!("ERR {why}").into()))
 }
 
 pub(in crate::resp) fn rheo_fresh<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Rheo(RheoCommand::Fresh(bound(entry, arguments)?)))
+    Ok(Command::Rheo(RheoCommand::Fresh(bound(entry, arguments, sla::parse_bound)?)))
 }
 
 pub(in crate::resp) fn rheo_within<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Rheo(RheoCommand::Within(bound(entry, arguments)?)))
+    Ok(Command::Rheo(RheoCommand::Within(bound(entry, arguments, sla::parse_within)?)))
 }
 
 pub(in crate::resp) fn rheo_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

@@ -593,7 +593,7 @@ pub static COMMANDS: &[Entry] = &[
             .does("Sets, or returns, what SCAN and DBSIZE on this connection cover: the slots of this NODE, as in Redis Cluster, or the whole DATA-CENTER")
             .takes(&[Argument::new("view", Kind::String).optional()]),
         Entry::own("rheo|within", -2, FAST, parse::rheo_within)
-            .does("Sets, or returns, how long this connection's operations may wait at their partition server, in milliseconds; then it ends with TIMEOUT, but where the keyspace keeps bounds, as staged does: there with what there is; NONE leaves it to the server")
+            .does("Sets, or returns, how long this connection's operations may wait at their partition server, in milliseconds, from 0; then it ends with TIMEOUT, but where the keyspace keeps bounds, as staged does: there with what there is; NONE leaves it to the server")
             .takes(&[Argument::new("time", Kind::String).optional()]),
     ]),
 ];
