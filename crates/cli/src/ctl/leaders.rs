@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// A leader that refuses is asked again for so long: by then it has heard that a node is drained no more, or has what was written last.
+const HEARD_BY: Duration = Duration::from_millis(1_500);
+
 const HELP: &str = "\
 Leaders are those of keyspaces with replicas, of `session` and of `strong`. A lead is handed over when everything written is decided: clients wait for some
 milliseconds, and a write that was under way may be answered that it is not known whether it was done. Saying it twice does no harm.
@@ -192,7 +195,12 @@ pub(super) fn left(moves: &[Move], groups: &BTreeMap<Place, Group>) -> Vec<Move>
 
 async fn carry_out(json: bool, topology: &v1::TopologyResponse, nodes: &[Node], moves: &[Move], wait: &Wait) -> Result<ExitCode, Failure> {
     let began = Instant::now();
-    let refused = ask(nodes, moves).await;
+    let mut refused = ask(nodes, moves).await;
+    while !refused.is_empty() && began.elapsed() < HEARD_BY.min(Duration::from_secs(wait.wait_s)) {
+        tokio::time::sleep(PAUSE).await;
+        let again: Vec<Move> = refused.into_iter().map(|(one, _)| one).collect();
+        refused = ask(nodes, &again).await;
+    }
     let asked: Vec<Move> = moves.iter().filter(|one| !refused.iter().any(|(other, _)| other == *one)).cloned().collect();
     let until = began + Duration::from_secs(wait.wait_s);
     let mut led: BTreeMap<Place, Group>;
