@@ -14,7 +14,7 @@ use crate::shard::flush::Flusher;
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Shared, lock};
-use crate::tls::{self, Identity, TlsError};
+use crate::tls::{self, Identity, Renewed, TlsError};
 use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
 use crate::{admin, grpc, monitors, peer, socket};
@@ -306,7 +306,7 @@ impl Node {
         &self.router
     }
 
-    /// Takes from `config` what can change while the node runs: users and their passwords, `security.password` among them (not whether there is one), and the certificate and key in their files.
+    /// Takes from `config` what can change while the node runs: users and their passwords, `security.password` among them (not whether there is one), and the certificate, key and authority in their files.
     /// Connections of users that are gone, or have another password, must show one again; TLS connections stay as they are.
     ///
     /// # Errors
@@ -322,9 +322,9 @@ impl Node {
         // Rights are told by the numbers of the keyspaces that run.
         next.validate().map_err(StartError::Config)?;
         let shared = self.router.shared();
-        let certificate = match (&shared.identity, &next.security.tls) {
+        let Renewed { certificate, authority } = match (&shared.identity, &next.security.tls) {
             (Some(identity), Some(files)) => identity.renew(files).map_err(StartError::Tls)?,
-            _ => false,
+            _ => Renewed::default(),
         };
         let users = (&next.users, &next.security.password) != (&told.users, &told.security.password);
         if users {
@@ -332,7 +332,7 @@ impl Node {
         }
         let waiting = differences(&next, config);
         *told = next;
-        Ok(Reloaded { users, certificate, waiting })
+        Ok(Reloaded { users, certificate, authority, waiting })
     }
 
     /// Where it listens; ports that were 0 are known here.
@@ -387,6 +387,8 @@ pub struct Reloaded {
     pub users: bool,
     /// The certificate.
     pub certificate: bool,
+    /// Whose certificates are trusted.
+    pub authority: bool,
     /// Keys of the configuration that are another's now, and are taken at the next start.
     pub waiting: Vec<String>,
 }

@@ -1,17 +1,19 @@
-//! TLS for every port, from PEM files: rustls with ring. A node's certificate and key can be read again while it runs ([`Identity::renew`]); the authority is read once.
+//! TLS for every port, from PEM files: rustls with ring. A node's certificate and key, and the authority that it trusts, can be read again while it runs ([`Identity::renew`]).
 
 use crate::config::TlsFiles;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio_rustls::rustls::client::ResolvesClientCert;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme};
 use tonic::transport::{Certificate, ClientTlsConfig};
 
 /// Why a certificate or key cannot be used.
@@ -41,53 +43,158 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// What a node shows to others: its certificate and key. Whoever is shown one sees those that were read last; connections that are open stay as they are.
+/// What a node shows to others, its certificate and key, and whose certificates it trusts. A connection is made with those that were read last; connections that are open stay as they are.
 #[derive(Debug)]
 pub struct Identity {
-    current: RwLock<Arc<CertifiedKey>>,
+    current: RwLock<Arc<Current>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    shown: Arc<CertifiedKey>,
+    authority: Vec<CertificateDer<'static>>,
+    clients: Arc<dyn ClientCertVerifier>,
+    servers: Arc<dyn ServerCertVerifier>,
+}
+
+impl Current {
+    fn read(files: &TlsFiles) -> Result<Current, TlsError> {
+        let shown = Arc::new(certified(files)?);
+        let (authority, wrong) = (certificates(&files.authority)?, |error: String| TlsError::new(&files.authority, error));
+        let mut roots = RootCertStore::empty();
+        for certificate in &authority {
+            roots.add(certificate.clone()).map_err(|error| wrong(format!("is not an authority's certificate: {error}")))?;
+        }
+        let roots = Arc::new(roots);
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider()).build().map_err(|error| wrong(error.to_string()))?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, provider()).build().map_err(|error| wrong(error.to_string()))?;
+        Ok(Current { shown, authority, clients, servers })
+    }
+}
+
+/// What is new since files were read the last time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Renewed {
+    /// Another certificate is shown.
+    pub certificate: bool,
+    /// Other certificates are trusted.
+    pub authority: bool,
 }
 
 impl Identity {
-    /// The certificate and key in `files`.
+    /// The certificate, key and authority in `files`.
     ///
     /// # Errors
     /// A file cannot be read, is not PEM of the expected kind, or the key is not the certificate's.
     pub fn read(files: &TlsFiles) -> Result<Arc<Identity>, TlsError> {
-        Ok(Arc::new(Identity { current: RwLock::new(Arc::new(certified(files)?)) }))
+        Ok(Arc::new(Identity { current: RwLock::new(Arc::new(Current::read(files)?)) }))
     }
 
-    /// Reads them again; says whether there is another certificate. After an error, which is as [`Identity::read`]'s, nothing has changed.
-    pub fn renew(&self, files: &TlsFiles) -> Result<bool, TlsError> {
-        let read = Arc::new(certified(files)?);
+    /// Reads them again; says what is new. After an error, which is as [`Identity::read`]'s, nothing has changed.
+    pub fn renew(&self, files: &TlsFiles) -> Result<Renewed, TlsError> {
+        let read = Current::read(files)?;
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = current.cert != read.cert;
-        *current = read;
-        Ok(changed)
+        let renewed = Renewed { certificate: current.shown.cert != read.shown.cert, authority: current.authority != read.authority };
+        *current = Arc::new(read);
+        Ok(renewed)
     }
 
-    fn current(&self) -> Arc<CertifiedKey> {
+    fn current(&self) -> Arc<Current> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// When the node's certificate ends, in seconds since 1970, if it says so readably.
     pub fn ends_s(&self) -> Option<i64> {
-        self.current().cert.first().and_then(|certificate| validity(certificate)).map(|(_, end_s)| end_s)
+        self.current().shown.cert.first().and_then(|certificate| validity(certificate)).map(|(_, end_s)| end_s)
     }
 }
 
 impl ResolvesServerCert for Identity {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
+        Some(self.current().shown.clone())
     }
 }
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
+        Some(self.current().shown.clone())
     }
 
     fn has_certs(&self) -> bool {
         true
+    }
+}
+
+impl ClientCertVerifier for Identity {
+    /// Clients are not told whom this node trusts: that may be another authority by the next connection.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.current().clients.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().clients.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().clients.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().clients.supported_verify_schemes()
+    }
+}
+
+impl ServerCertVerifier for Identity {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.current().servers.verify_server_cert(end_entity, intermediates, name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().servers.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().servers.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().servers.supported_verify_schemes()
     }
 }
 
@@ -115,16 +222,18 @@ pub fn to_peer(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     to_peer_as(files, &Identity::read(files)?)
 }
 
-/// As [`to_peer`], with the certificate of `identity`.
+/// As [`to_peer`], with the certificate and the authority of `identity`.
 ///
 /// # Errors
 /// As [`client_facing`].
 pub(crate) fn to_peer_as(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
-    let config = ClientConfig::builder_with_provider(provider())
+    let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::new(&files.certificate, error.to_string()))?
-        .with_root_certificates(authority(&files.authority)?)
+        .dangerous()
+        .with_custom_certificate_verifier(identity.clone())
         .with_client_cert_resolver(identity.clone());
+    config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
@@ -186,13 +295,14 @@ fn server(files: &TlsFiles, wants_certificate: bool, identity: &Arc<Identity>) -
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::new(&files.certificate, error.to_string()))?;
-    let builder = if wants_certificate {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authority(&files.authority)?), provider()).build();
-        builder.with_client_cert_verifier(verifier.map_err(|error| TlsError::new(&files.authority, error.to_string()))?)
-    } else {
-        builder.with_no_client_auth()
-    };
-    Ok(builder.with_cert_resolver(identity.clone()))
+    if !wants_certificate {
+        return Ok(builder.with_no_client_auth().with_cert_resolver(identity.clone()));
+    }
+    let mut config = builder.with_client_cert_verifier(identity.clone()).with_cert_resolver(identity.clone());
+    // A session that is resumed shows no certificate again: who is trusted no more would still come in.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -220,21 +330,18 @@ fn key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-fn authority(file: &Path) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        roots.add(certificate).map_err(|error| TlsError::new(file, format!("is not an authority's certificate: {error}")))?;
-    }
-    Ok(roots)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio_rustls::rustls::pki_types::ServerName;
     use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    fn authority(file: &Path) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(file).unwrap());
+        roots
+    }
 
     /// An authority's certificate, and a node's certificate and key that it signed.
     fn issue(folder: &Path, name: &str) -> TlsFiles {
@@ -294,7 +401,7 @@ mod tests {
         let anonymous = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(authority(&files.authority).unwrap())
+            .with_root_certificates(authority(&files.authority))
             .with_no_client_auth();
         let anonymous = Arc::new(anonymous);
         let identity = Identity::read(&files).unwrap();
@@ -333,7 +440,7 @@ mod tests {
         let stranger = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(authority(&theirs.authority).unwrap())
+            .with_root_certificates(authority(&theirs.authority))
             .with_no_client_auth();
         let stranger = Arc::new(stranger);
         let identity = Identity::read(&ours).unwrap();
@@ -343,9 +450,37 @@ mod tests {
         assert!(identity.renew(&ours).unwrap_err().to_string().contains("cannot be used with"), "half of a renewal");
         assert!(!meet(stranger.clone(), server.clone()).await, "nothing has changed");
         std::fs::copy(&theirs.key, &ours.key).unwrap();
-        assert_eq!((identity.renew(&ours), identity.renew(&ours)), (Ok(true), Ok(false)));
+        let renewed = |certificate| Ok(Renewed { certificate, authority: false });
+        assert_eq!((identity.renew(&ours), identity.renew(&ours)), (renewed(true), renewed(false)));
         assert!(meet(stranger, server).await);
-        assert!(meet(to_peer_as(&theirs, &identity).unwrap(), node(&theirs)).await, "it is shown to other nodes too");
+        std::fs::copy(&theirs.authority, &ours.authority).unwrap();
+        identity.renew(&ours).unwrap();
+        assert!(meet(to_peer_as(&ours, &identity).unwrap(), node(&theirs)).await, "it is shown to other nodes too");
+    }
+
+    /// A new authority comes in three steps: all trust both, all have certificates of the new one, nobody trusts the old one.
+    #[tokio::test]
+    async fn an_authority_that_is_read_again_counts_for_what_was_made_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
+        let old = std::fs::read(&ours.authority).unwrap();
+        let identity = Identity::read(&ours).unwrap();
+        let (server, client) = (peer_facing(&ours, &identity).unwrap(), to_peer_as(&ours, &identity).unwrap());
+        let both = [old.clone(), std::fs::read(&theirs.authority).unwrap()].concat();
+        std::fs::write(&theirs.authority, &both).unwrap();
+        let newcomer = Identity::read(&theirs).unwrap();
+        let (new_server, new_client) = (peer_facing(&theirs, &newcomer).unwrap(), to_peer_as(&theirs, &newcomer).unwrap());
+        assert!(!meet(new_client.clone(), server.clone()).await && !meet(client.clone(), new_server.clone()).await, "it is not trusted yet");
+        std::fs::write(&ours.authority, "nothing").unwrap();
+        assert_eq!(identity.renew(&ours).unwrap_err().file(), ours.authority, "what cannot be read changes nothing");
+        assert!(meet(client.clone(), server.clone()).await);
+        std::fs::write(&ours.authority, &both).unwrap();
+        assert_eq!(identity.renew(&ours), Ok(Renewed { certificate: false, authority: true }));
+        assert!(meet(new_client.clone(), server.clone()).await && meet(client.clone(), new_server.clone()).await);
+        // The old one goes. Nobody who has met the node before comes in again by that.
+        std::fs::write(&theirs.authority, &both[old.len()..]).unwrap();
+        assert_eq!(newcomer.renew(&theirs), Ok(Renewed { certificate: false, authority: true }));
+        assert!(!meet(client.clone(), new_server).await && !meet(new_client, server).await);
     }
 
     #[test]

@@ -63,7 +63,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     std::fs::copy(&theirs.certificate, &ours.certificate).unwrap();
     assert!(matches!(node.reload(&config), Err(StartError::Tls(_))), "a certificate without its key");
     std::fs::copy(&theirs.key, &ours.key).unwrap();
-    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: true, waiting: Vec::new() });
+    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: true, authority: false, waiting: Vec::new() });
     assert!(Client::connect_with(trusting(&theirs, &node)).await.is_ok());
     assert!(matches!(Client::connect_with(trusting(&ours, &node)).await, Err(Error::Unreachable(_))));
     client.session("default").put("k", "v").await.expect("what is open stays");
@@ -72,6 +72,31 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
         let stream = TcpStream::connect(port.unwrap()).await.unwrap();
         connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.expect("the new one, at every port");
     }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_new_authority_is_trusted_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
+    ours.require_client_certificate = true;
+    let config = with_tls(alone("tls"), &ours);
+    let node = Node::start(config.clone()).await.unwrap();
+    // It trusts the node, and is not trusted by it.
+    let theirs = TlsFiles { authority: ours.authority.clone(), ..theirs };
+    let connector = TlsConnector::from(rheostat_server::tls::to_peer(&theirs).unwrap());
+    let asks = async || {
+        let stream = TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap();
+        let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.ok()?;
+        stream.write_all(b"PING\r\n").await.ok()?;
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).await.ok().map(|_| answer)
+    };
+    assert_eq!(asks().await, None);
+    let both = [std::fs::read(&ours.authority).unwrap(), std::fs::read(folder.path().join("theirs-authority.pem")).unwrap()].concat();
+    std::fs::write(&ours.authority, both).unwrap();
+    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: false, authority: true, waiting: Vec::new() });
+    assert_eq!(asks().await.as_ref(), Some(b"+PONG\r\n"));
     node.shutdown().await;
 }
 
