@@ -19,6 +19,7 @@ pub(crate) mod rollback;
 mod shell;
 mod status;
 mod token_key;
+mod top;
 
 use crate::Failure;
 use crate::connection::{Connection, Node, plain};
@@ -32,6 +33,7 @@ const EXAMPLES: &str = "\
 Examples:
   rheostat ctl status                           what is wrong in the demo's cluster, and its data centers at a glance; --verbose: all of it
   rheostat ctl -a 10.0.0.5:7401 status          another cluster; one address is enough, the other nodes are found
+  rheostat ctl top                              operations a second, latencies, who waits: each second anew
   rheostat ctl explain photo                    every version of a key in every data center, and why it is visible or not
   rheostat ctl bounds --late                    operations that took longer than they might, and what had been planned for them
   rheostat ctl counter stock                    a counter's rights, as every data center sees them
@@ -66,6 +68,8 @@ pub struct Arguments {
 enum Command {
     /// What is wrong, and each data center at a glance; with --verbose nodes, partition servers and links too
     Status(status::Arguments),
+    /// What every node does now: operations and failures a second, how long they take, who waits; look after look
+    Top(top::Arguments),
     /// A key's versions in every data center: timestamp, origin, dependencies, visible or why not
     Explain(explain::Arguments),
     /// A counter's rights as every data center sees them; reclaim those of a data center that is gone for ever
@@ -111,6 +115,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Shell(shell) => return shell::run(shell, &arguments.connection).await,
         Command::Monitor(monitor) => return monitor::run(monitor, json, &arguments.connection).await,
         Command::Backup(backup) => return backup::run(backup, json, &arguments.connection).await,
+        Command::Top(top) => return top::run(top, json, &arguments.connection).await,
         _ => {}
     }
     let (topology, nodes) = arguments.connection.nodes().await?;
@@ -131,7 +136,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,
         Command::Restore(restore) => restore::run(&restore, json, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
-        Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) | Command::Backup(_) => Ok(ExitCode::SUCCESS),
+        Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) | Command::Backup(_) | Command::Top(_) => Ok(ExitCode::SUCCESS),
     }
 }
 

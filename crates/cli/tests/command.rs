@@ -74,6 +74,9 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["ctl", "status", "-a", "x"], 2, "unexpected argument '-a'");
     fails(&["ctl", "-a", "x", "status"], 1, "`x` has no port");
     fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "cannot connect");
+    fails(&["ctl", "-a", "127.0.0.1:1", "top"], 1, "cannot connect");
+    fails(&["ctl", "top", "--every", "10ms"], 1, "at least 100ms");
+    fails(&["ctl", "top", "--count", "0"], 2, "0 is not in 1..");
     fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "-a takes a gRPC address");
     fails(&["kv", "--level", "stronger", "get", "k"], 2, "the levels are: eventual, session, causal");
     fails(&["kv", "--authority", "no-such.pem", "get", "k"], 1, "no-such.pem: cannot be read");
@@ -346,6 +349,14 @@ fn the_tour_shows_that_no_effect_comes_before_its_cause() {
     let said = eu.ask(&["RHEO", "EXPLAIN", "comment"]);
     assert!(said.contains("us-west") && said.contains("data center us-east") && !said.contains("data center 0"), "data centers have names: {said}");
     in_json(&demo);
+    let reader = std::thread::spawn({
+        let mut client = demo.connect(2);
+        move || (0..100).for_each(|_| assert_eq!(client.ask(&["GET", "photo"]), "nil"))
+    });
+    let top = text(&demo.ctl(&["top", "--every", "100ms", "--count", "2"]).stdout);
+    reader.join().unwrap();
+    assert_eq!(top.matches("reads/s").count(), 2, "{top}");
+    assert!(top.contains("cut on purpose") && top.contains("eu is behind us-east") && !top.contains('\x1b'), "{top}");
     let convergence = demo.ctl(&["convergence", "--wait", "0"]);
     assert_eq!(convergence.status.code(), Some(1), "{}", text(&convergence.stdout));
     assert!(text(&convergence.stdout).contains("not converged"), "{}", text(&convergence.stdout));
@@ -603,6 +614,10 @@ fn in_json(demo: &Demo) {
     let status = ask(&["--json", "status"]);
     assert!(status["wrong"].as_array().unwrap().iter().any(|one| one["next"] == "rheostat ctl resume-link us-east eu lets it go on"), "{status}");
     assert_eq!((status["data_centers"][2]["name"].as_str(), status["nodes"].as_array().unwrap().len()), (Some("eu"), 3), "{status}");
+    let top = ask(&["top", "--every", "300ms", "--count", "1", "--json"]);
+    let rates = |index: usize| top["nodes"][index]["per_second"]["reads"].as_f64();
+    assert!((0..3).all(|index| rates(index).is_some_and(|reads| reads >= 0.0)) && top["nodes"].as_array().unwrap().len() == 3, "{top}");
+    assert!(top["wrong"].as_array().unwrap().iter().any(|one| one.as_str().unwrap().contains("cut on purpose")), "{top}");
     let explained = ask(&["explain", "comment", "--json"]);
     let versions = &explained["data_centers"][2]["versions"];
     assert_eq!(versions[0]["version"]["origin"], "us-west", "{explained}");

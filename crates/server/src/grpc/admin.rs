@@ -4,7 +4,7 @@ use super::{backup, convert, monitors};
 use crate::keyspace::KeyspaceInfo;
 use crate::lost::{Lost, StreamEnd};
 use crate::router::Router;
-use crate::status::ReplicaStatus;
+use crate::status::{FailureKind, Histogram, NodeStatus, OperationKind, ReplicaStatus, ShardStatus};
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::Sampled;
@@ -75,6 +75,20 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
     }
 }
 
+fn counted(status: &NodeStatus) -> v1::Counted {
+    let sum = |of: &dyn Fn(&ShardStatus) -> u64| status.shards.iter().map(of).sum::<u64>();
+    let count = |name: &str, of: &dyn Fn(&ShardStatus) -> u64| v1::Count { name: name.to_string(), count: sum(of) };
+    let mut latency = Histogram::default();
+    status.shards.iter().flat_map(|shard| &shard.counters.latency_us).for_each(|of| latency.add(of));
+    v1::Counted {
+        operations: OperationKind::ALL.map(|kind| count(kind.name(), &|shard| shard.counters.operations[kind as usize])).to_vec(),
+        failures: FailureKind::ALL.map(|kind| count(kind.name(), &|shard| shard.counters.failures[kind as usize])).to_vec(),
+        latency_us: latency.buckets.to_vec(),
+        connections: status.connections as u64,
+        memory_bytes: status.memory_bytes,
+    }
+}
+
 fn lost(router: &Router, lost: &Lost) -> v1::LostDataCenter {
     let end = |end: &StreamEnd| v1::StreamEnd {
         keyspace: router.keyspace(KeyspaceId(end.keyspace)).map_or_else(String::new, |keyspace| keyspace.name.clone()),
@@ -134,6 +148,7 @@ impl Admin for Service {
     async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let status = self.router.status().await;
         let topology = self.router.topology();
+        let counted = counted(&status);
         let paused = status
             .paused
             .iter()
@@ -160,6 +175,7 @@ impl Admin for Service {
             disk_full: status.disk_full,
             receipt_key: self.router.shared().receipts.signer.public(),
             lost: status.lost.iter().map(|one| lost(&self.router, one)).collect(),
+            counted: Some(counted),
         }))
     }
 
