@@ -39,7 +39,7 @@ impl Memory {
 
     /// Whether the session remembers `event` from here on. Not so for what does not count, for what failed, and for writes without a reply: a
     /// session that never heard of its write need not see it.
-    fn remembers(self, event: &Event) -> bool {
+    pub(crate) fn remembers(self, event: &Event) -> bool {
         event.outcome == Outcome::Adopted || event.outcome != Outcome::Unknown && (self.reads(event) || self.writes(event))
     }
 }

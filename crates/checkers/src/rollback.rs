@@ -1,6 +1,7 @@
 //! After a rollback no data center returns what was written between the time gone back to and the stop of the clients; what is written back is what was; and no client's write is lost to it.
 
-use crate::history::{History, KeyId, Outcome, UniqueValue};
+use crate::history::{Action, History, KeyId, Observation, Outcome, UniqueValue};
+use crate::past::Memory;
 use rheostat_clock::Timestamp;
 use rheostat_core::version::VersionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,64 @@ pub struct Rolled {
     pub shown_us: Option<u64>,
     /// The versions that were written back.
     pub restored: Vec<(KeyId, VersionId)>,
+    /// What was wrong: only this version of a key, and what depends on it, was to go. `None`: all that was written since.
+    pub because: Option<(KeyId, VersionId)>,
+}
+
+/// What depends on a version by what its history shows: sessions that read it or wrote it, what they did then, and whoever read that.
+#[derive(Default)]
+struct Depending {
+    versions: BTreeSet<(KeyId, VersionId)>,
+    /// Also of writes whose version nobody was told.
+    values: BTreeSet<UniqueValue>,
+}
+
+impl Depending {
+    fn on(history: &History, because: (KeyId, VersionId)) -> Depending {
+        let mut found = Depending::default();
+        found.versions.insert(because);
+        // An event may read what one that began later has written.
+        loop {
+            let before = found.versions.len() + found.values.len();
+            found.go_through(history);
+            if found.versions.len() + found.values.len() == before {
+                return found;
+            }
+        }
+    }
+
+    fn go_through(&mut self, history: &History) {
+        let mut sessions = BTreeSet::new();
+        let mut after = vec![false; history.events.len()];
+        for (id, event) in history.numbered() {
+            after[id.index()] = sessions.contains(&event.session);
+            let mut depends = after[id.index()];
+            if let Action::Adopt { from } = &event.action {
+                depends |= from.iter().any(|from| after[from.index()]);
+            }
+            if Memory::Causal.reads(event) {
+                depends |= event.observations().any(|(key, observed)| self.has(key, observed));
+            }
+            let version = event.acknowledged().flatten();
+            depends |= version.is_some_and(|version| event.items().iter().any(|item| self.versions.contains(&(item.key, version))));
+            if !depends {
+                continue;
+            }
+            if Memory::Causal.writes(event) {
+                self.versions.extend(version.into_iter().flat_map(|version| event.items().iter().map(move |item| (item.key, version))));
+                self.values.extend(event.items().iter().filter_map(|item| item.value));
+            }
+            if Memory::Causal.remembers(event) {
+                after[id.index()] = true;
+                sessions.insert(event.session);
+            }
+        }
+    }
+
+    fn has(&self, key: KeyId, observed: Observation) -> bool {
+        observed.version.is_some_and(|version| self.versions.contains(&(key, version)))
+            || observed.value.is_some_and(|value| self.values.contains(&value))
+    }
 }
 
 /// Checks `rollbacks`, each of all keys. A history whose acknowledged writes may be lost makes no sense here.
@@ -48,15 +107,19 @@ pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
     let written_back: BTreeSet<(KeyId, VersionId)> = rollbacks.iter().flat_map(|rolled| rolled.restored.iter().copied()).collect();
     for rolled in rollbacks {
         let Rolled { at, upto, .. } = rolled;
-        let is_rolled_back =
-            |key: KeyId, version: VersionId| version.written > *at && version.written <= *upto && !written_back.contains(&(key, version));
+        let depending = rolled.because.map(|because| Depending::on(history, because));
+        let is_rolled_back = |key: KeyId, observed: Observation, version: VersionId| {
+            let was_there = version.written <= *upto && !written_back.contains(&(key, version));
+            was_there && depending.as_ref().map_or(version.written > *at, |depending| depending.has(key, observed))
+        };
         for event in history.events.iter().filter(|event| rolled.shown_us.is_some_and(|shown_us| event.invoked_us >= shown_us)) {
             for (key, observed) in event.observations() {
                 if let (Some(version), Some(_)) = (observed.version, observed.value)
-                    && is_rolled_back(key, version)
+                    && is_rolled_back(key, observed, version)
                 {
-                    let name = history.key_name(key);
-                    return Err(format!("version {version} of {name} is read in data center {} after it was rolled back to {at}\n", event.dc));
+                    let (name, dc) = (history.key_name(key), event.dc);
+                    let why = rolled.because.map_or(format!("to {at}"), |(key, on)| format!("because of version {on} of {}", history.key_name(key)));
+                    return Err(format!("version {version} of {name} is read in data center {dc} after it was rolled back {why}\n"));
                 }
             }
         }
@@ -64,12 +127,28 @@ pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
             let name = history.key_name(*key);
             let was = of(*key).iter().rfind(|(older, _)| older.written <= *at).and_then(|(_, value)| *value);
             // What was can be a write of which nobody knows, or what another rollback had written back.
-            let by_another = |(other, older): &(KeyId, VersionId)| other == key && older.written <= *at;
+            // Where only what depends goes, what another one wrote back since is not older than what was wrong, and stays.
+            let last = rolled.because.map_or(*at, |_| version.written);
+            let by_another = |(other, older): &(KeyId, VersionId)| other == key && older.written <= last && older != version;
             let uncertain = open.contains(key)
                 || written_back.iter().any(by_another)
                 || rollbacks.iter().any(|other| other != rolled && other.shown_us.is_none());
-            if let Some(is) = of(*key).get(version).filter(|is| **is != was && !uncertain) {
-                return Err(format!("{name} was {was:?} at {at}, and version {version} writes back {is:?}\n"));
+            let is = of(*key).get(version).filter(|_| !uncertain);
+            match (is, rolled.because) {
+                (Some(is), None) if *is != was => {
+                    return Err(format!("{name} was {was:?} at {at}, and version {version} writes back {is:?}\n"));
+                }
+                (Some(is), Some((_, on))) => {
+                    // What is older than what was wrong does not depend on it: it, or something newer, is what stays.
+                    let older = of(*key).keys().rfind(|other| other.written < on.written);
+                    let stays = older.is_none_or(|older| of(*key).range(*older..*version).any(|(_, value)| value == is));
+                    if let Some(older) = older.filter(|_| !stays) {
+                        return Err(format!(
+                            "version {older} of {name} is older than version {on}, and lost: version {version} writes back {is:?}\n"
+                        ));
+                    }
+                }
+                _ => {}
             }
             let lost = of(*key).keys().find(|other| other.written > *upto && *other < version && acknowledged.contains(&(*key, **other)));
             if let Some(lost) = lost {

@@ -63,7 +63,7 @@ pub enum RollbackCall {
         /// As [`RollbackCall::Look`].
         because: Vec<VersionId>,
     },
-    /// Answer when each key shows this version or a newer one to a client that has seen nothing.
+    /// Answer when each key shows this version or a newer one to a client that has seen nothing, or nothing is left of it: a deletion that has been collected.
     Show {
         /// The versions.
         versions: Vec<(Key, VersionId)>,
@@ -91,6 +91,8 @@ pub enum RollbackAnswer {
     Looked {
         /// Which.
         found: Vec<Difference>,
+        /// Keys of which nothing is written back, and their newest versions, beneath which something stands that is rolled back: whoever does not see the newest yet may see that.
+        kept: Vec<(Key, VersionId)>,
         /// Where to go on.
         next: Option<(u16, u32)>,
     },
@@ -137,7 +139,7 @@ wire_enum!(RollbackCall, "a call of a rollback", {
     3 => Show { versions },
     4 => Resume { name, after },
 });
-wire_enum!(RollbackAnswer, "an answer of a rollback", { 0 => Stopped { clock, holds }, 1 => Looked { found, next }, 2 => Shown, 3 => Resumed });
+wire_enum!(RollbackAnswer, "an answer of a rollback", { 0 => Stopped { clock, holds }, 1 => Looked { found, kept, next }, 2 => Shown, 3 => Resumed });
 
 /// What a rollback is to do.
 #[derive(Clone, Debug)]
@@ -208,6 +210,8 @@ pub struct Course {
     stopped: BTreeSet<At>,
     found: BTreeMap<PartitionId, Vec<Difference>>,
     restored: BTreeMap<PartitionId, Vec<(Key, VersionId)>>,
+    /// What stays, and is to be seen everywhere all the same.
+    kept: BTreeMap<PartitionId, Vec<(Key, VersionId)>>,
     newest: Timestamp,
     /// Something was asked for whose end is not known.
     open: bool,
@@ -226,6 +230,7 @@ impl Course {
             stopped: BTreeSet::new(),
             found: BTreeMap::new(),
             restored: BTreeMap::new(),
+            kept: BTreeMap::new(),
             newest: Timestamp::ZERO,
             open: false,
             report: Report::default(),
@@ -304,7 +309,7 @@ impl Course {
             }
             Phase::Show => {
                 let of = |server: &At| {
-                    let versions = self.restored.get(&server.1).map_or(&[][..], Vec::as_slice);
+                    let versions = [&self.restored, &self.kept].map(|all| all.get(&server.1).map_or(&[][..], Vec::as_slice)).concat();
                     (*server, versions.chunks(SHOW_KEYS).map(|some| RollbackCall::Show { versions: some.to_vec() }).collect())
                 };
                 self.holders.iter().map(of).collect()
@@ -372,9 +377,10 @@ impl Course {
                     self.holders.remove(&server);
                 }
             }
-            Outcome::Rollback(RollbackAnswer::Looked { found, next }) if self.phase == Phase::Look => {
+            Outcome::Rollback(RollbackAnswer::Looked { found, kept, next }) if self.phase == Phase::Look => {
                 self.found.entry(server.1).or_default().extend(found);
-                let all: usize = self.found.values().map(Vec::len).sum();
+                self.kept.entry(server.1).or_default().extend(kept);
+                let all: usize = self.found.values().map(Vec::len).chain(self.kept.values().map(Vec::len)).sum();
                 if all > MOST_KEYS {
                     let why = format!("more than {MOST_KEYS} keys have changed since then; roll back some of them at a time");
                     self.report.failed.get_or_insert((server.0, server.1, Failure::Refused(why)));

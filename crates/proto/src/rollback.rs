@@ -37,6 +37,14 @@ fn versions_in(names: Names<'_>, versions: Vec<v1::Version>) -> Result<Vec<Versi
     versions.into_iter().map(|version| version_in(names, version)).collect()
 }
 
+fn shown_out(names: Names<'_>, versions: &[(Key, VersionId)]) -> Vec<v1::RollbackVersion> {
+    versions.iter().map(|(key, id)| v1::RollbackVersion { key: key_out(key), version: Some(version_out(names, *id)) }).collect()
+}
+
+fn shown_in(names: Names<'_>, versions: Vec<v1::RollbackVersion>) -> Result<Vec<(Key, VersionId)>, String> {
+    versions.into_iter().map(|one| Ok((key_in(&one.key), version_in(names, one.version.unwrap_or_default())?))).collect()
+}
+
 pub(crate) fn key_out(key: &Key) -> bytes::Bytes {
     bytes::Bytes::copy_from_slice(key)
 }
@@ -65,10 +73,7 @@ pub fn call_out(names: Names<'_>, call: &RollbackCall) -> Step {
             at: Some(timestamp_out(*at)),
             because: because.iter().map(|id| version_out(names, *id)).collect(),
         }),
-        RollbackCall::Show { versions } => {
-            let one = |(key, id): &(Key, VersionId)| v1::RollbackVersion { key: key_out(key), version: Some(version_out(names, *id)) };
-            Step::Show(v1::RollbackShow { versions: versions.iter().map(one).collect() })
-        }
+        RollbackCall::Show { versions } => Step::Show(v1::RollbackShow { versions: shown_out(names, versions) }),
         RollbackCall::Resume { name, after } => Step::Resume(v1::RollbackResume { name: *name, after: Some(timestamp_out(*after)) }),
     }
 }
@@ -93,10 +98,7 @@ pub fn call_in(names: Names<'_>, step: Option<Step>) -> Result<RollbackCall, Str
         Step::Restore(v1::RollbackRestore { name, keys, at, because }) => {
             RollbackCall::Restore { name, keys: keys.iter().map(key_in).collect(), at: timestamp_in(at)?, because: versions_in(names, because)? }
         }
-        Step::Show(v1::RollbackShow { versions }) => {
-            let one = |one: v1::RollbackVersion| Ok((key_in(&one.key), version_in(names, one.version.unwrap_or_default())?));
-            RollbackCall::Show { versions: versions.into_iter().map(one).collect::<Result<_, String>>()? }
-        }
+        Step::Show(v1::RollbackShow { versions }) => RollbackCall::Show { versions: shown_in(names, versions)? },
         Step::Resume(v1::RollbackResume { name, after }) => RollbackCall::Resume { name, after: timestamp_in(after)? },
     })
 }
@@ -116,10 +118,11 @@ pub fn answer_out(names: Names<'_>, outcome: Outcome) -> Option<v1::RollbackResp
         Outcome::Rollback(RollbackAnswer::Stopped { clock, holds }) => {
             Answer::Stopped(v1::RollbackStopped { clock: Some(timestamp_out(clock)), holds })
         }
-        Outcome::Rollback(RollbackAnswer::Looked { found, next }) => Answer::Looked(v1::RollbackLooked {
+        Outcome::Rollback(RollbackAnswer::Looked { found, kept, next }) => Answer::Looked(v1::RollbackLooked {
             found: found.into_iter().map(difference).collect(),
             slot: next.map(|(slot, _)| slot.into()),
             from: next.map_or(0, |(_, from)| from),
+            kept: shown_out(names, &kept),
         }),
         Outcome::Written(version) => Answer::Written(version_out(names, version)),
         Outcome::Rollback(RollbackAnswer::Shown) => Answer::Shown(true),
@@ -145,10 +148,10 @@ pub fn answer_in(names: Names<'_>, response: v1::RollbackResponse) -> Result<Out
     };
     Ok(match response.answer.ok_or("an answer that says nothing")? {
         Answer::Stopped(v1::RollbackStopped { clock, holds }) => Outcome::Rollback(RollbackAnswer::Stopped { clock: timestamp_in(clock)?, holds }),
-        Answer::Looked(v1::RollbackLooked { found, slot, from }) => {
+        Answer::Looked(v1::RollbackLooked { found, slot, from, kept }) => {
             let slot = slot.map(|slot| u16::try_from(slot).map_err(|_| format!("there is no slot {slot}"))).transpose()?;
             let found = found.into_iter().map(difference).collect::<Result<_, String>>()?;
-            Outcome::Rollback(RollbackAnswer::Looked { found, next: slot.map(|slot| (slot, from)) })
+            Outcome::Rollback(RollbackAnswer::Looked { found, kept: shown_in(names, kept)?, next: slot.map(|slot| (slot, from)) })
         }
         Answer::Written(version) => Outcome::Written(version_in(names, version)?),
         Answer::Shown(_) => Outcome::Rollback(RollbackAnswer::Shown),

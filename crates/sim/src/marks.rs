@@ -99,6 +99,9 @@ pub(crate) const MEMBER_LOST: Mark = Mark { name: "a member of a group lost its 
 pub(crate) const MEMBER_REPLACED: Mark = Mark { name: "a member of a group was replaced", causal: false };
 /// Marks of runs that read checkpoints.
 pub const OF_CHECKPOINTS: &[Mark] = &[PAST_READ, CHECKPOINT_READ];
+
+/// What happens where clients roll back.
+pub const OF_ROLLBACKS: &[Mark] = &[ROLLED_BACK, ROLLBACK_DIED];
 /// A server that led was drained.
 pub const DRAINED: Mark = Mark { name: "a server that led was drained", causal: false };
 /// Marks of runs in which groups lose disks.

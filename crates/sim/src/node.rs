@@ -74,6 +74,19 @@ pub(crate) fn shows_at_once(protocol: &str) -> bool {
     !has_checking_groups && registry::info(protocol).is_some_and(|info| !info.siblings)
 }
 
+/// Whether `protocol` knows what depends on what.
+pub(crate) fn knows_the_past(protocol: &str) -> bool {
+    struct Knows;
+    impl Visitor for Knows {
+        type Output = bool;
+
+        fn visit<P: Protocol>(self) -> bool {
+            P::KNOWS_THE_PAST
+        }
+    }
+    registry::visit(protocol, Knows).unwrap_or(false)
+}
+
 /// Whether `protocol` keeps the servers of a partition in all data centers together.
 pub(crate) fn spans_data_centers(protocol: &str) -> bool {
     registry::list().into_iter().any(|info| info.name == protocol && info.span == Span::Everywhere)
@@ -96,6 +109,7 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
     // A group's answers are on disk, and it says hello more than once.
     let can_show = |bug: &&str| match *bug {
         bug if only_under(bug).is_some() => only_under(bug) == Some(info.name),
+        "rollback-leaves-what-depends" | "rollback-takes-what-does-not-depend" | "rollback-forgets-what-is-beneath" => knows_the_past(info.name),
         "counter-spends-before-durable" | "counter-name-forgotten-at-restart" => info.span == Span::Server,
         _ => true,
     };

@@ -270,6 +270,8 @@ pub enum Action {
         ago_ms: u64,
         /// For how long clients are stopped, in milliseconds.
         stop_ms: u64,
+        /// Only one of the last versions, and what depends on it.
+        depending: bool,
         /// The coordinator dies when it has had so many answers.
         dies_after: Option<u32>,
     },

@@ -148,6 +148,13 @@ pub const ALL: &[Profile] = &[
         bugs: &["rollback-beside-writes", "rollback-looks-too-early", "rollback-ends-before-it-is-seen"],
     },
     Profile {
+        name: "depending",
+        about: "clients roll back one of the last writes and what depends on it, where the protocol knows that",
+        option: None,
+        dress: depending,
+        bugs: &["rollback-leaves-what-depends", "rollback-takes-what-does-not-depend", "rollback-forgets-what-is-beneath"],
+    },
+    Profile {
         name: "tested",
         about: "tests of a key that decide what is written to another, among writes of both",
         option: None,
@@ -500,8 +507,25 @@ fn rolled(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         let steps = &mut plan.clients[client].steps;
         let at = random.below(steps.len() as u64 + 1) as usize;
         let dies_after = random.chance(1, 3).then(|| random.between(1, 40) as u32);
-        let action = Action::Rollback { ago_ms: spread(random, 1, horizon_us / 1000 + 100), stop_ms: spread(random, 50, 10_000), dies_after };
+        let action = Action::Rollback {
+            ago_ms: spread(random, 1, horizon_us / 1000 + 100),
+            stop_ms: spread(random, 50, 10_000),
+            depending: false,
+            dies_after,
+        };
         steps.insert(at, Step { think_us: random.below(20_000), action });
+    }
+}
+
+fn depending(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if !node::knows_the_past(&plan.protocol) {
+        return;
+    }
+    rolled(plan, horizon_us, random);
+    for step in plan.clients.iter_mut().flat_map(|client| &mut client.steps) {
+        if let Action::Rollback { depending, .. } = &mut step.action {
+            *depending = true;
+        }
     }
 }
 

@@ -128,8 +128,8 @@ impl fmt::Display for ActionText<'_> {
                 write!(f, "past {}{ago_ms}ms", if *checkpoint { "checkpoint " } else { "" })?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
-            Action::Rollback { ago_ms, stop_ms, dies_after } => {
-                write!(f, "rollback {ago_ms}ms stop {stop_ms}ms")?;
+            Action::Rollback { ago_ms, stop_ms, depending, dies_after } => {
+                write!(f, "rollback {ago_ms}ms stop {stop_ms}ms{}", if *depending { " depending" } else { "" })?;
                 dies_after.map_or(Ok(()), |answers| write!(f, " dies {answers}"))
             }
             Action::Swap { key } => write!(f, "swap {}", name(key)),
@@ -547,8 +547,9 @@ impl Plan {
                 let ago_ms = words.unit("ms", "a time")?;
                 words.expect("stop")?;
                 let stop_ms = words.unit("ms", "a time")?;
+                let depending = words.optional("depending");
                 let dies_after = if words.optional("dies") { Some(words.number("a number of answers")?) } else { None };
-                Action::Rollback { ago_ms, stop_ms, dies_after }
+                Action::Rollback { ago_ms, stop_ms, depending, dies_after }
             }
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },

@@ -196,6 +196,23 @@ fn checkpoints_before_the_window_are_read() {
     println!("{read} checkpoints were read");
 }
 
+/// Whatever is rolled back, and whoever dies of it, is not read again; nothing else is lost.
+#[test]
+fn what_is_rolled_back_is_gone_everywhere() {
+    for (name, protocols) in [("rolled", &registry::names()[..]), ("depending", &["causal", "hybrid", "cops", "gentlerain"])] {
+        let profile = profiles::named(name).unwrap();
+        for protocol in protocols.iter().filter(|protocol| !["session", "strong", "staged"].contains(protocol)) {
+            let mut seen = [0, 0];
+            for seed in 1..=80 {
+                let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, false, seed), TraceLevel::Off).unwrap();
+                assert_eq!(report.failure.map(|failure| failure.text), None, "{name}, {protocol}, seed {seed}");
+                marks::OF_ROLLBACKS.iter().zip(&mut seen).for_each(|(mark, seen)| *seen += report.marks.count(*mark));
+            }
+            assert!(seen[0] >= 8 && seen[1] >= 8, "{name}, {protocol}: {} were done, {} coordinators died", seen[0], seen[1]);
+        }
+    }
+}
+
 /// Leaders that are drained hand over, and nobody notices but by the clock.
 #[test]
 fn leaders_that_are_drained_hand_over() {

@@ -65,6 +65,9 @@ pub const PLANTED: &[&str] = &[
     "rollback-beside-writes",
     "rollback-looks-too-early",
     "rollback-ends-before-it-is-seen",
+    "rollback-leaves-what-depends",
+    "rollback-takes-what-does-not-depend",
+    "rollback-forgets-what-is-beneath",
     "stream-ended-before-it-is-here",
 ];
 

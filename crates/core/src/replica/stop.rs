@@ -5,6 +5,7 @@ use super::{Done, Execution, Outbox, Replica};
 use crate::glob;
 use crate::ids::{Now, OpId};
 use crate::operation::{Dial, Failure, Operation, Outcome, Quorum};
+use crate::planted::Planted;
 use crate::protocol::{Call, Client, Protocol, Span};
 use crate::reserved::is_reserved;
 use crate::rollback::{Difference, MOST_BECAUSE, RollbackAnswer, RollbackCall};
@@ -44,9 +45,11 @@ pub(super) struct Held {
 }
 
 /// Whether `version` is among what is rolled back.
-fn goes<P: Protocol>(protocol: &P, version: &Version<P::Meta>, at: Timestamp, because: &[VersionId]) -> bool {
+fn goes<P: Protocol>(protocol: &P, planted: &Planted, version: &Version<P::Meta>, at: Timestamp, because: &[VersionId]) -> bool {
     match because {
         [] => version.id.written > at,
+        _ if planted.is("rollback-takes-what-does-not-depend") => version.id.written > at,
+        _ if planted.is("rollback-leaves-what-depends") => because.contains(&version.id),
         _ => because.iter().any(|on| version.id == *on || protocol.may_depend(version, *on)),
     }
 }
@@ -205,7 +208,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 // A snapshot can be older than what a read of one key sees.
                 let hidden = versions.iter().find(|(key, wanted)| {
                     let seen = self.store.latest(key, |version| protocol.visible(&client, version) && cut.settled(version)).map(|version| version.id);
-                    seen < Some(*wanted)
+                    let here = || wanted.origin == self.config.place.dc() || self.peers.received().get(wanted.origin) >= wanted.written;
+                    // A deletion that is here is collected when nothing older can be seen any more.
+                    seen < Some(*wanted) && (seen.is_some() || !here() || !self.store.chain(key).is_empty())
                 });
                 match hidden.filter(|_| !self.config.planted.is("rollback-ends-before-it-is-seen")) {
                     Some((key, wanted)) => Err(format!("version {wanted} of {} to be visible", String::from_utf8_lossy(key))),
@@ -247,15 +252,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let place = self.config.place;
         let (first, last) = slots::slots_of(place.server.partition, place.partitions);
         let (mut slot, mut from) = if (first..=last).contains(&slot) { (slot, from) } else { (first, 0) };
-        let (mut found, mut looked, mut slots, mut bytes) = (Vec::new(), 0, 0, 0);
+        let (mut found, mut kept, mut looked, mut slots, mut bytes) = (Vec::new(), Vec::new(), 0, 0, 0);
         loop {
             let page = self.store.scan(slot, from, 200);
             looked += page.keys.len();
             for key in page.keys.iter().filter(|key| !is_reserved(key) && glob::matches(keys, key)) {
-                if let Some(difference) = self.difference(now, key, at, because) {
-                    bytes += difference.key.len() + 64 * difference.lost.len();
-                    found.push(difference);
-                }
+                let (difference, stays) = self.difference(now, key, at, because);
+                bytes += difference.as_ref().map_or(0, |one| key.len() + 64 * one.lost.len()) + stays.map_or(0, |_| key.len());
+                found.extend(difference);
+                kept.extend(stays.map(|id| (key.clone(), id)));
             }
             slots += usize::from(page.next.is_none());
             let next = match page.next {
@@ -263,18 +268,23 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 None => (slot < last).then(|| (slot + 1, 0)),
             };
             match next {
-                Some(next) if looked < LOOKED_KEYS && slots < LOOKED_SLOTS && found.len() < FOUND_KEYS && bytes < FOUND_BYTES => (slot, from) = next,
-                next => return RollbackAnswer::Looked { found, next },
+                Some(next) if looked < LOOKED_KEYS && slots < LOOKED_SLOTS && found.len() + kept.len() < FOUND_KEYS && bytes < FOUND_BYTES => {
+                    (slot, from) = next;
+                }
+                next => return RollbackAnswer::Looked { found, kept, next },
             }
         }
     }
 
-    /// How `key` differs from what it was at `at`, or before `because`; `None` if nothing of that has been written since.
-    fn difference(&mut self, now: Now, key: &Key, at: Timestamp, because: &[VersionId]) -> Option<Difference> {
+    /// How `key` differs from what it was at `at`, or before `because`, `None` if it does not; and, where nothing need be written, its newest version if something beneath it goes.
+    fn difference(&mut self, now: Now, key: &Key, at: Timestamp, because: &[VersionId]) -> (Option<Difference>, Option<VersionId>) {
         let chain = self.store.chain(key);
-        let since = chain.iter().take_while(|version| goes(&self.protocol, version, at, because)).count();
+        let goes = |version: &Version<P::Meta>| goes(&self.protocol, &self.config.planted, version, at, because);
+        let since = chain.iter().take_while(|version| goes(version)).count();
+        let covers = chain.iter().skip(1).any(goes) && !self.config.planted.is("rollback-forgets-what-is-beneath");
+        let newest = chain.first().map(|version| version.id).filter(|_| covers);
         if since == 0 {
-            return None;
+            return (None, newest);
         }
         let then = chain.get(since);
         let shown = |version: &Version<P::Meta>| version.live(now.physical_ms).map(|value| (value.clone(), version.expires_ms));
@@ -282,7 +292,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         // Beside the newest, others may stand.
         let alone = !P::Cut::SIBLINGS || chain[1..].iter().all(|older| self.journal.cut.replaces(&chain[0], older));
         let length = |version: &Version<P::Meta>| version.value.as_ref().map(|value| value.len() as u64);
-        Some(Difference {
+        let difference = Difference {
             key: key.clone(),
             then: then.filter(|version| version.live(at.millis()).is_some()).map(|version| version.id),
             bytes: was.as_ref().map_or(0, |(value, _)| value.len() as u64),
@@ -290,7 +300,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             counter: false,
             lost: chain[..since].iter().take(Difference::MOST_LOST).map(|version| (version.id, length(version))).collect(),
             more: since.saturating_sub(Difference::MOST_LOST) as u32,
-        })
+        };
+        let stays = newest.filter(|_| difference.same);
+        (Some(difference), stays)
     }
 
     /// `keys` as they were at `at`, or before `because`, to be written under the stop of rollback `name`.
@@ -311,9 +323,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         } else {
             self.check_every_time_since(now, at)?
         }
-        let protocol = &self.protocol;
+        let (protocol, planted) = (&self.protocol, &self.config.planted);
         let was = |key: &Key| {
-            let version = self.store.latest(key, |version| !goes(protocol, version, at, because));
+            let version = self.store.latest(key, |version| !goes(protocol, planted, version, at, because));
             let value = version.and_then(|version| Some((version.live(now.physical_ms)?.clone(), version.expires_ms)));
             let (value, expires_ms) = value.map_or((None, 0), |(value, expires_ms)| (Some(value), expires_ms));
             Item { key: key.clone(), value, expires_ms }

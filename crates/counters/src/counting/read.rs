@@ -269,9 +269,9 @@ impl<R: PartitionServer> Counting<R> {
                 done(Outcome::Failed(Failure::Refused("the key is there already: delete it first, or use another".into())))
             }
             (Stage::Look, Outcome::Read(read, quality)) => done(self.seen(&read, quality)),
-            (Stage::Looked(at), Outcome::Rollback(RollbackAnswer::Looked { mut found, next })) => {
+            (Stage::Looked(at), Outcome::Rollback(RollbackAnswer::Looked { mut found, kept, next })) => {
                 found.iter_mut().for_each(|one| one.counter = self.held_counter(now, &one.key, at));
-                done(Outcome::Rollback(RollbackAnswer::Looked { found, next }))
+                done(Outcome::Rollback(RollbackAnswer::Looked { found, kept, next }))
             }
             (Stage::Exported(at), Outcome::Export(ExportAnswer::Page { keys, next })) => {
                 self.with_counters(now, op, at, (keys, next), after, session)

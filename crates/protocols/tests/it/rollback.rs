@@ -70,7 +70,7 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
         while let Some((slot, from)) = place {
             let look = RollbackCall::Look { keys: pattern("*"), at, upto, because: Vec::new(), slot, from };
             match ask(&mut desk, look) {
-                Outcome::Rollback(RollbackAnswer::Looked { found, next }) => {
+                Outcome::Rollback(RollbackAnswer::Looked { found, next, .. }) => {
                     all.extend(found);
                     place = next;
                 }
@@ -164,7 +164,7 @@ fn what_does_not_depend_on_what_was_wrong_stays_as_it_is() {
         while let Some((at_slot, place)) = slot {
             let RollbackCall::Look { keys, at, upto, because, .. } = look(vec![wrong]) else { unreachable!() };
             match ask(&mut desk, RollbackCall::Look { keys, at, upto, because, slot: at_slot, from: place }) {
-                Outcome::Rollback(RollbackAnswer::Looked { found, next }) => {
+                Outcome::Rollback(RollbackAnswer::Looked { found, next, .. }) => {
                     all.extend(found);
                     slot = next;
                 }
@@ -200,5 +200,74 @@ fn what_does_not_depend_on_what_was_wrong_stays_as_it_is() {
         assert!(before < wrong);
         let many = vec![wrong; rheostat_core::rollback::MOST_BECAUSE + 1];
         assert!(matches!(ask(&mut desk, look(many)), Outcome::Failed(Failure::Refused(_))), "{protocol}");
+    }
+}
+
+/// What was written and deleted again is absent as it was, so nothing is written back; but who does not see the deletion yet still sees the value.
+#[test]
+fn what_stays_is_to_be_seen_everywhere_if_something_beneath_it_goes() {
+    for protocol in PROTOCOLS {
+        let (mut desk, x) = alone(protocol);
+        let [y, z] = [key("y", 0, 1), key("z", 0, 1)];
+        let write = |desk: &mut Desk, key: &Key, value: Option<&[u8]>| {
+            desk.pass(5, |_, _| true);
+            let items = smallvec![Item { key: key.clone(), value: value.map(Into::into), expires_ms: 0 }];
+            match desk.run(0, &mut desk.session(), Operation::Put { items, dial: Dial::default() }) {
+                Outcome::Written(version) => version,
+                other => panic!("{protocol}: {other:?}"),
+            }
+        };
+        let at = write(&mut desk, &y, Some(b"as it was")).written;
+        let wrong = write(&mut desk, &x, Some(b"wrong"));
+        let deleted = write(&mut desk, &x, None);
+        // Written once, and the same as before: nothing else was ever to be seen of it.
+        let last = write(&mut desk, &y, Some(b"as it was"));
+        let look = |desk: &mut Desk, because: Vec<VersionId>| {
+            let (mut all, mut place) = ((Vec::new(), Vec::new()), Some((u16::MAX, 0)));
+            while let Some((slot, from)) = place {
+                match ask(desk, RollbackCall::Look { keys: pattern("*"), at, upto: last.written, because: because.clone(), slot, from }) {
+                    Outcome::Rollback(RollbackAnswer::Looked { found, kept, next }) => {
+                        all.0.extend(found.iter().map(|one| (one.key.clone(), one.same)));
+                        all.1.extend(kept);
+                        place = next;
+                    }
+                    Outcome::Failed(Failure::Refused(why)) => {
+                        assert!(!because.is_empty() && why.contains("does not know what depends on what"), "{protocol}: {why}");
+                        return None;
+                    }
+                    other => panic!("{protocol}: {other:?}"),
+                }
+            }
+            all.0.sort();
+            Some(all)
+        };
+        let mut same = vec![(x.clone(), true), (y.clone(), true)];
+        same.sort();
+        assert_eq!(look(&mut desk, Vec::new()), Some((same, vec![(x.clone(), deleted)])), "{protocol}");
+        // Of nobody's session: the deletion does not depend on what it deletes, but for a scalar clock.
+        if let Some((found, kept)) = look(&mut desk, vec![wrong]) {
+            let scalar = protocol == "gentlerain";
+            assert_eq!(found.iter().any(|(key, _)| *key == x), scalar, "{protocol}: {found:?}");
+            assert_eq!(kept, [(x.clone(), deleted)], "{protocol}");
+        }
+        let show = |key: &Key, id| RollbackCall::Show { versions: vec![(key.clone(), id)] };
+        // As after its deletion was collected.
+        assert_eq!(ask(&mut desk, show(&z, deleted)), Outcome::Rollback(RollbackAnswer::Shown), "{protocol}");
+    }
+}
+
+#[test]
+fn what_is_not_here_yet_is_not_taken_for_collected() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::new(protocol, "", 2, 1);
+        let (x, mut session) = (key("x", 0, 1), desk.session());
+        desk.pass(300, |_, _| true);
+        let written = desk.put(1, &mut desk.session(), &x, "elsewhere");
+        let wanted = VersionId { written, origin: server(1, 0).dc };
+        let show = |key: &Key| Operation::Rollback { call: Box::new(RollbackCall::Show { versions: vec![(key.clone(), wanted)] }) };
+        assert_eq!(desk.ask(server(0, 0), &mut session, show(&x), 50, |from, to| from.dc == to.dc), None, "{protocol}");
+        let shown = Some(Outcome::Rollback(RollbackAnswer::Shown));
+        assert_eq!(desk.ask(server(0, 0), &mut session, show(&x), 1_000, |_, _| true), shown, "{protocol}");
+        assert_eq!(desk.ask(server(0, 0), &mut session, show(&key("y", 0, 1)), 1, |_, _| true), shown, "{protocol}: nothing is left of it");
     }
 }

@@ -11,6 +11,10 @@ use rheostat_core::Timestamp;
 use rheostat_core::ids::ServerId;
 use rheostat_core::operation::Operation;
 use rheostat_core::rollback::{Aim, Course, Request};
+use rheostat_core::version::VersionId;
+
+/// What is wrong is among so many writes.
+const RECENT_WRITES: usize = 12;
 
 /// A rollback under way.
 pub(super) struct Rolling {
@@ -24,22 +28,33 @@ pub(super) struct Rolling {
 impl World<'_> {
     /// Begins to roll back; what is to be asked first.
     pub(super) fn begin_rolling(&mut self, client: usize, dc: DcId, action: &Action) -> Option<(Rolling, Vec<Request>)> {
-        let Action::Rollback { ago_ms, stop_ms, dies_after } = action else { return None };
+        let Action::Rollback { ago_ms, stop_ms, depending, dies_after } = action else { return None };
+        let because = if *depending { self.recently_written(client) } else { None };
         let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
-        let at = Timestamp::new(now_ms.saturating_sub(*ago_ms).max(1), 0);
+        let ago = Timestamp::new(now_ms.saturating_sub(*ago_ms).max(1), 0);
+        // Before what is wrong.
+        let at = because.map_or(ago, |(_, version)| ago.min(Timestamp::new(version.written.millis() - 1, 0)));
         let (course, first) = Course::begin(Aim {
             name: (client as u64) << 32 | self.rollbacks.len() as u64,
             at,
             keys: b"*"[..].into(),
-            because: Vec::new(),
+            because: because.into_iter().map(|(_, version)| version).collect(),
             until: Timestamp::new(now_ms + stop_ms, 0),
             dry_run: false,
             here: dc,
             data_centers: self.plan.data_centers,
             partitions: self.plan.partitions,
         });
-        self.rollbacks.push(Rolled { at, upto: Timestamp::ZERO, shown_us: None, restored: Vec::new() });
+        self.rollbacks.push(Rolled { at, upto: Timestamp::ZERO, shown_us: None, restored: Vec::new(), because });
         Some((Rolling { course, place: self.rollbacks.len() - 1, answers_left: dies_after.unwrap_or(u32::MAX) }, first))
+    }
+
+    /// One of the last writes that was acknowledged, whoever made it.
+    fn recently_written(&mut self, client: usize) -> Option<(KeyId, VersionId)> {
+        let one = |event: &rheostat_checkers::Event| Some((event.items().first()?.key, event.acknowledged()??));
+        let last: Vec<(KeyId, VersionId)> = self.history.events().iter().rev().filter_map(one).take(RECENT_WRITES).collect();
+        let place = self.clients[client].random.below(last.len().max(1) as u64) as usize;
+        last.get(place).copied()
     }
 
     /// Asks what a rollback asks, of servers anywhere.
