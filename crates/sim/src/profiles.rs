@@ -145,7 +145,13 @@ pub const ALL: &[Profile] = &[
         about: "clients roll all keys back while others write, and die in the middle of it",
         option: None,
         dress: rolled,
-        bugs: &["rollback-beside-writes", "rollback-looks-too-early", "rollback-ends-before-it-is-seen"],
+        bugs: &[
+            "rollback-beside-writes",
+            "rollback-looks-too-early",
+            "rollback-ends-before-it-is-seen",
+            "rollback-stop-forgotten-at-restart",
+            "rollback-goes-on-with-old-clocks",
+        ],
     },
     Profile {
         name: "depending",

@@ -65,6 +65,8 @@ pub const PLANTED: &[&str] = &[
     "rollback-beside-writes",
     "rollback-looks-too-early",
     "rollback-ends-before-it-is-seen",
+    "rollback-stop-forgotten-at-restart",
+    "rollback-goes-on-with-old-clocks",
     "rollback-leaves-what-depends",
     "rollback-takes-what-does-not-depend",
     "rollback-forgets-what-is-beneath",

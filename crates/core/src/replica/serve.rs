@@ -245,6 +245,9 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             if !self.config.planted.is("clock-restarts-at-physical-time") {
                 self.clock.raise(self.journal.reserved.floor(now, self.config.planted.is("reservation-of-an-earlier-boot")));
             }
+            if self.config.planted.is("rollback-stop-forgotten-at-restart") {
+                self.journal.saved.stops.clear();
+            }
             self.journal.keep_history(&mut self.store, now, self.config.history_ms, self.config.checkpoints);
             self.step(now, out, |protocol, step| protocol.on_start(step, start));
             self.pump_links(now, out);
