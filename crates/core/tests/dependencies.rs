@@ -100,7 +100,7 @@ fn no_version_that_is_known_to_be_bad_is_used_unexplained() {
     assert!(!met.is_empty(), "the list is read");
 }
 
-/// RUSTSEC-2024-0437 is about reading a message. What nodes send each other is in a form of our own (`protocols/src/session/raft_message.rs`), so the library's reader never sees
+/// RUSTSEC-2024-0437 is about reading a message. What nodes send each other is in a form of our own (`group/src/message.rs`), so the library's reader never sees
 /// their bytes. It has no other names than these.
 #[test]
 fn the_raft_librarys_own_byte_form_is_read_nowhere() {
