@@ -69,6 +69,9 @@ pub struct DataCenter {
     /// Where its nodes run that say nothing else; absent: on this machine.
     #[serde(default)]
     pub host: Option<String>,
+    /// How many data centers have had its place before, and were given up.
+    #[serde(default)]
+    pub generation: u32,
     /// Its nodes, one by one.
     #[serde(default, rename = "node")]
     pub listed: Vec<ListedNode>,

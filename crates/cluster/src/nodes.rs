@@ -89,6 +89,7 @@ impl Description {
                 let host = node.host.as_ref().or(data_center.host.as_ref()).map_or(THIS_MACHINE, String::as_str);
                 let mut config = NodeConfig::new(&self.cluster, &data_center.node_name(place, node), &data_center.name);
                 config.listen = ports.at(listens_at(host));
+                config.generation = data_center.generation;
                 let partitions = node.partitions.clone().or_else(|| share(place, listed.len(), self.partitions));
                 let text = |port| Some(address(host, port));
                 config.members = vec![Member {

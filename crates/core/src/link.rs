@@ -103,6 +103,13 @@ pub enum LinkFrame<M> {
         /// Up to where the sender has them in all.
         holds: Timestamp,
     },
+    /// The sender's data center has the place of one that was lost, and has everything that the receiver's has: it is going to write.
+    Begins,
+    /// The answer: from now on the receiver takes what the sender writes after `upto`, and nothing else.
+    Opened {
+        /// Up to where the one that was lost has written nothing, as the receiver has told its readers.
+        upto: Timestamp,
+    },
     /// Beside the stream: a message of the protocol, from this partition's server to that of the other data center. Lost with the connection.
     Message(
         /// The message, encoded.
@@ -161,6 +168,11 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 needs.encode(out);
                 holds.encode(out);
             }
+            LinkFrame::Begins => out.push(9),
+            LinkFrame::Opened { upto } => {
+                out.push(10);
+                upto.encode(out);
+            }
         }
     }
 
@@ -187,6 +199,8 @@ impl<M: Wire> Wire for LinkFrame<M> {
                 needs: Wire::decode(input)?,
                 holds: Wire::decode(input)?,
             },
+            9 => LinkFrame::Begins,
+            10 => LinkFrame::Opened { upto: Wire::decode(input)? },
             _ => return Err(crate::wire::WireError::Invalid("a link frame")),
         })
     }

@@ -51,7 +51,7 @@ pub use access::ScanPage;
 pub use config::NodeConfig;
 pub use console::designer;
 pub use folder::FolderError;
-pub use lost::{Lost, StreamEnd};
+pub use lost::{Lost, Standing, StreamEnd};
 pub use memory::resident;
 pub use monitors::{MonitorInfo, MonitorStatus, Told, What};
 pub use node::{Listeners, Node, StartError};

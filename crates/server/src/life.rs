@@ -23,6 +23,9 @@ pub(crate) const ADVICE: &str = "Put the right directory back; if there is none,
 /// Follows the numbers of a directory that the operator has put in another's place.
 const REPLACES: &str = " replaces";
 
+/// Follows them where other data centers have had the place of this one before, with their number.
+const GENERATION: &str = " generation ";
+
 /// One start of a node on a data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Life {
@@ -34,6 +37,8 @@ pub(crate) struct Life {
     once: u64,
     /// The operator has put the directory in the place of another one, and given up what it lacks.
     replaces: bool,
+    /// How many data centers have had the place before of the one that the directory was made in.
+    generation: u32,
 }
 
 impl Wire for Life {
@@ -42,11 +47,12 @@ impl Wire for Life {
         self.start.encode(out);
         self.once.encode(out);
         self.replaces.encode(out);
+        self.generation.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (folder, start, once) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
-        Ok(Life { folder, start, once, replaces: Wire::decode(input)? })
+        Ok(Life { folder, start, once, replaces: Wire::decode(input)?, generation: Wire::decode(input)? })
     }
 }
 
@@ -56,8 +62,14 @@ impl Life {
         self.replaces
     }
 
+    /// How many data centers have had the place before of the one that the directory was made in.
+    pub(crate) fn generation(self) -> u32 {
+        self.generation
+    }
+
     fn line(&self) -> String {
-        format!("{:016x} {} {:016x}{}", self.folder, self.start, self.once, if self.replaces { REPLACES } else { "" })
+        let generation = if self.generation > 0 { format!("{GENERATION}{}", self.generation) } else { String::new() };
+        format!("{:016x} {} {:016x}{}{generation}", self.folder, self.start, self.once, if self.replaces { REPLACES } else { "" })
     }
 
     fn parse(line: &str) -> Option<Life> {
@@ -65,16 +77,28 @@ impl Life {
         let folder = u64::from_str_radix(words.next()?, 16).ok()?;
         let start = words.next()?.parse().ok()?;
         let once = u64::from_str_radix(words.next()?, 16).ok()?;
-        let replaces = match words.next() {
-            None => false,
-            Some(word) if word == REPLACES.trim_start() => true,
+        let mut next = words.next();
+        let replaces = next == Some(REPLACES.trim());
+        if replaces {
+            next = words.next();
+        }
+        let generation = match next {
+            None => 0,
+            Some(word) if word == GENERATION.trim() => words.next()?.parse().ok()?,
             Some(_) => return None,
         };
-        words.next().is_none().then_some(Life { folder, start, once, replaces })
+        words.next().is_none().then_some(Life { folder, start, once, replaces, generation })
     }
 
     /// Why a directory that shows `self` is not what was known as `known`, or an older copy of it.
     fn differs_from(&self, known: &Life) -> Option<String> {
+        if self.generation > known.generation {
+            // Another data center has the place, and an operator has said so.
+            return None;
+        }
+        if self.generation < known.generation {
+            return Some("its data directory is of a data center whose place another one has".into());
+        }
         if self.folder != known.folder {
             return (!self.replaces).then(|| "its data directory is not the one that it was known with: the disk was lost, or exchanged".into());
         }
@@ -111,16 +135,21 @@ fn text_of(path: &Path) -> Result<Option<String>, FolderError> {
 }
 
 impl Lives {
-    /// Begins a life on the data directory `dir`, which is on disk when this returns; `replaces`: a first one, in the place of whatever the others know of this node. Errors: the disk's, or what stands there is damaged.
-    pub(crate) fn begin(dir: Option<&Path>, replaces: bool) -> Result<Lives, FolderError> {
+    /// Begins a life on the data directory `dir`, which is on disk when this returns; `replaces`: a first one, in the place of whatever the others know of this node; `generation`: how many data centers have had
+    /// the place of this one before. Errors: the disk's, what stands there is damaged, or it was made in another of these data centers.
+    pub(crate) fn begin(dir: Option<&Path>, replaces: bool, generation: u32) -> Result<Lives, FolderError> {
         let Some(dir) = dir else { return Ok(Lives::default()) };
         let number = |path: &Path| random::<8>().map(u64::from_le_bytes).map_err(|error| FolderError::Io(path.to_owned(), error));
         let path = dir.join(OWN);
         let before = text_of(&path)?.map(|text| Life::parse(&text).ok_or_else(|| damaged(&path))).transpose()?;
         let once = number(&path)?;
+        if let Some(before) = before.filter(|before| before.generation != generation) {
+            let (found, expected) = (before.generation.to_string(), generation.to_string());
+            return Err(FolderError::Foreign { path, entry: "generation", found, expected });
+        }
         let own = match before.filter(|_| !replaces) {
             Some(before) => Life { start: before.start + 1, once, ..before },
-            None => Life { folder: number(&path)?, start: 1, once, replaces },
+            None => Life { folder: number(&path)?, start: 1, once, replaces, generation },
         };
         folder::write_whole(dir, &path, format!("{}\n", own.line()).as_bytes()).map_err(|error| FolderError::Io(path.clone(), error))?;
         let path = dir.join(OTHERS);
@@ -183,7 +212,7 @@ mod tests {
     use super::*;
 
     fn begin(dir: &Path) -> Lives {
-        Lives::begin(Some(dir), false).unwrap()
+        Lives::begin(Some(dir), false, 0).unwrap()
     }
 
     #[test]
@@ -213,7 +242,7 @@ mod tests {
         assert!(here.meet("b", empty.own()).unwrap_err().contains("disk was lost"));
         assert_eq!(here.meet("c", empty.own()), Ok(()), "another node");
         // The operator gives up what is lost, once.
-        let accepted = Lives::begin(Some(&from), true).unwrap();
+        let accepted = Lives::begin(Some(&from), true, 0).unwrap();
         assert_eq!(here.meet("b", accepted.own()), Ok(()));
         let later = begin(&from);
         assert_eq!(here.meet("b", later.own()), Ok(()));
@@ -228,21 +257,46 @@ mod tests {
     #[test]
     fn lives_are_read_as_they_were_written_and_damage_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let own = Lives::begin(Some(folder.path()), true).unwrap().own().unwrap();
-        for life in [own, Life { replaces: false, ..own }] {
+        let own = Lives::begin(Some(folder.path()), true, 0).unwrap().own().unwrap();
+        for life in [own, Life { replaces: false, ..own }, Life { generation: 7, ..own }, Life { replaces: false, generation: 1, ..own }] {
             assert_eq!(Life::parse(&life.line()), Some(life));
             assert_eq!(Life::from_bytes(&life.to_bytes()), Ok(life));
         }
-        for (file, text) in
-            [(OWN, "what"), (OWN, ""), (OWN, "00 1 00 what"), (OWN, "00 1 00 replaces x"), (OTHERS, "00 1 00 b"), (OTHERS, "00 x 00: b")]
-        {
+        for (file, text) in [
+            (OWN, "what"),
+            (OWN, ""),
+            (OWN, "00 1 00 what"),
+            (OWN, "00 1 00 replaces x"),
+            (OWN, "00 1 00 generation x"),
+            (OWN, "00 1 00 generation 1 x"),
+            (OTHERS, "00 1 00 b"),
+            (OTHERS, "00 x 00: b"),
+        ] {
             let kept = std::fs::read(folder.path().join(OWN)).unwrap();
             std::fs::write(folder.path().join(file), text).unwrap();
-            assert!(Lives::begin(Some(folder.path()), false).is_err(), "{file} {text:?}");
+            assert!(Lives::begin(Some(folder.path()), false, 0).is_err(), "{file} {text:?}");
             std::fs::write(folder.path().join(OWN), kept).unwrap();
             let _ = std::fs::remove_file(folder.path().join(OTHERS));
         }
         assert_eq!(begin(folder.path()).own().unwrap().folder, own.folder);
-        assert!(Lives::begin(None, false).unwrap().own().is_none());
+        assert!(Lives::begin(None, false, 0).unwrap().own().is_none());
+    }
+
+    #[test]
+    fn a_directory_of_a_data_center_whose_place_another_one_has_is_not_taken_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let [at, old, new] = ["at", "old", "new"].map(|name| folder.path().join(name));
+        [&at, &old, &new].into_iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+        let here = begin(&at);
+        let before = Lives::begin(Some(&old), true, 0).unwrap();
+        assert_eq!(here.meet("b", before.own()), Ok(()));
+        let after = Lives::begin(Some(&new), false, 1).unwrap();
+        assert_eq!(here.meet("b", after.own()), Ok(()), "an operator has said so");
+        assert!(here.meet("b", begin(&old).own()).unwrap_err().contains("another one has"), "though it once replaced another");
+        for (dir, generation) in [(&old, 1), (&new, 0), (&new, 2)] {
+            let refused = Lives::begin(Some(dir), true, generation).err().unwrap().to_string();
+            assert!(refused.contains("generation"), "{refused}");
+        }
+        assert_eq!(here.meet("b", Lives::begin(Some(&new), false, 1).unwrap().own()), Ok(()));
     }
 }

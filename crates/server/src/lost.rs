@@ -1,17 +1,23 @@
-//! Data centers that are lost for ever, as an operator has said. Every node keeps the list and tells the others, at once and when a connection is made; entries are only ever added to, so the order in
-//! which nodes hear of them does not matter. Nothing passes between a lost data center and the others. A node of it that comes back is told so when it greets, and serves nothing.
+//! Data centers that are lost for ever, and such as have the place of one, as an operator has said. Every node keeps the list and tells the others, at once and when a connection is made; of two entries for one
+//! place the later counts, and entries that are as late are joined, so the order in which nodes hear of them does not matter. Nothing passes between a lost data center and the others. A node of it that comes back
+//! is told so when it greets, and serves nothing; by the generation of its data directory it is known when another data center has its place.
 //!
-//! What the servers do with it: `rheostat_core::replica::PartitionServer::lose`. What the operator does: docs/lost-data-centers.md.
+//! What the servers do with it: `rheostat_core::replica::PartitionServer::lose` and `admit`. What the operator does: docs/lost-data-centers.md.
 
 use crate::folder;
+use crate::keyspace::KeyspaceInfo;
+use crate::life::Life;
 use crate::shard::mailbox::Control;
 use crate::shared::{Shared, lock};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::moment::utc;
-use rheostat_core::wire::Wire;
+use rheostat_core::protocol::Span;
+use rheostat_core::store::Durability;
+use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_struct;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,11 +27,41 @@ use std::sync::{Arc, Mutex};
 /// In the data directory.
 const FILE: &str = ".lost";
 
-/// A data center that is lost.
+/// So long after a data center was given up another one may have its place, at least, in milliseconds: by then every clock has passed what the lost one may have written, though nobody has it.
+const LEAST_MS: u64 = 10_000;
+
+/// What an operator has said of a data center's place last. Later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Another data center has it, and is being filled.
+    Joins,
+    /// All nodes know that, and it may begin to write.
+    Open,
+    /// The one that has it is lost.
+    Lost,
+}
+
+impl Wire for Standing {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let known = [Standing::Joins, Standing::Open, Standing::Lost];
+        known.get(usize::from(input.byte()?)).copied().ok_or(WireError::Invalid("what became of a data center's place"))
+    }
+}
+
+/// A data center that is lost, or one that has the place of such a one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lost {
     /// Which.
     pub dc: DcId,
+    /// How many have had its place before.
+    pub generation: u32,
+    /// What is said of it.
+    pub standing: Standing,
     /// When an operator said so first, in milliseconds since the Unix epoch.
     pub since_ms: u64,
     /// Where its streams have ended: keyspace, partition, and up to where any data center has what was written there.
@@ -44,7 +80,7 @@ pub struct StreamEnd {
 }
 
 wire_struct!(StreamEnd { keyspace, partition, at });
-wire_struct!(Lost { dc, since_ms, ends });
+wire_struct!(Lost { dc, generation, standing, since_ms, ends });
 
 impl Lost {
     fn end_of(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<Timestamp> {
@@ -53,6 +89,14 @@ impl Lost {
 
     /// Takes in what another says of the same data center; says whether that is news.
     fn join(&mut self, other: &Lost) -> bool {
+        match (other.generation, other.standing).cmp(&(self.generation, self.standing)) {
+            Less => return false,
+            Greater => {
+                *self = other.clone();
+                return true;
+            }
+            Equal => {}
+        }
         let before = self.clone();
         self.since_ms = self.since_ms.min(other.since_ms);
         for end in &other.ends {
@@ -78,8 +122,24 @@ struct Saved {
 struct SavedLost {
     data_center: String,
     since_ms: u64,
+    #[serde(default, skip_serializing_if = "is_first")]
+    generation: u32,
+    #[serde(default = "lost", skip_serializing_if = "is_lost")]
+    standing: Standing,
     #[serde(default)]
     ends: Vec<SavedEnd>,
+}
+
+fn is_first(generation: &u32) -> bool {
+    *generation == 0
+}
+
+fn lost() -> Standing {
+    Standing::Lost
+}
+
+fn is_lost(standing: &Standing) -> bool {
+    *standing == Standing::Lost
 }
 
 #[derive(Serialize, Deserialize)]
@@ -91,6 +151,28 @@ struct SavedEnd {
     at: String,
 }
 
+/// What a server is told of a data center.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Told {
+    /// It is lost, and where its stream ends, if that is known.
+    Lost(Option<Timestamp>),
+    /// It has the place of a lost one.
+    Joins,
+    /// And may begin.
+    Open,
+}
+
+/// Whose place a node has that greets.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Place {
+    /// Its own.
+    Own,
+    /// One that is not its own any more, and why.
+    Gone(String),
+    /// One that is not its own yet, as far as is known here, and why.
+    NotYet(String),
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct LostDataCenters {
@@ -98,6 +180,8 @@ pub(crate) struct LostDataCenters {
     any: AtomicBool,
     /// Held by whoever writes the file.
     saving: Mutex<Option<PathBuf>>,
+    /// The file does not say what is known.
+    unsaved: AtomicBool,
 }
 
 impl LostDataCenters {
@@ -119,7 +203,7 @@ impl LostDataCenters {
                 Ok(StreamEnd { keyspace: end.keyspace, partition: PartitionId(end.partition), at: Timestamp::from_bits(bits) })
             };
             let ends = one.ends.into_iter().map(end).collect::<Result<_, String>>()?;
-            self.merge(vec![Lost { dc, since_ms: one.since_ms, ends }]);
+            self.merge(vec![Lost { dc, generation: one.generation, standing: one.standing, since_ms: one.since_ms, ends }]);
         }
         *lock(&self.saving) = Some(dir.to_owned());
         Ok(())
@@ -144,7 +228,15 @@ impl LostDataCenters {
 
     /// Whether `dc` is lost.
     pub(crate) fn contains(&self, dc: DcId) -> bool {
-        self.any.load(Ordering::Acquire) && lock(&self.known).contains_key(&dc.0)
+        self.entry(dc).is_some_and(|entry| entry.standing == Standing::Lost)
+    }
+
+    /// What was said of `dc` last.
+    pub(crate) fn entry(&self, dc: DcId) -> Option<Lost> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.known).get(&dc.0).cloned()
     }
 
     /// All of them.
@@ -155,19 +247,37 @@ impl LostDataCenters {
         lock(&self.known).values().cloned().collect()
     }
 
-    /// What a server of `partition` in `keyspace` is to know: each of them, and where its stream there ends.
-    pub(crate) fn of(&self, keyspace: KeyspaceId, partition: PartitionId) -> Vec<(DcId, Option<Timestamp>)> {
-        self.list().into_iter().map(|lost| (lost.dc, lost.end_of(keyspace, partition))).collect()
+    /// What a server of `partition` in `keyspace` is to know: each of them, how many have had its place before, and what is said of it.
+    pub(crate) fn of(&self, keyspace: KeyspaceId, partition: PartitionId) -> Vec<(DcId, u32, Told)> {
+        let told = |lost: &Lost| match lost.standing {
+            Standing::Lost => Told::Lost(lost.end_of(keyspace, partition)),
+            Standing::Joins => Told::Joins,
+            Standing::Open => Told::Open,
+        };
+        self.list().into_iter().map(|lost| (lost.dc, lost.generation, told(&lost))).collect()
     }
 
-    /// What a node of `dc` is told that comes back.
-    pub(crate) fn farewell(&self, dc: DcId, name: &str) -> Option<String> {
-        let lost = self.list().into_iter().find(|lost| lost.dc == dc)?;
-        Some(format!(
-            "an operator has given up its data center {name} for ever, on {}: nobody hears it any more, and what it writes now would be lost. Stop it; what only it has \
-             can be read from its data directory where it stands alone",
-            utc(lost.since_ms / 1000)
-        ))
+    /// Whose place a node has that is of the data center `dc`, called `name`, and of `generation`.
+    fn place_of(&self, dc: DcId, name: &str, generation: u32) -> Place {
+        let Some(known) = self.entry(dc) else {
+            return match generation {
+                0 => Place::Own,
+                _ => Place::NotYet(format!("nobody has said here that {name} was lost, and another one has its place")),
+            };
+        };
+        let on = utc(known.since_ms / 1000);
+        match (generation.cmp(&known.generation), known.standing) {
+            (Less, Standing::Joins | Standing::Open) => Place::Gone(format!(
+                "an operator has given its data center up, and another {name} has its place since {on}: nobody hears it any more. Stop it; what only it has can be read from its data \
+                 directory where it stands alone"
+            )),
+            (Less | Equal, Standing::Lost) => Place::Gone(format!(
+                "an operator has given up its data center {name} for ever, on {on}: nobody hears it any more, and what it writes now would be lost. Stop it; what only it has \
+                 can be read from its data directory where it stands alone"
+            )),
+            (Equal, _) => Place::Own,
+            (Greater, _) => Place::NotYet(format!("nobody has let in another {name} yet: rheostat ctl dc add {name}")),
+        }
     }
 
     fn text(&self, data_centers: &[String]) -> String {
@@ -175,6 +285,8 @@ impl LostDataCenters {
         let lost = |lost: Lost| SavedLost {
             data_center: data_centers.get(lost.dc.index()).cloned().unwrap_or_default(),
             since_ms: lost.since_ms,
+            generation: lost.generation,
+            standing: lost.standing,
             ends: lost.ends.iter().map(end).collect(),
         };
         // Nothing in it has no form in TOML.
@@ -202,28 +314,100 @@ impl Shared {
         if !ends.iter().all(known) {
             return Err("there is no such keyspace or partition".into());
         }
-        self.learn_lost(vec![Lost { dc, since_ms: self.clocks.physical_ms(), ends }])
+        let generation = self.lost.entry(dc).map_or(0, |known| known.generation);
+        self.learn_lost(vec![Lost { dc, generation, standing: Standing::Lost, since_ms: self.clocks.physical_ms(), ends }])
+    }
+
+    /// An operator says that another data center has the place of `dc`, the `generation`th that does; with `open`, that all nodes know of it, and it may begin to write. Kept on disk when this returns. Errors: in
+    /// words for the operator; then nothing is changed, or the disk has failed.
+    pub(crate) fn add_data_center(&self, dc: DcId, generation: u32, open: bool) -> Result<(), String> {
+        let name = self.topology.dc_name(dc);
+        if dc == self.topology.here {
+            return Err(format!("this node is of {name}: it is said in the other data centers"));
+        }
+        let alone = |keyspace: &KeyspaceInfo| keyspace.span != Span::Server || keyspace.durability == Durability::Memory;
+        if let Some(keyspace) = self.keyspaces.iter().find(|keyspace| alone(keyspace)) {
+            let why = match keyspace.span {
+                Span::Server => "keeps nothing on disk".to_string(),
+                _ => format!("runs protocol {}, in which a data center cannot be added yet", keyspace.protocol),
+            };
+            return Err(format!("keyspace {} {why}", keyspace.name));
+        }
+        let known = self.lost.entry(dc).ok_or_else(|| format!("{name} was never given up, so its place is taken: rheostat ctl dc lost {name}"))?;
+        if known.generation != generation {
+            let next = generation == known.generation.saturating_add(1);
+            if open || !next || known.standing != Standing::Lost {
+                return Err(format!("{name} of generation {generation} cannot be let in: {} is known here", known.generation));
+            }
+            let ago_ms = self.clocks.physical_ms().saturating_sub(known.since_ms);
+            let least_ms = LEAST_MS.max(self.config.limits.max_ahead_ms);
+            if ago_ms < least_ms {
+                return Err(format!(
+                    "{name} was given up {} s ago; another one can have its place after {} s",
+                    ago_ms / 1000,
+                    least_ms.div_ceil(1000)
+                ));
+            }
+        } else if known.standing == Standing::Lost {
+            return Err(format!("{name} of generation {generation} was given up"));
+        }
+        let standing = if open { Standing::Open } else { Standing::Joins };
+        self.learn_lost(vec![Lost { dc, generation, standing, since_ms: self.clocks.physical_ms(), ends: Vec::new() }])
+    }
+
+    /// Whose place a node of `dc` has that shows `life`.
+    pub(crate) fn whose_place(&self, dc: DcId, life: Option<Life>) -> Place {
+        let (name, generation) = (self.topology.dc_name(dc), life.map_or(0, Life::generation));
+        if dc != self.topology.here {
+            return self.lost.place_of(dc, name, generation);
+        }
+        match generation.cmp(&self.lives.own().map_or(0, Life::generation)) {
+            Equal => Place::Own,
+            Less => Place::Gone(format!("its data directory is of a data center {name} whose place another one has")),
+            Greater => Place::NotYet(format!("this node is of a data center {name} whose place another one has")),
+        }
     }
 
     /// Takes in what another node or an operator has said; what is news is kept, and told to the servers here and to the other nodes. May wait for the disk. Errors: the disk's; all else is done then.
     pub(crate) fn learn_lost(&self, entries: Vec<Lost>) -> Result<(), String> {
-        let data_centers = &self.topology.data_centers;
-        let entries: Vec<Lost> = entries.into_iter().filter(|lost| lost.dc.index() < data_centers.len() && lost.dc != self.topology.here).collect();
-        let new: Vec<DcId> = entries.iter().map(|lost| lost.dc).filter(|dc| !self.lost.contains(*dc)).collect();
-        if !self.lost.merge(entries) {
+        let known = |lost: &Lost| lost.dc.index() < self.topology.data_centers.len() && lost.dc != self.topology.here;
+        let entries: Vec<Lost> = entries.into_iter().filter(known).collect();
+        let before = self.lost.list();
+        if !self.lost.merge(entries) && !self.lost.unsaved.load(Ordering::Acquire) {
             return Ok(());
         }
-        for dc in new {
-            tracing::warn!(data_center = self.topology.dc_name(dc), "this data center is given up: nothing passes between it and this node any more");
+        for now in self.lost.list() {
+            let was = before.iter().find(|was| was.dc == now.dc).map(|was| (was.generation, was.standing));
+            if was == Some((now.generation, now.standing)) {
+                continue;
+            }
+            let (data_center, generation) = (self.topology.dc_name(now.dc), now.generation);
+            match now.standing {
+                Standing::Lost => tracing::warn!(data_center, "this data center is given up: nothing passes between it and this node any more"),
+                Standing::Joins => {
+                    tracing::warn!(data_center, generation, "another data center has the place of one that was given up, and is filled")
+                }
+                Standing::Open => tracing::info!(data_center, generation, "this data center may begin to write"),
+            }
+        }
+        let written = self.save_lost();
+        if written.is_err() && before.iter().any(|was| self.lost.entry(was.dc).is_some_and(|now| now.generation > was.generation)) {
+            // A restart would say again that nothing is written there.
+            return written;
         }
         self.paused_changes.send_modify(|version| *version += 1);
         self.shards.iter().for_each(|shard| shard.control(Control::Lost));
         self.peers.iter().flatten().for_each(|peer| self.tell_lost(peer));
+        written
+    }
+
+    fn save_lost(&self) -> Result<(), String> {
         let saving = lock(&self.lost.saving);
         let Some(dir) = &*saving else { return Ok(()) };
         let path = dir.join(FILE);
-        let written = folder::write_whole(dir, &path, self.lost.text(data_centers).as_bytes());
-        written.map_err(|error| format!("it is done, and will not be known after a restart: {}: {error}", path.display()))
+        let written = folder::write_whole(dir, &path, self.lost.text(&self.topology.data_centers).as_bytes());
+        self.lost.unsaved.store(written.is_err(), Ordering::Release);
+        written.map_err(|error| format!("it will not be known after a restart: {}: {error}", path.display()))
     }
 
     /// Tells `peer` which data centers are lost, if any are.
@@ -237,7 +421,9 @@ impl Shared {
     /// Another node has told which data centers are lost.
     pub(crate) fn on_lost_frame(self: &Arc<Self>, from: DcId, bytes: &[u8]) {
         let Ok(entries) = Vec::<Lost>::from_bytes(bytes) else { return };
-        if let Some(lost) = entries.iter().find(|lost| lost.dc == self.topology.here) {
+        let own = self.lives.own().map_or(0, Life::generation);
+        let is_over = |lost: &&Lost| (lost.generation, lost.standing) >= (own, Standing::Lost) && lost.dc == self.topology.here;
+        if let Some(lost) = entries.iter().find(is_over) {
             let why = format!("an operator has given up this data center for ever (on {})", utc(lost.since_ms / 1000));
             self.is_lost(self.topology.dc_name(from), &why);
         }
@@ -261,7 +447,7 @@ mod tests {
             partition: PartitionId(*partition),
             at: Timestamp::new(*ms, 3),
         };
-        Lost { dc: DcId(1), since_ms, ends: ends.iter().map(end).collect() }
+        Lost { dc: DcId(1), generation: 0, standing: Standing::Lost, since_ms, ends: ends.iter().map(end).collect() }
     }
 
     #[test]
@@ -274,8 +460,8 @@ mod tests {
             assert!(!known.contains(DcId(1)));
             assert!(known.merge(order.iter().map(|place| entries[*place].clone()).collect()));
             assert!(!known.merge(entries.to_vec()), "nothing is news twice");
-            assert_eq!(known.of(KeyspaceId(0), PartitionId(1)), [(DcId(1), Some(Timestamp::new(50, 3)))]);
-            assert_eq!(known.of(KeyspaceId(1), PartitionId(1)), [(DcId(1), None)]);
+            assert_eq!(known.of(KeyspaceId(0), PartitionId(1)), [(DcId(1), 0, Told::Lost(Some(Timestamp::new(50, 3))))]);
+            assert_eq!(known.of(KeyspaceId(1), PartitionId(1)), [(DcId(1), 0, Told::Lost(None))]);
             texts.push(known.text(&names));
         }
         assert!(texts.windows(2).all(|pair| pair[0] == pair[1]), "{texts:?}");
@@ -289,5 +475,46 @@ mod tests {
             let refused = LostDataCenters::default().load(folder.path(), &names).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
+    }
+
+    #[test]
+    fn the_last_that_is_said_of_a_place_counts_whatever_the_order_and_is_kept() {
+        let names: Vec<String> = ["a", "b"].map(String::from).into();
+        let said = |generation, standing| Lost { generation, standing, ..lost(9, &[(0, 1, 50)]) };
+        let entries = [said(0, Standing::Lost), said(1, Standing::Joins), said(1, Standing::Open), said(1, Standing::Lost), said(2, Standing::Joins)];
+        for first in 0..entries.len() {
+            for second in 0..entries.len() {
+                let known = LostDataCenters::default();
+                known.merge(vec![entries[first].clone()]);
+                assert_eq!(known.merge(vec![entries[second].clone()]), second > first);
+                assert_eq!(known.list(), [entries[first.max(second)].clone()]);
+                assert_eq!(known.contains(DcId(1)), entries[first.max(second)].standing == Standing::Lost);
+                let folder = tempfile::tempdir().unwrap();
+                std::fs::write(folder.path().join(FILE), known.text(&names)).unwrap();
+                let read = LostDataCenters::default();
+                read.load(folder.path(), &names).unwrap();
+                assert_eq!(read.list(), known.list());
+                assert_eq!(Vec::<Lost>::from_bytes(&known.list().to_bytes()).unwrap(), known.list());
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_of_an_earlier_generation_are_told_and_those_of_a_later_one_wait() {
+        let known = LostDataCenters::default();
+        let place = |known: &LostDataCenters, generation| known.place_of(DcId(1), "b", generation);
+        assert_eq!(place(&known, 0), Place::Own);
+        assert!(matches!(place(&known, 1), Place::NotYet(_)));
+        known.merge(vec![lost(9, &[])]);
+        assert!(matches!(place(&known, 0), Place::Gone(why) if why.contains("given up its data center b for ever")));
+        assert!(matches!(place(&known, 1), Place::NotYet(why) if why.contains("ctl dc add b")));
+        for standing in [Standing::Joins, Standing::Open] {
+            known.merge(vec![Lost { generation: 1, standing, ..lost(9, &[]) }]);
+            assert!(matches!(place(&known, 0), Place::Gone(why) if why.contains("another b has its place")));
+            assert_eq!(place(&known, 1), Place::Own);
+            assert!(matches!(place(&known, 2), Place::NotYet(_)));
+        }
+        known.merge(vec![Lost { generation: 1, ..lost(9, &[]) }]);
+        assert!([0, 1].into_iter().all(|generation| matches!(place(&known, generation), Place::Gone(_))));
     }
 }

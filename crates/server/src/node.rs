@@ -166,7 +166,7 @@ impl Node {
         };
         let token_keys = token_keys.map_err(StartError::TokenKeys)?;
         let receipts = Receipts::new(receipts::load_or_make(config.data_dir.as_deref()).map_err(StartError::ReceiptKey)?);
-        let lives = Lives::begin(config.data_dir.as_deref(), config.accept_lost_writes).map_err(StartError::Folder)?;
+        let lives = Lives::begin(config.data_dir.as_deref(), config.accept_lost_writes, config.generation).map_err(StartError::Folder)?;
         let max_connections = config.limits.max_connections;
         let shared = Arc::new(Shared::new(
             config,

@@ -216,6 +216,12 @@ impl Router {
         tokio::task::spawn_blocking(move || shared.lose_data_center(dc, ends)).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
+    /// Says that another data center has the place of `dc`, which was lost: the `generation`th that does; with `open`, that all nodes know of it and it may begin to write. Errors: in words for the operator.
+    pub async fn add_data_center(&self, dc: DcId, generation: u32, open: bool) -> Result<(), String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.add_data_center(dc, generation, open)).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
     /// Drains this node, or resumes it; says whether that is news. A drained node hands over what it leads, and leads nothing until it is resumed, over restarts too. Errors: in words for the operator.
     pub async fn set_drained(&self, drained: bool) -> Result<bool, String> {
         let shared = self.shared.clone();

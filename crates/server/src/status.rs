@@ -48,7 +48,7 @@ pub struct NodeStatus {
     pub service_levels: Vec<ServiceLevelStatus>,
     /// The pairs of data centers whose links are paused here.
     pub paused: Vec<(DcId, DcId)>,
-    /// Data centers that are lost for ever.
+    /// Data centers that are lost for ever, or have the place of such a one.
     pub lost: Vec<Lost>,
     /// Nobody asks anything of the cluster, so heartbeats and rounds of what is stable come seldom.
     pub quiet: bool,

@@ -127,6 +127,11 @@ impl Client {
         self.step as u64 + 1
     }
 
+    /// Whether it is in data center `dc`, and has asked something.
+    pub(crate) fn has_asked_in(&self, dc: DcId) -> bool {
+        self.dc == dc && (self.step > 0 || self.current.is_some())
+    }
+
     /// Leaves out what is left of its `steps` steps.
     pub(crate) fn end(&mut self, steps: usize) {
         self.step = steps;
@@ -195,6 +200,10 @@ impl World<'_> {
         let state = &self.clients[client];
         // The load is over when everything heals, for clients too that have not come to their end.
         if state.turn != turn || state.current.is_some() || self.healed {
+            return;
+        }
+        if self.gone.contains(&state.dc) && !state.has_asked_in(state.dc) && self.expects(state.dc) {
+            self.schedule(self.now_us + 10_000, Event::Step { client, turn });
             return;
         }
         if self.gone.contains(&state.dc) {

@@ -469,14 +469,16 @@ impl World<'_> {
     /// Updates that were acknowledged and may have gone with a server's power.
     fn mark_lost(&mut self) {
         // What a majority has on disk does not go.
-        if !self.plan.may_lose_acknowledged() || self.decides {
+        let power = self.plan.may_lose_acknowledged();
+        if !power && !self.plan.loses_a_data_center() || self.decides {
             return;
         }
         for place in 0..self.counted.updates.len() {
             let update = &self.counted.updates[place];
             let (Some(version), Some((counter, _))) = (update.version, update.changes.first()) else { continue };
             let server = self.owner(*counter, update.dc);
-            if self.servers[server].lost.iter().any(|(after, upto)| *after < version.written && version.written <= *upto) {
+            let with_power = power && self.servers[server].lost.iter().any(|(after, upto)| *after < version.written && version.written <= *upto);
+            if with_power || self.died_with(&version, self.servers[server].id.partition) {
                 self.counted.updates[place].came = Came::Unknown;
             }
         }

@@ -132,6 +132,11 @@ pub enum FaultKind {
         /// The data center.
         dc: DcId,
     },
+    /// A data center with nothing on its disks is started in the place of one that has died and was said to be lost; when that is done, an operator lets it in.
+    Arrival {
+        /// Whose place it has.
+        dc: DcId,
+    },
     /// The server loses its disk, and begins at the end with an empty one.
     LostDisk {
         /// The server.
@@ -162,7 +167,7 @@ impl FaultKind {
     /// The servers that it names.
     pub fn servers_mut(&mut self) -> Vec<&mut ServerId> {
         match self {
-            FaultKind::Cut { .. } | FaultKind::Death { .. } => Vec::new(),
+            FaultKind::Cut { .. } | FaultKind::Death { .. } | FaultKind::Arrival { .. } => Vec::new(),
             FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => vec![a, b],
             FaultKind::SlowServer { server, .. }
             | FaultKind::Pause { server }
@@ -180,7 +185,7 @@ impl FaultKind {
     pub fn data_centers(&self) -> Vec<DcId> {
         match self {
             FaultKind::Cut { from, to, .. } => vec![*from, *to],
-            FaultKind::Death { dc } => vec![*dc],
+            FaultKind::Death { dc } | FaultKind::Arrival { dc } => vec![*dc],
             _ => Vec::new(),
         }
     }
@@ -219,6 +224,7 @@ impl fmt::Display for FaultKind {
             FaultKind::LostDisk { server } => write!(f, "lost-disk {server}"),
             FaultKind::Drain { server } => write!(f, "drain {server}"),
             FaultKind::Death { dc } => write!(f, "death {dc}"),
+            FaultKind::Arrival { dc } => write!(f, "arrival {dc}"),
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
             FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
         }
@@ -243,6 +249,7 @@ impl Fault {
             "lost-disk" => FaultKind::LostDisk { server: words.server()? },
             "drain" => FaultKind::Drain { server: words.server()? },
             "death" => FaultKind::Death { dc: words.dc()? },
+            "arrival" => FaultKind::Arrival { dc: words.dc()? },
             "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
             "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
             other => return Err(format!("there is no fault `{other}`")),
@@ -336,10 +343,12 @@ impl World<'_> {
             FaultKind::Death { dc } => {
                 self.gone.push(dc);
                 for server in (0..self.servers.len()).filter(|server| self.servers[*server].id.dc == dc).collect::<Vec<_>>() {
+                    self.note_last_word(server);
                     self.halt(server, Halt::PowerLoss);
                     self.servers[server].restart = None;
                 }
             }
+            FaultKind::Arrival { dc } => self.say_arrival(dc),
             FaultKind::SlowDisk { server, extra_us } => {
                 let server = self.index(server);
                 self.servers[server].slow_disk_us += extra_us;
@@ -421,7 +430,7 @@ impl World<'_> {
                 self.servers[server].dying = None;
                 self.restart(server);
             }
-            FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::ClockJump { .. } => {}
+            FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::ClockJump { .. } | FaultKind::Arrival { .. } => {}
             FaultKind::Death { dc } => {
                 if self.now_us > self.plan.faults[fault].from_us && self.gone.contains(&dc) {
                     self.say_lost(dc);
@@ -470,6 +479,11 @@ impl World<'_> {
                 && self.gone.contains(&dc)
             {
                 self.say_lost(dc);
+            }
+        }
+        for fault in &self.plan.faults {
+            if let FaultKind::Arrival { dc } = fault.kind {
+                self.say_arrival(dc);
             }
         }
     }

@@ -112,7 +112,8 @@ impl World<'_> {
         };
         // What a data center that has died had sent to nobody.
         let died = |at: DcId, key: KeyId, version: VersionId| {
-            self.gone.contains(&at) && version.written > self.heard_of(at, self.plan.partition(key.index()))
+            let partition = self.plan.partition(key.index());
+            self.gone.contains(&at) && version.written > self.heard_of(at, partition) || self.died_with(&version, partition)
         };
         let lost = |at, key, version| lost(at, key, version) || died(at, key, version);
         let is_lost = |event: &rheostat_checkers::Event| match (event.acknowledged(), &event.outcome) {
@@ -120,7 +121,7 @@ impl World<'_> {
             (_, Came::Unknown) => !event.items().is_empty(),
             _ => false,
         };
-        if !self.plan.may_lose_acknowledged() && self.gone.is_empty() && !self.disk_lost_writes {
+        if !self.plan.may_lose_acknowledged() && !self.plan.loses_a_data_center() && !self.disk_lost_writes {
             return Vec::new();
         }
         history.numbered().filter(|(_, event)| is_lost(event)).map(|(id, _)| id).collect()
@@ -156,7 +157,7 @@ impl World<'_> {
         let mark = last_words.fold(self.newest_timestamp(), Timestamp::max);
         // A heartbeat passes the mark only when its server's clock does.
         self.set_clocks(mark);
-        let until_us = self.passed_us(mark).max(self.now_us) + SETTLE_LIMIT_US + if self.gone.is_empty() { 0 } else { LAST_WORDS_US };
+        let until_us = self.passed_us(mark).max(self.now_us) + SETTLE_LIMIT_US + if self.plan.loses_a_data_center() { LAST_WORDS_US } else { 0 };
         while self.failure.is_none() {
             let missing = self.missing(mark);
             let Some(what) = missing else { break };
@@ -192,6 +193,9 @@ impl World<'_> {
             .collect();
         if let Some(what) = self.behind() {
             return Some(what);
+        }
+        if let Some(dc) = self.awaits_arrival() {
+            return Some(format!("nobody has let data center {dc} in"));
         }
         let all = mark;
         let of = |dc: DcId| last_words.iter().find(|(gone, _)| *gone == dc).map(|(_, heard)| heard);
@@ -362,7 +366,7 @@ impl World<'_> {
         self.beside.quorums_meet = number("reads") + number("writes") > i64::from(self.plan.data_centers);
         // What only one that is gone for ever has is lost with it; what only a disk had that was lost, too.
         let on_one_disk = self.disk_lost_writes && number("writes") == 1;
-        self.beside.may_lose = self.plan.may_lose_acknowledged() || !self.gone.is_empty() || on_one_disk;
+        self.beside.may_lose = self.plan.may_lose_acknowledged() || self.plan.loses_a_data_center() || on_one_disk;
         self.marks.see_times(marks::QUORUMS_MEET, u64::from(self.beside.quorums_meet && self.plan.data_centers > 1));
         // What was rolled back was acknowledged, and is gone.
         if self.failure.is_none()

@@ -1,12 +1,17 @@
-//! An operator who says that a data center is lost for ever, as `rheostat ctl lost` does it: first that nobody hears it any more; and when all that are left have the same of it, up to where that is.
+//! An operator who says that a data center is lost for ever, as `rheostat ctl dc lost` does it: first that nobody hears it any more; and when all that are left have the same of it, up to where that is. And who lets
+//! another one in, in its place, as `rheostat ctl dc add` does it: first everybody knows of it, then it may begin.
 
 use crate::marks;
 use crate::world::{Event, ServerIndex, World};
-use rheostat_core::ids::PartitionId;
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
 
 /// How often the operator looks, in microseconds.
 const LOOK_US: u64 = 100_000;
+
+/// How many data centers have had a place when another one has it.
+const GENERATION: u32 = 1;
 
 /// A data center that is said to be lost.
 pub(crate) struct Lost {
@@ -15,6 +20,23 @@ pub(crate) struct Lost {
     told: bool,
     /// By partition, up to where its servers wrote anything that anybody has.
     pub(crate) ends: Vec<Option<Timestamp>>,
+    /// What has become of its place.
+    arrival: Arrival,
+}
+
+/// How far another one is that has the place of a lost one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Arrival {
+    /// There is none.
+    None,
+    /// It is to come, as soon as all have the same of the lost one.
+    Expected,
+    /// Its servers have been started.
+    Started,
+    /// All others know of it.
+    Known,
+    /// It may begin.
+    Open,
 }
 
 impl World<'_> {
@@ -22,7 +44,17 @@ impl World<'_> {
     pub(crate) fn say_lost(&mut self, dc: DcId) {
         if self.lost.iter().all(|lost| lost.dc != dc) {
             self.trace.line(crate::trace::TraceLevel::Story, self.now_us, "operator", || format!("says that data center {dc} is lost"));
-            self.lost.push(Lost { dc, told: false, ends: vec![None; usize::from(self.plan.partitions)] });
+            let ends = vec![None; usize::from(self.plan.partitions)];
+            self.lost.push(Lost { dc, told: false, ends, arrival: Arrival::None });
+            self.schedule(self.now_us, Event::Operator);
+        }
+    }
+
+    /// Another data center is there, in the place of `dc`.
+    pub(crate) fn say_arrival(&mut self, dc: DcId) {
+        let Some(lost) = self.lost.iter_mut().find(|lost| lost.dc == dc && lost.arrival == Arrival::None) else { return };
+        lost.arrival = Arrival::Expected;
+        if lost.ends.iter().all(Option::is_some) {
             self.schedule(self.now_us, Event::Operator);
         }
     }
@@ -35,6 +67,10 @@ impl World<'_> {
         for place in 0..self.lost.len() {
             if !all || self.failure.is_some() {
                 break;
+            }
+            if self.lost[place].ends.iter().all(Option::is_some) {
+                self.let_in(place, &living);
+                continue;
             }
             if !std::mem::replace(&mut self.lost[place].told, true) {
                 living.iter().for_each(|server| self.tell_lost(*server));
@@ -52,10 +88,60 @@ impl World<'_> {
                 }
             }
         }
-        if self.lost.iter().any(|lost| lost.ends.iter().any(Option::is_none)) && self.failure.is_none() {
-            self.schedule(self.now_us + LOOK_US, Event::Operator);
-        } else {
+        let waits = |lost: &Lost| lost.ends.iter().any(Option::is_none) || !matches!(lost.arrival, Arrival::None | Arrival::Open);
+        if self.lost.iter().any(|lost| lost.ends.iter().all(Option::is_some)) {
             self.marks.see(marks::GIVEN_UP);
+        }
+        if self.lost.iter().any(waits) && self.failure.is_none() {
+            self.schedule(self.now_us + LOOK_US, Event::Operator);
+        }
+    }
+
+    /// The next step of another data center that is to have the place of a lost one; all servers answer.
+    fn let_in(&mut self, place: usize, living: &[ServerIndex]) {
+        let dc = self.lost[place].dc;
+        let next = match self.lost[place].arrival {
+            Arrival::Expected => {
+                self.trace.line(crate::trace::TraceLevel::Story, self.now_us, "operator", || format!("starts data center {dc} with nothing"));
+                self.arrive(dc);
+                Arrival::Started
+            }
+            Arrival::Started => Arrival::Known,
+            Arrival::Known => {
+                self.marks.see(marks::LET_IN);
+                Arrival::Open
+            }
+            Arrival::None | Arrival::Open => return,
+        };
+        self.lost[place].arrival = next;
+        living.iter().for_each(|server| self.tell_lost(*server));
+    }
+
+    /// The servers of `dc` start with nothing.
+    fn arrive(&mut self, dc: DcId) {
+        self.gone.retain(|gone| *gone != dc);
+        // Who has used the one that is lost is none of those who use this one.
+        for client in 0..self.clients.len() {
+            if self.clients[client].has_asked_in(dc) {
+                self.clients[client].end(self.plan.clients[client].steps.len());
+            }
+        }
+        for server in (0..self.servers.len()).filter(|server| self.servers[*server].id.dc == dc).collect::<Vec<_>>() {
+            let state = &mut self.servers[server];
+            (state.wiped, state.joined, state.incarnation) = (true, true, state.incarnation + 1);
+            let config = self.config(server);
+            match crate::node::open(&self.plan.protocol, &self.plan.options, &self.plan.counting, config) {
+                Ok(node) => self.servers[server].node = Some(node),
+                Err(why) => return self.fail("progress", format!("{} does not start: {why}\n", self.servers[server].id)),
+            }
+            self.servers[server].since_us = self.now_us;
+            self.start(server);
+            for peer in 0..self.servers.len() {
+                let (here, there) = (self.servers[server].id, self.servers[peer].id);
+                if there.partition == here.partition && there.dc != here.dc {
+                    self.connect(peer, server);
+                }
+            }
         }
     }
 
@@ -77,10 +163,15 @@ impl World<'_> {
         for place in 0..self.lost.len() {
             let now = self.servers[server].clock.read(self.now_us);
             let partition = usize::from(self.servers[server].id.partition.0);
-            let (dc, end) = (self.lost[place].dc, self.lost[place].ends[partition]);
+            let Lost { dc, arrival, ref ends, .. } = self.lost[place];
+            let end = ends[partition];
             let mut out = std::mem::take(&mut self.outbox);
             let Some(node) = &mut self.servers[server].node else { return };
-            node.server().lose(now, dc, end, &mut out);
+            match arrival {
+                Arrival::None | Arrival::Expected | Arrival::Started => node.server().lose(now, dc, end, &mut out),
+                Arrival::Known => node.server().admit(now, dc, GENERATION, false, &mut out),
+                Arrival::Open => node.server().admit(now, dc, GENERATION, true, &mut out),
+            }
             node.server().end_round(now, &mut out);
             node.server().write_through();
             self.after_round(server, out, Vec::new());
@@ -90,6 +181,31 @@ impl World<'_> {
     /// Up to where anybody has what `dc`, which is lost, wrote in `partition`; `None` while that is not known.
     pub(crate) fn end_of(&self, dc: DcId, partition: PartitionId) -> Option<Timestamp> {
         self.lost.iter().find(|lost| lost.dc == dc)?.ends[usize::from(partition.0)]
+    }
+
+    /// Notes what `server`, whose data center dies, may have written at most.
+    pub(crate) fn note_last_word(&mut self, server: ServerIndex) {
+        let now = self.servers[server].clock.read(self.now_us);
+        let clock = self.servers[server].node.as_ref().map(|node| node.look().status(now).clock);
+        // One that is down already wrote nothing after that.
+        self.servers[server].last_word = clock.unwrap_or_else(|| Timestamp::new(now.physical_ms, 0)).max(self.servers[server].last_word);
+    }
+
+    /// Whether `version`, of a key of `partition`, was lost with the data center that it was written in.
+    pub(crate) fn died_with(&self, version: &VersionId, partition: PartitionId) -> bool {
+        let server = self.index(ServerId::new(version.origin, partition));
+        self.end_of(version.origin, partition).is_some_and(|end| version.written > end && version.written <= self.servers[server].last_word)
+    }
+
+    /// Whether another data center has the place of `dc`, or is going to.
+    pub(crate) fn expects(&self, dc: DcId) -> bool {
+        self.lost.iter().any(|lost| lost.dc == dc && lost.arrival != Arrival::None)
+    }
+
+    /// A data center that is to come, and may not begin yet.
+    pub(crate) fn awaits_arrival(&self) -> Option<DcId> {
+        let expected = |lost: &&Lost| !matches!(lost.arrival, Arrival::None | Arrival::Open);
+        self.lost.iter().find(expected).map(|lost| lost.dc)
     }
 
     /// Whether a data center has died that nobody has given up.

@@ -78,6 +78,7 @@ pub const OF_PROFILES: &[Mark] = &[
     KILLED_AT_A_MOMENT,
     PASSED_ON,
     GIVEN_UP,
+    LET_IN,
     LOWER_ENTRY_HELD,
     ENTRY_PASSED_OVER,
     ENTRY_MISSED,
@@ -111,6 +112,8 @@ pub const OF_MEMBERS: &[Mark] = &[MEMBER_LOST, MEMBER_REPLACED];
 pub(crate) const PASSED_ON: Mark = Mark { name: "updates were passed on for another data center", causal: false };
 /// Nobody waits for a data center any more.
 pub(crate) const GIVEN_UP: Mark = Mark { name: "a lost data center was given up", causal: false };
+/// Another data center has the place of one that was lost.
+pub(crate) const LET_IN: Mark = Mark { name: "a data center was let in, in the place of a lost one", causal: false };
 /// An answer satisfied another entry of its service level than the first.
 pub(crate) const LOWER_ENTRY_HELD: Mark = Mark { name: "a lower entry of a service level was held", causal: false };
 /// The first entry was not even tried.

@@ -425,6 +425,11 @@ impl Plan {
         self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Death { .. }))
     }
 
+    /// Whether another one has its place afterwards.
+    pub fn gains_a_data_center(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Arrival { .. }))
+    }
+
     /// Says what is wrong with the plan, if anything.
     ///
     /// # Errors
@@ -458,8 +463,20 @@ impl Plan {
             if fault.until_us < fault.from_us {
                 return Err("a fault ends before it begins".into());
             }
-            if matches!(fault.kind, FaultKind::Death { .. }) && (self.is_grouped() || !self.counters.is_empty()) {
-                return Err("a data center dies only where each server of it stands alone, and without counters".into());
+            if let FaultKind::Death { dc } = fault.kind {
+                let replaced = self.faults.iter().any(|other| other.kind == FaultKind::Arrival { dc });
+                if self.is_grouped() || !self.counters.is_empty() && !replaced {
+                    return Err(
+                        "a data center dies only where each server of it stands alone, and with counters only where another one has its place".into(),
+                    );
+                }
+            }
+            if let FaultKind::Arrival { dc } = fault.kind {
+                let given_up =
+                    |other: &Fault| other.kind == FaultKind::Death { dc } && other.until_us > other.from_us && other.until_us <= fault.from_us;
+                if !self.faults.iter().any(given_up) || self.durability == Durability::Memory || self.transport != Transport::Stream {
+                    return Err("a data center arrives in the place of one that is given up, over connections, and where there are disks".into());
+                }
             }
             if matches!(fault.kind, FaultKind::LostDisk { .. }) && (!self.counters.is_empty() || self.durability == Durability::Memory) {
                 return Err("a disk is lost only where there is one, and without counters".into());

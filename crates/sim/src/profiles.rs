@@ -106,6 +106,13 @@ pub const ALL: &[Profile] = &[
         bugs: &["passed-on-without-what-was-forgotten", "stream-ended-before-it-is-here"],
     },
     Profile {
+        name: "joined",
+        about: "a data center dies and is given up, and one with nothing on its disks has its place, among clients, cuts and crashes",
+        option: None,
+        dress: joined,
+        bugs: &["joined-by-the-first-answer", "joined-reads-before-it-is-filled", "nothing-written-after-it-has-begun"],
+    },
+    Profile {
         name: "parted",
         about: "two data centers do not hear each other for long, and others pass on between them",
         option: None,
@@ -285,8 +292,8 @@ fn alone(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     }
 }
 
-/// Any three data centers, if a data center can be out of reach for some of the others.
-fn three_data_centers(plan: &Plan, random: &mut Random) -> Option<[DcId; 3]> {
+/// Whether a data center can die and be given up: each server of it stands alone, and others have everything too.
+fn can_die(plan: &Plan) -> bool {
     let held_by_all = (0..plan.partitions).map(PartitionId).all(|partition| {
         let place = Place {
             server: ServerId::new(DcId(0), partition),
@@ -296,16 +303,30 @@ fn three_data_centers(plan: &Plan, random: &mut Random) -> Option<[DcId; 3]> {
         };
         node::holders(&plan.protocol, &plan.options, place).is_ok_and(|holders| holders.len() == usize::from(plan.data_centers))
     });
-    if plan.data_centers < 3 || node::replicates(&plan.protocol) || !plan.counters.is_empty() || !held_by_all {
+    held_by_all && plan.data_centers > 1 && !node::replicates(&plan.protocol)
+}
+
+/// Any three data centers, if a data center can be out of reach for some of the others.
+fn three_data_centers(plan: &Plan, random: &mut Random) -> Option<[DcId; 3]> {
+    if plan.data_centers < 3 || !can_die(plan) || !plan.counters.is_empty() {
         return None;
     }
+    Some(any_three(plan, random))
+}
+
+fn any_three(plan: &Plan, random: &mut Random) -> [DcId; 3] {
     let first = random.below(plan.data_centers.into()) as u8;
     let at = |step: u8| DcId((first + step) % plan.data_centers);
-    Some(if random.chance(1, 2) { [at(0), at(1), at(2)] } else { [at(0), at(2), at(1)] })
+    if random.chance(1, 2) { [at(0), at(1), at(2)] } else { [at(0), at(2), at(1)] }
 }
 
 fn dead(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    let Some([dc, cut_off, third]) = three_data_centers(plan, random) else { return };
+    if let Some(three) = three_data_centers(plan, random) {
+        die(plan, three, horizon_us, random);
+    }
+}
+
+fn die(plan: &mut Plan, [dc, cut_off, third]: [DcId; 3], horizon_us: u64, random: &mut Random) {
     let from_us = random.between(horizon_us / 4, horizon_us);
     let lasts_us = spread(random, 20_000, horizon_us);
     if random.chance(3, 4) {
@@ -322,6 +343,68 @@ fn dead(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     // An operator says so, sooner or later; or does not know.
     let until_us = from_us + if random.chance(2, 3) { spread(random, 10_000, 12_000_000) } else { 0 };
     plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Death { dc } });
+}
+
+/// A data center dies as in [`dead`], is given up, and another one has its place, while clients go on.
+fn joined(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if !can_die(plan) {
+        return;
+    }
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Always;
+    }
+    // What one server had sent does not arrive when another one is in its place.
+    plan.transport = Transport::Stream;
+    // Nobody puts another data center into the place of one whose clocks were far ahead, before these times have passed.
+    plan.clocks.clear();
+    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::ClockJump { .. }));
+    at_leisure(plan, horizon_us);
+    match plan.data_centers {
+        2 => {
+            let (dc, from_us) = (DcId(random.below(2) as u8), random.below(2_000_000));
+            plan.faults.push(Fault { from_us, until_us: from_us, kind: FaultKind::Death { dc } });
+        }
+        _ => {
+            let three = any_three(plan, random);
+            die(plan, three, 4 * horizon_us.min(500_000), random);
+        }
+    }
+    let given_up = plan.faults.iter_mut().find_map(|fault| match fault.kind {
+        FaultKind::Death { dc } => {
+            fault.until_us = fault.from_us + spread(random, 10_000, 1_500_000);
+            Some((dc, fault.until_us))
+        }
+        _ => None,
+    });
+    let Some((dc, said_us)) = given_up else { return };
+    // A power loss puts a clock up to five seconds ahead, and by then these have not passed.
+    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::PowerLoss { server, .. } if server.dc == dc && fault.from_us < said_us));
+    let from_us = said_us + spread(random, 10_000, 1_000_000);
+    plan.faults.push(Fault { from_us, until_us: from_us, kind: FaultKind::Arrival { dc } });
+    // Clients of the new one: they wait until it is there.
+    for client in plan.clients.iter_mut().filter(|client| client.dc == dc) {
+        if random.chance(2, 3) {
+            client.start_us = from_us + spread(random, 10_000, 3_000_000);
+        }
+    }
+    // When all have the same of the lost one is not known: within a few seconds.
+    for _ in 0..random.below(4) {
+        let at_us = from_us + random.below(5_000_000);
+        let other = DcId((dc.0 + random.between(1, u64::from(plan.data_centers) - 1) as u8) % plan.data_centers);
+        let server = ServerId { dc: if random.chance(1, 2) { dc } else { other }, ..any(plan, random) };
+        let kind = match random.below(5) {
+            0 => FaultKind::Cut { from: dc, to: other, hold: random.chance(1, 3) },
+            1 => FaultKind::Cut { from: other, to: dc, hold: random.chance(1, 3) },
+            2 => FaultKind::Kill { server, moment: Moment::AtOnce },
+            3 => FaultKind::PowerLoss { server, flushed: random.chance(1, 2), moment: Moment::AtOnce },
+            _ => FaultKind::SlowLink {
+                from: server,
+                to: ServerId { dc: if server.dc == dc { other } else { dc }, ..server },
+                extra_us: random.below(300_000),
+            },
+        };
+        plan.faults.push(Fault { from_us: at_us, until_us: at_us + spread(random, 20_000, 1_500_000), kind });
+    }
 }
 
 /// One disk of a partition at most: what only two servers have is lost with both.

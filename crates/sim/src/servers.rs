@@ -451,7 +451,7 @@ impl World<'_> {
         }
         let generation = status.gauges.iter().find(|(name, _)| *name == "member_generation");
         self.marks.see_times(marks::MEMBER_REPLACED, u64::from(generation.is_some_and(|(_, generation)| *generation > 0.0)));
-        let wiped = self.plan.loses_a_disk();
+        let wiped = self.plan.loses_a_disk() || self.plan.gains_a_data_center();
         if counters.filling > 0 && !wiped && self.gone.is_empty() && self.plan.durability != Durability::Memory {
             let text = format!("{} refused {} reads, though no disk has lost what it had confirmed\n", self.servers[server].id, counters.filling);
             self.fail("filling", text);

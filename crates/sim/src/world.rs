@@ -131,6 +131,10 @@ pub(crate) struct Server {
     pub(crate) first_lost: Vec<(DcId, VersionId)>,
     /// Its disk was lost.
     pub(crate) wiped: bool,
+    /// It is of a data center that has the place of one that has died.
+    pub(crate) joined: bool,
+    /// The newest timestamp that one knew which has died in its place, or zero.
+    pub(crate) last_word: Timestamp,
 }
 
 /// An operation that waits at a server.
@@ -352,6 +356,8 @@ impl<'p> World<'p> {
                 live_keys: 0,
                 first_lost: Vec::new(),
                 wiped: false,
+                joined: false,
+                last_word: Timestamp::ZERO,
             });
         }
         for (place, _) in ids.iter().enumerate().flat_map(|(from, _)| ids.iter().map(move |to| (from, to))).enumerate() {
@@ -387,8 +393,8 @@ impl<'p> World<'p> {
 
     /// How a server is configured when it starts for the time after `incarnation` restarts.
     pub(crate) fn config(&self, server: ServerIndex) -> ReplicaConfig {
-        let Server { id, incarnation, ref clock, wiped, .. } = self.servers[server];
-        ReplicaConfig { boot: Some(clock.boot()), refill: wiped, ..config_of(self.plan, self.planted, id, incarnation) }
+        let Server { id, incarnation, ref clock, wiped, joined, .. } = self.servers[server];
+        ReplicaConfig { boot: Some(clock.boot()), refill: wiped, joins: joined, ..config_of(self.plan, self.planted, id, incarnation) }
     }
 
     pub(crate) fn index(&self, id: ServerId) -> ServerIndex {

@@ -35,6 +35,8 @@ pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
             updates.iter().for_each(|update| describe_update(update, &mut text));
             text
         }
+        Ok(LinkFrame::Begins) => "is filled, and wants to begin".into(),
+        Ok(LinkFrame::Opened { upto }) => format!("takes what is written after {upto}"),
         Ok(LinkFrame::Acknowledge { durable, .. }) => format!("has everything up to {durable} on disk"),
         Ok(LinkFrame::Batch { after, through, updates }) if updates.is_empty() => format!("nothing after {after} up to {through}"),
         Ok(LinkFrame::Batch { after, through, updates } | LinkFrame::Part { after, through, updates, .. }) => {

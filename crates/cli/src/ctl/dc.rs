@@ -2,6 +2,8 @@
 //!
 //! `lost` takes two steps on every node that is left. First nobody hears the lost one any more, and what some have of it and others lack, they pass on to each other. When all have the same, in each
 //! partition, that is where its streams end, and everybody is told so. Each step can be said again; nodes tell each other what they know.
+//!
+//! `add` lets another data center in, in the place of a lost one: first every node is told of it; when all know, that it may begin. It begins by itself when it is filled.
 
 use super::{bits, is_group, status_of_all};
 use crate::Failure;
@@ -10,11 +12,14 @@ use crate::date::span;
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::{Args, Subcommand};
-use rheostat_client::v1;
+use rheostat_client::{Client, v1};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// Between two lines about a filling that goes on.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -23,13 +28,24 @@ const LOST_HELP: &str = "\
 What a data center wrote in its last moments and sent to nobody is lost with it. What one of the others has, all of them get. Then the others go on without it:
 nothing waits for it, no log and no deletion is kept for it, and what depended on its last writes and was hidden is shown.
 
-There is no way back: a node of it that starts again is told so, and serves nothing. Every node of the other data centers must run, since what only one of them
+There is no way back but for another one in its place (ctl dc add): a node of it that starts again is told so, and serves nothing. Every node of the other data centers must run, since what only one of them
 has would be lost; if one cannot be brought back, see docs/lost-data-centers.md. Saying it twice, or after an interruption, does no harm.
 
 Examples:
   rheostat ctl dc lost eu          what would be lost; nothing is changed
   rheostat ctl dc lost eu --yes    give it up
   rheostat ctl dc list             the data centers, and which are lost";
+
+const ADD_HELP: &str = "\
+Another data center takes the place of one that was given up with ctl dc lost: the same name, the same nodes, nothing on their disks. It is filled from the others
+while they serve. Until it has everything, it answers reads at level eventual only, and no writes; then it takes part as any other.
+
+Start its nodes with empty data directories and the generation that this command says. What was lost with the one before stays lost, and a node of that one is
+refused for ever. Every node of the other data centers must run. Saying it twice, or after an interruption, does no harm.
+
+Examples:
+  rheostat ctl dc add eu          what is to be done, and how much is to be copied; nothing is changed
+  rheostat ctl dc add eu --yes    let it in, and wait until it is filled";
 
 /// Arguments of `ctl dc`.
 #[derive(Args, Debug)]
@@ -45,6 +61,22 @@ enum Command {
     /// Give up a data center that is gone for ever, so that the others go on without it
     #[command(after_help = LOST_HELP)]
     Lost(Lost),
+    /// Let another data center in, in the place of one that was given up
+    #[command(after_help = ADD_HELP)]
+    Add(Add),
+}
+
+/// Arguments of `ctl dc add`.
+#[derive(Args, Debug)]
+pub struct Add {
+    /// The data center's name
+    data_center: String,
+    /// Do it; without this, say what is to be done
+    #[arg(long)]
+    yes: bool,
+    /// How long to wait until it is filled, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "3600", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait: u64,
 }
 
 /// Arguments of `ctl dc lost`.
@@ -70,6 +102,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     match &arguments.command {
         Command::List => list(json, topology, nodes).await,
         Command::Lost(lost) => lose(lost, json, topology, nodes).await,
+        Command::Add(add) => let_in(add, json, topology, nodes).await,
     }
 }
 
@@ -80,17 +113,25 @@ async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Re
         let there = || nodes.iter().zip(&answers).filter(|(node, _)| node.info.data_center == *name);
         let since_ms =
             answers.iter().flatten().flat_map(|status| &status.lost).filter(|lost| lost.data_center == *name).map(|lost| lost.since_ms).min();
-        (name.clone(), there().count(), there().filter(|(_, answer)| answer.is_ok()).count(), since_ms)
+        let added: Vec<&v1::AddedDataCenter> =
+            answers.iter().flatten().flat_map(|status| &status.added).filter(|added| added.data_center == *name).collect();
+        let filling = there().filter_map(|(_, answer)| answer.as_ref().ok()).flat_map(|status| &status.replicas).any(|replica| replica.filling);
+        let generation = added.iter().map(|added| added.generation).max().unwrap_or(0);
+        let state = match since_ms {
+            Some(since_ms) => format!("lost, said {} ago", span(now_ms.saturating_sub(since_ms))),
+            None if generation > 0 && (filling || !added.iter().any(|added| added.open)) => "is filled, in the place of a lost one".to_string(),
+            None => "takes part".to_string(),
+        };
+        (name.clone(), there().count(), there().filter(|(_, answer)| answer.is_ok()).count(), since_ms, generation, state)
     };
-    let rows: Vec<(String, usize, usize, Option<u64>)> = topology.data_centers.iter().map(row).collect();
+    let rows: Vec<(String, usize, usize, Option<u64>, u32, String)> = topology.data_centers.iter().map(row).collect();
     if json {
-        let row = |(name, nodes, answering, since_ms): &(String, usize, usize, Option<u64>)| json!({ "data_center": name, "nodes": nodes, "answering": answering, "lost_since_ms": since_ms });
+        let row = |(name, nodes, answering, since_ms, generation, state): &(String, usize, usize, Option<u64>, u32, String)| json!({ "data_center": name, "nodes": nodes, "answering": answering, "lost_since_ms": since_ms, "generation": generation, "state": state });
         output::json(&Value::Array(rows.iter().map(row).collect()));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(["data center", "nodes", "answering", "state"]);
-    for (name, nodes, answering, since_ms) in rows {
-        let state = since_ms.map_or("takes part".to_string(), |since_ms| format!("lost, said {} ago", span(now_ms.saturating_sub(since_ms))));
+    for (name, nodes, answering, _, _, state) in rows {
         table.row([name, nodes.to_string(), answering.to_string(), state]);
     }
     output::text(&table.text(2));
@@ -153,6 +194,150 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
     Ok(ExitCode::SUCCESS)
 }
 
+/// A data center in the place of a lost one.
+async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let name = &arguments.data_center;
+    if !topology.data_centers.contains(name) {
+        return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
+    }
+    let (new, left): (Vec<Node>, Vec<Node>) = nodes.iter().map(Node::same).partition(|node| node.info.data_center == *name);
+    let others = statuses(&left).await?;
+    let generation = generation_of(name, topology, &others)?;
+    if let Some(keyspace) = topology.keyspaces.iter().find(|keyspace| is_group(keyspace)) {
+        return Err(format!(
+            "keyspace {} runs protocol {}, in which a data center cannot be added yet: back up, and restore into a new cluster",
+            keyspace.name, keyspace.protocol
+        ));
+    }
+    let found: Vec<Result<u32, String>> =
+        status_of_all(&new).await.into_iter().map(|answer| answer.map(|status| status.generation).map_err(|error| plain(&error))).collect();
+    let ready = found.iter().all(|found| *found == Ok(generation));
+    if !arguments.yes {
+        tell_place(name, generation, json, &new, &found, &others);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !ready {
+        let wrong = new.iter().zip(&found).filter_map(|(node, found)| match found {
+            Ok(other) if *other == generation => None,
+            Ok(other) => Some(format!("{} has generation = {other}", node.info.name)),
+            Err(why) => Some(format!("{}: {why}", node.info.name)),
+        });
+        return Err(format!(
+            "every node of {name} must run, with an empty data directory and generation = {generation} in its configuration; these do not: {}",
+            wrong.collect::<Vec<_>>().join("; ")
+        ));
+    }
+    let begun = Instant::now();
+    for open in [false, true] {
+        tell_added(name, generation, open, &left).await?;
+    }
+    // Not every data center holds everything in every protocol.
+    let linked: BTreeSet<Place> = look(name, topology, &others)?.into_keys().collect();
+    let places = linked.len();
+    let mut told = None;
+    loop {
+        let answers = status_of_all(&new).await;
+        let (filled, keys) = filled(&linked, &answers);
+        if filled >= places && answers.iter().all(Result::is_ok) {
+            break;
+        }
+        if begun.elapsed() >= Duration::from_secs(arguments.wait) {
+            return Err(format!(
+                "after {} s {filled} of {places} partition servers of {name} have everything. It goes on by itself; say it again to wait for it",
+                arguments.wait
+            ));
+        }
+        if !json && told.is_none_or(|(before, at): (usize, Instant)| before != filled || at.elapsed() >= TELL_EVERY) {
+            eprintln!("{name} is filled: {filled} of {places} partition servers have everything, {keys} keys");
+            told = Some((filled, Instant::now()));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    if json {
+        output::json(&json!({ "data_center": name, "generation": generation, "added": true, "waited_ms": (seconds * 1000.0) as u64 }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("{name} has what the others have, and takes part ({seconds:.1} s).");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many data centers have had the place of `name` before the one that is to have it, or has just been let in. Errors: its place is taken, or not free yet.
+fn generation_of(name: &str, topology: &v1::TopologyResponse, others: &[v1::StatusResponse]) -> Result<u32, Failure> {
+    let added = others.iter().flat_map(|status| &status.added).filter(|added| added.data_center == name).map(|added| added.generation).max();
+    let lost = others.iter().flat_map(|status| &status.lost).filter(|lost| lost.data_center == name).map(|lost| lost.generation).max();
+    let lost = match (lost, added) {
+        (lost, Some(added)) if lost.is_none_or(|lost| lost < added) => return Ok(added),
+        (Some(lost), _) => lost,
+        (None, _) => {
+            return Err(format!("{name} was not given up, so its place is taken; if it is gone for ever: rheostat ctl dc lost {name}"));
+        }
+    };
+    let of_now: Vec<v1::StatusResponse> = others.to_vec();
+    let (_, differ) = agreed(&look(name, topology, &of_now)?, &known_ends(name, &of_now));
+    if !differ.is_empty() {
+        return Err(format!("not all nodes are known to have the same of what {name} wrote: end that first, with rheostat ctl dc lost {name} --yes"));
+    }
+    Ok(lost + 1)
+}
+
+/// In how many of `linked` the servers have everything, and how many keys there are.
+fn filled(linked: &BTreeSet<Place>, answers: &[Result<v1::StatusResponse, rheostat_client::Error>]) -> (usize, u64) {
+    let (mut places, mut keys) = (BTreeMap::<(&str, u32), bool>::new(), 0);
+    for replica in answers.iter().flatten().flat_map(|status| &status.replicas).filter(|replica| !replica.links.is_empty()) {
+        let whole = places.entry((&replica.keyspace, replica.partition)).or_insert(true);
+        *whole &= !replica.filling && replica.failed.is_empty();
+        keys += replica.keys;
+    }
+    let is_whole = |(keyspace, partition): &&Place| places.get(&(keyspace.as_str(), *partition)) == Some(&true);
+    (linked.iter().filter(is_whole).count(), keys)
+}
+
+/// Says what letting another one in takes.
+fn tell_place(name: &str, generation: u32, json: bool, new: &[Node], found: &[Result<u32, String>], others: &[v1::StatusResponse]) {
+    let mut there: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for status in others {
+        let of = status.topology.as_ref().map_or("", |topology| topology.data_center.as_str());
+        let (keys, bytes) = there.entry(of).or_default();
+        *keys += status.replicas.iter().filter(|replica| replica.replica == 0).map(|replica| replica.keys).sum::<u64>();
+        *bytes += status.replicas.iter().filter(|replica| replica.replica == 0).map(|replica| replica.memory_bytes).sum::<u64>();
+    }
+    let (keys, bytes) = there.values().copied().max().unwrap_or_default();
+    let state = |found: &Result<u32, String>| match found {
+        Ok(other) if *other == generation => "waits to be let in".to_string(),
+        Ok(other) => format!("runs with generation = {other}"),
+        Err(_) => "does not answer".to_string(),
+    };
+    if json {
+        let row = |(node, found): (&Node, &Result<u32, String>)| json!({ "node": node.info.name, "generation": found.as_ref().ok(), "ready": *found == Ok(generation) });
+        let rows: Vec<Value> = new.iter().zip(found).map(row).collect();
+        output::json(&json!({ "data_center": name, "generation": generation, "added": false, "keys": keys, "memory_bytes": bytes, "nodes": rows }));
+        return;
+    }
+    say!(
+        "Another {name} can have the place of the one that was given up. It is filled from the others while they serve: {keys} keys, {} of them in memory there.",
+        crate::table::bytes(bytes)
+    );
+    let mut table = Table::new(["node", "state"]);
+    for (node, found) in new.iter().zip(found) {
+        table.row([node.info.name.clone(), state(found)]);
+    }
+    output::text(&table.text(2));
+    if found.iter().any(|found| *found != Ok(generation)) {
+        say!("Start each of them with an empty data directory and generation = {generation} in its configuration.");
+    }
+    say!("Nothing was changed. rheostat ctl dc add {name} --yes lets it in when all of them wait.");
+}
+
+/// Tells every node that another one has the place of `name`.
+async fn tell_added(name: &str, generation: u32, open: bool, nodes: &[Node]) -> Result<(), Failure> {
+    tell_each(nodes, async |client| {
+        let request = v1::AddDataCenterRequest { data_center: name.to_string(), generation, open };
+        client.admin().add_data_center(client.request(request)).await.map(drop).map_err(|status| status.message().to_string())
+    })
+    .await
+}
+
 /// What every node says. Errors: those that do not answer.
 async fn statuses(nodes: &[Node]) -> Result<Vec<v1::StatusResponse>, Failure> {
     let answers = status_of_all(nodes).await;
@@ -190,12 +375,20 @@ async fn still_there(name: &str, left: &[Node], gone: &[Node]) -> Result<(), Fai
 
 /// Tells every node.
 async fn tell(name: &str, nodes: &[Node], ends: &[v1::StreamEnd]) -> Result<(), Failure> {
+    tell_each(nodes, async |client| {
+        let request = v1::LoseDataCenterRequest { data_center: name.to_string(), ends: ends.to_vec() };
+        client.admin().lose_data_center(client.request(request)).await.map(drop).map_err(|status| status.message().to_string())
+    })
+    .await
+}
+
+/// Tells every node one after the other. Errors: those that could not be told.
+async fn tell_each(nodes: &[Node], tell: impl AsyncFn(&Client) -> Result<(), String>) -> Result<(), Failure> {
     let mut failed = Vec::new();
     for node in nodes {
         let told = async {
             let client = node.client.as_ref().map_err(plain)?;
-            let request = v1::LoseDataCenterRequest { data_center: name.to_string(), ends: ends.to_vec() };
-            client.admin().lose_data_center(client.request(request)).await.map_err(|status| status.message().to_string())
+            tell(client).await
         };
         if let Err(why) = told.await {
             failed.push(format!("{} of {}: {why}", node.info.name, node.info.data_center));

@@ -1,14 +1,20 @@
-//! A data center that is lost for ever, as an operator has said.
+//! A data center that is lost for ever, as an operator has said, and another one that has its place.
 //!
-//! First nobody hears it any more; what some have of it and others lack, they pass on to each other ([`super::passing`]). When all have the same, its stream has an end. A server that has it up to there
-//! knows that the data center has written nothing else, now and ever, which is what a heartbeat of it would say: so that is what the protocol is told, as often as this server says it of itself.
+//! First nobody hears the lost one any more; what some have of it and others lack, they pass on to each other ([`super::passing`]). When all have the same, its stream has an end. A server that has it up
+//! to there knows that the data center has written nothing else, now and ever, which is what a heartbeat of it would say: so that is what the protocol is told, as often as this server says it of itself.
 //! No protocol knows of lost data centers.
+//!
+//! Another data center can have the place of a lost one. Its stream is the same stream, gone on with: its servers are filled with what was written there, as after the loss of a disk ([`super::refill`]), and
+//! with all else, while the others go on saying that nothing more is written. When one has everything, it asks each of the others to stop that ([`LinkFrame::Begins`]), and they say where they have stopped
+//! ([`LinkFrame::Opened`]). It begins above all of these. So no timestamp is given twice, none is given that somebody has said would not be, and nobody's stable vector stands still for longer than a question
+//! and its answer take.
 
 use super::{Outbox, Replica};
 use crate::ids::Now;
-use crate::link::LinkReceiver;
+use crate::link::{LinkFrame, LinkReceiver, LinkSender};
 use crate::protocol::Protocol;
 use crate::store::Store;
+use crate::wire::Wire;
 use rheostat_clock::{DcId, Timestamp};
 
 /// What is known of a data center's future.
@@ -22,13 +28,32 @@ pub(super) enum Fate {
     /// It is lost, and everything that anybody has of it was written up to here.
     Ends(Timestamp),
     /// As before, and everything up to there has come: it is known to write nothing.
-    Ended,
+    Ended(Timestamp),
+    /// As before, and another one that has its place is being filled.
+    Joins(Timestamp),
 }
 
 impl Fate {
     pub(super) fn is_lost(self) -> bool {
-        self != Fate::Member
+        !matches!(self, Fate::Member | Fate::Joins(_))
     }
+
+    /// Where its stream has ended, if everything up to there is here.
+    pub(super) fn end(self) -> Option<Timestamp> {
+        match self {
+            Fate::Ended(end) | Fate::Joins(end) => Some(end),
+            Fate::Member | Fate::Lost | Fate::Ends(_) => None,
+        }
+    }
+}
+
+/// Whether another data center has a lost one's place.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Admission {
+    /// How many have had it before.
+    generation: u32,
+    /// Its servers may begin.
+    open: bool,
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
@@ -39,7 +64,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         let fate = &mut self.peers.fates[dc.index()];
         *fate = match (*fate, end) {
-            (Fate::Ended, _) => Fate::Ended,
+            (Fate::Ended(before), _) => Fate::Ended(before),
             (Fate::Ends(before), None) => Fate::Ends(before),
             (_, Some(end)) => Fate::Ends(end),
             (_, None) => Fate::Lost,
@@ -49,19 +74,67 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.release_log();
     }
 
+    /// See [`super::PartitionServer::admit`].
+    pub(super) fn admitted(&mut self, dc: DcId, generation: u32, open: bool) {
+        if dc == self.config.place.dc() || dc.0 >= self.config.place.data_centers {
+            return;
+        }
+        let admission = &mut self.peers.admissions[dc.index()];
+        if admission.generation < generation {
+            *admission = Admission { generation, open };
+            self.let_in(dc);
+        } else if admission.generation == generation {
+            admission.open |= open;
+        }
+    }
+
+    /// What is here is sent to the data center that has the place of `dc`, from the beginning, and waited for.
+    fn let_in(&mut self, dc: DcId) {
+        let fate = self.peers.fates[dc.index()];
+        self.peers.fates[dc.index()] = match fate {
+            // This server has started since, and says nothing of what is not written.
+            Fate::Member => return,
+            Fate::Ended(end) | Fate::Joins(end) => Fate::Joins(end),
+            // Never ended: where it goes on is where it begins.
+            Fate::Lost | Fate::Ends(_) => Fate::Member,
+        };
+        if let Some((sender, receiver)) = self.peers.get(dc) {
+            *sender = LinkSender::default();
+            receiver.reconnected();
+            self.has_lost(dc);
+        }
+    }
+
+    /// The data center that has the place of `dc` is filled, and wants to write.
+    pub(super) fn on_begins(&mut self, dc: DcId, out: &mut Outbox) {
+        if self.peers.admissions[dc.index()].open && self.peers.fates[dc.index()].end().is_some() {
+            self.peers.fates[dc.index()] = Fate::Member;
+        }
+        if self.peers.fates[dc.index()] != Fate::Member {
+            return;
+        }
+        let to = self.peer(dc);
+        if let Some((_, receiver)) = self.peers.get(dc) {
+            receiver.reconnected();
+            out.frames.push((to, LinkFrame::<P::Meta>::Opened { upto: receiver.received() }.to_bytes()));
+        }
+    }
+
     /// Tells the protocol that data centers whose streams have ended have written nothing up to now.
     pub(super) fn end_streams(&mut self, now: Now, out: &mut Outbox) {
+        let planted = self.config.planted;
         for place in 0..self.peers.fates.len() {
             let dc = DcId(place as u8);
             let end = match self.peers.fates[place] {
-                Fate::Lost if self.config.planted.is("stream-ended-before-it-is-here") => Timestamp::ZERO,
+                Fate::Lost if planted.is("stream-ended-before-it-is-here") => Timestamp::ZERO,
+                Fate::Member if self.peers.admissions[place].open && planted.is("nothing-written-after-it-has-begun") => Timestamp::ZERO,
                 Fate::Member | Fate::Lost => continue,
-                Fate::Ends(end) => end,
-                Fate::Ended => Timestamp::ZERO,
+                Fate::Ends(end) | Fate::Ended(end) | Fate::Joins(end) => end,
             };
             let here = |receiver: &LinkReceiver| receiver.received() >= end && receiver.durable() >= end;
+            let ended = self.peers.fates[place].end().is_some();
             let Some(received) =
-                self.peers.get(dc).map(|(_, receiver)| receiver).filter(|receiver| here(receiver)).map(|receiver| receiver.received())
+                self.peers.get(dc).map(|(_, receiver)| receiver).filter(|receiver| ended || here(receiver)).map(|receiver| receiver.received())
             else {
                 continue;
             };
@@ -74,9 +147,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 return;
             }
             self.journal.saved.received.raise(dc, through);
-            if self.peers.fates[place] != Fate::Ended {
+            if self.peers.fates[place] == Fate::Ends(end) {
                 // What was here before a restart is known to be here after it.
-                self.peers.fates[place] = Fate::Ended;
+                self.peers.fates[place] = Fate::Ended(end);
                 self.journal.save(&mut self.store);
             }
             let (end, durable) = (self.store.end().0, self.store.durable().0);

@@ -71,6 +71,9 @@ pub const PLANTED: &[&str] = &[
     "rollback-takes-what-does-not-depend",
     "rollback-forgets-what-is-beneath",
     "stream-ended-before-it-is-here",
+    "joined-by-the-first-answer",
+    "joined-reads-before-it-is-filled",
+    "nothing-written-after-it-has-begun",
 ];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
@@ -122,6 +125,8 @@ pub struct ReplicaConfig {
     pub boot: Option<u64>,
     /// The store is new and stands in the place of one that was lost: the other data centers are asked for what this server wrote, and in a group the server comes back as a new member. Of no effect once that is done.
     pub refill: bool,
+    /// The data center has the place of one that was lost ([`PartitionServer::admit`]): with `refill`, it writes nothing before every other one says that it takes it.
+    pub joins: bool,
     /// Whatever the store says, this server does not rely on what it knows of its own promises: an older copy of a disk may be in the place of one that was lost. In a group it comes back as a new member.
     pub forget: bool,
     /// Where [`Place::replicas`] is more than one and the protocol's servers stand alone: how they agree.
@@ -153,6 +158,7 @@ impl ReplicaConfig {
             checkpoints: Checkpoints::NONE,
             boot: None,
             refill: false,
+            joins: false,
             forget: false,
             group: GroupConfig::default(),
             seed: 0,
@@ -368,8 +374,13 @@ pub trait PartitionServer: Send {
     fn connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
 
     /// Data center `dc` is lost for ever, an operator says: nothing is heard of it any more, nothing waits for it, and nothing is kept for it. With `end`, everything that any of the others has of it was
-    /// written up to there; when that is here too, it counts as having written nothing else. There is no way back, but it is to be said again after each start.
+    /// written up to there; when that is here too, it counts as having written nothing else. There is no way back, but for another one in its place. It is to be said again after each start.
     fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox);
+
+    /// Another data center has the place of `dc`, which was lost, an operator says; it is the `generation`th that does. It is sent what is here, and waited for. Until `open`, it writes nothing, and this
+    /// server goes on saying so to its readers; from then on, whenever it asks to begin, what it writes is taken. `open` may be said when every server of this partition that is or will be has been told of the
+    /// generation, and so does not say any more what is not so. To be said again after each start; a server that is told first when it has started says nothing of what is not written.
+    fn admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox);
 
     /// Nobody waits for `op` any more.
     fn abandon(&mut self, op: OpId);

@@ -95,15 +95,18 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Data center `to` lacks what `origin` wrote after `received`, and does not hear from it. Answers with one page; if nothing more is here, with nothing.
     pub(super) fn on_wanted(&mut self, now: Now, to: DcId, origin: DcId, received: Timestamp, parts: bool, out: &mut Outbox) {
-        let Some((_, receiver)) = self.peers.get(origin) else {
+        if self.peers.get(origin).is_none() {
             self.journal.counters.frames_refused += 1;
             return;
-        };
+        }
         if self.clock.check(now.physical_ms, received).is_err() {
             self.journal.counters.batches_too_far_ahead += 1;
             return;
         }
-        let (holds, here) = (receiver.durable(), receiver.received());
+        // Beyond its end nobody has written anything, as this server says for as long as it is there to say so.
+        let end = self.peers.fates[origin.index()].end().unwrap_or(Timestamp::MAX);
+        let Some((_, receiver)) = self.peers.get(origin) else { return };
+        let (holds, here) = (receiver.durable().min(end), receiver.received().min(end));
         let own = origin == to;
         if own && received == Timestamp::ZERO {
             self.has_lost(to);

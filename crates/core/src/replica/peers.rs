@@ -1,7 +1,7 @@
 //! The replica's links to the same partition in the other data centers.
 
 use super::journal::{Refilled, Saved};
-use super::lost::Fate;
+use super::lost::{Admission, Fate};
 use super::passing::Remembered;
 use super::refill::{Refill, Refilling};
 use super::{LinkStatus, Outbox, Replica};
@@ -45,6 +45,8 @@ pub(super) struct Peers {
     holds: Vec<TimestampVector>,
     /// By data center.
     pub(super) fates: Vec<Fate>,
+    /// By data center, whether another one has its place, as an operator has said.
+    pub(super) admissions: Vec<Admission>,
 }
 
 impl Peers {
@@ -62,6 +64,7 @@ impl Peers {
             lost: vec![Default::default(); received.len()],
             holds: vec![TimestampVector::new(); received.len()],
             fates: vec![Fate::Member; usize::from(place.data_centers)],
+            admissions: vec![Admission::default(); usize::from(place.data_centers)],
         };
         let refilled = saved.refilled.filter(|refilled| !refilled.done && peers.any());
         peers.refilling = refilled.map(|refilled| Refilling::new(received.len(), refilled.resumed.is_some()));
@@ -155,7 +158,7 @@ impl Peers {
         let link = |(dc, _, receiver): (DcId, &LinkSender, &LinkReceiver)| match self.fates[dc.index()] {
             Fate::Member => receiver.next_us(),
             Fate::Lost | Fate::Ends(_) => receiver.next_wanted_us(),
-            Fate::Ended => u64::MAX,
+            Fate::Ended(_) | Fate::Joins(_) => u64::MAX,
         };
         self.each().map(link).min().unwrap_or(u64::MAX).min(refilling)
     }
@@ -198,8 +201,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Whether this server has lost what it had and gets it again in parts, so that it is no state that a reader may rely on. Until it has all, reads here are refused, and so are
     /// messages from other partitions, whose transactions would read it.
     pub(super) fn is_filling(&self) -> bool {
-        let refilling = self.peers.hold_back() && !self.config.planted.is("read-before-refilled");
-        P::LEVEL != Level::Eventual && (refilling || self.peers.are_filling())
+        let planted = self.config.planted;
+        let refilling = self.peers.hold_back() && !planted.is("read-before-refilled");
+        let early = self.config.joins && planted.is("joined-reads-before-it-is-filled");
+        P::LEVEL != Level::Eventual && (refilling || self.peers.are_filling()) && !early
     }
 
     pub(super) fn peer(&self, dc: DcId) -> ServerId {
@@ -218,10 +223,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return self.on_protocol_message(now, self.peer(from), &message, out);
         }
         let to = self.peer(from);
-        let Some((sender, receiver)) = self.peers.get(from) else {
+        if self.peers.get(from).is_none() {
             self.journal.counters.frames_refused += 1;
             return;
-        };
+        }
+        // Until its place is open, it has nothing to say of its own.
+        let has_updates = matches!(frame, LinkFrame::Batch { .. } | LinkFrame::Part { .. } | LinkFrame::Sent { .. });
+        if has_updates && matches!(self.peers.fates[from.index()], Fate::Joins(_)) {
+            return;
+        }
+        let Some((sender, receiver)) = self.peers.get(from) else { return };
         match frame {
             LinkFrame::Resume { received } | LinkFrame::Ask { received, .. } if self.clock.check(now.physical_ms, received).is_err() => {
                 self.journal.counters.batches_too_far_ahead += 1;
@@ -266,6 +277,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             LinkFrame::Passed { origin, after, through, updates, needs, .. } => {
                 self.on_batch(now, Stream { origin, from, after, through, bytes }, updates, needs, out);
             }
+            LinkFrame::Begins => self.on_begins(from, out),
+            LinkFrame::Opened { upto } => self.on_opened(now, from, upto),
         }
     }
 
@@ -389,7 +402,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 refilling.ask_again();
             }
             self.ask_for_own(now, out);
-            self.ask(now, dc, Missing::Nothing, out);
+            if self.peers.fates[dc.index()] == Fate::Member {
+                self.ask(now, dc, Missing::Nothing, out);
+            }
         }
     }
 
@@ -405,12 +420,17 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     self.want(now, dc, out);
                     continue;
                 }
-                Fate::Ended => continue,
+                Fate::Ended(_) => continue,
+                Fate::Joins(_) => {}
             }
-            self.ask(now, dc, Missing::Nothing, out);
-            self.want(now, dc, out);
+            let joins = matches!(self.peers.fates[dc.index()], Fate::Joins(_));
+            if !joins {
+                self.ask(now, dc, Missing::Nothing, out);
+                self.want(now, dc, out);
+            }
             let (to, planted) = (self.peer(dc), self.config.planted);
-            if let Some((_, receiver)) = self.peers.get(dc)
+            if !joins
+                && let Some((_, receiver)) = self.peers.get(dc)
                 && let Some(durable) = receiver.acknowledge_due(now.monotonic_us, planted)
             {
                 out.frames.push((to, LinkFrame::<P::Meta>::Acknowledge { durable, holds: self.peers.holds_for(dc) }.to_bytes()));
@@ -445,7 +465,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.peers.hold_back() || after < lost.0 && self.store.durable() < lost.1 {
             return Ok(None);
         }
-        let refilled = self.journal.saved.refilled.map(Refilled::in_chains).unwrap_or_default();
+        // Between what came back and where the server went on nothing was written.
+        let refilled = self.journal.saved.refilled.filter(|refilled| after < refilled.upto).map(Refilled::in_chains).unwrap_or_default();
         let released = self.store.released().max(refilled).max(lost.0);
         if after < released {
             return self.next_part(now, after, released).map(Some);

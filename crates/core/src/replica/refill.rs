@@ -3,6 +3,8 @@
 //! Each of them has the beginning of its stream, one more than the other, and the longest holds them all. Until every one of them has answered, the server writes nothing and sends nothing,
 //! not even heartbeats: what it wrote after its loss must stand behind what it wrote before. When it goes on, who lacks some of that gets it from its chains, as parts.
 //!
+//! The servers of a data center that has the place of a lost one begin likewise, with what that one wrote ([`super::lost`]); they are filled before the others take anything that is written there.
+//!
 //! A data center that does not answer for long is passed over. It is asked on, and until it has answered the server may lack what the two of them had.
 
 use super::journal::Refilled;
@@ -29,13 +31,15 @@ pub(super) struct Refilling {
     asked_us: Option<u64>,
     /// By data center, up to where it has this server's updates, if it has said so.
     holds: Vec<Option<Timestamp>>,
+    /// In the place of a data center that was lost: by data center, up to where that one has written nothing, if it takes what is written here after that.
+    opened: Vec<Option<Timestamp>>,
     /// The server goes on without those that have not.
     pub(super) passed_over: bool,
 }
 
 impl Refilling {
     pub(super) fn new(data_centers: usize, passed_over: bool) -> Refilling {
-        Refilling { since_us: None, asked_us: None, holds: vec![None; data_centers], passed_over }
+        Refilling { since_us: None, asked_us: None, holds: vec![None; data_centers], opened: vec![None; data_centers], passed_over }
     }
 
     pub(super) fn next_us(&self) -> u64 {
@@ -63,7 +67,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Why clients cannot write here now, if what this server wrote before is still coming back.
     pub(super) fn refuses_writes(&self) -> Option<Failure> {
-        let why = "this server has lost what it wrote, and the other data centers are sending it back; it writes when every one of them has answered";
+        let why = match self.config.joins {
+            true => {
+                "this data center has the place of one that was lost, and is filled from the others; it writes when every one of them has answered"
+            }
+            false => {
+                "this server has lost what it wrote, and the other data centers are sending it back; it writes when every one of them has answered"
+            }
+        };
         self.peers.hold_back().then(|| Failure::Busy(why.into()))
     }
 
@@ -79,10 +90,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let holds = refilling.holds.clone();
         let lack: Vec<DcId> = self.peers.living().map(|(dc, ..)| dc).filter(|dc| holds[dc.index()].is_none_or(|holds| holds > upto)).collect();
         // Where replicas tell each other what stands by what they have had, none may go on with less.
-        let late = !P::Cut::SIBLINGS && now.monotonic_us >= since_us + PASSED_OVER_US;
+        // Nor may one that has another's place, while somebody still says that nothing is written there.
+        let late = !P::Cut::SIBLINGS && !self.config.joins && now.monotonic_us >= since_us + PASSED_OVER_US;
         let has_some = holds.iter().any(Option::is_some) && holds.iter().flatten().all(|holds| *holds <= upto);
         if lack.is_empty() || late && has_some {
-            self.go_on(lack.is_empty());
+            self.end_refill(lack.is_empty(), out);
         }
         lack.into_iter().for_each(|dc| self.ask_for_more_own(dc, out));
     }
@@ -140,6 +152,35 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let first = self.config.planted.is("refilled-by-the-first-answer");
         let all = |refilling: &Refilling| self.peers.living().all(|(dc, ..)| refilling.holds[dc.index()].is_some_and(|holds| holds <= upto));
         if first || self.peers.refilling.as_ref().is_some_and(all) {
+            self.end_refill(true, out);
+        }
+    }
+
+    /// What there is of own updates has come, of every data center if `done`. Where they are those of a data center that was lost, the others are asked to take what is written here.
+    fn end_refill(&mut self, done: bool, out: &mut Outbox) {
+        if !self.config.joins {
+            return self.go_on(done);
+        }
+        let Some(refilling) = &self.peers.refilling else { return };
+        let closed: Vec<DcId> = self.peers.living().map(|(dc, ..)| dc).filter(|dc| refilling.opened[dc.index()].is_none()).collect();
+        if closed.is_empty() {
+            return self.go_on(done);
+        }
+        out.frames.extend(closed.into_iter().map(|dc| (self.peer(dc), LinkFrame::<P::Meta>::Begins.to_bytes())));
+    }
+
+    /// Data center `from` takes what is written here after `upto`.
+    pub(super) fn on_opened(&mut self, now: Now, from: DcId, upto: Timestamp) {
+        if self.clock.check(now.physical_ms, upto).is_err() {
+            self.journal.counters.batches_too_far_ahead += 1;
+            return;
+        }
+        let first = self.config.planted.is("joined-by-the-first-answer");
+        let Some(refilling) = self.peers.refilling.as_mut().filter(|_| self.config.joins) else { return };
+        refilling.opened[from.index()] = Some(upto);
+        self.clock.raise(upto);
+        let Some(refilling) = &self.peers.refilling else { return };
+        if first || self.peers.living().all(|(dc, ..)| refilling.opened[dc.index()].is_some()) {
             self.go_on(true);
         }
     }

@@ -356,6 +356,11 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.pump_links(now, out);
     }
 
+    fn admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox) {
+        self.admitted(dc, generation, open);
+        self.pump_links(now, out);
+    }
+
     fn abandon(&mut self, op: OpId) {
         if self.pending.remove(&op).is_some() {
             self.journal.notches.forget(op);

@@ -563,6 +563,11 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.settle(now, out);
     }
 
+    fn admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox) {
+        self.inner.admit(now, dc, generation, open, &mut self.box_);
+        self.settle(now, out);
+    }
+
     fn abandon(&mut self, op: OpId) {
         self.bounded.remove(&op);
         let op = self.abandon_asked(op);

@@ -75,6 +75,7 @@ pass_on! {
     tick(&mut self, now: Now, out: &mut Outbox);
     connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
     lose(&mut self, now: Now, dc: DcId, end: Option<rheostat_clock::Timestamp>, out: &mut Outbox);
+    admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox);
     abandon(&mut self, op: OpId);
     write_through(&mut self);
     poll_flush(&mut self, now: Now) -> Option<rheostat_core::store::FlushJob>;

@@ -171,6 +171,8 @@ pub struct Replicas<F: Seat> {
     /// What a follower has applied of that.
     applied_here: Vec<Applied>,
     lost_data_centers: BTreeMap<DcId, Option<Timestamp>>,
+    /// Those that have the place of a lost one: the how many-th, and whether they may begin.
+    admissions: BTreeMap<DcId, (u32, bool)>,
     /// Since when another one is to lead.
     handing_over_us: Option<u64>,
     /// Who was asked for then, if anybody was.
@@ -277,6 +279,7 @@ impl<F: Seat> Replicas<F> {
             tapped: None,
             applied_here: Vec::new(),
             lost_data_centers: BTreeMap::new(),
+            admissions: BTreeMap::new(),
             handing_over_us: None,
             successor: None,
             pages: None,
@@ -394,7 +397,8 @@ impl<F: Seat> Replicas<F> {
             durability: Durability::Always,
             // Another server may be the next: what moves with this machine's clock is of no use to it.
             boot: None,
-            refill: false,
+            // What a data center wrote that was lost comes from the others; what one of these has lost, from the rest of them.
+            refill: self.config.joins,
             forget: false,
             seed: self.config.seed ^ self.term.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             ..self.config.clone()
@@ -406,6 +410,7 @@ impl<F: Seat> Replicas<F> {
         }
         let (quiet, tapped, distrusted) = (self.quiet, self.tapped.clone(), self.distrusted.clone());
         let lost: Vec<(DcId, Option<Timestamp>)> = self.lost_data_centers.iter().map(|(dc, end)| (*dc, *end)).collect();
+        let admissions = self.admissions.clone();
         let others: Vec<DcId> = self.config.place.peers().collect();
         self.greet(now, None, out);
         self.greet_at_us = VecDeque::from([now.monotonic_us + 100_000, now.monotonic_us + 500_000]);
@@ -416,6 +421,7 @@ impl<F: Seat> Replicas<F> {
                 server.distrust_clock(now, distrusted, out);
             }
             server.start(now, out);
+            admissions.into_iter().for_each(|(dc, (generation, open))| server.admit(now, dc, generation, open, out));
             lost.into_iter().for_each(|(dc, end)| server.lose(now, dc, end, out));
             others.into_iter().for_each(|dc| server.connected(now, dc, out));
         });
@@ -567,6 +573,17 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         let known = self.lost_data_centers.entry(dc).or_default();
         *known = end.or(*known);
         self.run(now, out, |server, out| server.lose(now, dc, end, out));
+    }
+
+    fn admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox) {
+        let (before, was_open) = self.admissions.get(&dc).copied().unwrap_or_default();
+        if generation > before {
+            self.lost_data_centers.remove(&dc);
+        }
+        if generation >= before {
+            self.admissions.insert(dc, (generation, open || generation == before && was_open));
+        }
+        self.run(now, out, |server, out| server.admit(now, dc, generation, open, out));
     }
 
     fn abandon(&mut self, op: OpId) {

@@ -256,7 +256,7 @@ impl<W: Scope> Replicated<W> {
             LinkFrame::Batch { after, through, updates } => self.on_batch(step, from.dc, (after, through), updates, TimestampVector::new()),
             LinkFrame::Part { after, through, updates, needs } => self.on_batch(step, from.dc, (after, through), updates, needs),
             // Groups have their own ways.
-            LinkFrame::Wanted { .. } | LinkFrame::Passed { .. } => {}
+            LinkFrame::Wanted { .. } | LinkFrame::Passed { .. } | LinkFrame::Begins | LinkFrame::Opened { .. } => {}
         }
     }
 

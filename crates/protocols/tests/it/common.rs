@@ -113,9 +113,18 @@ impl Desk {
 
     /// Server `id` begins with nothing, in its own place, and what it sent and was sent is lost.
     pub fn lose_disk(&mut self, protocol: &str, options: &str, id: ServerId) {
+        self.begin_anew(protocol, options, id, false);
+    }
+
+    /// As [`Desk::lose_disk`], of a data center that has the place of a lost one.
+    pub fn arrive(&mut self, protocol: &str, options: &str, id: ServerId) {
+        self.begin_anew(protocol, options, id, true);
+    }
+
+    fn begin_anew(&mut self, protocol: &str, options: &str, id: ServerId, joins: bool) {
         let data_centers = 1 + self.replicas.keys().map(|id| id.dc.0).max().unwrap();
         let place = Place { server: id, data_centers, partitions: self.partitions, replicas: 1 };
-        self.replicas.insert(id, begin(protocol, options, place, |config| config.refill = true));
+        self.replicas.insert(id, begin(protocol, options, place, |config| (config.refill, config.joins) = (true, joins)));
         self.under_way.retain(|(from, to, _)| *from != id && *to != id);
         self.with(id, |replica, now, out| replica.start(now, out));
     }

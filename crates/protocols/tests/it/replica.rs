@@ -251,6 +251,68 @@ fn what_a_passed_over_data_center_has_comes_back_when_it_answers() {
     }
 }
 
+/// Another data center has the place of a lost one, twice. While it is filled the others see what is new of each other; it begins only when all of them take what it writes, above what they have said.
+#[test]
+fn another_data_center_goes_on_with_the_stream_of_a_lost_one() {
+    for protocol in ["eventual", "causal", "gentlerain", "cops", "adaptive", "hybrid", "quorum"] {
+        let mut desk = Desk::new(protocol, "", 3, 1);
+        let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
+        let all = |_: ServerId, _: ServerId| true;
+        let without = |dc: u8| move |from: ServerId, to: ServerId| from.dc.0 != dc && to.dc.0 != dc;
+        let heard = |desk: &Desk, dc: u8| {
+            let links = desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).links;
+            links.into_iter().find(|link| link.dc == DcId(2)).map(|link| link.received_durable).unwrap()
+        };
+        desk.pass(300, all);
+        desk.put(2, &mut desk.session(), &x, "of the first");
+        desk.pass(300, all);
+        for generation in 1..=2 {
+            desk.under_way.clear();
+            desk.pass(100, without(2));
+            let end = heard(&desk, 0);
+            assert_eq!(end, heard(&desk, 1), "{protocol}");
+            let lose = |desk: &mut Desk, dc: u8| desk.with(server(dc, 0), |replica, now, out| replica.lose(now, DcId(2), Some(end), out));
+            (0..2).for_each(|dc| lose(&mut desk, dc));
+            desk.pass(500, without(2));
+            assert!(heard(&desk, 0) > end, "{protocol}");
+            let admit = |desk: &mut Desk, dc: u8, open: bool| {
+                desk.with(server(dc, 0), |replica, now, out| replica.admit(now, DcId(2), generation, open, out))
+            };
+            desk.arrive(protocol, "", server(2, 0));
+            desk.pass(1_100, all);
+            (0..2).for_each(|dc| admit(&mut desk, dc, false));
+            // It is filled, and may not begin: the others go on.
+            desk.pass(3_000, all);
+            let before = heard(&desk, 0);
+            desk.put(0, &mut desk.session(), &y, &format!("meanwhile {generation}"));
+            desk.pass(1_000, all);
+            assert!(heard(&desk, 0) > before, "{protocol}: nobody's vectors stand still");
+            assert_eq!(desk.get(1, &mut desk.session(), &y), Some(format!("meanwhile {generation}")), "{protocol}");
+            assert!(desk.replicas[&server(2, 0)].is_refilling(), "{protocol}: it has not begun");
+            // One of them takes what it writes; the other has not been asked.
+            admit(&mut desk, 1, true);
+            desk.pass(2_000, without(0));
+            assert!(desk.replicas[&server(2, 0)].is_refilling(), "{protocol}: it waits for all");
+            let stands = heard(&desk, 1);
+            desk.pass(2_000, without(2));
+            assert_eq!(heard(&desk, 1), stands, "{protocol}: it has stopped");
+            admit(&mut desk, 0, true);
+            desk.pass(4_000, all);
+            assert!(!desk.replicas[&server(2, 0)].is_refilling(), "{protocol}");
+            for dc in 0..3 {
+                assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("of the first"), "{protocol}: in data center {dc}");
+                assert_eq!(desk.get(dc, &mut desk.session(), &y), Some(format!("meanwhile {generation}")), "{protocol}: in data center {dc}");
+            }
+            let written = desk.put(2, &mut desk.session(), &z, &format!("of generation {generation}"));
+            assert!(written > stands && written > end, "{protocol}");
+            desk.pass(1_000, all);
+            for dc in 0..3 {
+                assert_eq!(desk.get(dc, &mut desk.session(), &z), Some(format!("of generation {generation}")), "{protocol}: in data center {dc}");
+            }
+        }
+    }
+}
+
 /// A data center is given up: a server that has not everything that others have of it, or has lost it with its disk, waits for that; then it goes on, and nothing waits for the lost one.
 #[test]
 fn a_lost_data_center_says_nothing_more_when_everything_of_it_is_here() {

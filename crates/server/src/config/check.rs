@@ -155,6 +155,9 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     })?;
     check((1..=4096).contains(&config.partitions), "partitions", || format!("{} is not from 1 to 4096", config.partitions))?;
     check(config.shards <= 1024, "shards", || format!("{} is more than 1024", config.shards))?;
+    check(config.generation == 0 || config.data_dir.is_some() && data_centers.len() > 1, "generation", || {
+        "a data center that has the place of another one needs a data_dir, and others to be filled from".into()
+    })?;
     members(config, &data_centers)?;
     service_levels(config)?;
     keyspaces(config)?;

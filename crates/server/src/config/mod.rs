@@ -40,6 +40,9 @@ pub struct NodeConfig {
     /// Start though the others know this node with other data: after its disk was lost and nothing can bring it back.
     #[serde(default)]
     pub accept_lost_writes: bool,
+    /// How many data centers have had the place of this one before, and were given up.
+    #[serde(default)]
+    pub generation: u32,
     /// Where this node listens.
     #[serde(default)]
     pub listen: Listen,
@@ -513,6 +516,7 @@ impl NodeConfig {
             shards: 0,
             data_dir: None,
             accept_lost_writes: false,
+            generation: 0,
             listen: Listen::default(),
             members: Vec::new(),
             keyspaces: Vec::new(),

@@ -36,6 +36,11 @@ pub const KEYS: &[Key] = &[
         "boolean",
         "Start though the other nodes know this one with other data: its disk was lost, or is an older copy. What only this node had is lost then; in groups it comes back as a new member. For one start, when nothing can bring the disk back.",
     ),
+    key(
+        "generation",
+        "integer",
+        "How many data centers have had the place of this one before, and were given up; `rheostat ctl dc add` says it. The same on all nodes of a data center. More than 0 needs a data directory, which is filled from the other data centers.",
+    ),
     key("listen.resp", "address", "Where Redis clients connect: `ip:port`; port 0 takes any free one. Absent: not served; likewise the next three."),
     key("listen.grpc", "address", "Where gRPC clients connect."),
     key("listen.admin", "address", "Metrics and health, over HTTP."),

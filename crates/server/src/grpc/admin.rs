@@ -2,7 +2,7 @@
 
 use super::{backup, convert, monitors};
 use crate::keyspace::KeyspaceInfo;
-use crate::lost::{Lost, StreamEnd};
+use crate::lost::{Lost, Standing, StreamEnd};
 use crate::router::Router;
 use crate::status::{FailureKind, Histogram, NodeStatus, OperationKind, ReplicaStatus, ShardStatus};
 use crate::topology::Topology;
@@ -71,6 +71,7 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
         failed: status.failed.clone().unwrap_or_default(),
         replica: status.server.replica.into(),
         bounded: status.bounded.iter().map(|one| bounded(router, one)).collect(),
+        filling: status.filling,
         gauges: status.gauges.iter().map(|(name, value)| v1::Gauge { name: name.to_string(), value: *value }).collect(),
     }
 }
@@ -99,6 +100,16 @@ fn lost(router: &Router, lost: &Lost) -> v1::LostDataCenter {
         data_center: router.topology().dc_name(lost.dc).to_string(),
         since_ms: lost.since_ms,
         ends: lost.ends.iter().map(end).collect(),
+        generation: lost.generation,
+    }
+}
+
+fn added(router: &Router, added: &Lost) -> v1::AddedDataCenter {
+    v1::AddedDataCenter {
+        data_center: router.topology().dc_name(added.dc).to_string(),
+        generation: added.generation,
+        since_ms: added.since_ms,
+        open: added.standing == Standing::Open,
     }
 }
 
@@ -174,7 +185,9 @@ impl Admin for Service {
             drained: status.drained,
             disk_full: status.disk_full,
             receipt_key: self.router.shared().receipts.signer.public(),
-            lost: status.lost.iter().map(|one| lost(&self.router, one)).collect(),
+            lost: status.lost.iter().filter(|one| one.standing == Standing::Lost).map(|one| lost(&self.router, one)).collect(),
+            added: status.lost.iter().filter(|one| one.standing != Standing::Lost).map(|one| added(&self.router, one)).collect(),
+            generation: self.router.shared().config.generation,
             counted: Some(counted),
         }))
     }
@@ -254,6 +267,15 @@ impl Admin for Service {
         let ends = ends.into_iter().map(end).collect::<Result<_, Status>>()?;
         self.router.lose_data_center(dc, ends).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::LoseDataCenterResponse {}))
+    }
+
+    async fn add_data_center(&self, request: Request<v1::AddDataCenterRequest>) -> Result<Response<v1::AddDataCenterResponse>, Status> {
+        let v1::AddDataCenterRequest { data_center, generation, open } = request.into_inner();
+        let topology = self.router.topology();
+        let known = || format!("there is no data center `{data_center}`; there are: {}", topology.data_centers.join(", "));
+        let dc = topology.dc_named(&data_center).ok_or_else(|| Status::not_found(known()))?;
+        self.router.add_data_center(dc, generation, open).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::AddDataCenterResponse {}))
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Response<v1::DrainResponse>, Status> {

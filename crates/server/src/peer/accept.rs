@@ -4,8 +4,9 @@ use super::Peer;
 use super::connect::{Stream, read_message, within, write_message};
 use super::frame::{self, Frame, Pieces};
 use super::greeting::{Challenge, Greeting, Hello, LinkKey, Proof, Welcome, once};
-use crate::descriptors::Place;
+use crate::descriptors::Place as Descriptor;
 use crate::life::{ADVICE, Life};
+use crate::lost::Place;
 use crate::memory::Pressure;
 use crate::shard::Shard;
 use crate::shared::{Shared, lock};
@@ -76,7 +77,7 @@ pub(crate) async fn serve(
     stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
     stranger: Stranger,
-    place: Place,
+    place: Descriptor,
 ) {
     let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
     if let Err(error) = greet_and_read(shard, &shared, stream, tls, stranger, place).await {
@@ -96,7 +97,7 @@ async fn greet_and_read(
     stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
     stranger: Stranger,
-    place: Place,
+    place: Descriptor,
 ) -> io::Result<()> {
     let greeted = tokio::select! {
         greeted = greet(shared, stream, tls) => greeted,
@@ -130,11 +131,15 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
     let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
     let checked =
         Proof::from_bytes(&proof).map_err(|error| error.to_string()).and_then(|proof| check(shared, &hello, greeting.is_of_connecting(&proof)));
+    let checked = checked.and_then(|peer| match shared.whose_place(peer.dc, hello.life) {
+        Place::NotYet(why) => Err(why),
+        Place::Own | Place::Gone(_) => Ok(peer),
+    });
     let link_key = greeting.link_key();
     let met = match &checked {
-        Ok(peer) => match shared.lost.farewell(peer.dc, shared.topology.dc_name(peer.dc)) {
-            Some(why) => Err(why),
-            None => meet(shared, hello.from.clone(), hello.life).await.map_err(|why| format!("{why}. {ADVICE}")),
+        Ok(peer) => match shared.whose_place(peer.dc, hello.life) {
+            Place::Gone(why) => Err(why),
+            _ => meet(shared, hello.from.clone(), hello.life).await.map_err(|why| format!("{why}. {ADVICE}")),
         },
         Err(_) => Ok(()),
     };

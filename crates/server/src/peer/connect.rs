@@ -6,6 +6,7 @@ use super::delay::Delays;
 use super::frame::{LENGTH_BYTES, MAX_GREETING};
 use super::greeting::{Challenge, Greeting, Hello, LinkKey, Welcome, once};
 use super::queue::TURN_BYTES;
+use crate::lost::Place;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use crate::socket;
@@ -169,6 +170,9 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
         }
         Ok(Welcome::Accepted { sealed, .. }) => {
             let link_key = greeting.link_key();
+            if let Place::Gone(why) | Place::NotYet(why) = shared.whose_place(peer.dc, challenge.life) {
+                return Err(other(why));
+            }
             super::accept::meet(shared, node.name.clone(), challenge.life).await.map_err(other)?;
             // Before anything is said that its clock could be wrong about.
             shared.hear_time(peer, asked_us, heard_us, challenge.shown_us);

@@ -248,6 +248,8 @@ impl PartitionServer for Away {
 
     fn lose(&mut self, _: Now, _: DcId, _: Option<rheostat_clock::Timestamp>, _: &mut Outbox) {}
 
+    fn admit(&mut self, _: Now, _: DcId, _: u32, _: bool, _: &mut Outbox) {}
+
     fn abandon(&mut self, _: OpId) {}
 
     fn write_through(&mut self) {}

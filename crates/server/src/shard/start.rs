@@ -8,7 +8,6 @@ use crate::connection;
 use crate::descriptors::{self, Place as Descriptor};
 use crate::folder;
 use crate::keyspace::Build;
-use crate::life::Life;
 use crate::peer;
 use crate::shared::Shared;
 use crate::status::ShardCounters;
@@ -181,7 +180,8 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         sample_every: keyspace.sample_reads,
         group: GroupConfig { failover_us: keyspace.failover_ms * 1000, ..GroupConfig::default() },
         boot: shared.clocks.boot(),
-        refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(Life::replaces),
+        refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(|life| life.replaces() || life.generation() > 0),
+        joins: shared.lives.own().is_some_and(|life| life.generation() > 0),
         forget: shared.config.accept_lost_writes,
         // Different at each server and each start: what the protocol draws must not repeat.
         seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),

@@ -3,6 +3,7 @@
 use super::mailbox::{Control, Mailbox, Message};
 use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard, Slot};
 use crate::connection::Connection;
+use crate::lost::Told;
 use crate::memory::Pressure;
 use crate::status::FailureKind;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
@@ -221,8 +222,13 @@ impl Shard {
     /// Tells a partition server which data centers are lost.
     pub(super) fn tell_lost(&mut self, now: Now, replica: ReplicaIndex) {
         let slot = &mut self.replicas[replica.0 as usize];
-        for (dc, end) in self.shared.lost.of(slot.keyspace, slot.place.partition) {
-            slot.server.lose(now, dc, end, &mut self.outbox);
+        for (dc, generation, standing) in self.shared.lost.of(slot.keyspace, slot.place.partition) {
+            if generation > 0 {
+                slot.server.admit(now, dc, generation, standing == Told::Open, &mut self.outbox);
+            }
+            if let Told::Lost(end) = standing {
+                slot.server.lose(now, dc, end, &mut self.outbox);
+            }
             slot.touched = true;
         }
         self.sort_outbox(replica);

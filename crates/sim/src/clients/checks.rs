@@ -42,7 +42,7 @@ impl World<'_> {
             let written = &self.written[key];
             let old = |id: &&VersionId| id.origin != here.dc && id.written.millis().saturating_add(staleness_ms) < arrived_ms;
             // What a lost data center had sent to nobody is no write any more.
-            let lost = |id: &VersionId| self.end_of(id.origin, self.plan.partition(key)).is_some_and(|end| id.written > end);
+            let lost = |id: &VersionId| self.died_with(id, self.plan.partition(key));
             let Some(required) = written.versions.iter().filter(old).filter(|id| !lost(id)).max().copied() else { continue };
             if observed.version.is_some_and(|version| version >= required) || observed.version.is_none() && self.may_be_gone(key, required.written) {
                 continue;
@@ -82,7 +82,8 @@ impl World<'_> {
             // What a disk has lost nobody else knows at once.
             let Some(node) = self.servers[peer].node.as_ref().filter(|_| !self.servers[peer].wiped) else { continue };
             let lost = &self.servers[self.index(ServerId { replica: 0, ..here })].lost;
-            let is_lost = |id: &VersionId| self.disk_lost_writes && lost.iter().any(|(after, upto)| *after < id.written && id.written <= *upto);
+            let on_disk = |id: &VersionId| self.disk_lost_writes && lost.iter().any(|(after, upto)| *after < id.written && id.written <= *upto);
+            let is_lost = |id: &VersionId| on_disk(id) || self.died_with(id, here.partition);
             for key in (0..self.plan.keys.len()).filter(|key| self.plan.partition(*key) == here.partition) {
                 let written = &self.written[key];
                 let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto && !is_lost(id);

@@ -217,6 +217,8 @@ impl<P: Protocol> Cluster<P> {
             Ok(LinkFrame::Sent { .. }) => "answer",
             Ok(LinkFrame::Wanted { .. }) => "question about another",
             Ok(LinkFrame::Passed { .. }) => "passed on",
+            Ok(LinkFrame::Begins) => "beginning",
+            Ok(LinkFrame::Opened { .. }) => "opening",
             Err(_) => "?",
         };
         measured.links.entry(kind.to_owned()).or_default().add(frame.len());

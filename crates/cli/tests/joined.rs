@@ -1,0 +1,203 @@
+//! Real processes: a data center is lost for ever and given up, and another one has its place, on machines with nothing on their disks.
+
+mod support;
+
+use rheostat_client::{Client, Error, NewCounter};
+use rheostat_cluster::Description;
+use rheostat_server::config::Limits;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use support::{PATIENCE, connect, keyspace, start};
+
+const KEYSPACES: [&str; 5] = ["posts", "times", "carts", "checked", "plain"];
+
+fn description() -> Description {
+    let protocols = ["causal", "gentlerain", "quorum", "cops", "eventual"];
+    let keyspaces = KEYSPACES.iter().zip(protocols).map(|(name, protocol)| keyspace(name, protocol)).collect();
+    // A place is free when all clocks have passed what the lost one may have written.
+    let limits = Limits { max_ahead_ms: 10_000, ..Limits::default() };
+    Description { partitions: 2, shards: 1, keyspaces, limits, ..Description::new("joined", &["a", "b", "c"].map(String::from)) }
+}
+
+fn ctl(address: &str, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rheostat")).args([&["ctl", "-a", address], arguments].concat()).output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
+}
+
+fn json(address: &str, arguments: &[&str]) -> Value {
+    let output = ctl(address, &[&["--json"], arguments].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", told(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[track_caller]
+fn refused(address: &str, arguments: &[&str], why: &str) {
+    let output = ctl(address, arguments);
+    assert!(!output.status.success() && told(&output).contains(why), "{arguments:?}: {}", told(&output));
+}
+
+async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn value(client: &Client, keyspace: &str, key: &str) -> Option<String> {
+    let read = client.session(keyspace).get(key.to_owned()).await.ok()?;
+    Some(read.value.map_or_else(String::new, |value| String::from_utf8_lossy(&value).into_owned()))
+}
+
+async fn has(client: &Client, what: &str, keyspace: &str, key: &str, expected: &str) {
+    until(&format!("{what}: {keyspace} {key}"), async || value(client, keyspace, key).await.as_deref() == Some(expected)).await;
+}
+
+/// Says in the configuration in `folder` of which generation the data center is.
+fn of_generation(folder: &Path, generation: u32) {
+    let file = folder.join("node.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let others: Vec<&str> = text.lines().filter(|line| !line.starts_with("generation")).collect();
+    std::fs::write(file, format!("generation = {generation}\n{}\n", others.join("\n"))).unwrap();
+}
+
+// The clients go on while a command of the operator is waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_data_center_has_the_place_of_a_lost_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut nodes, addresses) = start(&description(), folder.path()).await;
+    nodes.ready(PATIENCE).await.unwrap();
+    let (at, [a, b, c]) = (addresses[0].as_str(), [connect(&addresses[0]).await, connect(&addresses[1]).await, connect(&addresses[2]).await]);
+    let (home, data, aside) = (folder.path().join("c-1"), folder.path().join("c-1/data"), folder.path().join("aside"));
+    refused(at, &["dc", "add", "c"], "was not given up, so its place is taken");
+    refused(at, &["dc", "add", "z"], "there is no data center `z`");
+
+    for keyspace in KEYSPACES {
+        for (number, client) in [&a, &b, &c].into_iter().enumerate() {
+            for key in 0..40 {
+                client.session(keyspace).put(format!("{number}:{key}"), format!("first {key}")).await.unwrap();
+                client.session(keyspace).put(format!("{number}:{key}"), format!("of {number}")).await.unwrap();
+            }
+            client.session(keyspace).delete(format!("{number}:0")).await.unwrap();
+            client.session(keyspace).put(format!("{number}:last"), "1".to_owned()).await.unwrap();
+        }
+        for client in [&a, &b, &c] {
+            for number in 0..3 {
+                has(client, "at first", keyspace, &format!("{number}:last"), "1").await;
+            }
+        }
+    }
+    let ten = NewCounter { initial: 10, lower: Some(0), ..NewCounter::default() };
+    a.session("posts").counter("tickets").create(ten).await.unwrap();
+    until("a ticket is sold in c", async || c.session("posts").counter("tickets").global().add(-1).await.is_ok()).await;
+    until("all know of it", async || b.session("posts").counter("tickets").look().await.is_ok_and(|view| view.value == 9)).await;
+    until("all know of it", async || a.session("posts").counter("tickets").look().await.is_ok_and(|view| view.value == 9)).await;
+
+    // It burns down.
+    nodes.kill(2);
+    until("c is given up", async || ctl(at, &["dc", "lost", "c", "--yes"]).status.success()).await;
+    for keyspace in KEYSPACES {
+        a.session(keyspace).delete("2:1").await.unwrap();
+        b.session(keyspace).put("2:2", "of b").await.unwrap();
+        a.session(keyspace).put("while it was away", "1").await.unwrap();
+    }
+
+    // Another one, with nothing.
+    std::fs::rename(&data, &aside).unwrap();
+    of_generation(&home, 1);
+    let plan = json(at, &["dc", "add", "c"]);
+    assert_eq!(
+        (plan["generation"].as_u64(), plan["added"].as_bool(), plan["nodes"][0]["ready"].as_bool()),
+        (Some(1), Some(false), Some(false)),
+        "{plan}"
+    );
+    refused(at, &["dc", "add", "c", "--yes"], "these do not: c-1");
+    nodes.restart(2).unwrap();
+    let c = connect(&addresses[2]).await;
+    until("c waits to be let in", async || json(at, &["dc", "add", "c"])["nodes"][0]["ready"] == true).await;
+    assert_eq!(value(&c, "posts", "0:5").await, None, "nothing is read that may lack its past");
+    let written = c.session("posts").put("too early", "1").await;
+    assert!(matches!(written, Err(Error::Busy(_) | Error::Timeout(_))), "{written:?}");
+    until("c is let in", async || {
+        let output = ctl(at, &["dc", "add", "c", "--yes"]);
+        let early = told(&output).contains("another one can have its place after");
+        assert!(output.status.success() || early, "{}", told(&output));
+        output.status.success()
+    })
+    .await;
+
+    for keyspace in KEYSPACES {
+        for number in 0..3 {
+            for key in 3..40 {
+                has(&c, "what the others had", keyspace, &format!("{number}:{key}"), &format!("of {number}")).await;
+            }
+            assert_eq!(value(&c, keyspace, &format!("{number}:0")).await.as_deref(), Some(""), "{keyspace}: it is deleted");
+        }
+        assert_eq!(value(&c, keyspace, "2:1").await.as_deref(), Some(""), "{keyspace}: it was deleted meanwhile");
+        has(&c, "what was written meanwhile", keyspace, "2:2", "of b").await;
+        has(&c, "what was written meanwhile", keyspace, "while it was away", "1").await;
+        for (from, to) in [(&c, [&a, &b]), (&a, [&b, &c]), (&b, [&a, &c])] {
+            let key = format!("after {:p}", from);
+            from.session(keyspace).put(key.clone(), "1").await.unwrap();
+            for other in to {
+                has(other, "after that", keyspace, &key, "1").await;
+            }
+        }
+    }
+    // No ticket is sold twice.
+    let mut sold = 0;
+    for client in [&c, &a, &b, &c, &a, &b].repeat(4) {
+        sold += i64::from(client.session("posts").counter("tickets").global().add(-1).await.is_ok());
+    }
+    assert!(sold <= 9, "{sold} of 9 tickets");
+    for client in [&a, &b, &c] {
+        until("all know how many are left", async || {
+            client.session("posts").counter("tickets").look().await.is_ok_and(|view| view.value == 9 - sold)
+        })
+        .await;
+    }
+    println!("{sold} of 9 tickets");
+
+    // Said again, it finds nothing to do.
+    let again = json(at, &["dc", "add", "c", "--yes"]);
+    assert_eq!((again["generation"].as_u64(), again["added"].as_bool()), (Some(1), Some(true)), "{again}");
+    let listed = json(at, &["dc", "list"]);
+    assert_eq!((listed[2]["generation"].as_u64(), listed[2]["state"].as_str()), (Some(1), Some("takes part")), "{listed}");
+    until("all is well", async || ctl(at, &["status"]).status.success()).await;
+
+    // The one that was lost is found, and started. Nobody hears it.
+    nodes.kill(2);
+    let new = folder.path().join("new");
+    std::fs::rename(&data, &new).unwrap();
+    std::fs::rename(&aside, &data).unwrap();
+    nodes.restart(2).unwrap();
+    until("it is told that its directory is another's", async || nodes_log(&home).contains("generation")).await;
+    of_generation(&home, 0);
+    nodes.kill(2);
+    nodes.restart(2).unwrap();
+    until("it is told that its place is another's", async || nodes_log(&home).contains("another c has its place")).await;
+    let old = connect(&addresses[2]).await;
+    let written = old.session("posts").put("late", "1").await;
+    assert!(matches!(&written, Err(error) if error.to_string().contains("another c has its place")), "{written:?}");
+    assert_eq!(value(&a, "posts", "late").await.as_deref(), Some(""));
+
+    // And the other one goes on.
+    nodes.kill(2);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&new, &data).unwrap();
+    of_generation(&home, 1);
+    nodes.restart(2).unwrap();
+    let c = connect(&addresses[2]).await;
+    has(&c, "after a restart", "posts", "while it was away", "1").await;
+    until("it writes", async || c.session("posts").put("again", "1").await.is_ok()).await;
+    has(&b, "after a restart", "posts", "again", "1").await;
+}
+
+fn nodes_log(home: &Path) -> String {
+    std::fs::read_to_string(home.join("log")).unwrap_or_default()
+}
