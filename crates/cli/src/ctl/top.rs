@@ -122,11 +122,14 @@ impl Rates {
     }
 }
 
+/// What a node said, and what it did since it was asked last; or why it said nothing.
+type Told<'a> = Result<(&'a v1::StatusResponse, Option<Rates>), &'a str>;
+
 /// One look at all nodes.
 struct Look<'a> {
     cluster: &'a str,
     wrong: Vec<String>,
-    nodes: Vec<(&'a Node, Result<(&'a v1::StatusResponse, Option<Rates>), &'a str>)>,
+    nodes: Vec<(&'a Node, Told<'a>)>,
     behind: BTreeMap<String, String>,
 }
 
@@ -196,7 +199,7 @@ impl<'a> Look<'a> {
     }
 
     fn json(&self) -> Value {
-        let node = |(node, answer): &(&Node, Result<(&v1::StatusResponse, Option<Rates>), &str>)| {
+        let node = |(node, answer): &(&Node, Told<'_>)| {
             let mut value = json!({ "node": node.info.name, "data_center": node.info.data_center });
             match answer {
                 Err(why) => value["error"] = json!(why),
