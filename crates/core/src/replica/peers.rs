@@ -465,8 +465,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.peers.hold_back() || after < lost.0 && self.store.durable() < lost.1 {
             return Ok(None);
         }
-        // Between what came back and where the server went on nothing was written.
-        let refilled = self.journal.saved.refilled.filter(|refilled| after < refilled.upto).map(Refilled::in_chains).unwrap_or_default();
+        // In the place of another one, nothing was written between what came back and where this server went on. After the loss of a disk nobody knows.
+        let whole = |refilled: &Refilled| self.config.joins && after >= refilled.upto;
+        let refilled = self.journal.saved.refilled.filter(|refilled| !whole(refilled)).map(Refilled::in_chains).unwrap_or_default();
         let released = self.store.released().max(refilled).max(lost.0);
         if after < released {
             return self.next_part(now, after, released).map(Some);
