@@ -18,7 +18,7 @@ pub struct PastRead {
     pub observed: Vec<(KeyId, Observation)>,
 }
 
-/// Checks `reads` against every version that `history` or any of them knows of. A history whose acknowledged writes may be lost makes no sense here.
+/// Checks `reads` against every version that `history` or any of them knows of. Of versions that may be lost ([`History::lost_allowed`]), a read may return the newest or none.
 ///
 /// # Errors
 /// The first read that missed a version, or returned one from after its time, in words.
@@ -27,9 +27,17 @@ pub fn check(history: &History, reads: &[PastRead]) -> Result<(), String> {
     let mut note = |key: KeyId, version: VersionId, deletes: bool| {
         known.entry(key).or_default().insert(version, deletes);
     };
-    for event in &history.events {
+    // Who has read such a version has read it; others need not find it.
+    let mut lost = BTreeSet::new();
+    for (id, event) in history.numbered() {
         if let Some(Some(version)) = event.acknowledged() {
-            event.items().iter().for_each(|item| note(item.key, version, item.value.is_none()));
+            let may_be_lost = history.lost_allowed.contains(&id);
+            for item in event.items() {
+                note(item.key, version, item.value.is_none());
+                if may_be_lost {
+                    lost.insert((item.key, version));
+                }
+            }
         }
     }
     let in_events = history.events.iter().flat_map(|event| event.observations());
@@ -52,11 +60,15 @@ pub fn check(history: &History, reads: &[PastRead]) -> Result<(), String> {
                 return Err(format!("{name} is version {late}, from after that time: {asked}\n"));
             }
             let upto = |version: &VersionId| version.written <= *at;
-            let newest = known.get(key).unwrap_or(&none).iter().rfind(|(version, _)| upto(version));
+            let is =
+                |version: &VersionId, deletes: bool| found.version == Some(*version) || deletes && found.version.is_none() && found.value.is_none();
+            let written = || known.get(key).unwrap_or(&none).iter().rev().filter(|(version, _)| upto(version));
+            let newest = written().find(|(version, _)| !lost.contains(&(*key, **version)));
             let fine = match newest {
                 None => found.version.is_none() && found.value.is_none(),
-                Some((newest, deletes)) => found.version == Some(*newest) || *deletes && found.version.is_none() && found.value.is_none(),
+                Some((newest, deletes)) => is(newest, *deletes),
             };
+            let fine = fine || written().take_while(|(version, _)| lost.contains(&(*key, **version))).any(|(version, deletes)| is(version, *deletes));
             if let Some((newest, _)) = newest.filter(|_| !fine) {
                 let is = found.version.map_or_else(|| "absent".to_owned(), |version| format!("version {version}"));
                 return Err(format!("{name} is {is}, and version {newest} was written up to that time: {asked}\n"));
