@@ -94,6 +94,8 @@ async fn another_data_center_has_the_place_of_a_lost_one() {
     }
     let ten = NewCounter { initial: 10, lower: Some(0), ..NewCounter::default() };
     a.session("posts").counter("tickets").create(ten).await.unwrap();
+    // Where nobody has heard of it, a counter without bounds would begin, and give way to this one.
+    until("c knows of them", async || c.session("posts").counter("tickets").look().await.is_ok_and(|view| view.value == 10)).await;
     until("a ticket is sold in c", async || c.session("posts").counter("tickets").global().add(-1).await.is_ok()).await;
     until("all know of it", async || b.session("posts").counter("tickets").look().await.is_ok_and(|view| view.value == 9)).await;
     until("all know of it", async || a.session("posts").counter("tickets").look().await.is_ok_and(|view| view.value == 9)).await;
