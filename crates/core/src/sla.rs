@@ -42,9 +42,14 @@ pub struct Aim {
 }
 
 impl Aim {
-    /// Whether it is worth asking another data center for: at level eventual everybody answers at once, and level local is of one data center.
+    /// Whether another data center can be asked for it; level local is of one data center.
     fn may_leave(&self) -> bool {
-        !self.here && self.level != Level::Local && (self.level != Level::Eventual || self.fresh_ms.is_some())
+        !self.here && self.level != Level::Local
+    }
+
+    /// Whether that is worth while although the server here answers: at level eventual everybody answers at once.
+    fn is_worth_leaving_for(&self) -> bool {
+        self.may_leave() && (self.level != Level::Eventual || self.fresh_ms.is_some())
     }
 
     /// As [`Aim::is_held`], of an answer that came from another data center if `elsewhere`.

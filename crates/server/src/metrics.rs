@@ -2,7 +2,8 @@
 
 use crate::keyspace::KeyspaceInfo;
 use crate::status::{
-    CounterResult, FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ServiceLevelStatus, ShardStatus, level_index,
+    CounterResult, FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ServiceLevelStatus, ServiceLevelTally,
+    ShardStatus, level_index,
 };
 use crate::topology::Topology;
 use rheostat_core::Timestamp;
@@ -194,6 +195,25 @@ fn by_level(view: &View<'_>, samples: &mut Samples<'_>, divisor: f64, of: fn(&Sh
     }
 }
 
+/// Of reads and of writes under each service level.
+fn of_service_levels(view: &View<'_>, mut add: impl FnMut(&[&str; 2], &ServiceLevelTally)) {
+    for level in &view.status.service_levels {
+        for (operation, tally) in [("read", &level.reads), ("write", &level.writes)] {
+            if tally.is_used() || !tally.entries.is_empty() {
+                add(&[&level.name, operation], tally);
+            }
+        }
+    }
+}
+
+fn entries(view: &View<'_>, samples: &mut Samples<'_>, of: fn(&ServiceLevelStatus) -> &ServiceLevelTally) {
+    for level in &view.status.service_levels {
+        for (number, aim, held) in &of(level).entries {
+            samples.add(&[&level.name, &number.to_string(), aim], *held as f64);
+        }
+    }
+}
+
 fn service_levels(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&ServiceLevelStatus) -> f64) {
     for level in &view.status.service_levels {
         samples.add(&[&level.name], value(level));
@@ -360,27 +380,32 @@ pub const METRICS: &[Metric] = &[
         &["service_level", "entry", "aim"],
         "Reads under a service level, by the first of its entries that the answer satisfies.",
         |view, samples| {
-            for level in &view.status.service_levels {
-                for (index, (aim, held)) in level.entries.iter().zip(&level.held).enumerate() {
-                    samples.add(&[&level.name, &(index + 1).to_string(), aim], *held as f64);
-                }
-            }
+            entries(view, samples, |level| &level.reads);
+        }
+    ),
+    metric!(
+        "service_level_writes_total",
+        Counter,
+        &["service_level", "entry", "aim"],
+        "Writes under a service level, by the first of its entries that their copies satisfy.",
+        |view, samples| {
+            entries(view, samples, |level| &level.writes);
         }
     ),
     metric!(
         "service_level_missed_total",
         Counter,
-        SERVICE_LEVEL,
-        "Reads under a service level that were answered with an error: no entry was held, or they failed.",
+        &["service_level", "operation"],
+        "Operations (read, write) under a service level that were answered with an error: no entry was held, or they failed. A write that held none is made.",
         |view, samples| {
-            service_levels(view, samples, |level| level.missed as f64);
+            of_service_levels(view, |labels, tally| samples.add(labels, tally.missed as f64));
         }
     ),
     metric!(
         "service_level_probes_total",
         Counter,
         SERVICE_LEVEL,
-        "Reads made beside, to learn whether an entry that is passed over can be held again.",
+        "Reads, and waits for copies, made beside, to learn whether an entry that is passed over can be held again.",
         |view, samples| {
             service_levels(view, samples, |level| level.probes as f64);
         }
@@ -401,12 +426,10 @@ pub const METRICS: &[Metric] = &[
     metric!(
         "service_level_seconds",
         Histogram,
-        SERVICE_LEVEL,
-        "From the beginning of a read under a service level at this node to its answer.",
+        &["service_level", "operation"],
+        "From the beginning of an operation (read, write) under a service level at this node to its answer; of those that satisfied an entry.",
         |view, samples| {
-            for level in &view.status.service_levels {
-                samples.histogram(&[&level.name], &level.latency_us, 1e6);
-            }
+            of_service_levels(view, |labels, tally| samples.histogram(labels, &tally.latency_us, 1e6));
         }
     ),
     metric!(
@@ -734,6 +757,8 @@ mod tests {
         };
         let tally = Tally { reads: 9, strong: Share { of: 7, differ: 2 }, unsettled: 1, ..Tally::default() };
         let sampled = Sampled { tallies: vec![(Level::Causal, label_of("checkout"), tally)], ..Sampled::default() };
+        let mut latency_us = Histogram::default();
+        latency_us.record(200, 1);
         let status = NodeStatus {
             passwords_refused: (0, 0),
             tokens_refused: 0,
@@ -752,12 +777,14 @@ mod tests {
             monitors: MonitorStatus { predicates: 2, alarms: vec![("nolap".into(), [3, 1])], rollbacks: [5, 0, 2], ..MonitorStatus::default() },
             service_levels: vec![ServiceLevelStatus {
                 name: "checkout".into(),
-                entries: vec!["strong 200ms".into(), "eventual".into()],
-                held: vec![4, 1],
-                missed: 2,
+                reads: ServiceLevelTally {
+                    entries: vec![(1, "strong 200ms".into(), 4), (2, "eventual".into(), 1)],
+                    missed: 2,
+                    latency_us: Histogram::default(),
+                },
+                writes: ServiceLevelTally { entries: vec![(3, "durable 2".into(), 6)], missed: 1, latency_us },
                 probes: 3,
                 elsewhere: vec![0, 2],
-                latency_us: Histogram::default(),
                 staleness_ms: Histogram::default(),
             }],
             paused: vec![(DcId(0), DcId(1))],
@@ -788,7 +815,11 @@ mod tests {
             r#"rheostat_visibility_lag_seconds{keyspace="default",partition="0",replica="0",data_center="b"} 0.6"#,
             r#"rheostat_protocol_gauge{keyspace="default",partition="0",replica="0",name="parked"} 2"#,
             r#"rheostat_service_level_reads_total{service_level="checkout",entry="1",aim="strong 200ms"} 4"#,
-            r#"rheostat_service_level_missed_total{service_level="checkout"} 2"#,
+            r#"rheostat_service_level_writes_total{service_level="checkout",entry="3",aim="durable 2"} 6"#,
+            r#"rheostat_service_level_missed_total{service_level="checkout",operation="read"} 2"#,
+            r#"rheostat_service_level_missed_total{service_level="checkout",operation="write"} 1"#,
+            r#"rheostat_service_level_seconds_count{service_level="checkout",operation="read"} 0"#,
+            r#"rheostat_service_level_seconds_count{service_level="checkout",operation="write"} 1"#,
             r#"rheostat_sampled_reads_total{keyspace="default",level="causal",service_level="checkout"} 9"#,
             r#"rheostat_sampled_unsettled_total{keyspace="default",level="causal",service_level="checkout"} 1"#,
             r#"rheostat_sampled_compared_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 7"#,

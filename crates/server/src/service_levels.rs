@@ -5,14 +5,17 @@
 use crate::access::{self, Access};
 use crate::config::{KeyspaceConfig, NodeConfig, ServiceLevelConfig};
 use crate::shared::{Shared, lock};
-use crate::status::{Histogram, ServiceLevelStatus};
+use crate::status::{Histogram, ServiceLevelStatus, ServiceLevelTally};
+use rheostat_core::counter::{CounterCall, Rights, Standing};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::{NOBODY, label_of};
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Read};
+use rheostat_core::operation::{Acted, Dial, Failure, Level, Operation, Outcome, Read};
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Ask, Course, Forecast, Keeping, MOST_ENTRIES, Progress, Request, ServiceLevel, Wait};
 use rheostat_core::{DcId, Timestamp};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// What service levels without a name are counted as.
@@ -32,13 +35,33 @@ pub(crate) struct Served {
 /// What operations under a service level came to.
 #[derive(Debug, Default)]
 struct Counts {
-    held: [u64; MOST_ENTRIES],
-    missed: u64,
+    reads: Tally,
+    writes: Tally,
     probes: u64,
     /// By data center: answers that came from there, and not from here.
     elsewhere: Vec<u64>,
-    latency_us: Histogram,
     staleness_ms: Histogram,
+}
+
+/// Reads or writes: by the entry that they satisfy, counted from 0 as in the service level.
+#[derive(Debug, Default)]
+struct Tally {
+    held: [u64; MOST_ENTRIES],
+    missed: u64,
+    latency_us: Histogram,
+}
+
+impl Tally {
+    fn held(&mut self, achieved: &Achieved) {
+        self.held[achieved.entry] += 1;
+        self.latency_us.record(achieved.used_us, 1);
+    }
+
+    /// Of the entries `of`, which have `texts`.
+    fn status(&self, of: Range<usize>, texts: &[String]) -> ServiceLevelTally {
+        let entries = of.map(|entry| (entry + 1, texts[entry].clone(), self.held[entry])).collect();
+        ServiceLevelTally { entries, missed: self.missed, latency_us: self.latency_us.clone() }
+    }
 }
 
 /// See the module.
@@ -95,23 +118,25 @@ impl ServiceLevels {
 
     /// What reads under each of them came to; last those that have no name.
     pub(crate) fn status(&self) -> Vec<ServiceLevelStatus> {
-        let told = |name: &str, entries: Vec<String>, counts: &Mutex<Counts>| {
+        let told = |name: &str, texts: Vec<String>, (reads, writes): (Range<usize>, Range<usize>), counts: &Mutex<Counts>| {
             let counts = lock(counts);
             ServiceLevelStatus {
                 name: name.to_owned(),
-                held: counts.held[..entries.len()].to_vec(),
-                entries,
-                missed: counts.missed,
+                reads: counts.reads.status(reads, &texts),
+                writes: counts.writes.status(writes, &texts),
                 probes: counts.probes,
                 elsewhere: counts.elsewhere.clone(),
-                latency_us: counts.latency_us.clone(),
                 staleness_ms: counts.staleness_ms.clone(),
             }
         };
-        let entries = |served: &Served| served.aims.entries().collect();
-        let mut all: Vec<ServiceLevelStatus> = self.named.iter().map(|(name, served)| told(name, entries(served), &served.counts)).collect();
-        let unnamed = told(UNNAMED, vec![String::new(); MOST_ENTRIES], &self.unnamed);
-        if unnamed.missed > 0 || unnamed.held.iter().any(|held| *held > 0) {
+        let named = |(name, served): (&String, &Arc<Served>)| {
+            let (texts, reads): (Vec<String>, _) = (served.aims.entries().collect(), served.aims.aims().len());
+            let of = (0..reads, reads..texts.len());
+            told(name, texts, of, &served.counts)
+        };
+        let mut all: Vec<ServiceLevelStatus> = self.named.iter().map(named).collect();
+        let unnamed = told(UNNAMED, vec![String::new(); MOST_ENTRIES], (0..MOST_ENTRIES, 0..MOST_ENTRIES), &self.unnamed);
+        if unnamed.reads.is_used() || unnamed.writes.is_used() {
             all.push(unnamed);
         }
         all
@@ -124,22 +149,30 @@ impl Served {
         self.name.clone().unwrap_or_else(|| self.aims.to_string())
     }
 
-    fn count(&self, outcome: &Outcome, achieved: Option<Achieved>) {
+    /// Counts what a read came to, or what a transaction got.
+    fn count_read(&self, outcome: &Outcome, achieved: Option<Achieved>) {
         let mut counts = lock(&self.counts);
-        match (achieved, outcome) {
-            (Some(Achieved { entry, used_us, at, .. }), outcome) => {
-                counts.held[entry] += 1;
-                if let Some(at) = at.map(DcId::index) {
-                    let most = counts.elsewhere.len().max(at + 1);
-                    counts.elsewhere.resize(most, 0);
-                    counts.elsewhere[at] += 1;
-                }
-                counts.latency_us.record(used_us, 1);
-                if let Some(staleness_ms) = outcome.quality().and_then(|quality| quality.staleness_ms) {
-                    counts.staleness_ms.record(staleness_ms, 1);
-                }
-            }
-            _ => counts.missed += 1,
+        let Some(achieved) = achieved else {
+            counts.reads.missed += 1;
+            return;
+        };
+        counts.reads.held(&achieved);
+        if let Some(at) = achieved.at.map(DcId::index) {
+            let most = counts.elsewhere.len().max(at + 1);
+            counts.elsewhere.resize(most, 0);
+            counts.elsewhere[at] += 1;
+        }
+        if let Some(staleness_ms) = outcome.quality().and_then(|quality| quality.staleness_ms) {
+            counts.staleness_ms.record(staleness_ms, 1);
+        }
+    }
+
+    /// Counts what a write came to.
+    fn count_write(&self, achieved: Option<Achieved>) {
+        let mut counts = lock(&self.counts);
+        match achieved {
+            Some(achieved) => counts.writes.held(&achieved),
+            None => counts.writes.missed += 1,
         }
     }
 }
@@ -188,6 +221,16 @@ pub(crate) async fn serve(
     }
 }
 
+/// Whether another data center can be asked for `operation`: reads of the present. Of a transaction of commands not if it watches keys: that was seen here, and is compared with what is here.
+pub(crate) fn travels(operation: &Operation) -> bool {
+    match operation {
+        Operation::Get { .. } | Operation::Siblings { .. } | Operation::ReadTransaction { .. } => true,
+        Operation::Counter { call, .. } => matches!(call, CounterCall::Look { .. }),
+        Operation::Transact { guards, .. } => guards.is_empty() && !operation.writes(),
+        _ => false,
+    }
+}
+
 async fn read(
     access: &impl Access,
     place: (KeyspaceId, PartitionId),
@@ -202,8 +245,7 @@ async fn read(
     let most_us = shared.config.limits.operation_timeout_ms * 1000;
     let dial = Dial { label: served.label, ..dial };
     let mut course = Course::begin(&served.aims, dial, several, now_us(), most_us, serves);
-    let travels = matches!(operation, Operation::Get { .. } | Operation::ReadTransaction { .. });
-    if reach == Reach::Anywhere && travels && served.aims.may_leave() {
+    if reach == Reach::Anywhere && travels(operation) && served.aims.may_leave() {
         course = course.with_away(shared.away(place));
     }
     let mut next = levels.with_forecast(place, |forecast| course.next(forecast, now_us()));
@@ -223,7 +265,7 @@ async fn read(
             Progress::Done(outcome, achieved) => break (outcome, achieved),
         }
     };
-    served.count(&outcome, achieved);
+    served.count_read(&outcome, achieved);
     (outcome, achieved, session)
 }
 
@@ -274,9 +316,35 @@ struct CanBe<'a> {
 impl CanBe<'_> {
     /// Whether `outcome` can be what came of `operation`, and `after` what its session has become. Errors: why not.
     fn check(&self, operation: &Operation, outcome: &Outcome, after: &Session) -> Result<(), &'static str> {
-        let (reads, quality) = match (operation, outcome) {
-            (Operation::Get { .. }, Outcome::Read(read, quality)) => (std::slice::from_ref(read), quality),
-            (Operation::ReadTransaction { keys, .. }, Outcome::Many(reads, quality)) if reads.len() == keys.len() => (reads.as_slice(), quality),
+        let mut reads: SmallVec<[&Read; 4]> = SmallVec::new();
+        let quality = match (operation, outcome) {
+            (Operation::Get { .. }, Outcome::Read(read, quality)) => {
+                reads.push(read);
+                *quality
+            }
+            (Operation::ReadTransaction { keys, .. }, Outcome::Many(found, quality)) if found.len() == keys.len() => {
+                reads.extend(found);
+                *quality
+            }
+            (Operation::Siblings { .. }, Outcome::Siblings(found, quality)) => {
+                reads.extend(found);
+                *quality
+            }
+            (Operation::Counter { .. }, Outcome::Counter(view)) => {
+                let is_one = |dc: DcId| dc.index() < self.data_centers;
+                let can_be = |rights: &Rights| is_one(rights.dc) && !matches!(rights.standing, Standing::Reclaimed(by) if !is_one(by));
+                if view.rights.len() > self.data_centers || !view.rights.iter().all(can_be) {
+                    return Err("it tells of rights that cannot be");
+                }
+                view.quality
+            }
+            (Operation::Transact { actions, .. }, Outcome::Transacted(acted, None, quality)) if acted.len() == actions.len() => {
+                for acted in acted {
+                    let Acted::Read(read) = acted else { return Err("it answers something else") };
+                    reads.push(read);
+                }
+                *quality
+            }
             _ => return Err("it answers something else"),
         };
         if !(self.serves)(quality.level) {
@@ -288,7 +356,7 @@ impl CanBe<'_> {
         let impossible = |read: &Read| {
             read.version.is_some_and(|version| version.origin.index() >= self.data_centers || version.written.millis() > self.latest_ms)
         };
-        if reads.iter().any(impossible) {
+        if reads.iter().any(|read| impossible(read)) {
             return Err("it names a version that cannot be");
         }
         if after.data_centers() > self.data_centers || after.newest().millis() > self.latest_ms {
@@ -321,7 +389,7 @@ async fn write(
         let used_us = now_us().saturating_sub(begun_us);
         achieved = served.aims.held(quality, used_us, false).map(|entry| Achieved { entry, used_us, data_centers: None, at: None });
         if achieved.is_none() {
-            served.count(&outcome, None);
+            served.count_read(&outcome, None);
             let missed = format!(
                 "an entry of the service level `{}` to be held: the transaction is made, and what it got is of level {} after {} ms",
                 served.text(),
@@ -333,7 +401,7 @@ async fn write(
     }
     let Some(upto) = version.filter(|_| !served.aims.copies().is_empty()) else {
         if achieved.is_some() {
-            served.count(&outcome, achieved);
+            served.count_read(&outcome, achieved);
         }
         return (outcome, achieved, session);
     };
@@ -355,7 +423,7 @@ async fn write(
             Ok(copies) => reached = copies,
             // The write is made; of its copies nothing is known.
             Err(failure) => {
-                served.count(&outcome, None);
+                served.count_write(None);
                 return (Outcome::Failed(failure), None, session);
             }
         }
@@ -363,11 +431,11 @@ async fn write(
         shared.service_levels.with_forecast(place, |forecast| forecast.record_wait(&wait, came_us, reached >= wait.data_centers));
         if let Some(entry) = keeping.held(reached, came_us) {
             let achieved = Achieved { entry, used_us: came_us.saturating_sub(begun_us), data_centers: Some(reached), at: None };
-            served.count(&outcome, Some(achieved));
+            served.count_write(Some(achieved));
             return (outcome, Some(achieved), session);
         }
     }
-    served.count(&outcome, None);
+    served.count_write(None);
     let used_ms = now_us().saturating_sub(begun_us) / 1000;
     let missed = format!(
         "an entry of the service level `{}` to be held: the write is made, and {reached} data centers had it after {used_ms} ms",
@@ -431,8 +499,9 @@ fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rheostat_core::operation::Quality;
-    use rheostat_core::version::{Key, VersionId};
+    use rheostat_core::counter::{CounterView, NewCounter};
+    use rheostat_core::operation::{Action, Guard, Quality};
+    use rheostat_core::version::{Item, Key, VersionId};
     use rheostat_protocols::causal::CausalClient;
 
     /// A session that has seen what data center `origin` wrote at `at_ms`.
@@ -440,6 +509,27 @@ mod tests {
         let mut client = CausalClient { home: Some(DcId(0)), ..CausalClient::default() };
         client.dependencies.raise(DcId(origin), Timestamp::new(at_ms, 0));
         Session::new(client)
+    }
+
+    #[test]
+    fn reads_travel_and_what_was_watched_does_not() {
+        let (key, dial) = (|| Key::from(b"k".as_slice()), Dial::default());
+        let transact = |action, guards| Operation::Transact { actions: vec![action], guards, dial };
+        let put = || Item { key: key(), value: None, expires_ms: 0 };
+        for (operation, expected) in [
+            (Operation::Get { key: key(), dial }, true),
+            (Operation::ReadTransaction { keys: vec![key()], dial }, true),
+            (Operation::Siblings { key: key(), dial }, true),
+            (Operation::Counter { call: CounterCall::Look { key: key() }, dial }, true),
+            (Operation::Counter { call: CounterCall::Create { key: key(), counter: NewCounter::default() }, dial }, false),
+            (transact(Action::Get(key()), Vec::new()), true),
+            (transact(Action::Get(key()), vec![Guard { key: key(), version: None }]), false),
+            (transact(Action::Put(put()), Vec::new()), false),
+            (Operation::Put { items: [put()].into_iter().collect(), dial }, false),
+            (Operation::Scan { slot: 0, from: 0, limit: 1 }, false),
+        ] {
+            assert_eq!(travels(&operation), expected, "{operation:?}");
+        }
     }
 
     #[test]
@@ -461,6 +551,17 @@ mod tests {
         let new = Session::new(CausalClient::default());
         assert_eq!(check(&get, Outcome::Read(Read::default(), quality), &new), Ok(()));
         assert_eq!(check(&both, Outcome::Many(vec![read(1, 0, 5), read(2, 1, 5)], quality), went), Ok(()));
+        let siblings = Operation::Siblings { key: key(), dial: Dial::default() };
+        assert_eq!(check(&siblings, Outcome::Siblings(vec![read(1, 0, 5), read(2, 1, 5)], quality), went), Ok(()));
+        assert_eq!(check(&siblings, Outcome::Siblings(Vec::new(), quality), went), Ok(()));
+        let look = Operation::Counter { call: CounterCall::Look { key: key() }, dial: Dial::default() };
+        let rights = |dc, standing| Rights { dc: DcId(dc), down: None, up: None, standing };
+        let view = |rights| Outcome::Counter(Box::new(CounterView { value: 7, lower: None, upper: None, rights, quality }));
+        assert_eq!(check(&look, view(vec![rights(2, Standing::Member), rights(0, Standing::Reclaimed(DcId(1)))]), went), Ok(()));
+        let gets = Operation::Transact { actions: vec![Action::Get(key()), Action::Get(key())], guards: Vec::new(), dial: Dial::default() };
+        let acted = || vec![Acted::Read(fine()), Acted::Read(Read::default())];
+        assert_eq!(check(&gets, Outcome::Transacted(acted(), None, quality), went), Ok(()));
+        let written = fine().version;
         let strong = Quality { level: Level::Strong, ..quality };
         for (operation, outcome, session, says) in [
             (&get, Outcome::Count(1), went, "something else"),
@@ -470,6 +571,17 @@ mod tests {
             (&get, Outcome::Read(fine(), strong), went, "does not serve"),
             (&get, Outcome::Read(read(1, 0, 11), quality), went, "larger"),
             (&both, Outcome::Many(vec![read(1, 0, 6), read(1, 0, 5)], quality), went, "larger"),
+            (&siblings, Outcome::Siblings(vec![read(1, 0, 6), read(1, 0, 5)], quality), went, "larger"),
+            (&siblings, Outcome::Siblings(vec![read(1, 0, 5), read(1, 3, 5)], quality), went, "a version that cannot be"),
+            (&siblings, Outcome::Read(fine(), quality), went, "something else"),
+            (&look, Outcome::Count(7), went, "something else"),
+            (&look, view(vec![rights(3, Standing::Member)]), went, "rights that cannot be"),
+            (&look, view(vec![rights(0, Standing::Reclaimed(DcId(3)))]), went, "rights that cannot be"),
+            (&look, view(vec![rights(0, Standing::Member); 4]), went, "rights that cannot be"),
+            (&gets, Outcome::Transacted(acted(), written, quality), went, "something else"),
+            (&gets, Outcome::Transacted(vec![Acted::Read(fine())], None, quality), went, "something else"),
+            (&gets, Outcome::Transacted(vec![Acted::Written, Acted::Written], None, quality), went, "something else"),
+            (&gets, Outcome::Transacted(vec![Acted::Read(read(1_001, 0, 1)), Acted::Written], None, quality), went, "something else"),
             (&get, Outcome::Read(read(1_001, 0, 1), quality), went, "a version that cannot be"),
             (&get, Outcome::Read(read(1, 3, 1), quality), went, "a version that cannot be"),
             (&get, Outcome::Read(fine(), quality), late, "has seen what cannot be"),

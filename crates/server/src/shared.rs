@@ -273,11 +273,16 @@ impl Shared {
         self.peers.get(node.index())?.as_ref()
     }
 
-    /// The first node of data center `dc` that has a server of `partition` in `keyspace`, is connected, and is known to be how far away.
+    /// The node of data center `dc` that is asked for what is at `partition` in `keyspace`, and the way there and back: the first that has a server of it, is connected, and is known to be how far away;
+    /// if this node talks to none, the nearest one, which passes the question on ([`Shard::take_request`](crate::shard::Shard::take_request)).
     fn peer_in(&self, dc: DcId, (keyspace, partition): (KeyspaceId, PartitionId)) -> Option<(&Arc<Peer>, u64)> {
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
-        let hosts = (0..replicas).filter_map(|replica| self.peer(self.topology.host(dc, partition, replica)));
-        hosts.filter(|peer| peer.is_connected()).find_map(|peer| Some((peer, peer.round_trip_us()?)))
+        let far = |node: NodeId| {
+            let peer = self.peer(node).filter(|peer| peer.is_connected())?;
+            Some((peer, peer.round_trip_us()?))
+        };
+        let mut hosts = (0..replicas).map(|replica| self.topology.host(dc, partition, replica));
+        hosts.find_map(far).or_else(|| self.topology.nodes_in(dc).filter_map(|node| far(node.id)).min_by_key(|(_, way_us)| *way_us))
     }
 
     /// The other data centers that can be asked for what is at `place`.

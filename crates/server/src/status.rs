@@ -347,25 +347,39 @@ impl Histogram {
     }
 }
 
-/// What reads under one service level came to.
+/// What operations under one service level came to.
 #[derive(Clone, Debug)]
 pub struct ServiceLevelStatus {
     /// Its name; one name for all that have none.
     pub name: String,
-    /// Its entries, best first, as text; empty texts for those that have no name.
-    pub entries: Vec<String>,
-    /// Reads whose answer satisfied each of them, and none before it.
-    pub held: Vec<u64>,
-    /// Reads whose answer would have satisfied none, or that failed.
-    pub missed: u64,
-    /// Reads made beside, to learn whether an entry that is passed over can be held again.
+    /// Of reads, and of transactions that get keys and write, where it has entries for reads only.
+    pub reads: ServiceLevelTally,
+    /// Of writes.
+    pub writes: ServiceLevelTally,
+    /// Reads and waits made beside, to learn whether an entry that is passed over can be held again.
     pub probes: u64,
     /// By data center (index): reads that were answered from there, and not from here.
     pub elsewhere: Vec<u64>,
-    /// From a read's beginning at this node to its answer, in microseconds; of those that were answered.
-    pub latency_us: Histogram,
-    /// How stale the answers could be at most, in milliseconds.
+    /// How stale the answers of reads could be at most, in milliseconds.
     pub staleness_ms: Histogram,
+}
+
+/// What reads, or writes, under one service level came to.
+#[derive(Clone, Debug)]
+pub struct ServiceLevelTally {
+    /// Their entries, best first: the number within the service level, counted from 1; the text, empty for those that have no name; and the operations that satisfied it, and none before it.
+    pub entries: Vec<(usize, String, u64)>,
+    /// Operations that satisfied none, or that failed.
+    pub missed: u64,
+    /// From an operation's beginning at this node to its answer, in microseconds; of those that satisfied an entry.
+    pub latency_us: Histogram,
+}
+
+impl ServiceLevelTally {
+    /// Whether there were any.
+    pub fn is_used(&self) -> bool {
+        self.missed > 0 || self.entries.iter().any(|(_, _, held)| *held > 0)
+    }
 }
 
 /// The connections between this node and one other.

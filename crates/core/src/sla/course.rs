@@ -77,6 +77,8 @@ pub struct Course {
     away: SmallVec<[Away; 4]>,
     /// What was asked there.
     tried_away: SmallVec<[(usize, DcId); MOST_AWAY]>,
+    /// The server here cannot be reached, or its store has failed: another data center is better than an error, at any level.
+    nobody_here: bool,
     why: Vec<String>,
     planted: Planted,
 }
@@ -96,6 +98,7 @@ impl Course {
             unserved: closed,
             away,
             tried_away,
+            nobody_here: false,
             why: Vec::new(),
             planted: Planted::NONE,
         }
@@ -157,7 +160,8 @@ impl Course {
             None => self.closed & 1 << entry == 0,
             Some(Away { dc, .. }) => {
                 let tried = self.tried_away.len() >= MOST_AWAY || self.tried_away.contains(&(entry, dc));
-                self.unserved & 1 << entry == 0 && aim.may_leave() && !tried
+                let wanted = aim.is_worth_leaving_for() || self.nobody_here && aim.may_leave();
+                self.unserved & 1 << entry == 0 && wanted && !tried
             }
         };
         if !open || used_us >= most_us {
@@ -184,6 +188,8 @@ impl Course {
     pub fn answer(&mut self, ask: &Ask, outcome: Outcome, forecast: &mut Forecast, now_us: u64) -> Progress {
         let quality = outcome.quality();
         let used_us = now_us.saturating_sub(self.begun_us);
+        let failed_here = matches!(&outcome, Outcome::Failed(Failure::Unreachable(_) | Failure::Storage(_)) if ask.at.is_none());
+        self.nobody_here |= failed_here;
         // A service level is of the whole way: an answer can satisfy another entry than the one that it was asked for.
         let aim = self.aims.aims()[ask.entry];
         forecast.record(ask, now_us, quality.is_some_and(|quality| aim.is_held(quality, 0)));
@@ -202,6 +208,7 @@ impl Course {
             (None, Outcome::Failed(failure @ (Failure::Busy(_) | Failure::Refused(_) | Failure::Unreachable(_)))) => {
                 self.why.push(format!("`{aim}`: {failure}"));
             }
+            (None, Outcome::Failed(failure @ Failure::Storage(_))) if !self.away.is_empty() => self.why.push(format!("`{aim}`: {failure}")),
             // Of the session, the store, the request: no other entry fares better.
             (None, outcome) => return Progress::Done(outcome, None),
         }
@@ -448,6 +455,27 @@ mod tests {
         // Levels that are not served here are not served there.
         let mut course = Course::begin(&aims, Dial::default(), false, 0, 5_000_000, |_| false).with_away([NEAR]);
         assert_eq!(course.next(&mut Forecast::default(), 0), None);
+    }
+
+    #[test]
+    fn where_nobody_is_here_others_are_asked_at_every_level() {
+        for gone in [Failure::Unreachable(crate::ids::PartitionId(0)), Failure::Storage("the disk".into())] {
+            let there = |ask: &Ask| match ask.at {
+                None => (10, Outcome::Failed(gone.clone())),
+                Some(DcId(1)) => (20_300, read(Level::Eventual, None)),
+                Some(_) => (80_300, read(Level::Eventual, None)),
+            };
+            for (text, held) in
+                [("eventual", Some(0)), ("eventual 10ms", None), ("eventual here", None), ("local", None), ("causal 1s; eventual", Some(1))]
+            {
+                let aims = Arc::new(ServiceLevel::parse(text).unwrap());
+                let (achieved, _) = travel(&aims, &mut Forecast::default(), &mut 1, there);
+                assert_eq!(achieved.map(|achieved| (achieved.entry, achieved.at.is_some())), held.map(|entry| (entry, true)), "{text}, {gone}");
+            }
+        }
+        // Where there is nobody else, a failure of the store is told as it is.
+        let (outcome, ..) = serve(&shop(), &mut Forecast::default(), &mut 1, |_| (10, Outcome::Failed(Failure::Storage("the disk".into()))));
+        assert!(matches!(outcome, Outcome::Failed(Failure::Storage(_))), "{outcome:?}");
     }
 
     #[test]

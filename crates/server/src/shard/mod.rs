@@ -16,6 +16,7 @@ pub(crate) use start::{Acceptors, Starting, run};
 
 use crate::connection::Connection;
 use crate::receipts::Turn;
+use crate::service_levels;
 use crate::shared::Shared;
 use crate::space::FULL;
 use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, level_index};
@@ -396,7 +397,8 @@ impl Shard {
         self.deliver(sequence, session);
     }
 
-    /// Runs operations of another node, each after the one before it.
+    /// Runs operations of another node, each after the one before it. A read that a node of another data center asks for, and of whose partition no server is here, is passed on to one of this data
+    /// center: that node may talk to none that has one. What a node of this data center has sent is passed on to nobody, so nothing goes round.
     pub(crate) fn take_request(
         shard: &Rc<RefCell<Shard>>,
         keyspace: KeyspaceId,
@@ -408,6 +410,21 @@ impl Shard {
         let shared = shard.borrow().shared.clone();
         let shard_of = |(partition, _): &(PartitionId, Operation)| shared.placement.serving(keyspace, *partition);
         let first = operations.front().and_then(shard_of);
+        let from_elsewhere = || shared.peer(node).is_some_and(|peer| peer.dc() != shared.topology.here);
+        if let (1, Some((partition, operation))) = (operations.len(), operations.front())
+            && first.is_none()
+            && service_levels::travels(operation)
+            && from_elsewhere()
+        {
+            let started = shared.start(keyspace, *partition, session, operation.clone());
+            tokio::task::spawn_local(async move {
+                let (outcome, session) = started.finish().await;
+                if let Some(peer) = shared.peer(node) {
+                    peer.respond(shared.clocks.monotonic_us(), request, &[outcome], &session);
+                }
+            });
+            return;
+        }
         if operations.iter().all(|operation| shard_of(operation) == first) {
             return shard.borrow_mut().place(Sequence::new(keyspace, operations, Answer::Peer { node, request }), session);
         }

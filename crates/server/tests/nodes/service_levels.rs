@@ -3,9 +3,12 @@
 use crate::client::{Client, PATIENCE, Reply};
 use crate::cluster::{Cluster, Plan, keyspace, single, start_single};
 use rheostat_core::DcId;
+use rheostat_core::ids::PartitionId;
+use rheostat_core::slots;
 use rheostat_server::Node;
 use rheostat_server::NodeConfig;
 use rheostat_server::config::{KeyspaceConfig, ServiceLevelConfig};
+use rheostat_server::status::{ServiceLevelStatus, ServiceLevelTally};
 use std::time::Duration;
 
 fn three() -> Plan {
@@ -54,10 +57,23 @@ fn cut(cluster: &Cluster, cut: bool) {
     }
 }
 
+/// How often each entry for reads was held, and how many reads held none.
 async fn counted(node: &Node, name: &str) -> (Vec<u64>, u64) {
+    told(&of_name(node, name).await.reads)
+}
+
+/// The same of writes.
+async fn counted_writes(node: &Node, name: &str) -> (Vec<u64>, u64) {
+    told(&of_name(node, name).await.writes)
+}
+
+fn told(tally: &ServiceLevelTally) -> (Vec<u64>, u64) {
+    (tally.entries.iter().map(|(_, _, held)| *held).collect(), tally.missed)
+}
+
+async fn of_name(node: &Node, name: &str) -> ServiceLevelStatus {
     let status = node.router().status().await;
-    let level = status.service_levels.into_iter().find(|level| level.name == name).unwrap_or_else(|| panic!("{name} is not counted"));
-    (level.held, level.missed)
+    status.service_levels.into_iter().find(|level| level.name == name).unwrap_or_else(|| panic!("{name} is not counted"))
 }
 
 #[tokio::test]
@@ -166,8 +182,11 @@ async fn writes_say_in_how_many_data_centers_they_are() {
     assert_eq!(client.ask("RHEO SLA durable 2 300ms; durable 1").await, Reply::ok());
     cut(&cluster, false);
     until_written(&mut client, 1, 2).await;
-    let (held, missed) = counted(cluster.node(0), "unnamed").await;
+    let (held, missed) = counted_writes(cluster.node(0), "unnamed").await;
     assert!(held[0] >= 1 && held[1] >= 1 && missed == 1, "{held:?} {missed}");
+    // Reads are counted apart.
+    let (held, missed) = counted(cluster.node(0), "unnamed").await;
+    assert_eq!((held[0], held[1], missed), (1, 0, 0));
     cluster.stop_all().await;
 }
 
@@ -304,6 +323,81 @@ async fn what_is_stale_here_is_read_in_another_data_center_and_nobody_goes_back(
     cluster.stop_all().await;
 }
 
+/// The same with two nodes in each data center, each with one of two partitions: no node talks to those that have the other one elsewhere.
+fn apart() -> Plan {
+    let change = |config: &mut NodeConfig| {
+        (detour().change)(config);
+        config.keyspaces.push(keyspace("carts", "quorum"));
+    };
+    Plan { owners: vec![vec![0], vec![1]], change, ..detour() }
+}
+
+/// Keys that begin with this are in `partition`, of two.
+fn tag_of(partition: u16) -> String {
+    let mut tags = (0..).map(|number| format!("{{t{number}}}"));
+    tags.find(|tag| slots::partition_of(tag.as_bytes(), 2) == PartitionId(partition)).unwrap()
+}
+
+#[tokio::test]
+async fn what_the_node_has_no_server_of_is_read_elsewhere_by_way_of_a_node_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = apart().start(Some(folder.path())).await;
+    let (p, n, basket) = (format!("{}p", tag_of(0)), format!("{}n", tag_of(0)), format!("{}basket", tag_of(0)));
+    // Of the second node of the first data center, which talks to the second ones of the others.
+    let (mut client, mut writer) = (cluster.client(1).await, cluster.client(2).await);
+    for client in [&mut client, &mut writer] {
+        assert_eq!(client.ask("SELECT posts").await, Reply::ok());
+    }
+    assert_eq!(writer.ask(&format!("SET {p} 1")).await, Reply::ok());
+    assert_eq!(writer.ask(&format!("RHEO COUNTER CREATE {n} MIN 0 VALUE 10")).await, Reply::ok());
+    client.ask_until(&format!("GET {p}"), Reply::bulk("1")).await;
+    client.ask_until(&format!("GET {n}"), Reply::bulk("10")).await;
+    assert_eq!(client.ask(FRESH).await, Reply::ok());
+    for request in [format!("GET {p}"), format!("MGET {p} {n}"), format!("RHEO COUNTER GET {n}")] {
+        until_answered_in(&mut client, &request, "c").await;
+        assert_eq!(quality(&mut client, "entry").await, Reply::Integer(1), "{request}");
+    }
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        assert_eq!(transact(&mut client, &[&format!("GET {p}"), &format!("GET {n}")]).await, Reply::Array(vec![Reply::bulk("1"), Reply::bulk("10")]));
+        if quality(&mut client, "answered_in").await == Reply::bulk("c") {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "a transaction is not answered in c");
+    }
+    // What it has read there it reads here.
+    assert_eq!(writer.ask(&format!("SET {p} 2")).await, Reply::ok());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while until_answered_in(&mut client, &format!("GET {p}"), "c").await != Reply::bulk("2") {
+        assert!(tokio::time::Instant::now() < until, "the value does not come to c");
+    }
+    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+    assert_eq!(client.ask(&format!("GET {p}")).await, Reply::bulk("2"));
+
+    // Nobody here has the partition any more: another data center is better than an error, at the lowest level too, unless it is to be answered here.
+    cluster.stop(0).await;
+    assert!(matches!(client.ask(&format!("GET {p}")).await, Reply::Error(_)));
+    assert_eq!(client.ask("RHEO SLA eventual").await, Reply::ok());
+    for _ in 0..10 {
+        assert_eq!(until_answered_in(&mut client, &format!("GET {p}"), "c").await, Reply::bulk("2"));
+    }
+    assert_eq!(writer.ask("SELECT carts").await, Reply::ok());
+    assert!(matches!(writer.ask(&format!("RHEO PUT {basket} bread")).await, Reply::Bulk(_)));
+    assert_eq!(client.ask("SELECT carts").await, Reply::ok());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let reply = until_answered_in(&mut client, &format!("RHEO SIBLINGS {basket}"), "c").await;
+        if reply.items()[1] == Reply::Array(vec![Reply::bulk("bread")]) {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "{reply:?}");
+    }
+    assert_eq!(client.ask("RHEO SLA eventual here").await, Reply::ok());
+    let reply = client.ask(&format!("GET {p}")).await;
+    assert!(reply.is_error("TIMEOUT"), "{reply:?}");
+    cluster.stop_all().await;
+}
+
 #[tokio::test]
 async fn who_cannot_be_reached_is_not_waited_for_and_who_is_to_answer_here_does() {
     let cluster = detour().start(None).await;
@@ -336,6 +430,62 @@ async fn who_cannot_be_reached_is_not_waited_for_and_who_is_to_answer_here_does(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     here(&mut client).await;
+    cluster.stop_all().await;
+}
+
+/// The data center whose server of partition `partition` leads in the first keyspace, once there is one.
+async fn leader_of(cluster: &Cluster, partition: u16) -> u8 {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        for node in cluster.nodes.iter().flatten() {
+            let status = node.router().status().await;
+            let mut servers = status.replicas.iter().filter(|replica| replica.keyspace.0 == 0 && replica.status.server.partition.0 == partition);
+            let leads = |(name, value): &(&str, f64)| *name == "leader" && *value > 0.0;
+            if let Some(leader) = servers.find(|replica| replica.status.gauges.iter().any(leads)) {
+                return leader.status.server.dc.0;
+            }
+        }
+        assert!(tokio::time::Instant::now() < until, "nobody leads");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_is_cut_off_from_the_leader_alone_reads_by_way_of_who_is_not() {
+    let cluster = three().start(None).await;
+    let mut client = cluster.client(0).await;
+    client.ask_until("SET {k}a 1", Reply::ok()).await;
+    let partition = slots::partition_of(b"{k}", 2).0;
+    let leader = leader_of(&cluster, partition).await;
+    let (here, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let mut client = cluster.client(usize::from(here)).await;
+    assert_eq!(client.ask("RHEO SLA strong 2s; eventual").await, Reply::ok());
+    let pair =
+        |change: fn(&Node, DcId, DcId)| [leader, here].into_iter().for_each(|node| change(cluster.node(node.into()), DcId(leader), DcId(here)));
+    pair(|node, a, b| assert_eq!(node.router().pause_link(a, b), Ok(true)));
+    let name = ["a", "b", "c"][usize::from(third)];
+    assert_eq!(until_answered_in(&mut client, "GET {k}a", name).await, Reply::bulk("1"));
+    assert_eq!((quality(&mut client, "entry").await, quality(&mut client, "level").await), (Reply::Integer(1), Reply::bulk("strong")));
+    // It is linearizable there: what somebody else has written is seen.
+    let mut writer = cluster.client(leader.into()).await;
+    writer.ask_until("SET {k}a 2", Reply::ok()).await;
+    for _ in 0..20 {
+        let reply = client.ask("GET {k}a").await;
+        if quality(&mut client, "entry").await == Reply::Integer(1) {
+            assert_eq!(reply, Reply::bulk("2"));
+        }
+    }
+    pair(|node, a, b| assert_eq!(node.router().resume_link(a, b), Ok(true)));
+    let name = ["a", "b", "c"][usize::from(here)];
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let reply = until_answered_in(&mut client, "GET {k}a", name).await;
+        if quality(&mut client, "entry").await == Reply::Integer(1) {
+            assert_eq!(reply, Reply::bulk("2"));
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "entry 1 is not held here again");
+    }
     cluster.stop_all().await;
 }
 
