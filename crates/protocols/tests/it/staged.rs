@@ -298,3 +298,27 @@ fn what_is_not_known_is_not_planned() {
     desk.pass(3_000, everything);
     assert_eq!(desk.gauge(server(1, 0), "staged_ask_us"), learned_us);
 }
+
+/// The coordinator of the next instance is who had most to coordinate; one that is not heard any more is not waited for, and is not named again.
+#[test]
+fn who_has_most_to_coordinate_does_it_next() {
+    let mut desk = desk("coordinate_ms = 10000");
+    let x = key("x", 0, 1);
+    let next = |desk: &Desk| (0..3).filter(|dc| desk.gauge(server(*dc, 0), "staged_coordinates_next") > 0.0).collect::<Vec<u8>>();
+    for busy in [2, 0, 1, 2] {
+        for _ in 0..5 {
+            assert!(matches!(anew(&mut desk, busy, put(&x, "waits", within(0)), everything), Outcome::Written(_)));
+        }
+        let other = (busy + 1) % 3;
+        assert!(matches!(anew(&mut desk, other, put(&x, "now", Dial::default()), everything), Outcome::Written(_)));
+        desk.pass(20, everything);
+        assert_eq!(next(&desk), [busy]);
+    }
+    // Nobody hears the third one any more, which is to coordinate.
+    let outcome = anew(&mut desk, 0, put(&x, "without it", Dial::default()), majority);
+    assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
+    assert!(matches!(anew(&mut desk, 1, put(&x, "again", Dial::default()), majority), Outcome::Written(_)));
+    let named: Vec<u8> = next(&desk).into_iter().filter(|dc| *dc < 2).collect();
+    assert_eq!(named.len(), 1, "{:?}", next(&desk));
+    assert_eq!(found(anew(&mut desk, 0, get(&x, Dial::default()), majority)).0.as_deref(), Some("again"));
+}
