@@ -374,6 +374,8 @@ pub struct Task<'a, B = Session> {
     missed: u64,
     seen: Seen,
     writes: Vec<Put>,
+    /// It has written something, or is about to: who has only read need not begin again.
+    changes: bool,
     /// It writes, and no alarm ends it any more.
     is_writing: bool,
     /// What gives its locks back, the first taken first.
@@ -475,6 +477,7 @@ impl<B: Backend> Tasks<B> {
             missed,
             seen: BTreeMap::new(),
             writes: Vec::new(),
+            changes: false,
             is_writing: false,
             locks: Vec::new(),
         };
@@ -483,9 +486,9 @@ impl<B: Backend> Tasks<B> {
             Err(stop) => Err(stop),
         };
         task.release().await;
-        let close = task.is_sequential && task.alarm().is_some();
-        let (seen, was_sequential) = (std::mem::take(&mut task.seen), task.is_sequential);
-        if done.is_ok() && !close {
+        let close = task.is_sequential && task.changes && task.alarm().is_some();
+        let (seen, was_sequential, changed) = (std::mem::take(&mut task.seen), task.is_sequential, task.changes);
+        if done.is_ok() && !close && changed {
             let until = self.session.now() + self.options.remember.unwrap_or(self.options.settle * 2);
             let from = locked(&self.alarms.0.heard).next;
             self.done.push_back(Finished { from, until, seen, was_sequential });
@@ -627,7 +630,8 @@ fn is_concerned(event: &v1::MonitorEvent, keyspace: &str, possible: bool, seen: 
 }
 
 impl<B: Backend> Task<'_, B> {
-    /// Reads a key. From now on an alarm about the version that was read ends this try.
+    /// Reads a key. From now on an alarm about the version that was read ends this try, as soon as it also locks, or is to write, something: nobody can be harmed by who only reads, so that one goes on
+    /// (document 000, section 9).
     ///
     /// # Errors
     /// The read's, or there has been an alarm.
@@ -648,6 +652,8 @@ impl<B: Backend> Task<'_, B> {
     /// The write's, or there has been an alarm.
     pub async fn lock(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>, free: impl Into<Bytes>) -> Result<(), Stop> {
         let (key, free) = (key.into(), free.into());
+        self.changes = true;
+        self.check()?;
         // What fails may have been written, unless it was refused.
         let is_first = !self.locks.iter().any(|(held, _)| *held == key);
         if is_first {
@@ -672,6 +678,8 @@ impl<B: Backend> Task<'_, B> {
     /// As [`Task::lock`].
     pub async fn mark(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), Stop> {
         let key = key.into();
+        self.changes = true;
+        self.check()?;
         self.counts.puts += 1;
         let put = Put { expires_after: self.lock_for, ..Put::new(key.clone(), value) };
         let version = self.session.put(put).await?;
@@ -720,15 +728,16 @@ impl<B: Backend> Task<'_, B> {
 
     /// Writes `put` when the task has come to its end without an alarm.
     pub fn put(&mut self, put: Put) {
+        self.changes = true;
         self.writes.push(put);
     }
 
-    /// Whether an alarm concerns what has been read or locked so far. Where quorums meet none does.
+    /// Whether an alarm concerns what has been read or locked so far. None does where quorums meet, or while it only reads.
     ///
     /// # Errors
     /// One does; or it is not known, since monitors could not be heard all the time.
     pub fn check(&self) -> Result<(), Stop> {
-        if self.is_sequential || self.is_writing {
+        if self.is_sequential || self.is_writing || !self.changes {
             return Ok(());
         }
         if let Some(event) = self.alarm() {

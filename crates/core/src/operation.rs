@@ -735,14 +735,20 @@ pub struct Insufficient {
     pub needed: u8,
     /// The data centers whose replicas did.
     pub answered: Vec<DcId>,
+    /// Their names, once somebody has seen the failure who knows them.
+    pub names: Vec<String>,
 }
 
 impl fmt::Display for Insufficient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Insufficient { write, needed, answered } = self;
-        let named: Vec<String> = answered.iter().map(|dc| dc.0.to_string()).collect();
-        let (count, named, sort) = (answered.len(), named.join(", "), if *write { "write" } else { "read" });
-        write!(f, "InsufficientReplies: {count} of the {needed} replicas that this {sort} needs have answered in time: data center {named}")?;
+        let Insufficient { write, needed, answered, names } = self;
+        let numbers = || answered.iter().map(|dc| dc.0.to_string()).collect::<Vec<_>>().join(", ");
+        let named = if names.is_empty() { numbers() } else { names.join(", ") };
+        let (count, sort) = (answered.len(), if *write { "write" } else { "read" });
+        write!(f, "InsufficientReplies: {count} of the {needed} replicas that this {sort} needs have answered in time")?;
+        if count > 0 {
+            write!(f, ": data center {named}")?;
+        }
         if *write { f.write_str("; the write stays where it is, and goes on to the others") } else { Ok(()) }
     }
 }
@@ -882,7 +888,7 @@ impl Wire for AsOf {
 wire_enum!(Level, "a level", { 0 => Eventual, 1 => Session(guarantees), 2 => Causal, 3 => Local, 4 => Strong });
 wire_enum!(Strategy, "a strategy", { 0 => Auto, 1 => Coordinated, 2 => Predicted });
 wire_struct!(Quorum { asked, reads, writes });
-wire_struct!(Insufficient { write, needed, answered });
+wire_struct!(Insufficient { write, needed, answered, names });
 wire_struct!(Dial { level, strategy, groups, fresh_ms, within_us, quorum, as_of, label });
 wire_enum!(SetCondition, "a condition", { 0 => Always, 1 => IfAbsent, 2 => IfPresent, 3 => IfValue(value), 4 => IfVersion(version) });
 wire_enum!(Expiry, "an expiry", { 0 => Never, 1 => At(at), 2 => Keep });

@@ -164,7 +164,7 @@ impl Rounds {
     pub(super) fn insufficient(&self, op: OpId) -> Option<Failure> {
         let round = self.open.values().find(|round| round.op() == Some(op))?;
         let write = matches!(round.question, Question::Write { .. });
-        Some(Failure::Insufficient(Box::new(Insufficient { write, needed: round.needed(), answered: round.answered() })))
+        Some(Failure::Insufficient(Box::new(Insufficient { write, needed: round.needed(), answered: round.answered(), names: Vec::new() })))
     }
 
     /// Nobody waits for `op` any more.

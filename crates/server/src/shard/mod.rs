@@ -324,6 +324,9 @@ impl Shard {
                 if let Failure::Timeout(why) | Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why) = failure {
                     *why = self.shared.topology.with_names(why);
                 }
+                if let Failure::Insufficient(what) = failure {
+                    what.names = what.answered.iter().map(|dc| self.shared.topology.dc_name(*dc).to_owned()).collect();
+                }
             }
             Outcome::Explained(versions) => {
                 for version in versions {

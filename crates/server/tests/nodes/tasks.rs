@@ -169,6 +169,39 @@ async fn an_alarm_ends_a_task_that_waits_for_it_and_none_that_writes_or_asks_for
     tasks.attempt(writes).await.expect("who writes goes on");
     assert_eq!((tasks.counts().rolled_back, tasks.counts().puts), (0, 3));
 
+    // Who only reads goes on, and counts for nothing; who then locks, or has something to write, begins again.
+    calm().await;
+    let alarms = fresh().await;
+    let mut tasks = Tasks::with(&clients[0], TaskOptions { remember: Some(Duration::from_secs(3600)), ..options.clone() }, alarms.clone()).unwrap();
+    clients[0].session("locks").put("{t}a", "1").await.unwrap();
+    let reads = async |task: &mut Task<'_>| {
+        task.get("{t}a").await?;
+        provoke(&clients[1], &alarms).await;
+        task.get("{t}a").await?;
+        task.check()
+    };
+    tasks.attempt(reads).await.expect("who only reads goes on");
+    assert_eq!((tasks.counts().rolled_back, tasks.late().len()), (0, 0));
+    for locks in [true, false] {
+        calm().await;
+        let alarms = fresh().await;
+        let mut tasks = Tasks::with(&clients[0], options.clone(), alarms.clone()).unwrap();
+        clients[0].session("locks").put("{t}a", "1").await.unwrap();
+        let then = async |task: &mut Task<'_>| {
+            task.get("{t}a").await?;
+            provoke(&clients[1], &alarms).await;
+            match locks {
+                true => task.lock("{t}never", "1", "0").await,
+                false => {
+                    task.put(Put::new("{t}never", "1"));
+                    Ok(())
+                }
+            }
+        };
+        let ended = tasks.attempt(then).await;
+        assert!(matches!(ended, Err(Stop::Alarm(_))), "{locks}: {ended:?}");
+    }
+
     // What is written at the end is everywhere before the end, if that is asked for.
     let everywhere = Some(Dial { quorum: Quorum { asked: 0, reads: 1, writes: 3 }, ..Dial::default() });
     let alone = Dial { quorum: Quorum { asked: 0, reads: 1, writes: 1 }, ..Dial::default() };
@@ -272,12 +305,15 @@ async fn a_task_begins_again_while_nobody_can_tell_it_of_alarms() {
     let (mut cluster, clients) = watched(Some(folder.path())).await;
     let alarms = Alarms::listen(&clients[0]).await.unwrap();
     let mut tasks = Tasks::with(&clients[1], TaskOptions::new("locks"), alarms).unwrap();
-    let read = async |task: &mut Task<'_>| task.get("{t}x").await;
+    let read = async |task: &mut Task<'_>| {
+        task.put(Put::new("{t}own", "1"));
+        task.get("{t}x").await
+    };
     tasks.attempt(&read).await.unwrap();
     let lasts = tasks.attempt(async |task: &mut Task<'_>| {
         cluster.stop(0).await;
-        crate::client::eventually("it is noticed", async || task.check().is_err()).await;
         task.put(Put::new("{t}never", "1"));
+        crate::client::eventually("it is noticed", async || task.check().is_err()).await;
         Ok(())
     });
     let lasts = lasts.await;
