@@ -1,4 +1,5 @@
-//! After a rollback no data center returns what was written between the time gone back to and the stop of the clients; what is written back is what was; and no client's write is lost to it.
+//! After a rollback no data center returns what was written between the time gone back to and the stop of the clients; what is written back is what was; and no client's write is lost to it. Where one
+//! coordinator takes over from another, nothing is written back twice, and nothing that clients wrote when they could go on again is lost.
 
 use crate::history::{Action, History, KeyId, Observation, Outcome, UniqueValue};
 use crate::past::Memory;
@@ -9,10 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One rollback, as its coordinator knows of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rolled {
+    /// Its name, which whoever takes it over has, too.
+    pub name: u64,
     /// The time gone back to.
     pub at: Timestamp,
     /// Clients' writes up to here were there when they were stopped.
     pub upto: Timestamp,
+    /// Until when clients were stopped.
+    pub until: Timestamp,
+    /// Whether all were, everywhere.
+    pub stopped: bool,
     /// When it was known, in microseconds on the recorder's clock, that every data center shows what was written back; `None` if it did not come so far.
     pub shown_us: Option<u64>,
     /// The versions that were written back.
@@ -77,6 +84,35 @@ impl Depending {
     }
 }
 
+/// What `rolled` did that its predecessors, other coordinators of the same rollback, had done or made impossible. `newest`: of a key.
+fn twice(history: &History, before: &[Rolled], rolled: &Rolled, newest: impl Fn(KeyId) -> Option<VersionId>) -> Result<(), String> {
+    for earlier in before.iter().filter(|earlier| earlier.name == rolled.name) {
+        // Where the time had passed on a client's server, that client's write was seen; it comes after what is written back, and stays.
+        let passed = |key: KeyId| newest(key).is_some_and(|version| version.written > rolled.until);
+        let again = rolled.restored.iter().find(|(key, _)| earlier.restored.iter().any(|(other, _)| other == key) && !passed(*key));
+        if let Some((key, version)) = again {
+            let name = history.key_name(*key);
+            return Err(format!("{name} was written back, and again as version {version} by a coordinator that took over\n"));
+        }
+        for event in &history.events {
+            let Some(Some(version)) = event.acknowledged() else { continue };
+            let ended = earlier.shown_us.is_some_and(|shown_us| event.invoked_us >= shown_us);
+            let lapsed = earlier.stopped && version.written > earlier.until;
+            if !ended && !lapsed {
+                continue;
+            }
+            let over = |key: KeyId| rolled.restored.iter().find(|(other, restored)| *other == key && *restored > version);
+            if let Some((key, restored)) = event.items().iter().find_map(|item| over(item.key)) {
+                let (name, why) = (history.key_name(*key), if ended { "its end" } else { "its time" });
+                return Err(format!(
+                    "a client wrote version {version} of {name} after the rollback was over by {why}; a coordinator that took over wrote back {restored}\n"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Checks `rollbacks`, each of all keys. A history whose acknowledged writes may be lost makes no sense here.
 ///
 /// # Errors
@@ -105,11 +141,17 @@ pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
     let none = BTreeMap::new();
     let of = |key: KeyId| known.get(&key).unwrap_or(&none);
     let written_back: BTreeSet<(KeyId, VersionId)> = rollbacks.iter().flat_map(|rolled| rolled.restored.iter().copied()).collect();
-    for rolled in rollbacks {
+    for (place, rolled) in rollbacks.iter().enumerate() {
+        twice(history, &rollbacks[..place], rolled, |key| of(key).last_key_value().map(|(version, _)| *version))?;
         let Rolled { at, upto, .. } = rolled;
         let depending = rolled.because.map(|because| Depending::on(history, because));
+        // What a coordinator has written back that died before it was told: clients write each value once.
+        let died = rollbacks.iter().any(|other| other.shown_us.is_none());
+        let is_copy = |key: KeyId, value: Option<UniqueValue>, version: VersionId| {
+            died && value.is_some() && of(key).range(..version).any(|(_, older)| *older == value)
+        };
         let is_rolled_back = |key: KeyId, observed: Observation, version: VersionId| {
-            let was_there = version.written <= *upto && !written_back.contains(&(key, version));
+            let was_there = version.written <= *upto && !written_back.contains(&(key, version)) && !is_copy(key, observed.value, version);
             was_there && depending.as_ref().map_or(version.written > *at, |depending| depending.has(key, observed))
         };
         for event in history.events.iter().filter(|event| rolled.shown_us.is_some_and(|shown_us| event.invoked_us >= shown_us)) {

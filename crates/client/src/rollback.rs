@@ -4,7 +4,8 @@ use crate::{Client, Error, Version, v1};
 use bytes::Bytes;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::operation::{Failure, Outcome};
-use rheostat_core::rollback::{Aim, Course, Request};
+use rheostat_core::rollback::{Aim, Cause, Course, Request, Turn};
+use rheostat_core::slots::partition_of;
 use rheostat_core::version::VersionId;
 use rheostat_proto::rollback::{answer_in, call_out};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -25,9 +26,9 @@ pub struct Rollback {
     pub at: Timestamp,
     /// Which keys: a pattern as in Redis' `KEYS`.
     pub keys: Bytes,
-    /// What was wrong: only keys whose newest version is one of these, or may depend on one by what its protocol knows, go back, to their newest version that is not and does not. None: all that was
-    /// written since [`Rollback::at`].
-    pub because: Vec<Version>,
+    /// What was wrong, versions with their keys: only keys whose newest version is one of these, or may depend on one by what its protocol knows, go back, to their newest version that is not and does
+    /// not. None: all that was written since [`Rollback::at`].
+    pub because: Vec<(Bytes, Version)>,
     /// For how long clients' writes are refused at most, if nobody says that they may go on.
     pub stop_for: Duration,
     /// Only say what would be lost.
@@ -55,16 +56,20 @@ impl Rollback {
         // Of a server's clock, not of this machine's.
         let now_ms = first.admin().status(first.request(v1::StatusRequest {})).await?.into_inner().physical_ms;
         let stop_ms = u64::try_from(self.stop_for.as_millis()).unwrap_or(u64::MAX);
+        let partitions = u16::try_from(topology.partitions).map_err(|_| Error::Server("too many partitions".into()))?;
+        let cause =
+            |(key, version): &(Bytes, Version)| Ok(Cause { version: named(&names, version)?, partition: Some(partition_of(key, partitions)) });
         let aim = Aim {
+            turn: Turn::default(),
             name: RandomState::new().build_hasher().finish(),
             at: self.at,
             keys: self.keys[..].into(),
-            because: self.because.iter().map(|version| named(&names, version)).collect::<Result<_, Error>>()?,
+            because: self.because.iter().map(cause).collect::<Result<_, Error>>()?,
             until: Timestamp::new(now_ms.saturating_add(stop_ms), 0),
             dry_run: self.dry_run,
             here: DcId(number(here)?),
             data_centers: number(names.len())?,
-            partitions: u16::try_from(topology.partitions).map_err(|_| Error::Server("too many partitions".into()))?,
+            partitions,
         };
         let (mut course, first) = Course::begin(aim);
         let mut under_way = JoinSet::new();

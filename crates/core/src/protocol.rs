@@ -19,8 +19,9 @@ use crate::operation::{Change, Groups, Guard, Level, Outcome, Quorum, Strategy, 
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::replica::{Journal, Membership};
+use crate::rollback::Cause;
 use crate::store::{Cut, History, Store};
-use crate::version::{Item, Key, Update, Version, VersionId};
+use crate::version::{Item, Key, Update, Version};
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use smallvec::SmallVec;
@@ -414,7 +415,7 @@ pub trait Protocol: Sized + Send + 'static {
     fn visible(&self, client: &Self::Client, version: &Version<Self::Meta>) -> bool;
 
     /// Whether `on` may be in the causal past of `version`: never false when it is. Asked only if the protocol [`Protocol::KNOWS_THE_PAST`].
-    fn may_depend(&self, _version: &Version<Self::Meta>, _on: VersionId) -> bool {
+    fn may_depend(&self, _version: &Version<Self::Meta>, _on: &Cause) -> bool {
         true
     }
 

@@ -3,10 +3,14 @@
 //! [`Course`] is the coordinator, whoever drives it: it says what to ask of which partition server, and is told the answers. While it runs, clients' writes of the keys in question are refused
 //! ([`RollbackCall::Stop`]), until it says that they may go on or the time that it has named is over, on each server's own clock. Whatever it writes is stamped before that time, and clients' writes after
 //! it: so a coordinator that dies harms nobody, and no write of a client that goes on loses against what is written back (`docs/decisions/0016-rollback.md`).
+//!
+//! Another coordinator can take over, under the same name and with a greater [`Turn`]: where it has stopped clients, its predecessor is not heard any more; and where clients have been told to go on, or the
+//! time has passed, the rollback is over and nothing more is written back ([`RollbackAnswer::Over`], `docs/decisions/0037-orphaned-rollbacks.md`).
 
 use crate::ids::PartitionId;
 use crate::operation::{Failure, Outcome};
 use crate::version::{Key, VersionId};
+use crate::wire::{Reader, Wire, WireError};
 use crate::{wire_enum, wire_struct};
 use rheostat_clock::{DcId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,6 +27,38 @@ const SHOW_KEYS: usize = 500;
 /// A question that timed out is asked so many times.
 const MOST_TRIES: u32 = 6;
 
+/// Who coordinates a rollback: the greater one has taken over from the lesser.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Turn(pub u64);
+
+impl Turn {
+    /// The next one, of a coordinator that has this number; two that take over at once have different ones.
+    pub fn next(self, coordinator: u16) -> Turn {
+        Turn((self.times() + 1) << 16 | u64::from(coordinator))
+    }
+
+    /// How often it was taken over.
+    pub fn times(self) -> u64 {
+        self.0 >> 16
+    }
+}
+
+/// A write that was wrong. Two partitions of one data center can stamp the same version.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Cause {
+    /// The version that it wrote.
+    pub version: VersionId,
+    /// Where; `None`: in any partition.
+    pub partition: Option<PartitionId>,
+}
+
+impl Cause {
+    /// Whether it is the write that has written `version` in `partition`.
+    pub fn is(&self, version: VersionId, partition: PartitionId) -> bool {
+        self.version == version && self.partition.is_none_or(|of| of == partition)
+    }
+}
+
 /// What is asked of a partition server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RollbackCall {
@@ -30,6 +66,8 @@ pub enum RollbackCall {
     Stop {
         /// The rollback's name.
         name: u64,
+        /// Who asks: lesser ones are not heard any more.
+        turn: Turn,
         /// A pattern ([`crate::glob`]).
         keys: Key,
         /// The time to go back to.
@@ -46,7 +84,7 @@ pub enum RollbackCall {
         /// Up to when clients have written.
         upto: Timestamp,
         /// Only keys whose newest version is one of these, or may depend on one; what they were is the newest that is not and does not. None: all that was written since `at`.
-        because: Vec<VersionId>,
+        because: Vec<Cause>,
         /// Where to go on: a hash slot; one that is not this partition's begins with its first.
         slot: u16,
         /// And a place in it.
@@ -56,12 +94,14 @@ pub enum RollbackCall {
     Restore {
         /// The rollback's name.
         name: u64,
+        /// Who asks.
+        turn: Turn,
         /// The keys.
         keys: Vec<Key>,
         /// The time to go back to.
         at: Timestamp,
         /// As [`RollbackCall::Look`].
-        because: Vec<VersionId>,
+        because: Vec<Cause>,
     },
     /// Answer when each key shows this version or a newer one to a client that has seen nothing, or nothing is left of it: a deletion that has been collected.
     Show {
@@ -72,7 +112,9 @@ pub enum RollbackCall {
     Resume {
         /// The rollback's name.
         name: u64,
-        /// The last of what was written back.
+        /// Who asks.
+        turn: Turn,
+        /// The last of what was written back, and of what was there when clients were stopped.
         after: Timestamp,
     },
 }
@@ -100,6 +142,13 @@ pub enum RollbackAnswer {
     Shown,
     /// Clients may write.
     Resumed,
+    /// Of Stop: clients were told to go on, or did when the time was over. What they have written since must stay.
+    Over {
+        /// What was written here is stamped up to here.
+        clock: Timestamp,
+    },
+    /// Another coordinator has taken over: nothing was done, and this one is to do nothing more.
+    Overtaken,
 }
 
 /// A key that is not what it was.
@@ -132,26 +181,46 @@ impl Difference {
 }
 
 wire_struct!(Difference { key, then, bytes, same, counter, lost, more });
+wire_struct!(Cause { version, partition });
 wire_enum!(RollbackCall, "a call of a rollback", {
-    0 => Stop { name, keys, at, until },
+    0 => Stop { name, turn, keys, at, until },
     1 => Look { keys, at, upto, because, slot, from },
-    2 => Restore { name, keys, at, because },
+    2 => Restore { name, turn, keys, at, because },
     3 => Show { versions },
-    4 => Resume { name, after },
+    4 => Resume { name, turn, after },
 });
-wire_enum!(RollbackAnswer, "an answer of a rollback", { 0 => Stopped { clock, holds }, 1 => Looked { found, kept, next }, 2 => Shown, 3 => Resumed });
+wire_enum!(RollbackAnswer, "an answer of a rollback", {
+    0 => Stopped { clock, holds },
+    1 => Looked { found, kept, next },
+    2 => Shown,
+    3 => Resumed,
+    4 => Over { clock },
+    5 => Overtaken,
+});
+
+impl Wire for Turn {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Wire::decode(input).map(Turn)
+    }
+}
 
 /// What a rollback is to do.
 #[derive(Clone, Debug)]
 pub struct Aim {
     /// Its name, which no other has.
     pub name: u64,
+    /// Which coordinator this is; the first one if nobody has taken over.
+    pub turn: Turn,
     /// The time to go back to.
     pub at: Timestamp,
     /// Which keys: a pattern.
     pub keys: Key,
     /// What was wrong: only what is one of these versions, or may depend on one, is rolled back. None: all that was written since.
-    pub because: Vec<VersionId>,
+    pub because: Vec<Cause>,
     /// Until when clients are stopped, if nobody says that they may go on.
     pub until: Timestamp,
     /// Only look.
@@ -177,6 +246,10 @@ pub struct Report {
     pub shown: bool,
     /// Whether clients were told to go on; else they do when the time is over.
     pub resumed: bool,
+    /// It was taken over, and had been over already: nothing was looked for.
+    pub over: bool,
+    /// Another coordinator has taken it over, and knows what comes of it.
+    pub overtaken: bool,
     /// What stopped it, and where.
     pub failed: Option<(DcId, PartitionId, Failure)>,
 }
@@ -187,13 +260,20 @@ pub type At = (DcId, PartitionId);
 /// What is to be asked of whom.
 pub type Request = (At, RollbackCall);
 
+/// How far a rollback has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Phase {
+pub enum Phase {
+    /// Clients are being stopped.
     Stop,
+    /// What has changed is being found.
     Look,
+    /// It is being written back.
     Restore,
+    /// Every data center is to show it.
     Show,
+    /// Clients are being told to go on.
     Resume,
+    /// Nothing is under way any more.
     Done,
 }
 
@@ -247,7 +327,12 @@ impl Course {
         self.phase == Phase::Done
     }
 
-    /// What is being done, in a word.
+    /// How far it has come.
+    pub fn at(&self) -> Phase {
+        self.phase
+    }
+
+    /// What is being done, in words.
     pub fn phase(&self) -> &'static str {
         match self.phase {
             Phase::Stop => "stopping clients",
@@ -292,19 +377,18 @@ impl Course {
     /// Begins `phase`, or the next one in which there is something to ask.
     fn enter(&mut self, phase: Phase) -> Vec<Request> {
         self.phase = phase;
-        let Aim { name, at, until, .. } = self.aim;
+        let Aim { name, turn, at, until, .. } = self.aim;
         let partitions = (0..self.aim.partitions).map(PartitionId);
         let calls: Vec<(At, Vec<RollbackCall>)> = match phase {
             Phase::Stop => {
                 self.stopped = self.holders.clone();
-                let stop = RollbackCall::Stop { name, keys: self.aim.keys.clone(), at, until };
+                let stop = RollbackCall::Stop { name, turn, keys: self.aim.keys.clone(), at, until };
                 self.holders.iter().map(|server| (*server, vec![stop.clone()])).collect()
             }
             Phase::Look => partitions.filter_map(|partition| Some(((self.home(partition)?, partition), vec![self.look(u16::MAX, 0)]))).collect(),
             Phase::Restore => {
-                let of = |(partition, found): (&PartitionId, &Vec<Difference>)| {
-                    Some(((self.home(*partition)?, *partition), batches(found, (name, at, &self.aim.because))))
-                };
+                let of =
+                    |(partition, found): (&PartitionId, &Vec<Difference>)| Some(((self.home(*partition)?, *partition), batches(found, &self.aim)));
                 self.found.iter().filter_map(of).collect()
             }
             Phase::Show => {
@@ -315,7 +399,8 @@ impl Course {
                 self.holders.iter().map(of).collect()
             }
             Phase::Resume => {
-                let resume = RollbackCall::Resume { name, after: self.newest };
+                // What a predecessor has written back is not among what this one has, and older than where clients were stopped.
+                let resume = RollbackCall::Resume { name, turn, after: self.newest.max(self.report.upto) };
                 self.stopped.iter().map(|server| (*server, vec![resume.clone()])).collect()
             }
             Phase::Done => Vec::new(),
@@ -331,7 +416,7 @@ impl Course {
     fn leave(&mut self) -> Vec<Request> {
         let failed = self.report.failed.is_some();
         let next = match self.phase {
-            Phase::Stop if failed => Phase::Resume,
+            Phase::Stop if failed || self.report.over => Phase::Resume,
             Phase::Stop => Phase::Look,
             Phase::Look => {
                 self.report.differences = self.found.values().flatten().cloned().collect();
@@ -376,6 +461,16 @@ impl Course {
                 if !holds {
                     self.holders.remove(&server);
                 }
+            }
+            Outcome::Rollback(RollbackAnswer::Over { clock }) if self.phase == Phase::Stop => {
+                self.report.upto = self.report.upto.max(clock);
+                self.report.over = true;
+                self.stopped.remove(&server);
+            }
+            // Whoever was told to go on now would end what the other one is about to do.
+            Outcome::Rollback(RollbackAnswer::Overtaken) => {
+                self.report.overtaken = true;
+                return self.enter(Phase::Done);
             }
             Outcome::Rollback(RollbackAnswer::Looked { found, kept, next }) if self.phase == Phase::Look => {
                 self.found.entry(server.1).or_default().extend(found);
@@ -451,9 +546,9 @@ impl Course {
 }
 
 /// What is written together.
-fn batches(found: &[Difference], (name, at, because): (u64, Timestamp, &[VersionId])) -> Vec<RollbackCall> {
+fn batches(found: &[Difference], aim: &Aim) -> Vec<RollbackCall> {
     let (mut all, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let restore = |keys| RollbackCall::Restore { name, keys, at, because: because.to_vec() };
+    let restore = |keys| RollbackCall::Restore { name: aim.name, turn: aim.turn, keys, at: aim.at, because: aim.because.clone() };
     for one in found.iter().filter(|one| one.is_restored()) {
         if !keys.is_empty() && (keys.len() == RESTORE_KEYS || bytes + one.bytes > RESTORE_BYTES) {
             all.push(restore(std::mem::take(&mut keys)));

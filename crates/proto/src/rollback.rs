@@ -3,8 +3,9 @@
 use crate::v1;
 use crate::v1::rollback_request::Step;
 use crate::v1::rollback_response::Answer;
+use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::Outcome;
-use rheostat_core::rollback::{Difference, RollbackAnswer, RollbackCall};
+use rheostat_core::rollback::{Cause, Difference, RollbackAnswer, RollbackCall, Turn};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::{DcId, Timestamp};
 
@@ -33,8 +34,23 @@ pub(crate) fn version_in(names: Names<'_>, version: v1::Version) -> Result<Versi
     Ok(VersionId { written: timestamp_in(version.written)?, origin })
 }
 
-fn versions_in(names: Names<'_>, versions: Vec<v1::Version>) -> Result<Vec<VersionId>, String> {
-    versions.into_iter().map(|version| version_in(names, version)).collect()
+/// Versions, and beside them their partitions, of which a client of an older version knows nothing.
+fn causes_out(names: Names<'_>, causes: &[Cause]) -> (Vec<v1::Version>, Vec<u32>) {
+    let known = causes.iter().all(|cause| cause.partition.is_some());
+    let partitions = causes.iter().filter(|_| known).filter_map(|cause| cause.partition).map(|partition| partition.0.into()).collect();
+    (causes.iter().map(|cause| version_out(names, cause.version)).collect(), partitions)
+}
+
+fn causes_in(names: Names<'_>, versions: Vec<v1::Version>, partitions: &[u32]) -> Result<Vec<Cause>, String> {
+    if !partitions.is_empty() && partitions.len() != versions.len() {
+        return Err(format!("{} versions, and partitions of {}: one for each, or none", versions.len(), partitions.len()));
+    }
+    let partition = |place: usize| match partitions.get(place) {
+        None => Ok(None),
+        Some(number) => u16::try_from(*number).map(|number| Some(PartitionId(number))).map_err(|_| format!("there is no partition {number}")),
+    };
+    let cause = |(place, version)| Ok(Cause { version: version_in(names, version)?, partition: partition(place)? });
+    versions.into_iter().enumerate().map(cause).collect()
 }
 
 fn shown_out(names: Names<'_>, versions: &[(Key, VersionId)]) -> Vec<v1::RollbackVersion> {
@@ -56,50 +72,69 @@ pub(crate) fn key_in(key: &bytes::Bytes) -> Key {
 /// The message for `call`.
 pub fn call_out(names: Names<'_>, call: &RollbackCall) -> Step {
     match call {
-        RollbackCall::Stop { name, keys, at, until } => {
-            Step::Stop(v1::RollbackStop { name: *name, keys: key_out(keys), at: Some(timestamp_out(*at)), until: Some(timestamp_out(*until)) })
-        }
-        RollbackCall::Look { keys, at, upto, because, slot, from } => Step::Look(v1::RollbackLook {
+        RollbackCall::Stop { name, turn, keys, at, until } => Step::Stop(v1::RollbackStop {
+            name: *name,
             keys: key_out(keys),
             at: Some(timestamp_out(*at)),
-            upto: Some(timestamp_out(*upto)),
-            slot: (*slot).into(),
-            from: *from,
-            because: because.iter().map(|id| version_out(names, *id)).collect(),
+            until: Some(timestamp_out(*until)),
+            turn: turn.0,
         }),
-        RollbackCall::Restore { name, keys, at, because } => Step::Restore(v1::RollbackRestore {
-            name: *name,
-            keys: keys.iter().map(key_out).collect(),
-            at: Some(timestamp_out(*at)),
-            because: because.iter().map(|id| version_out(names, *id)).collect(),
-        }),
+        RollbackCall::Look { keys, at, upto, because, slot, from } => {
+            let (because, because_partitions) = causes_out(names, because);
+            Step::Look(v1::RollbackLook {
+                keys: key_out(keys),
+                at: Some(timestamp_out(*at)),
+                upto: Some(timestamp_out(*upto)),
+                slot: (*slot).into(),
+                from: *from,
+                because,
+                because_partitions,
+            })
+        }
+        RollbackCall::Restore { name, turn, keys, at, because } => {
+            let (because, because_partitions) = causes_out(names, because);
+            Step::Restore(v1::RollbackRestore {
+                name: *name,
+                keys: keys.iter().map(key_out).collect(),
+                at: Some(timestamp_out(*at)),
+                because,
+                because_partitions,
+                turn: turn.0,
+            })
+        }
         RollbackCall::Show { versions } => Step::Show(v1::RollbackShow { versions: shown_out(names, versions) }),
-        RollbackCall::Resume { name, after } => Step::Resume(v1::RollbackResume { name: *name, after: Some(timestamp_out(*after)) }),
+        RollbackCall::Resume { name, turn, after } => {
+            Step::Resume(v1::RollbackResume { name: *name, after: Some(timestamp_out(*after)), turn: turn.0 })
+        }
     }
 }
 
 /// What the message asks for. Errors: in words for its author.
 pub fn call_in(names: Names<'_>, step: Option<Step>) -> Result<RollbackCall, String> {
     Ok(match step.ok_or("a rollback without a step")? {
-        Step::Stop(v1::RollbackStop { name, keys, at, until }) => {
-            RollbackCall::Stop { name, keys: key_in(&keys), at: timestamp_in(at)?, until: timestamp_in(until)? }
+        Step::Stop(v1::RollbackStop { name, keys, at, until, turn }) => {
+            RollbackCall::Stop { name, turn: Turn(turn), keys: key_in(&keys), at: timestamp_in(at)?, until: timestamp_in(until)? }
         }
-        Step::Look(v1::RollbackLook { keys, at, upto, slot, from, because }) => {
+        Step::Look(v1::RollbackLook { keys, at, upto, slot, from, because, because_partitions }) => {
             let slot = u16::try_from(slot).map_err(|_| format!("there is no slot {slot}"))?;
             RollbackCall::Look {
                 keys: key_in(&keys),
                 at: timestamp_in(at)?,
                 upto: timestamp_in(upto)?,
-                because: versions_in(names, because)?,
+                because: causes_in(names, because, &because_partitions)?,
                 slot,
                 from,
             }
         }
-        Step::Restore(v1::RollbackRestore { name, keys, at, because }) => {
-            RollbackCall::Restore { name, keys: keys.iter().map(key_in).collect(), at: timestamp_in(at)?, because: versions_in(names, because)? }
-        }
+        Step::Restore(v1::RollbackRestore { name, keys, at, because, because_partitions, turn }) => RollbackCall::Restore {
+            name,
+            turn: Turn(turn),
+            keys: keys.iter().map(key_in).collect(),
+            at: timestamp_in(at)?,
+            because: causes_in(names, because, &because_partitions)?,
+        },
         Step::Show(v1::RollbackShow { versions }) => RollbackCall::Show { versions: shown_in(names, versions)? },
-        Step::Resume(v1::RollbackResume { name, after }) => RollbackCall::Resume { name, after: timestamp_in(after)? },
+        Step::Resume(v1::RollbackResume { name, after, turn }) => RollbackCall::Resume { name, turn: Turn(turn), after: timestamp_in(after)? },
     })
 }
 
@@ -127,6 +162,8 @@ pub fn answer_out(names: Names<'_>, outcome: Outcome) -> Option<v1::RollbackResp
         Outcome::Written(version) => Answer::Written(version_out(names, version)),
         Outcome::Rollback(RollbackAnswer::Shown) => Answer::Shown(true),
         Outcome::Rollback(RollbackAnswer::Resumed) => Answer::Resumed(true),
+        Outcome::Rollback(RollbackAnswer::Over { clock }) => Answer::Over(timestamp_out(clock)),
+        Outcome::Rollback(RollbackAnswer::Overtaken) => Answer::Overtaken(true),
         _ => return None,
     };
     Some(v1::RollbackResponse { answer: Some(answer) })
@@ -156,5 +193,7 @@ pub fn answer_in(names: Names<'_>, response: v1::RollbackResponse) -> Result<Out
         Answer::Written(version) => Outcome::Written(version_in(names, version)?),
         Answer::Shown(_) => Outcome::Rollback(RollbackAnswer::Shown),
         Answer::Resumed(_) => Outcome::Rollback(RollbackAnswer::Resumed),
+        Answer::Over(clock) => Outcome::Rollback(RollbackAnswer::Over { clock: timestamp_in(Some(clock))? }),
+        Answer::Overtaken(_) => Outcome::Rollback(RollbackAnswer::Overtaken),
     })
 }

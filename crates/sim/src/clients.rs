@@ -3,7 +3,7 @@
 mod bounds;
 mod checks;
 mod courses;
-mod rolling;
+pub(crate) mod rolling;
 pub(crate) mod siblings;
 pub(crate) mod testing;
 
@@ -19,6 +19,7 @@ use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::{AsOf, Change, Dial, Expiry, Failure, Groups, Level, Operation, Outcome, Read, SetCondition, Strategy, TestWrite};
 use rheostat_core::random::Random;
+use rheostat_core::rollback::Phase;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session};
 use rheostat_core::sla::{Ask, Course};
@@ -315,6 +316,10 @@ impl World<'_> {
             self.ask_counter(client, action, server);
             return;
         }
+        if matches!(action, Action::TakeOver { .. }) && !self.begun.contains_key(&client) {
+            self.advance(client);
+            return;
+        }
         if let Some((rolling, first)) = self.begin_rolling(client, dc, action) {
             let plan = self.plan;
             self.tell(client, || ActionText(plan, action).to_string());
@@ -325,6 +330,7 @@ impl World<'_> {
             self.clients[client].current =
                 Some(Current { number, server, action, event: None, awaited: Timestamp::ZERO, scatter: None, within_us: None, rolling, beside });
             self.ask_rolling(attempt, first);
+            self.in_phase(attempt, Phase::Stop);
             self.schedule(self.now_us + 4 * self.plan.client_timeout_us, Event::Deadline { attempt });
             return;
         }

@@ -103,6 +103,27 @@ pub const OF_CHECKPOINTS: &[Mark] = &[PAST_READ, CHECKPOINT_READ];
 
 /// What happens where clients roll back.
 pub const OF_ROLLBACKS: &[Mark] = &[ROLLED_BACK, ROLLBACK_DIED];
+
+/// What rollbacks that others take over are to show.
+pub const OF_TAKING_OVER: &[Mark] = &[TAKEN_OVER, TAKEN_OVER_LATE, OVERTAKEN];
+
+/// In which phase a coordinator was gone, or taken for gone.
+pub const COORDINATOR_GONE: [Mark; 5] = [
+    Mark { name: "a coordinator was gone while clients were being stopped", causal: false },
+    Mark { name: "a coordinator was gone while what had changed was being found", causal: false },
+    Mark { name: "a coordinator was gone while it wrote back", causal: false },
+    Mark { name: "a coordinator was gone before every data center showed what was", causal: false },
+    Mark { name: "a coordinator was gone while clients were told to go on", causal: false },
+];
+
+/// In which phase of a rollback a server was killed.
+pub const KILLED_IN: [Mark; 5] = [
+    Mark { name: "a server was killed while clients were being stopped", causal: false },
+    Mark { name: "a server was killed while what had changed was being found", causal: false },
+    Mark { name: "a server was killed while a rollback wrote back", causal: false },
+    Mark { name: "a server was killed before every data center showed what was", causal: false },
+    Mark { name: "a server was killed while clients were told to go on", causal: false },
+];
 /// A server that led was drained.
 pub const DRAINED: Mark = Mark { name: "a server that led was drained", causal: false };
 /// Marks of runs in which groups lose disks.
@@ -126,6 +147,12 @@ pub(crate) const CHECKPOINT_READ: Mark = Mark { name: "keys were read as of a ch
 pub(crate) const PAST_OF_SEVERAL: Mark = Mark { name: "keys of several partitions were read as of one time", causal: false };
 /// A rollback came to its end.
 pub(crate) const ROLLED_BACK: Mark = Mark { name: "keys were rolled back in all data centers", causal: false };
+/// Another coordinator came to the end of a rollback that it had taken over.
+pub(crate) const TAKEN_OVER: Mark = Mark { name: "a rollback that was taken over came to its end", causal: false };
+/// It had been over already.
+pub(crate) const TAKEN_OVER_LATE: Mark = Mark { name: "a rollback that was taken over had been over", causal: false };
+/// A coordinator heard that another one had taken over.
+pub(crate) const OVERTAKEN: Mark = Mark { name: "a coordinator heard that another one had taken over", causal: false };
 /// Its coordinator died.
 pub(crate) const ROLLBACK_DIED: Mark = Mark { name: "the coordinator of a rollback died", causal: false };
 /// No answer satisfied any.

@@ -6,6 +6,7 @@ use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::replica::GroupConfig;
+use rheostat_core::rollback::Phase;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::{Checkpoints, Durability};
@@ -272,8 +273,15 @@ pub enum Action {
         stop_ms: u64,
         /// Only one of the last versions, and what depends on it.
         depending: bool,
-        /// The coordinator dies when it has had so many answers.
-        dies_after: Option<u32>,
+        /// What happens to it on the way.
+        ends: Ends,
+    },
+    /// Takes over the rollback that this client has begun last, whatever has come of it.
+    TakeOver {
+        /// For how long clients are stopped from then on, in milliseconds.
+        stop_ms: u64,
+        /// What happens to it on the way.
+        ends: Ends,
     },
     /// Waits until so many other data centers have the session's writes of this key's partition on disk (WAIT).
     Await {
@@ -522,12 +530,55 @@ impl Plan {
             Action::Test { test, target, .. } if test == target || *test >= self.keys.len() || self.partition(*test) != self.partition(*target) => {
                 Err("a test is of another key of the same partition".into())
             }
+            Action::Rollback { ends: Ends { kill: Some(kill), .. }, .. } | Action::TakeOver { ends: Ends { kill: Some(kill), .. }, .. }
+                if self.durability == Durability::Memory
+                    || kill.server.partition.0 >= self.partitions
+                    || kill.server.replica >= self.replicas
+                    || kill.server.dc.0 >= self.data_centers =>
+            {
+                Err(format!("there is no server {} that survives a kill", kill.server))
+            }
             Action::Move { dc } if dc.0 >= self.data_centers => Err(format!("there is no data center {dc}")),
             Action::Adopt { client } if *client >= self.clients.len() => Err(format!("there is no client {client}")),
             _ => Ok(()),
         }
     }
 }
+
+/// What is to happen while a rollback is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Ends {
+    /// What becomes of its coordinator, and when.
+    pub coordinator: Option<Fate>,
+    /// A server that is killed.
+    pub kill: Option<Kill>,
+}
+
+/// When a coordinator is gone, or taken for gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fate {
+    /// It goes on all the same, while its client does what comes next: taking over from it, perhaps.
+    pub doubted: bool,
+    /// When it has had so many answers: of this phase, or in all.
+    pub answers: u32,
+    /// Of this phase.
+    pub phase: Option<Phase>,
+}
+
+/// A server that is killed when a rollback comes to a phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kill {
+    /// Which.
+    pub server: ServerId,
+    /// When.
+    pub phase: Phase,
+    /// For how long it is down, in microseconds.
+    pub down_us: u64,
+}
+
+/// The phases of a rollback, as plans name them.
+pub(crate) const PHASES: [(Phase, &str); 5] =
+    [(Phase::Stop, "stop"), (Phase::Look, "look"), (Phase::Restore, "restore"), (Phase::Show, "show"), (Phase::Resume, "resume")];
 
 impl Action {
     /// The keys that it names; of a test, the one that is written.
@@ -538,7 +589,7 @@ impl Action {
             Action::Test { target, .. } => vec![*target],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } | Action::Past { keys, .. } => keys.clone(),
-            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh | Action::Rollback { .. } => Vec::new(),
+            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh | Action::Rollback { .. } | Action::TakeOver { .. } => Vec::new(),
             Action::Add { .. } | Action::Value { .. } | Action::Look { .. } | Action::Make { .. } => Vec::new(),
             Action::Give { .. } | Action::Reclaim { .. } => Vec::new(),
         }

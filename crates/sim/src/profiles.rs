@@ -3,7 +3,7 @@
 use crate::generate::{general_plan, get, pick, put, server, several, spread, transaction_keys, two_data_centers, two_servers_inside};
 use crate::generate_counters;
 use crate::node;
-use crate::plan::{Action, ClockPlan, Expected, Fault, FaultKind, Moment, Plan, Spread, Step, Transport};
+use crate::plan::{Action, ClockPlan, Ends, Expected, Fate, Fault, FaultKind, Kill, Moment, PHASES, Plan, Spread, Step, Transport};
 use rheostat_core::DcId;
 use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Groups, Level};
@@ -166,6 +166,13 @@ pub const ALL: &[Profile] = &[
         option: None,
         dress: depending,
         bugs: &["rollback-leaves-what-depends", "rollback-takes-what-does-not-depend", "rollback-forgets-what-is-beneath"],
+    },
+    Profile {
+        name: "orphaned",
+        about: "a client rolls back and is gone, or taken for gone, in some phase of it; another one takes over; servers are killed in some phase",
+        option: None,
+        dress: orphaned,
+        bugs: &["rollback-begun-again", "rollback-by-two"],
     },
     Profile {
         name: "tested",
@@ -596,12 +603,12 @@ fn rolled(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         let client = random.below(plan.clients.len() as u64) as usize;
         let steps = &mut plan.clients[client].steps;
         let at = random.below(steps.len() as u64 + 1) as usize;
-        let dies_after = random.chance(1, 3).then(|| random.between(1, 40) as u32);
+        let coordinator = random.chance(1, 3).then(|| Fate { doubted: false, answers: random.between(1, 40) as u32, phase: None });
         let action = Action::Rollback {
             ago_ms: spread(random, 1, horizon_us / 1000 + 100),
             stop_ms: spread(random, 50, 10_000),
             depending: false,
-            dies_after,
+            ends: Ends { coordinator, kill: None },
         };
         steps.insert(at, Step { think_us: random.below(20_000), action });
     }
@@ -617,6 +624,46 @@ fn depending(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             *depending = true;
         }
     }
+}
+
+/// Coordinators that are gone, or taken for gone, in each phase, and are taken over once or twice; servers that are killed then.
+fn orphaned(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if node::replicates(&plan.protocol) {
+        return;
+    }
+    plan.history_ms = 60_000;
+    // With trouble beside, few rollbacks come as far as to be written back.
+    if random.chance(2, 3) {
+        plan.faults.clear();
+    }
+    let client = random.below(plan.clients.len() as u64) as usize;
+    let at = random.below(plan.clients[client].steps.len() as u64 + 1) as usize;
+    let depending = node::knows_the_past(&plan.protocol) && random.chance(1, 4);
+    let first = Action::Rollback {
+        ago_ms: spread(random, 1, horizon_us / 1000 + 100),
+        stop_ms: spread(random, 500, 10_000),
+        depending,
+        ends: ends(plan, 5, random),
+    };
+    let mut steps = vec![Step { think_us: random.below(20_000), action: first }];
+    for last in 0..random.between(1, 2) {
+        // Where it is taken over at once, both are under way; where late, the time is over, or it is.
+        let think_us = if random.chance(1, 2) { random.below(5_000) } else { spread(random, 1_000, 500_000) };
+        let ends = if random.chance(1, 2) { ends(plan, 3 + last as u32, random) } else { Ends::default() };
+        steps.push(Step { think_us, action: Action::TakeOver { stop_ms: spread(random, 500, 10_000), ends } });
+    }
+    plan.clients[client].steps.splice(at..at, steps);
+}
+
+/// What happens to a rollback in some phase of it.
+fn ends(plan: &Plan, most: u32, random: &mut Random) -> Ends {
+    let phase = PHASES[random.below(5) as usize].0;
+    let fate = Fate { doubted: random.chance(1, 2), answers: random.below(u64::from(most)) as u32, phase: Some(phase) };
+    let killed = plan.durability != Durability::Memory && random.chance(1, 2);
+    let kill = Kill { server: any(plan, random), phase, down_us: spread(random, 1_000, 200_000) };
+    // Whom it asks of that server does not answer: it is taken for dead itself.
+    let fate = Fate { doubted: fate.doubted || killed, ..fate };
+    Ends { coordinator: Some(fate), kill: killed.then_some(kill) }
 }
 
 /// Where one place decides it: what is written follows from another key.

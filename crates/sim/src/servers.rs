@@ -165,7 +165,7 @@ impl World<'_> {
             Event::Reply(_) | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {
                 unreachable!("what comes to clients comes to no server")
             }
-            Event::FaultBegins { .. } | Event::FaultEnds { .. } | Event::Operator => unreachable!("a fault is no input"),
+            Event::FaultBegins { .. } | Event::FaultEnds { .. } | Event::Revive { .. } | Event::Operator => unreachable!("a fault is no input"),
             Event::AskTime { .. } | Event::TimeAsked { .. } => unreachable!("what time it is, is told by no partition server"),
         }
     }

@@ -24,12 +24,15 @@
 //! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `waiting 4` and `padding 100 5000` stand for operations that may wait
 //! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time. Lines that begin with `#` are comments.
 
-use crate::plan::{Action, ClientPlan, ClockPlan, CounterPlan, Delay, Expected, Fault, Plan, PutItem, Spread, Step, Transport};
+use crate::plan::{
+    Action, ClientPlan, ClockPlan, CounterPlan, Delay, Ends, Expected, Fate, Fault, Kill, PHASES, Plan, PutItem, Spread, Step, Transport,
+};
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Groups, Level};
 use rheostat_core::replica::{GroupConfig, ReplicaConfig};
+use rheostat_core::rollback::Phase;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::store::{Checkpoints, Durability};
 use rheostat_counters::Options;
@@ -106,6 +109,22 @@ impl fmt::Display for Asked {
     }
 }
 
+struct EndsText(Ends);
+
+impl fmt::Display for EndsText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |phase: Phase| PHASES.iter().find(|(known, _)| *known == phase).map_or("?", |(_, word)| word);
+        if let Some(Fate { doubted, answers, phase }) = self.0.coordinator {
+            write!(f, " {} {answers}", if doubted { "doubted" } else { "dies" })?;
+            phase.map_or(Ok(()), |phase| write!(f, " in {}", word(phase)))?;
+        }
+        match self.0.kill {
+            Some(Kill { server, phase, down_us }) => write!(f, " kills {server} in {} for {}", word(phase), Millis(down_us)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// An action, with the plan's names of keys.
 pub(crate) struct ActionText<'p>(pub(crate) &'p Plan, pub(crate) &'p Action);
 
@@ -128,10 +147,10 @@ impl fmt::Display for ActionText<'_> {
                 write!(f, "past {}{ago_ms}ms", if *checkpoint { "checkpoint " } else { "" })?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
-            Action::Rollback { ago_ms, stop_ms, depending, dies_after } => {
-                write!(f, "rollback {ago_ms}ms stop {stop_ms}ms{}", if *depending { " depending" } else { "" })?;
-                dies_after.map_or(Ok(()), |answers| write!(f, " dies {answers}"))
+            Action::Rollback { ago_ms, stop_ms, depending, ends } => {
+                write!(f, "rollback {ago_ms}ms stop {stop_ms}ms{}{}", if *depending { " depending" } else { "" }, EndsText(*ends))
             }
+            Action::TakeOver { stop_ms, ends } => write!(f, "take-over stop {stop_ms}ms{}", EndsText(*ends)),
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
             Action::Claim { key } => write!(f, "claim {}", name(key)),
@@ -293,6 +312,34 @@ impl<'l> Words<'l> {
 
     pub(crate) fn dc(&mut self) -> Parsed<DcId> {
         Ok(DcId(self.number("a data center")?))
+    }
+
+    /// What happens while a rollback is under way.
+    fn ends(&mut self) -> Parsed<Ends> {
+        let doubted = self.optional("doubted");
+        let coordinator = if doubted || self.optional("dies") {
+            let answers = self.number("a number of answers")?;
+            let phase = if self.optional("in") { Some(self.phase()?) } else { None };
+            Some(Fate { doubted, answers, phase })
+        } else {
+            None
+        };
+        let kill = if self.optional("kills") {
+            let server = self.server()?;
+            self.expect("in")?;
+            let phase = self.phase()?;
+            self.expect("for")?;
+            Some(Kill { server, phase, down_us: self.time("how long it is down")? })
+        } else {
+            None
+        };
+        Ok(Ends { coordinator, kill })
+    }
+
+    fn phase(&mut self) -> Parsed<Phase> {
+        let word = self.next("a phase")?;
+        let known = PHASES.iter().find(|(_, name)| *name == word);
+        known.map(|(phase, _)| *phase).ok_or_else(|| format!("`{word}` is no phase of a rollback"))
     }
 
     pub(crate) fn server(&mut self) -> Parsed<ServerId> {
@@ -548,8 +595,11 @@ impl Plan {
                 words.expect("stop")?;
                 let stop_ms = words.unit("ms", "a time")?;
                 let depending = words.optional("depending");
-                let dies_after = if words.optional("dies") { Some(words.number("a number of answers")?) } else { None };
-                Action::Rollback { ago_ms, stop_ms, depending, dies_after }
+                Action::Rollback { ago_ms, stop_ms, depending, ends: words.ends()? }
+            }
+            "take-over" => {
+                words.expect("stop")?;
+                Action::TakeOver { stop_ms: words.unit("ms", "a time")?, ends: words.ends()? }
             }
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },

@@ -3,6 +3,7 @@
 //! One thread, one queue ordered by time and, at equal times, by the order in which events were made; every random choice comes from a
 //! source seeded by the plan. So a plan has one course, to the byte.
 
+use crate::clients::rolling::Rolling;
 use crate::clients::testing::Tests;
 use crate::clients::{Client, Reply};
 use crate::clock::ServerClock;
@@ -21,6 +22,7 @@ use rheostat_core::operation::{Level, Operation, Outcome};
 use rheostat_core::planted::Planted;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Outbox, ReplicaConfig};
+use rheostat_core::rollback::Aim;
 use rheostat_core::session::Session;
 use rheostat_core::sla::Forecast;
 use rheostat_core::store::{FlushJob, Position};
@@ -43,7 +45,7 @@ const ASK_TIME_US: u64 = 1_000_000;
 pub(crate) type ServerIndex = usize;
 
 /// One attempt of a client at an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Attempt {
     pub(crate) client: usize,
     pub(crate) number: u64,
@@ -83,6 +85,8 @@ pub(crate) enum Event {
     FaultEnds { fault: usize },
     /// The operator looks.
     Operator,
+    /// A server that a rollback's phase has killed starts again.
+    Revive { server: ServerIndex },
 }
 
 /// A server, up or down.
@@ -212,6 +216,10 @@ pub(crate) struct World<'p> {
     pub(crate) tests: Tests,
     /// What was rolled back.
     pub(crate) rollbacks: Vec<Rolled>,
+    /// Coordinators of rollbacks that go on though their clients have turned to something else.
+    pub(crate) doubted: BTreeMap<Attempt, Rolling>,
+    /// What each client has begun to roll back last, and its place in the record.
+    pub(crate) begun: BTreeMap<usize, (Aim, usize)>,
     /// The level that the protocol's reads have.
     pub(crate) level: Level,
     pub(crate) serves: fn(Level) -> Option<Level>,
@@ -288,6 +296,8 @@ impl<'p> World<'p> {
             pasts: Vec::new(),
             tests: Tests::default(),
             rollbacks: Vec::new(),
+            doubted: BTreeMap::new(),
+            begun: BTreeMap::new(),
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),
             decides: node::replicates(&plan.protocol),
@@ -511,6 +521,7 @@ impl<'p> World<'p> {
             Event::FaultBegins { fault } => self.fault_begins(fault),
             Event::FaultEnds { fault } => self.fault_ends(fault),
             Event::Operator => self.operate(),
+            Event::Revive { server } => self.revive(server),
         }
     }
 }

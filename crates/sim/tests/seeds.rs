@@ -213,6 +213,25 @@ fn what_is_rolled_back_is_gone_everywhere() {
     }
 }
 
+/// In each phase of a rollback its coordinator is gone, or taken for gone, and a server is killed; whoever takes over ends it, once.
+#[test]
+fn rollbacks_are_taken_over_in_each_phase() {
+    let profile = profiles::named("orphaned").unwrap();
+    let all: Vec<marks::Mark> = [&marks::COORDINATOR_GONE[..], &marks::KILLED_IN, marks::OF_TAKING_OVER].concat();
+    let mut seen = vec![0; all.len()];
+    for protocol in registry::names().iter().filter(|protocol| !["session", "strong", "staged"].contains(protocol)) {
+        for seed in 1..=80 {
+            let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, false, seed), TraceLevel::Off).unwrap();
+            assert_eq!(report.failure.map(|failure| failure.text), None, "{protocol}, seed {seed}");
+            all.iter().zip(&mut seen).for_each(|(mark, seen)| *seen += report.marks.count(*mark));
+        }
+    }
+    for (mark, seen) in all.iter().zip(seen) {
+        println!("{seen:4} {}", mark.name);
+        assert!(seen >= 5, "{seen} times only: {}", mark.name);
+    }
+}
+
 /// Leaders that are drained hand over, and nobody notices but by the clock.
 #[test]
 fn leaders_that_are_drained_hand_over() {

@@ -5,6 +5,7 @@ use super::one_of_each;
 use crate::connection::Node;
 use crate::date;
 use crate::output::say;
+use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use rheostat_client::rollback::{Difference, Report, Rollback};
 use rheostat_client::{Client, Error, Version, v1};
@@ -108,10 +109,10 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
     Ok(if report.failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The versions that `event` names.
-fn named(event: &v1::MonitorEvent) -> Vec<Version> {
+/// The versions that `event` names, with their keys.
+fn named(event: &v1::MonitorEvent) -> Vec<(Bytes, Version)> {
     let Some(v1::monitor_event::What::Alarm(alarm)) = &event.what else { return Vec::new() };
-    alarm.evidence.iter().filter_map(|state| state.version.clone()).map(Version::from).collect()
+    alarm.evidence.iter().filter_map(|state| Some((state.variable.clone(), state.version.clone()?.into()))).collect()
 }
 
 /// The time before the violation that `event` tells.

@@ -1,7 +1,7 @@
 //! What a step appends to the store, and what is remembered of it: the first error, the saved state, the reserved keys that have arrived.
 
 use super::reservation::{Reservation, Reserved};
-use super::stop::Stop;
+use super::stop::{PlainStop, Stop};
 use super::{Applied, Beside, Counters, Wanted};
 use crate::ids::Now;
 use crate::notch::{Held, Notches};
@@ -65,16 +65,27 @@ impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
         NUMBERED.encode(out);
         let has_checkpoints = self.checkpoints != Checkpoints::NONE;
+        let plain = self.stops.iter().all(Stop::is_plain);
         // Without them, a server of the release before can read it.
-        out.push(if has_checkpoints { 5 } else { 4 });
+        let form = match (plain, has_checkpoints) {
+            (true, false) => 4,
+            (true, true) => 5,
+            (false, _) => 6,
+        };
+        out.push(form);
         self.reservation.encode(out);
         self.received.encode(out);
         self.history_ms.encode(out);
         self.whole_from.encode(out);
         self.needs.encode(out);
         self.refilled.encode(out);
-        self.stops.encode(out);
-        if has_checkpoints {
+        if plain {
+            let plain: Vec<PlainStop> = self.stops.iter().map(Stop::plain).collect();
+            plain.encode(out);
+        } else {
+            self.stops.encode(out);
+        }
+        if form >= 5 {
             self.checkpoints.encode(out);
             self.checkpoints_from.encode(out);
         }
@@ -88,7 +99,7 @@ impl Wire for Saved {
             NUMBERED => {
                 form = input.byte()?;
                 match form {
-                    1..=5 => Wire::decode(input)?,
+                    1..=6 => Wire::decode(input)?,
                     _ => return Err(WireError::Invalid("a state of a newer version of the software")),
                 }
             }
@@ -97,7 +108,11 @@ impl Wire for Saved {
         let received = Wire::decode(input)?;
         let (history_ms, whole_from) = if form < 2 { (0, Timestamp::ZERO) } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let (needs, refilled) = if form < 3 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
-        let stops = if form < 4 { Vec::new() } else { Wire::decode(input)? };
+        let stops = match form {
+            0..4 => Vec::new(),
+            4..6 => Vec::<PlainStop>::decode(input)?.into_iter().map(Stop::from).collect(),
+            _ => Wire::decode(input)?,
+        };
         let (checkpoints, checkpoints_from) = if form < 5 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
         Ok(Saved { reservation, received, history_ms, whole_from, checkpoints, checkpoints_from, needs, refilled, stops, protocol })

@@ -70,6 +70,8 @@ pub const PLANTED: &[&str] = &[
     "rollback-leaves-what-depends",
     "rollback-takes-what-does-not-depend",
     "rollback-forgets-what-is-beneath",
+    "rollback-begun-again",
+    "rollback-by-two",
     "stream-ended-before-it-is-here",
     "joined-by-the-first-answer",
     "joined-reads-before-it-is-filled",

@@ -3,12 +3,12 @@
 use super::execute::{Stage, failed};
 use super::{Done, Execution, Outbox, Replica};
 use crate::glob;
-use crate::ids::{Now, OpId};
+use crate::ids::{Now, OpId, PartitionId};
 use crate::operation::{Dial, Failure, Operation, Outcome, Quorum};
 use crate::planted::Planted;
 use crate::protocol::{Call, Client, Protocol, Span};
 use crate::reserved::is_reserved;
-use crate::rollback::{Difference, MOST_BECAUSE, RollbackAnswer, RollbackCall};
+use crate::rollback::{Cause, Difference, MOST_BECAUSE, RollbackAnswer, RollbackCall, Turn};
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Cut, Store};
@@ -18,6 +18,9 @@ use rheostat_clock::Timestamp;
 
 /// Rollbacks under way at once.
 const MOST_STOPS: usize = 16;
+/// Rollbacks that are over, and of which it is known: for so long after their time, in milliseconds, and so many.
+const REMEMBER_MS: u64 = 120_000;
+const MOST_OVER: usize = 64;
 /// For how long clients can be stopped, in milliseconds.
 const LONGEST_STOP_MS: u64 = 600_000;
 /// What one page of differences may look at, have in it, and weigh in bytes.
@@ -32,9 +35,61 @@ pub(super) struct Stop {
     name: u64,
     keys: Key,
     until: Timestamp,
+    /// Whose it is.
+    turn: Turn,
+    /// Clients were told to go on.
+    over: bool,
 }
 
-wire_struct!(Stop { name, keys, until });
+impl Stop {
+    /// Whether clients are stopped.
+    fn stands(&self, now: Now) -> bool {
+        !self.over && now.physical_ms <= self.until.millis()
+    }
+
+    /// Whether a server of the release before would know what to make of it.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.over && self.turn == Turn::default()
+    }
+
+    /// As servers of the release before write it.
+    pub(super) fn plain(&self) -> PlainStop {
+        PlainStop { name: self.name, keys: self.keys.clone(), until: self.until }
+    }
+}
+
+/// A stop of which there is nothing else to say.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct PlainStop {
+    name: u64,
+    keys: Key,
+    until: Timestamp,
+}
+
+impl From<PlainStop> for Stop {
+    fn from(PlainStop { name, keys, until }: PlainStop) -> Stop {
+        Stop { name, keys, until, turn: Turn::default(), over: false }
+    }
+}
+
+wire_struct!(PlainStop { name, keys, until });
+wire_struct!(Stop { name, keys, until, turn, over });
+
+/// Lets go of what is remembered longest of rollbacks that are over, if there are too many.
+fn make_room(stops: &mut Vec<Stop>, now: Now) {
+    stops.retain(|stop| now.physical_ms <= stop.until.millis() + REMEMBER_MS);
+    while stops.len() >= MOST_STOPS + MOST_OVER
+        && let Some(oldest) = stops.iter().position(|stop| !stop.stands(now))
+    {
+        stops.remove(oldest);
+    }
+}
+
+/// What a coordinator is to be told in the place of what it asked for.
+enum Unheard {
+    Over,
+    Overtaken,
+}
 
 /// A call that waits.
 #[derive(Clone, Debug)]
@@ -44,17 +99,23 @@ pub(super) struct Held {
     op: OpId,
 }
 
-/// Whether `version` is among what is rolled back.
-fn goes<P: Protocol>(protocol: &P, planted: &Planted, version: &Version<P::Meta>, at: Timestamp, because: &[VersionId]) -> bool {
+/// Whether `version`, in `partition`, is among what is rolled back.
+fn goes<P: Protocol>(
+    (protocol, planted, partition): (&P, &Planted, PartitionId),
+    version: &Version<P::Meta>,
+    at: Timestamp,
+    because: &[Cause],
+) -> bool {
+    let is = |on: &Cause| on.is(version.id, partition);
     match because {
         [] => version.id.written > at,
         _ if planted.is("rollback-takes-what-does-not-depend") => version.id.written > at,
-        _ if planted.is("rollback-leaves-what-depends") => because.contains(&version.id),
-        _ => because.iter().any(|on| version.id == *on || protocol.may_depend(version, *on)),
+        _ if planted.is("rollback-leaves-what-depends") => because.iter().any(is),
+        _ => because.iter().any(|on| is(on) || protocol.may_depend(version, on)),
     }
 }
 
-fn check_because<P: Protocol>(because: &[VersionId]) -> Result<(), Failure> {
+fn check_because<P: Protocol>(because: &[Cause]) -> Result<(), Failure> {
     let refused = |why: String| Err(Failure::Refused(why));
     match because.len() {
         0 => Ok(()),
@@ -68,9 +129,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Why a client's write is refused, if it is.
     pub(super) fn stopped(&mut self, now: Now, operation: &Operation) -> Option<Failure> {
         let stops = &mut self.journal.saved.stops;
-        stops.retain(|stop| now.physical_ms <= stop.until.millis());
+        stops.retain(|stop| now.physical_ms <= stop.until.millis() + REMEMBER_MS);
         let matches = |stop: &Stop, key: &Key| !is_reserved(key) && glob::matches(&stop.keys, key);
-        let stop = stops.iter().find(|stop| match operation {
+        let stop = stops.iter().filter(|stop| stop.stands(now)).find(|stop| match operation {
             Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().any(|item| matches(stop, &item.key)),
             other => other.key().is_some_and(|key| matches(stop, key)),
         })?;
@@ -95,20 +156,29 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.is_filling() && !matches!(call, RollbackCall::Resume { .. }) {
             return failed(super::execute::filling());
         }
+        if let RollbackCall::Stop { name, turn, .. } | RollbackCall::Restore { name, turn, .. } | RollbackCall::Resume { name, turn, .. } = &call
+            && let Some(unheard) = self.unheard(now, *name, *turn)
+        {
+            match (unheard, &call) {
+                (Unheard::Overtaken, _) => return self.answered(RollbackAnswer::Overtaken),
+                (Unheard::Over, RollbackCall::Stop { .. }) => return self.answered(RollbackAnswer::Over { clock: self.clock.last() }),
+                (Unheard::Over, _) => {}
+            }
+        }
         let checked = match &call {
-            RollbackCall::Stop { name, keys, at, until } => self.begin_stop(now, *name, keys, *at, *until),
+            RollbackCall::Stop { name, turn, keys, at, until } => self.begin_stop(now, (*name, *turn), keys, *at, *until),
             RollbackCall::Look { at, upto, keys, because, .. } => {
                 self.check_look(now, (keys, *at, because), *upto).and_then(|()| check_because::<P>(because))
             }
-            RollbackCall::Restore { name, keys, at, because } => {
+            RollbackCall::Restore { name, keys, at, because, .. } => {
                 return match check_because::<P>(because).and_then(|()| self.restored(now, *name, keys, *at, because)) {
                     Ok(items) => self.write_back(now, items, session, out),
                     Err(failure) => failed(failure),
                 };
             }
             RollbackCall::Show { .. } => Ok(()),
-            RollbackCall::Resume { name, after } => {
-                return match self.end_stop(now, *name, *after, out) {
+            RollbackCall::Resume { name, turn, after } => {
+                return match self.end_stop(now, *name, *turn, *after, out) {
                     Ok(()) => self.answered(RollbackAnswer::Resumed),
                     Err(failure) => failed(failure),
                 };
@@ -142,7 +212,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    fn begin_stop(&mut self, now: Now, name: u64, keys: &Key, at: Timestamp, until: Timestamp) -> Result<(), Failure> {
+    /// Why `turn` of rollback `name` is not to be heard here, if it is not.
+    fn unheard(&self, now: Now, name: u64, turn: Turn) -> Option<Unheard> {
+        let stop = self.journal.saved.stops.iter().find(|stop| stop.name == name)?;
+        if turn < stop.turn && !self.config.planted.is("rollback-by-two") {
+            return Some(Unheard::Overtaken);
+        }
+        (!stop.stands(now) && !self.config.planted.is("rollback-begun-again")).then_some(Unheard::Over)
+    }
+
+    fn begin_stop(&mut self, now: Now, (name, turn): (u64, Turn), keys: &Key, at: Timestamp, until: Timestamp) -> Result<(), Failure> {
         let refused = |why: String| Err(Failure::Refused(why));
         self.check_window(now, at)?;
         if keys.len() > glob::MAX_PATTERN_BYTES {
@@ -155,31 +234,38 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return refused(format!("this server's timestamps are at {} already", self.clock.last()));
         }
         let stops = &mut self.journal.saved.stops;
-        stops.retain(|stop| now.physical_ms <= stop.until.millis() && stop.name != name);
-        if stops.len() >= MOST_STOPS {
+        stops.retain(|stop| stop.name != name);
+        if stops.iter().filter(|stop| stop.stands(now)).count() >= MOST_STOPS {
             return Err(Failure::Busy(format!("{MOST_STOPS} rollbacks are under way already")));
         }
-        stops.push(Stop { name, keys: keys.clone(), until });
+        make_room(stops, now);
+        stops.push(Stop { name, keys: keys.clone(), until, turn, over: false });
         self.journal.save(&mut self.store);
         self.flush_wanted = true;
         Ok(())
     }
 
-    fn end_stop(&mut self, now: Now, name: u64, after: Timestamp, out: &mut Outbox) -> Result<(), Failure> {
+    fn end_stop(&mut self, now: Now, name: u64, turn: Turn, after: Timestamp, out: &mut Outbox) -> Result<(), Failure> {
         self.clock.check(now.physical_ms, after).map_err(|error| Failure::Refused(error.to_string()))?;
         if !self.config.planted.is("rollback-goes-on-with-old-clocks") {
             self.step(now, out, |_, step| step.clock.raise(after));
         }
+        // It is remembered: whoever takes over must not begin again, and a stop may arrive late.
         let stops = &mut self.journal.saved.stops;
-        if let Some(place) = stops.iter().position(|stop| stop.name == name) {
-            stops.remove(place);
-            self.journal.save(&mut self.store);
-            self.flush_wanted = true;
+        match stops.iter_mut().find(|stop| stop.name == name) {
+            Some(stop) if stop.over => return Ok(()),
+            Some(stop) => (stop.over, stop.turn) = (true, turn),
+            None => {
+                make_room(stops, now);
+                stops.push(Stop { name, keys: Key::default(), until: Timestamp::new(now.physical_ms, 0), turn, over: true });
+            }
         }
+        self.journal.save(&mut self.store);
+        self.flush_wanted = true;
         Ok(())
     }
 
-    fn check_look(&self, now: Now, (keys, at, because): (&Key, Timestamp, &[VersionId]), upto: Timestamp) -> Result<(), Failure> {
+    fn check_look(&self, now: Now, (keys, at, because): (&Key, Timestamp, &[Cause]), upto: Timestamp) -> Result<(), Failure> {
         if because.is_empty() {
             self.check_window(now, at)?
         } else {
@@ -250,7 +336,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// A page of the keys that match and are not what they were at `at`.
-    fn page(&mut self, now: Now, (keys, at, because): (&Key, Timestamp, &[VersionId]), slot: u16, from: u32) -> RollbackAnswer {
+    fn page(&mut self, now: Now, (keys, at, because): (&Key, Timestamp, &[Cause]), slot: u16, from: u32) -> RollbackAnswer {
         let place = self.config.place;
         let (first, last) = slots::slots_of(place.server.partition, place.partitions);
         let (mut slot, mut from) = if (first..=last).contains(&slot) { (slot, from) } else { (first, 0) };
@@ -279,9 +365,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// How `key` differs from what it was at `at`, or before `because`, `None` if it does not; and, where nothing need be written, its newest version if something beneath it goes.
-    fn difference(&mut self, now: Now, key: &Key, at: Timestamp, because: &[VersionId]) -> (Option<Difference>, Option<VersionId>) {
+    fn difference(&mut self, now: Now, key: &Key, at: Timestamp, because: &[Cause]) -> (Option<Difference>, Option<VersionId>) {
         let chain = self.store.chain(key);
-        let goes = |version: &Version<P::Meta>| goes(&self.protocol, &self.config.planted, version, at, because);
+        let partition = self.config.place.server.partition;
+        let goes = |version: &Version<P::Meta>| goes((&self.protocol, &self.config.planted, partition), version, at, because);
         let since = chain.iter().take_while(|version| goes(version)).count();
         let covers = chain.iter().skip(1).any(goes) && !self.config.planted.is("rollback-forgets-what-is-beneath");
         let newest = chain.first().map(|version| version.id).filter(|_| covers);
@@ -308,9 +395,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     /// `keys` as they were at `at`, or before `because`, to be written under the stop of rollback `name`.
-    fn restored(&mut self, now: Now, name: u64, keys: &[Key], at: Timestamp, because: &[VersionId]) -> Result<Vec<Item>, Failure> {
+    fn restored(&mut self, now: Now, name: u64, keys: &[Key], at: Timestamp, because: &[Cause]) -> Result<Vec<Item>, Failure> {
         let refused = |why: &str| Err(Failure::Refused(why.into()));
-        let Some(stop) = self.journal.saved.stops.iter().find(|stop| stop.name == name) else {
+        let Some(stop) = self.journal.saved.stops.iter().find(|stop| stop.name == name && !stop.over) else {
             return refused("this rollback has not stopped the clients here");
         };
         let in_time = now.physical_ms < stop.until.millis() && self.clock.last() < stop.until;
@@ -325,9 +412,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         } else {
             self.check_every_time_since(now, at)?
         }
-        let (protocol, planted) = (&self.protocol, &self.config.planted);
+        let (protocol, planted, partition) = (&self.protocol, &self.config.planted, self.config.place.server.partition);
         let was = |key: &Key| {
-            let version = self.store.latest(key, |version| !goes(protocol, planted, version, at, because));
+            let version = self.store.latest(key, |version| !goes((protocol, planted, partition), version, at, because));
             let value = version.and_then(|version| Some((version.live(now.physical_ms)?.clone(), version.expires_ms)));
             let (value, expires_ms) = value.map_or((None, 0), |(value, expires_ms)| (Some(value), expires_ms));
             Item { key: key.clone(), value, expires_ms }

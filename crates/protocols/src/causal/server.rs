@@ -14,6 +14,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read, Strategy};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
+use rheostat_core::rollback::Cause;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use serde::Deserialize;
@@ -502,8 +503,8 @@ impl Protocol for Causal {
         self.readable(version, &self.stable_for(client))
     }
 
-    fn may_depend(&self, version: &Version<Meta>, on: VersionId) -> bool {
-        version.meta.dependencies.get(on.origin) >= on.written
+    fn may_depend(&self, version: &Version<Meta>, on: &Cause) -> bool {
+        version.meta.dependencies.get(on.version.origin) >= on.version.written
     }
 
     fn dependencies(&self, version: &Version<Meta>) -> String {

@@ -17,6 +17,8 @@ use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Client, Protocol, Reading, Start, Step};
 use rheostat_core::replica::QUIET_US;
+use rheostat_core::rollback::Cause;
+use rheostat_core::slots::partition_of;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use serde::Deserialize;
@@ -377,8 +379,10 @@ impl Protocol for Cops {
         self.is_shown(version.id) || knows()
     }
 
-    fn may_depend(&self, version: &Version<Meta>, on: VersionId) -> bool {
-        version.meta.floor.get(on.origin) >= on.written || version.meta.dependencies.iter().any(|dependency| dependency.id == on)
+    fn may_depend(&self, version: &Version<Meta>, on: &Cause) -> bool {
+        let partitions = self.place.partitions;
+        let is = |dependency: &Dependency| on.is(dependency.id, partition_of(&dependency.key, partitions));
+        version.meta.floor.get(on.version.origin) >= on.version.written || version.meta.dependencies.iter().any(is)
     }
 
     fn dependencies(&self, version: &Version<Meta>) -> String {

@@ -13,6 +13,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
+use rheostat_core::rollback::Cause;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -443,8 +444,8 @@ impl Protocol for GentleRain {
         self.readable(version, self.stable_for(client))
     }
 
-    fn may_depend(&self, version: &Version<Meta>, on: VersionId) -> bool {
-        Meta::written(version) > on.written
+    fn may_depend(&self, version: &Version<Meta>, on: &Cause) -> bool {
+        Meta::written(version) > on.version.written
     }
 
     fn dependencies(&self, version: &Version<Meta>) -> String {

@@ -2,10 +2,10 @@
 
 use crate::common::{Desk, key, open_keeping, server};
 use rheostat_clock::Timestamp;
-use rheostat_core::ids::Place;
+use rheostat_core::ids::{PartitionId, Place};
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
 use rheostat_core::replica::Execution;
-use rheostat_core::rollback::{RollbackAnswer, RollbackCall};
+use rheostat_core::rollback::{Cause, RollbackAnswer, RollbackCall, Turn};
 use rheostat_core::version::{Item, Key, VersionId};
 use smallvec::smallvec;
 
@@ -55,7 +55,7 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
         desk.pass(5, |_, _| true);
         let lost = put(&mut desk, &x, b"new").unwrap();
         let until = now(&desk).plus_millis(1_000);
-        let stop = |name, until| RollbackCall::Stop { name, keys: pattern("*"), at, until };
+        let stop = |name, until| RollbackCall::Stop { name, turn: Turn::default(), keys: pattern("*"), at, until };
         let upto = match ask(&mut desk, stop(1, until)) {
             Outcome::Rollback(RollbackAnswer::Stopped { clock, holds: true }) => clock,
             other => panic!("{protocol}: {other:?}"),
@@ -79,7 +79,7 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
         }
         assert_eq!(all.len(), 1, "{protocol}: {all:?}");
         assert_eq!((&all[0].key, all[0].lost.as_slice(), all[0].same), (&x, &[(lost, Some(3))][..], false), "{protocol}");
-        let restore = |name| RollbackCall::Restore { name, keys: vec![x.clone()], at, because: Vec::new() };
+        let restore = |name| RollbackCall::Restore { name, turn: Turn::default(), keys: vec![x.clone()], at, because: Vec::new() };
         assert!(matches!(ask(&mut desk, restore(2)), Outcome::Failed(Failure::Refused(_))), "another rollback has not stopped anybody");
         let restored = match ask(&mut desk, restore(1)) {
             Outcome::Written(version) => version,
@@ -93,7 +93,7 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
         assert_eq!(shown, Some(Outcome::Rollback(RollbackAnswer::Shown)), "{protocol}");
         // What was written back elsewhere is ahead of this server's clock.
         let after = restored.written.plus_millis(700);
-        assert_eq!(ask(&mut desk, RollbackCall::Resume { name: 1, after }), Outcome::Rollback(RollbackAnswer::Resumed));
+        assert_eq!(ask(&mut desk, RollbackCall::Resume { name: 1, turn: Turn::default(), after }), Outcome::Rollback(RollbackAnswer::Resumed));
         assert!(put(&mut desk, &x, b"later").unwrap().written > after, "{protocol}");
 
         // The second one's coordinator dies. What it had asked for comes when its time is over.
@@ -113,7 +113,7 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
 fn a_stop_is_for_keys_that_match_and_within_bounds() {
     let (mut desk, x) = alone("eventual");
     let (at, until) = (now(&desk), now(&desk).plus_millis(1_000));
-    let stop = |name, keys: &str, until| RollbackCall::Stop { name, keys: pattern(keys), at, until };
+    let stop = |name, keys: &str, until| RollbackCall::Stop { name, turn: Turn::default(), keys: pattern(keys), at, until };
     assert!(matches!(ask(&mut desk, stop(1, "y*", until)), Outcome::Rollback(_)));
     put(&mut desk, &x, b"1").unwrap();
     for wrong in [now(&desk), at.plus_millis(3_600_000)] {
@@ -157,12 +157,13 @@ fn what_does_not_depend_on_what_was_wrong_stays_as_it_is() {
         let after = write(&mut desk, &mut reader, &y, b"after");
         let last = write(&mut desk, &mut reader, &over, b"after");
         let until = now(&desk).plus_millis(1_000);
-        let stop = RollbackCall::Stop { name: 1, keys: pattern("*"), at, until };
+        let stop = RollbackCall::Stop { name: 1, turn: Turn::default(), keys: pattern("*"), at, until };
         assert!(matches!(ask(&mut desk, stop), Outcome::Rollback(RollbackAnswer::Stopped { .. })), "{protocol}");
-        let look = |because: Vec<VersionId>| RollbackCall::Look { keys: pattern("*"), at, upto: last.written, because, slot: u16::MAX, from: 0 };
+        let wrong_here = Cause { version: wrong, partition: Some(PartitionId(0)) };
+        let look = |because: Vec<Cause>| RollbackCall::Look { keys: pattern("*"), at, upto: last.written, because, slot: u16::MAX, from: 0 };
         let (mut all, mut slot) = (Vec::new(), Some((u16::MAX, 0)));
         while let Some((at_slot, place)) = slot {
-            let RollbackCall::Look { keys, at, upto, because, .. } = look(vec![wrong]) else { unreachable!() };
+            let RollbackCall::Look { keys, at, upto, because, .. } = look(vec![wrong_here]) else { unreachable!() };
             match ask(&mut desk, RollbackCall::Look { keys, at, upto, because, slot: at_slot, from: place }) {
                 Outcome::Rollback(RollbackAnswer::Looked { found, next, .. }) => {
                     all.extend(found);
@@ -175,7 +176,7 @@ fn what_does_not_depend_on_what_was_wrong_stays_as_it_is() {
                 other => panic!("{protocol}: {other:?}"),
             }
         }
-        let restore = |keys: Vec<Key>| RollbackCall::Restore { name: 1, keys, at, because: vec![wrong] };
+        let restore = |keys: Vec<Key>| RollbackCall::Restore { name: 1, turn: Turn::default(), keys, at, because: vec![wrong_here] };
         if all.is_empty() {
             assert!(matches!(ask(&mut desk, restore(vec![x.clone()])), Outcome::Failed(Failure::Refused(_))), "{protocol}");
             continue;
@@ -198,7 +199,7 @@ fn what_does_not_depend_on_what_was_wrong_stays_as_it_is() {
         assert_eq!((value(&mut desk, &x), value(&mut desk, &y)), (None, None), "{protocol}");
         assert_eq!((value(&mut desk, &over).as_deref(), value(&mut desk, &z).as_deref()), (Some(stays), Some(&b"before"[..])), "{protocol}");
         assert!(before < wrong);
-        let many = vec![wrong; rheostat_core::rollback::MOST_BECAUSE + 1];
+        let many = vec![wrong_here; rheostat_core::rollback::MOST_BECAUSE + 1];
         assert!(matches!(ask(&mut desk, look(many)), Outcome::Failed(Failure::Refused(_))), "{protocol}");
     }
 }
@@ -222,7 +223,7 @@ fn what_stays_is_to_be_seen_everywhere_if_something_beneath_it_goes() {
         let deleted = write(&mut desk, &x, None);
         // Written once, and the same as before: nothing else was ever to be seen of it.
         let last = write(&mut desk, &y, Some(b"as it was"));
-        let look = |desk: &mut Desk, because: Vec<VersionId>| {
+        let look = |desk: &mut Desk, because: Vec<Cause>| {
             let (mut all, mut place) = ((Vec::new(), Vec::new()), Some((u16::MAX, 0)));
             while let Some((slot, from)) = place {
                 match ask(desk, RollbackCall::Look { keys: pattern("*"), at, upto: last.written, because: because.clone(), slot, from }) {
@@ -245,7 +246,7 @@ fn what_stays_is_to_be_seen_everywhere_if_something_beneath_it_goes() {
         same.sort();
         assert_eq!(look(&mut desk, Vec::new()), Some((same, vec![(x.clone(), deleted)])), "{protocol}");
         // Of nobody's session: the deletion does not depend on what it deletes, but for a scalar clock.
-        if let Some((found, kept)) = look(&mut desk, vec![wrong]) {
+        if let Some((found, kept)) = look(&mut desk, vec![Cause { version: wrong, partition: None }]) {
             let scalar = protocol == "gentlerain";
             assert_eq!(found.iter().any(|(key, _)| *key == x), scalar, "{protocol}: {found:?}");
             assert_eq!(kept, [(x.clone(), deleted)], "{protocol}");
@@ -269,5 +270,112 @@ fn what_is_not_here_yet_is_not_taken_for_collected() {
         let shown = Some(Outcome::Rollback(RollbackAnswer::Shown));
         assert_eq!(desk.ask(server(0, 0), &mut session, show(&x), 1_000, |_, _| true), shown, "{protocol}");
         assert_eq!(desk.ask(server(0, 0), &mut session, show(&key("y", 0, 1)), 1, |_, _| true), shown, "{protocol}: nothing is left of it");
+    }
+}
+
+/// Whoever takes over is heard, and whom it has taken over from is not; what is over stays over, also over a restart, and for whoever asks late.
+#[test]
+fn a_rollback_is_one_coordinators_and_is_over_once() {
+    for protocol in PROTOCOLS {
+        let (mut desk, x) = alone(protocol);
+        let at = put(&mut desk, &x, b"old").unwrap().written;
+        desk.pass(5, |_, _| true);
+        put(&mut desk, &x, b"new").unwrap();
+        let until = now(&desk).plus_millis(1_000);
+        let (first, second) = (Turn::default(), Turn::default().next(1));
+        let third = second.next(0);
+        assert!(first < second && second < third && second < Turn::default().next(2) && third.times() == 2);
+        let stop = |turn| RollbackCall::Stop { name: 1, turn, keys: pattern("*"), at, until };
+        let restore = |turn| RollbackCall::Restore { name: 1, turn, keys: vec![x.clone()], at, because: Vec::new() };
+        let resume = |turn| RollbackCall::Resume { name: 1, turn, after: at };
+        let stopped = |outcome: &Outcome| matches!(outcome, Outcome::Rollback(RollbackAnswer::Stopped { holds: true, .. }));
+        let overtaken = Outcome::Rollback(RollbackAnswer::Overtaken);
+        assert!(stopped(&ask(&mut desk, stop(first))) && stopped(&ask(&mut desk, stop(second))), "{protocol}");
+        for late in [stop(first), restore(first), resume(first)] {
+            assert_eq!(ask(&mut desk, late), overtaken, "{protocol}");
+        }
+        assert!(put(&mut desk, &x, b"later").is_err(), "{protocol}: nobody goes on by what the first one says");
+        assert!(matches!(ask(&mut desk, restore(second)), Outcome::Written(_)), "{protocol}");
+        assert_eq!(ask(&mut desk, resume(second)), Outcome::Rollback(RollbackAnswer::Resumed), "{protocol}");
+        let written = put(&mut desk, &x, b"later").unwrap().written;
+        assert_eq!(ask(&mut desk, stop(first)), overtaken, "{protocol}");
+        // What a client has written since is not to be rolled back.
+        for turn in [second, third] {
+            let Outcome::Rollback(RollbackAnswer::Over { clock }) = ask(&mut desk, stop(turn)) else { panic!("{protocol}: begun again") };
+            assert!(clock >= written, "{protocol}");
+            assert!(matches!(ask(&mut desk, restore(turn)), Outcome::Failed(Failure::Refused(_))), "{protocol}");
+        }
+        put(&mut desk, &x, b"and later").unwrap();
+
+        // Time alone ends it, too; and one that was told to go on before it was stopped is not stopped.
+        let until = now(&desk).plus_millis(50);
+        let stop = |name, turn| RollbackCall::Stop { name, turn, keys: pattern("*"), at, until };
+        assert!(stopped(&ask(&mut desk, stop(2, first))), "{protocol}");
+        desk.pass(60, |_, _| true);
+        let until = now(&desk).plus_millis(1_000);
+        let stop = |name, turn| RollbackCall::Stop { name, turn, keys: pattern("*"), at, until };
+        assert!(matches!(ask(&mut desk, stop(2, second)), Outcome::Rollback(RollbackAnswer::Over { .. })), "{protocol}");
+        ask(&mut desk, RollbackCall::Resume { name: 3, turn: first, after: at });
+        assert!(matches!(ask(&mut desk, stop(3, first)), Outcome::Rollback(RollbackAnswer::Over { .. })), "{protocol}: a stop that was under way");
+        put(&mut desk, &x, b"still").unwrap();
+
+        // Of so many that are over the first ones are forgotten, and never one that stands.
+        assert!(stopped(&ask(&mut desk, stop(4, first))), "{protocol}");
+        for name in 100..200 {
+            ask(&mut desk, RollbackCall::Resume { name, turn: first, after: at });
+        }
+        assert!(put(&mut desk, &x, b"not now").is_err(), "{protocol}");
+        assert!(matches!(ask(&mut desk, stop(199, second)), Outcome::Rollback(RollbackAnswer::Over { .. })), "{protocol}");
+    }
+}
+
+/// Two partitions of one data center stamp the same version. Only what is wrong of the one goes, where dependencies are listed.
+#[test]
+fn the_same_version_of_another_partition_stays() {
+    let mut desk = Desk::new("cops", "", 1, 2);
+    for here in [server(0, 0), server(0, 1)] {
+        let place = Place { server: here, data_centers: 1, partitions: 2, replicas: 1 };
+        desk.replicas.insert(here, open_keeping(60_000, "cops", "", place));
+        desk.with(here, |replica, now, out| replica.start(now, out));
+    }
+    desk.pass(300, |_, _| true);
+    let keys = [key("x", 0, 2), key("y", 1, 2)];
+    let mut both = None;
+    for _ in 0..50 {
+        desk.pass(1, |_, _| true);
+        let written = [0, 1].map(|place: usize| desk.put(0, &mut desk.session(), &keys[place], "1"));
+        if written[0] == written[1] {
+            both = Some(VersionId { written: written[0], origin: server(0, 0).dc });
+            break;
+        }
+    }
+    let version = both.expect("two servers with one clock stamp the same");
+    let mut reader = desk.session();
+    assert_eq!(desk.get(0, &mut reader, &keys[1]).as_deref(), Some("1"));
+    desk.pass(5, |_, _| true);
+    let dependent = key("z", 0, 2);
+    desk.put(0, &mut reader, &dependent, "after y");
+    let at = Timestamp::new(version.written.millis() - 1, 0);
+    for (partition, goes) in [(Some(0), [&keys[0]].to_vec()), (Some(1), vec![&keys[1], &dependent]), (None, vec![&keys[0], &keys[1], &dependent])] {
+        let because = vec![Cause { version, partition: partition.map(PartitionId) }];
+        let mut found = Vec::new();
+        for place in 0..2 {
+            let (mut slot, mut from) = (u16::MAX, 0);
+            loop {
+                let call = RollbackCall::Look { keys: pattern("*"), at, upto: Timestamp::ZERO, because: because.clone(), slot, from };
+                let operation = Operation::Rollback { call: Box::new(call) };
+                let answer = desk.ask(server(0, place), &mut desk.session(), operation, 100, |_, _| true);
+                let Some(Outcome::Rollback(RollbackAnswer::Looked { found: page, next, .. })) = answer else { panic!("{answer:?}") };
+                found.extend(page.into_iter().map(|one| one.key));
+                match next {
+                    Some(next) => (slot, from) = next,
+                    None => break,
+                }
+            }
+        }
+        found.sort();
+        let mut goes: Vec<Key> = goes.into_iter().cloned().collect();
+        goes.sort();
+        assert_eq!(found, goes, "{partition:?}");
     }
 }

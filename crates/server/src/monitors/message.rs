@@ -1,9 +1,11 @@
 //! What nodes tell each other of monitors.
 
 use super::registry::Entry;
+use rheostat_clock::Timestamp;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::Outcome;
-use rheostat_core::rollback::RollbackCall;
+use rheostat_core::rollback::{Cause, RollbackCall, Turn};
+use rheostat_core::version::Key;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::{wire_enum, wire_struct};
 use rheostat_monitor::alarm::{Alarm, Verdict};
@@ -49,6 +51,59 @@ impl Told {
     }
 }
 
+/// A rollback that a violation has started, as its coordinator tells all nodes of it, so that another one can take over.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rolling {
+    /// The coordinator's node.
+    pub(super) from: String,
+    /// The rollback's name.
+    pub(super) name: u64,
+    /// Which coordinator this is.
+    pub(super) turn: Turn,
+    /// The keyspace's number.
+    pub(super) keyspace: u16,
+    /// The time to go back to.
+    pub(super) at: Timestamp,
+    /// Which keys.
+    pub(super) keys: Key,
+    /// What was wrong, if only what depends on it goes.
+    pub(super) because: Vec<Cause>,
+    /// Until when clients are stopped.
+    pub(super) until: Timestamp,
+    /// What was violated.
+    pub(super) target: Target,
+    /// The alarm's number.
+    pub(super) number: u64,
+}
+
+wire_struct!(Rolling { from, name, turn, keyspace, at, keys, because, until, target, number });
+
+/// Such a rollback is over.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RollingOver {
+    /// Its name.
+    pub(super) name: u64,
+    /// The keyspace's number.
+    pub(super) keyspace: u16,
+    /// If it came to its end: what went.
+    pub(super) went: Option<Went>,
+}
+
+/// What was rolled back: alarms about that come late.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Went {
+    /// The time gone back to.
+    pub(super) from: Timestamp,
+    /// Up to when it took what was written.
+    pub(super) upto: Timestamp,
+    /// What was wrong, if only what depends on it went.
+    pub(super) because: Vec<Cause>,
+}
+
+wire_struct!(Went { from, upto, because });
+
+wire_struct!(RollingOver { name, keyspace, went });
+
 /// A message between the monitors' parts of two nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Message {
@@ -64,6 +119,10 @@ pub(crate) enum Message {
     Rollback { from: String, number: u64, keyspace: KeyspaceId, partition: PartitionId, call: RollbackCall },
     /// What came of the step with this number.
     RolledBack { number: u64, outcome: Outcome },
+    /// A rollback is under way; told again and again while it is.
+    Rolling(Rolling),
+    /// It is over.
+    RollingOver(RollingOver),
 }
 
 impl Wire for Message {
@@ -103,6 +162,14 @@ impl Wire for Message {
                 number.encode(out);
                 outcome.encode(out);
             }
+            Message::Rolling(rolling) => {
+                out.push(6);
+                rolling.encode(out);
+            }
+            Message::RollingOver(over) => {
+                out.push(7);
+                over.encode(out);
+            }
         }
     }
 
@@ -125,6 +192,8 @@ impl Wire for Message {
                 call: Wire::decode(input)?,
             },
             5 => Message::RolledBack { number: Wire::decode(input)?, outcome: Wire::decode(input)? },
+            6 => Message::Rolling(Wire::decode(input)?),
+            7 => Message::RollingOver(Wire::decode(input)?),
             _ => return Err(WireError::Invalid("a message of monitors of unknown kind")),
         })
     }

@@ -287,12 +287,13 @@ impl Shared {
         written.map_err(|error| format!("it is watched, and will not be after a restart: {}: {error}", dir.join(registry::FILE).display()))
     }
 
-    /// A connection to `peer` was made: it is told all predicates.
+    /// A connection to `peer` was made: it is told all predicates, and of rollbacks that are under way.
     pub(crate) fn greet_monitors(&self, peer: &Peer) {
         let entries = lock(&self.monitors.registry).entries();
         if !entries.is_empty() {
             self.send_monitors_message(peer.node(), &Message::Registry(entries));
         }
+        self.monitors.hand_to_rollback(rollback::Task::Met(peer.node()));
     }
 
     /// Sends `message` to node `to`, which may be this one; where there is no connection, by way of one that has one. It may be lost.
@@ -341,6 +342,8 @@ impl Shared {
                 self.monitors.hand_to_rollback(rollback::Task::Step { from, number, keyspace, partition, call });
             }
             Message::RolledBack { number, outcome } => self.monitors.hand_to_rollback(rollback::Task::Answer { number, outcome }),
+            Message::Rolling(rolling) => self.monitors.hand_to_rollback(rollback::Task::Rolling(rolling)),
+            Message::RollingOver(over) => self.monitors.hand_to_rollback(rollback::Task::Over(over)),
             Message::Told(told) => self.monitors.hand_in(Input::Told(told)),
             Message::Registry(entries) => self.monitors.hand_in(Input::Registry(entries)),
         }

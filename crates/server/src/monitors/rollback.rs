@@ -1,19 +1,25 @@
 //! Rollbacks that violations start by themselves ([`crate::config::OnViolation`]): the node whose monitor raises an alarm is their coordinator, one at a time.
 //!
 //! It drives [`Course`] as `ctl rollback` does. The steps go to the nodes concerned as messages of the monitors, which find their way where two nodes do not talk; what is lost of them counts as a step that
-//! took too long. Nothing is begun unless every data center answers. If this node dies in the middle, clients go on when the stop's time is over, and rolling back again, by whomever, is safe.
+//! took too long. Nothing is begun unless every data center answers.
+//!
+//! While a rollback is under way its coordinator tells all nodes of it, every second. When it is silent, another one takes over with a greater [`rheostat_core::rollback::Turn`]: the node after it in the
+//! cluster's order first, then the next. So does the same node when a step has failed of which nobody knows what came of it. Messages that are lost, and nodes that were only slow, do no harm: servers hear the
+//! last that has taken over, and say so when a rollback is over. What nobody has taken over when the stop's time has passed is an operator's; clients go on.
 
-use super::message::Message;
+use super::message::{Message, Rolling, RollingOver, Went};
 use crate::config::OnViolation;
 use crate::router::Router;
 use crate::shared::{Shared, lock};
+use crate::topology::NodeId;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::glob;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
-use rheostat_core::rollback::{Aim, At, Course, MOST_BECAUSE, Report, Request, RollbackCall};
-use rheostat_core::version::VersionId;
+use rheostat_core::rollback::{Aim, At, Cause, Course, MOST_BECAUSE, Report, Request, RollbackCall, Turn};
+use rheostat_core::version::Key;
 use rheostat_monitor::alarm::{Alarm, Evidence, Verdict};
+use rheostat_monitor::predicate::Target;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -30,6 +36,18 @@ const STOP_MS: u64 = 30_000;
 const STEP: Duration = Duration::from_secs(8);
 /// How long every data center has to say that it is there.
 const REACH: Duration = Duration::from_secs(3);
+/// How often a rollback that is under way is told of.
+const BEAT: Duration = Duration::from_secs(1);
+/// For how long its coordinator is silent before the next node takes over, and how much longer each one after that waits.
+const SILENT: Duration = Duration::from_secs(4);
+const STAGGER: Duration = Duration::from_secs(2);
+/// Whoever takes over asks again, after so long, for who was not there; until so long before the stop's time is over, in milliseconds.
+const AGAIN: Duration = Duration::from_secs(1);
+const MARGIN_MS: u64 = 1_000;
+/// So often one rollback is taken over.
+const MOST_TURNS: u64 = 4;
+/// Rollbacks of others that are known of.
+const MOST_KNOWN: usize = 64;
 /// Alarms that wait for their turn.
 const MOST_ALARMS: usize = 64;
 /// Steps that are under way here for others.
@@ -46,6 +64,12 @@ pub(crate) enum Task {
     Step { from: String, number: u64, keyspace: KeyspaceId, partition: PartitionId, call: RollbackCall },
     /// What came of a step that was asked for.
     Answer { number: u64, outcome: Outcome },
+    /// Another node's rollback is under way.
+    Rolling(Rolling),
+    /// It is over.
+    Over(RollingOver),
+    /// There is a connection to this node.
+    Met(NodeId),
 }
 
 /// Whether an alarm of this verdict is one to roll back for.
@@ -66,6 +90,9 @@ pub(crate) async fn run(shared: Arc<Shared>, mut inbox: Receiver<Task>) {
                 None => return,
                 Some(Task::Alarm(keyspace, alarm)) => coordinator.heard(keyspace, alarm),
                 Some(Task::Answer { number, outcome }) => coordinator.answered(number, outcome),
+                Some(Task::Rolling(rolling)) => coordinator.told(rolling),
+                Some(Task::Over(over)) => coordinator.told_over(over),
+                Some(Task::Met(node)) => coordinator.greet(node),
                 Some(Task::Step { from, number, .. }) if steps.len() >= MOST_STEPS => {
                     answer(&shared, &from, number, Outcome::Failed(Failure::Busy("too many steps of rollbacks are under way".into())));
                 }
@@ -93,20 +120,13 @@ fn answer(shared: &Shared, to: &str, number: u64, outcome: Outcome) {
     }
 }
 
-/// What was rolled back last in a keyspace: alarms about that come late.
-struct Last {
-    from: Timestamp,
-    upto: Timestamp,
-    because: Vec<VersionId>,
-}
-
-impl Last {
+impl Went {
     /// Whether a state of the violation is gone with it.
     fn ended(&self, keys: &[u8], evidence: &[Evidence]) -> bool {
         let went = |one: &Evidence| {
             one.version.is_some_and(|version| match self.because.is_empty() {
                 true => self.from < version.written && version.written <= self.upto && glob::matches(keys, &one.variable),
-                false => self.because.contains(&version),
+                false => self.because.iter().any(|on| on.is(version, one.server.partition)),
             })
         };
         evidence.iter().any(went)
@@ -115,12 +135,47 @@ impl Last {
 
 struct Running {
     keyspace: KeyspaceId,
-    alarm: Alarm,
+    /// What was violated, and the alarm's number.
+    target: Target,
+    number: u64,
+    /// The alarm, of one that begins here.
+    alarm: Option<Alarm>,
     aim: Aim,
+    /// Of one that is taken over: until when clients were stopped before that.
+    taken: Option<Timestamp>,
     /// Once every data center has answered.
     course: Option<Course>,
     /// Steps under way, and until when.
     asked: BTreeMap<u64, (At, Instant)>,
+    /// When every data center is asked again whether it is there.
+    again: Option<Instant>,
+    /// When all nodes were told of it last.
+    told: Instant,
+}
+
+impl Running {
+    /// As it is told of, if it is: not before anything was done.
+    fn rolling(&self, from: &str) -> Option<Rolling> {
+        let until = if self.course.is_some() { self.aim.until } else { self.taken? };
+        Some(Rolling {
+            from: from.to_owned(),
+            name: self.aim.name,
+            turn: self.aim.turn,
+            keyspace: self.keyspace.0,
+            at: self.aim.at,
+            keys: self.aim.keys.clone(),
+            because: self.aim.because.clone(),
+            until,
+            target: self.target.clone(),
+            number: self.number,
+        })
+    }
+}
+
+/// A rollback that another node coordinates, and when this one takes over.
+struct Known {
+    rolling: Rolling,
+    due: Instant,
 }
 
 struct Coordinator {
@@ -130,7 +185,10 @@ struct Coordinator {
     next: u64,
     waiting: VecDeque<(KeyspaceId, Alarm)>,
     running: Option<Running>,
-    last: HashMap<KeyspaceId, Last>,
+    /// By name.
+    known: BTreeMap<u64, Known>,
+    /// What was rolled back last in a keyspace.
+    last: HashMap<KeyspaceId, Went>,
     /// When rollbacks of the last hour were begun.
     begun: HashMap<KeyspaceId, VecDeque<Instant>>,
 }
@@ -140,7 +198,16 @@ impl Coordinator {
         let router = Router::new(shared.clone());
         // Answers to an earlier run of this node are nobody's.
         let next = RandomState::new().build_hasher().finish() >> 1;
-        Coordinator { shared, router, next, waiting: VecDeque::new(), running: None, last: HashMap::new(), begun: HashMap::new() }
+        Coordinator {
+            shared,
+            router,
+            next,
+            waiting: VecDeque::new(),
+            running: None,
+            known: BTreeMap::new(),
+            last: HashMap::new(),
+            begun: HashMap::new(),
+        }
     }
 
     fn policy(&self, keyspace: KeyspaceId) -> &OnViolation {
@@ -155,19 +222,160 @@ impl Coordinator {
         }
     }
 
-    /// When the first step has taken too long.
-    fn due(&self) -> Option<Instant> {
-        self.running.as_ref()?.asked.values().map(|(_, until)| *until).min()
+    fn here(&self) -> &str {
+        &self.shared.topology.this().name
     }
 
-    /// Begins the next rollback, if none is under way.
-    fn go_on(&mut self) {
-        while self.running.is_none()
-            && let Some((keyspace, alarm)) = self.waiting.pop_front()
-        {
-            if let Some(aim) = self.aim_of(keyspace, &alarm) {
-                self.reach(keyspace, alarm, aim);
+    fn tell(&self, message: &Message) {
+        for node in self.shared.topology.nodes.iter().filter(|node| node.id != self.shared.topology.node) {
+            self.shared.send_monitors_message(node.id, message);
+        }
+    }
+
+    fn tell_of_running(&mut self) {
+        let Some(rolling) = self.running.as_ref().and_then(|running| running.rolling(self.here())) else { return };
+        self.tell(&Message::Rolling(rolling));
+        if let Some(running) = &mut self.running {
+            running.told = Instant::now();
+        }
+    }
+
+    fn tell_over(&self, name: u64, keyspace: KeyspaceId, went: Option<Went>) {
+        self.tell(&Message::RollingOver(RollingOver { name, keyspace: keyspace.0, went }));
+    }
+
+    /// A node that may have started a moment ago hears what is under way.
+    fn greet(&self, node: NodeId) {
+        let own = self.running.as_ref().and_then(|running| running.rolling(self.here()));
+        for rolling in self.known.values().map(|known| known.rolling.clone()).chain(own) {
+            self.shared.send_monitors_message(node, &Message::Rolling(rolling));
+        }
+    }
+
+    /// For how long the coordinator called `from` is silent before this node takes over.
+    fn patience(&self, from: &str) -> Duration {
+        let nodes = &self.shared.topology.nodes;
+        let Some(place) = nodes.iter().position(|node| node.name == from) else { return SILENT };
+        match (self.shared.topology.node.index() + nodes.len() - place) % nodes.len() {
+            // It has forgotten what it was about.
+            0 => Duration::ZERO,
+            distance => SILENT + STAGGER * (distance as u32 - 1),
+        }
+    }
+
+    fn told(&mut self, rolling: Rolling) {
+        let unknown = usize::from(rolling.keyspace) >= self.shared.keyspaces.len();
+        if unknown || rolling.because.len() > MOST_BECAUSE || rolling.keys.len() > glob::MAX_PATTERN_BYTES {
+            return;
+        }
+        if let Some(running) = self.running.as_ref().filter(|running| running.aim.name == rolling.name) {
+            if running.aim.turn >= rolling.turn {
+                return;
             }
+            self.stand_back();
+        }
+        let known = self.known.get(&rolling.name);
+        let is_late = known.is_some_and(|known| known.rolling.turn > rolling.turn) || rolling.until.millis() <= self.shared.clocks.physical_ms();
+        if !is_late && (known.is_some() || self.known.len() < MOST_KNOWN) {
+            let due = Instant::now() + self.patience(&rolling.from);
+            self.known.insert(rolling.name, Known { rolling, due });
+        }
+    }
+
+    fn told_over(&mut self, over: RollingOver) {
+        self.known.remove(&over.name);
+        if self.running.as_ref().is_some_and(|running| running.aim.name == over.name) {
+            self.stand_back();
+        }
+        if let Some(went) = over.went {
+            self.last.insert(KeyspaceId(over.keyspace), went);
+        }
+    }
+
+    /// Another node has taken over what this one coordinates.
+    fn stand_back(&mut self) {
+        let Some(Running { target, number, .. }) = self.running.take() else { return };
+        tracing::warn!(monitor = %target, alarm = number, "another node has taken over this rollback");
+    }
+
+    /// When there is something to do that nobody asks for.
+    fn due(&self) -> Option<Instant> {
+        match &self.running {
+            Some(running) => {
+                let steps = running.asked.values().map(|(_, until)| *until);
+                let beat = (running.course.is_some() || running.taken.is_some()).then_some(running.told + BEAT);
+                steps.chain(running.again).chain(beat).min()
+            }
+            None => self.known.values().map(|known| known.due).min(),
+        }
+    }
+
+    /// Begins the next rollback, if none is under way: one that is nobody's comes first.
+    fn go_on(&mut self) {
+        let now_ms = self.shared.clocks.physical_ms();
+        self.known.retain(|_, Known { rolling, .. }| {
+            let stands = rolling.until.millis() > now_ms;
+            if !stands {
+                let (monitor, alarm) = (&rolling.target, rolling.number);
+                tracing::warn!(%monitor, alarm, coordinator = rolling.from, "a rollback was not ended in time, as far as is known here; clients go on, and rolling back again (ctl rollback) is safe");
+            }
+            stands
+        });
+        while self.running.is_none() {
+            let now = Instant::now();
+            let orphan = self.known.iter().find(|(_, known)| known.due <= now).map(|(name, _)| *name);
+            if let Some(known) = orphan.and_then(|name| self.known.remove(&name)) {
+                self.take_over(known.rolling);
+                continue;
+            }
+            let Some(place) = self.waiting.iter().position(|(keyspace, _)| !self.is_under_way(*keyspace)) else { return };
+            if let Some((keyspace, alarm)) = self.waiting.remove(place)
+                && let Some(aim) = self.aim_of(keyspace, &alarm)
+            {
+                let (target, number) = (alarm.target.clone(), alarm.number);
+                self.reach(Running { alarm: Some(alarm), ..running(keyspace, target, number, aim) });
+            }
+        }
+    }
+
+    /// Whether another node rolls `keyspace` back.
+    fn is_under_way(&self, keyspace: KeyspaceId) -> bool {
+        self.known.values().any(|known| known.rolling.keyspace == keyspace.0)
+    }
+
+    /// Goes on with a rollback whose coordinator is silent, or has failed.
+    fn take_over(&mut self, rolling: Rolling) {
+        let keyspace = KeyspaceId(rolling.keyspace);
+        let name = &self.shared.keyspaces[usize::from(keyspace.0)].name;
+        let Rolling { target, number, from, .. } = rolling;
+        tracing::warn!(monitor = %target, alarm = number, keyspace = name, coordinator = from, "taking over a rollback that nobody goes on with");
+        let aim = Aim {
+            name: rolling.name,
+            turn: rolling.turn.next(self.shared.topology.node.0),
+            at: rolling.at,
+            keys: rolling.keys,
+            because: rolling.because,
+            ..self.aim()
+        };
+        self.reach(Running { taken: Some(rolling.until), ..running(keyspace, target, number, aim) });
+        self.tell_of_running();
+    }
+
+    /// What all have in common.
+    fn aim(&self) -> Aim {
+        let topology = &self.shared.topology;
+        Aim {
+            name: RandomState::new().build_hasher().finish(),
+            turn: Turn::default(),
+            at: Timestamp::ZERO,
+            keys: Key::default(),
+            because: Vec::new(),
+            // Of the moment at which it begins.
+            until: Timestamp::ZERO,
+            dry_run: false,
+            here: topology.here,
+            data_centers: topology.data_centers.len() as u8,
+            partitions: topology.partitions,
         }
     }
 
@@ -193,27 +401,24 @@ impl Coordinator {
             }
             return None;
         }
-        let mut because: Vec<VersionId> = alarm.evidence.iter().filter_map(|one| one.version).collect();
+        let cause = |one: &Evidence| Some(Cause { version: one.version?, partition: Some(one.server.partition) });
+        let mut because: Vec<Cause> = alarm.evidence.iter().filter_map(cause).collect();
         because.truncate(if policy.depending { MOST_BECAUSE } else { 0 });
-        Some(Aim {
-            name: RandomState::new().build_hasher().finish(),
-            at: alarm.since,
-            keys: policy.keys.as_bytes().into(),
-            because,
-            // Of the moment at which it begins.
-            until: Timestamp::ZERO,
-            dry_run: false,
-            here: shared.topology.here,
-            data_centers: shared.topology.data_centers.len() as u8,
-            partitions: shared.topology.partitions,
-        })
+        Some(Aim { at: alarm.since, keys: policy.keys.as_bytes().into(), because, ..self.aim() })
     }
 
     /// Asks every data center whether it is there.
-    fn reach(&mut self, keyspace: KeyspaceId, alarm: Alarm, aim: Aim) {
-        let servers = (0..aim.data_centers).flat_map(|dc| (0..aim.partitions).map(move |partition| (DcId(dc), PartitionId(partition))));
+    fn reach(&mut self, running: Running) {
+        self.running = Some(running);
+        self.reach_again();
+    }
+
+    fn reach_again(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        running.again = None;
+        let (data_centers, partitions) = (running.aim.data_centers, running.aim.partitions);
+        let servers = (0..data_centers).flat_map(|dc| (0..partitions).map(move |partition| (DcId(dc), PartitionId(partition))));
         let requests: Vec<Request> = servers.map(|at| (at, RollbackCall::Show { versions: Vec::new() })).collect();
-        self.running = Some(Running { keyspace, alarm, aim, course: None, asked: BTreeMap::new() });
         self.ask(requests, REACH);
     }
 
@@ -237,7 +442,7 @@ impl Coordinator {
         let next = match &mut running.course {
             Some(course) => course.answer(at, outcome),
             None => match outcome {
-                Outcome::Failed(Failure::Timeout(_) | Failure::Unreachable(_)) => return self.give_up(&BTreeSet::from([at])),
+                Outcome::Failed(Failure::Timeout(_) | Failure::Unreachable(_)) => return self.missed(&BTreeSet::from([at])),
                 _ if running.asked.is_empty() => self.begin(),
                 _ => Vec::new(),
             },
@@ -248,38 +453,69 @@ impl Coordinator {
 
     /// Every data center is there.
     fn begin(&mut self) -> Vec<Request> {
+        let under_way = self.running.as_ref().is_some_and(|running| self.is_under_way(running.keyspace));
         let Some(running) = &mut self.running else { return Vec::new() };
-        self.begun.entry(running.keyspace).or_default().push_back(Instant::now());
+        if running.taken.is_none() && under_way {
+            // It was heard of meanwhile, and may end this one's violation too.
+            if let Some(Running { keyspace, alarm: Some(alarm), .. }) = self.running.take() {
+                self.waiting.push_front((keyspace, alarm));
+            }
+            return Vec::new();
+        }
         running.aim.until = Timestamp::new(self.shared.clocks.physical_ms() + STOP_MS, 0);
         let keyspace = &self.shared.keyspaces[usize::from(running.keyspace.0)].name;
-        let Running { alarm, aim, .. } = &*running;
-        let (keys, depending) = (String::from_utf8_lossy(&aim.keys), !aim.because.is_empty());
-        tracing::warn!(monitor = %alarm.target, verdict = %alarm.verdict, alarm = alarm.number, keyspace, back_to = %aim.at, %keys, depending, "rolling back by itself, to before a violation");
+        if let Running { alarm: Some(alarm), aim, .. } = &*running {
+            self.begun.entry(running.keyspace).or_default().push_back(Instant::now());
+            let (keys, depending) = (String::from_utf8_lossy(&aim.keys), !aim.because.is_empty());
+            tracing::warn!(monitor = %alarm.target, verdict = %alarm.verdict, alarm = alarm.number, keyspace, back_to = %aim.at, %keys, depending, "rolling back by itself, to before a violation");
+        }
         let (course, first) = Course::begin(running.aim.clone());
         running.course = Some(course);
+        self.tell_of_running();
         first
     }
 
-    /// What has taken too long has failed.
+    /// What has taken too long has failed; what is under way is told of.
     fn expire(&mut self) {
-        let Some(running) = &mut self.running else { return };
         let now = Instant::now();
+        if self.running.as_ref().is_some_and(|running| running.told + BEAT <= now) {
+            self.tell_of_running();
+        }
+        let Some(running) = &mut self.running else { return };
+        if running.again.is_some_and(|again| again <= now) {
+            return self.reach_again();
+        }
         let late: Vec<(u64, At)> = running.asked.iter().filter(|(_, (_, until))| *until <= now).map(|(number, (at, _))| (*number, *at)).collect();
         if running.course.is_none() && !late.is_empty() {
-            return self.give_up(&late.into_iter().map(|(_, at)| at).collect());
+            return self.missed(&late.into_iter().map(|(_, at)| at).collect());
         }
         for (number, _) in late {
             self.answered(number, Outcome::Failed(Failure::Timeout("its answer".into())));
         }
     }
 
-    /// Nothing was begun.
-    fn give_up(&mut self, missing: &BTreeSet<At>) {
-        let Some(Running { keyspace, alarm, .. }) = self.running.take() else { return };
+    /// Not every data center is there: nothing is begun, and what was is taken over when they are.
+    fn missed(&mut self, missing: &BTreeSet<At>) {
+        let now_ms = self.shared.clocks.physical_ms();
+        let Some(running) = &mut self.running else { return };
+        if running.taken.is_some_and(|until| now_ms + MARGIN_MS < until.millis()) {
+            running.asked.clear();
+            running.again = Some(Instant::now() + AGAIN);
+            return;
+        }
+        let Some(Running { keyspace, target, number, aim, taken, .. }) = self.running.take() else { return };
         lock(&self.shared.monitors.heard).rollbacks[Ended::Failed as usize] += 1;
         let missing: BTreeSet<&str> = missing.iter().map(|(dc, _)| self.shared.topology.dc_name(*dc)).collect();
-        let (keyspace, missing) = (&self.shared.keyspaces[usize::from(keyspace.0)].name, missing.into_iter().collect::<Vec<_>>().join(", "));
-        tracing::error!(monitor = %alarm.target, alarm = alarm.number, keyspace, missing, "not rolled back: not every data center answers; nothing was changed");
+        let (name, missing) = (&self.shared.keyspaces[usize::from(keyspace.0)].name, missing.into_iter().collect::<Vec<_>>().join(", "));
+        match taken {
+            None => {
+                tracing::error!(monitor = %target, alarm = number, keyspace = name, missing, "not rolled back: not every data center answers; nothing was changed");
+            }
+            Some(_) => {
+                tracing::error!(monitor = %target, alarm = number, keyspace = name, missing, "a rollback did not come to its end, since not every data center answers; clients go on, and rolling back again (ctl rollback) is safe");
+                self.tell_over(aim.name, keyspace, None);
+            }
+        }
     }
 
     /// Whether it is over.
@@ -287,31 +523,55 @@ impl Coordinator {
         if !self.running.as_ref().is_some_and(|running| running.course.as_ref().is_some_and(Course::is_done)) {
             return;
         }
-        let Some(Running { keyspace, alarm, aim, course: Some(course), .. }) = self.running.take() else { return };
+        let from = self.here().to_owned();
+        let rolling = self.running.as_ref().and_then(|running| running.rolling(&from));
+        let Some(Running { keyspace, target, number, aim, course: Some(course), .. }) = self.running.take() else { return };
         let report = course.into_report();
-        let result = if report.failed.is_none() { Ended::Done } else { Ended::Failed };
-        lock(&self.shared.monitors.heard).rollbacks[result as usize] += 1;
-        self.log(keyspace, &alarm, &report);
-        if result == Ended::Done {
-            self.last.insert(keyspace, Last { from: aim.at, upto: report.upto, because: aim.because });
+        if report.overtaken {
+            tracing::warn!(monitor = %target, alarm = number, "another node has taken over this rollback");
+            return;
         }
+        let in_time = self.shared.clocks.physical_ms() + MARGIN_MS < aim.until.millis() && aim.turn.times() < MOST_TURNS;
+        if let (Some((dc, partition, failure)), Some(rolling)) = (&report.failed, rolling.filter(|_| in_time && !report.resumed)) {
+            // Nobody knows what came of a step, and clients are still stopped.
+            let dc = self.shared.topology.dc_name(*dc);
+            tracing::warn!(monitor = %target, alarm = number, data_center = dc, %partition, %failure, "a step of a rollback has failed; it is tried again");
+            self.known.insert(aim.name, Known { rolling, due: Instant::now() + AGAIN });
+            return;
+        }
+        let went = Went { from: aim.at, upto: report.upto, because: aim.because };
+        let went = (report.failed.is_none() && !report.over).then_some(went);
+        if report.over && report.failed.is_none() {
+            tracing::warn!(monitor = %target, alarm = number, "a rollback that was taken over had come to its end already");
+        } else {
+            let result = if report.failed.is_none() { Ended::Done } else { Ended::Failed };
+            lock(&self.shared.monitors.heard).rollbacks[result as usize] += 1;
+            self.log(keyspace, (&target, number), &report);
+        }
+        self.tell_over(aim.name, keyspace, went.clone());
+        self.last.extend(went.map(|went| (keyspace, went)));
     }
 
-    fn log(&self, keyspace: KeyspaceId, alarm: &Alarm, report: &Report) {
+    fn log(&self, keyspace: KeyspaceId, (monitor, alarm): (&Target, u64), report: &Report) {
         let keyspace = &self.shared.keyspaces[usize::from(keyspace.0)].name;
         let lost: u64 = report.differences.iter().map(|one| one.lost.len() as u64 + u64::from(one.more)).sum();
         let names: Vec<String> = report.differences.iter().take(LOGGED_KEYS).map(|one| one.key.escape_ascii().to_string()).collect();
         let (keys, restored, changed) = (names.join(" "), report.restored, report.differences.len());
         match &report.failed {
             None => {
-                tracing::warn!(monitor = %alarm.target, alarm = alarm.number, keyspace, restored, lost, changed, keys, "rolled back by itself; clients write again");
+                tracing::warn!(%monitor, alarm, keyspace, restored, lost, changed, keys, "rolled back by itself; clients write again");
             }
             Some((dc, partition, failure)) => {
                 let (dc, resumed) = (self.shared.topology.dc_name(*dc), report.resumed);
-                tracing::error!(monitor = %alarm.target, alarm = alarm.number, keyspace, restored, data_center = dc, %partition, %failure, resumed, "a rollback did not come to its end; rolling back again (ctl rollback) is safe");
+                tracing::error!(%monitor, alarm, keyspace, restored, data_center = dc, %partition, %failure, resumed, "a rollback did not come to its end; rolling back again (ctl rollback) is safe");
             }
         }
     }
+}
+
+fn running(keyspace: KeyspaceId, target: Target, number: u64, aim: Aim) -> Running {
+    let (told, asked) = (Instant::now(), BTreeMap::new());
+    Running { keyspace, target, number, alarm: None, aim, taken: None, course: None, asked, again: None, told }
 }
 
 /// What came of a violation that was to be rolled back.
@@ -329,6 +589,7 @@ pub(crate) enum Ended {
 mod tests {
     use super::*;
     use rheostat_core::ids::ServerId;
+    use rheostat_core::version::VersionId;
 
     #[test]
     fn a_possible_violation_starts_no_rollback_unless_it_is_asked_for() {
@@ -350,11 +611,14 @@ mod tests {
             from: at(1),
             until: None,
         };
-        let last = Last { from: at(100), upto: at(200), because: Vec::new() };
+        let last = Went { from: at(100), upto: at(200), because: Vec::new() };
         assert!(last.ended(b"*", &[evidence("a", 50), evidence("b", 150)]), "one of its states is gone");
         assert!(!last.ended(b"c*", &[evidence("a", 50), evidence("b", 150)]), "it was not among the keys");
         assert!(!last.ended(b"*", &[evidence("a", 100), evidence("b", 201), evidence("c", 0)]), "as it was then, written since, or never written");
-        let depending = Last { because: vec![VersionId { written: at(300), origin: DcId(1) }], ..last };
+        let cause = Cause { version: VersionId { written: at(300), origin: DcId(1) }, partition: Some(PartitionId(0)) };
+        let depending = Went { because: vec![cause], ..last };
         assert!(depending.ended(b"*", &[evidence("a", 300)]) && !depending.ended(b"*", &[evidence("b", 150)]));
+        let elsewhere = Went { because: vec![Cause { partition: Some(PartitionId(1)), ..cause }], ..depending };
+        assert!(!elsewhere.ended(b"*", &[evidence("a", 300)]), "the same version of another partition");
     }
 }

@@ -254,10 +254,8 @@ async fn a_violation_is_rolled_back_by_itself_and_not_too_often() {
     cluster.stop_all().await;
 }
 
-/// A data center that does not answer would keep clients stopped for nothing.
-#[tokio::test]
-async fn nothing_is_rolled_back_by_itself_while_a_data_center_is_away() {
-    let mut cluster = Plan { change: by_itself, ..Plan::three(1) }.start(None).await;
+/// A predicate whose monitor is on node 0.
+async fn watched_by_the_first(cluster: &Cluster) {
     let home = cluster.configs[0].node.clone();
     for number in 0.. {
         let router = cluster.node(0).router();
@@ -267,7 +265,64 @@ async fn nothing_is_rolled_back_by_itself_while_a_data_center_is_away() {
         }
         router.remove_monitor(format!("nolap{number}")).await.unwrap();
     }
-    eventually("the other one knows it", async || cluster.node(1).router().list_monitors().len() == 1).await;
+    for node in [1, 2] {
+        eventually("the others know it", async || cluster.node(node).router().list_monitors().len() == 1).await;
+    }
+}
+
+/// The node that rolls back dies in the middle of it: another one takes over when the first one's servers are there again, long before the clients' time is over, and what they write then stays.
+#[tokio::test]
+async fn a_rollback_whose_node_dies_is_taken_over_and_ended_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // So far apart that it can be seen in the middle.
+    let mut cluster = Plan { change: by_itself, one_way_ms: 250.0, ..Plan::three(1) }.start(Some(folder.path())).await;
+    let mut there = cluster.client(1).await;
+    for command in ["SET seats 10", "SET other 1"] {
+        there.ask_until(command, Reply::ok()).await;
+    }
+    for node in 0..3 {
+        cluster.client(node).await.ask_until("MGET seats other", Reply::Array(vec![Reply::bulk("10"), Reply::bulk("1")])).await;
+    }
+    watched_by_the_first(&cluster).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut here = cluster.client(0).await;
+    here.ask_until("SET lock_a 1", Reply::ok()).await;
+    there.ask_until("SET lock_b 1", Reply::ok()).await;
+    here.ask_until("SET line 1", Reply::ok()).await;
+    there.ask_until_text("SET seats 8", "BUSY keys that match `[ls]*` are being rolled back; try again").await;
+    let stopped = tokio::time::Instant::now();
+    cluster.stop(0).await;
+    // Longer than anybody is silent who coordinates: it was taken over, and waits for who is not there.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(there.ask("SET seats 8").await.is_error("BUSY keys that match"), "nobody goes on while it is not over");
+    cluster.start(0).await;
+    let mut tries = 0;
+    while there.ask("SET seats 7").await != Reply::ok() {
+        tries += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(stopped.elapsed() < Duration::from_secs(25), "its time alone has ended it");
+    }
+    assert!(tries > 0 || stopped.elapsed() > Duration::from_secs(7));
+    eventually("it is known to be over", async || rollbacks(&cluster).await == [1, 0, 0]).await;
+    assert_eq!(cluster.node(0).router().status().await.monitors.rollbacks, [0, 0, 0], "another one has ended it");
+    for node in 0..3 {
+        let mut client = cluster.client(node).await;
+        for (key, value) in [("line", Reply::Null), ("lock_b", Reply::Null), ("seats", Reply::bulk("7")), ("other", Reply::bulk("1"))] {
+            client.ask_until(&format!("GET {key}"), value).await;
+        }
+    }
+    // Nobody rolls back once more, whoever may still think that there is something to be done.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(there.ask("GET seats").await, Reply::bulk("7"));
+    assert_eq!(rollbacks(&cluster).await, [1, 0, 0]);
+    cluster.stop_all().await;
+}
+
+/// A data center that does not answer would keep clients stopped for nothing.
+#[tokio::test]
+async fn nothing_is_rolled_back_by_itself_while_a_data_center_is_away() {
+    let mut cluster = Plan { change: by_itself, ..Plan::three(1) }.start(None).await;
+    watched_by_the_first(&cluster).await;
     cluster.stop(2).await;
     let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
     for (client, command) in [(&mut here, "SET lock_a 1"), (&mut there, "SET lock_b 1")] {
@@ -346,7 +401,7 @@ async fn only_what_depends_on_what_was_wrong_is_rolled_back_in_every_data_center
     follower.put("order", "cheap").await.unwrap();
     clients[2].session("posts").put("other", "mine").await.unwrap();
     let at = Timestamp::new(first.millis, first.counter as u16);
-    let rollback = Rollback { keyspace: "posts".into(), because: vec![version.clone()], ..to(at, "*") };
+    let rollback = Rollback { keyspace: "posts".into(), because: vec![("price".into(), version.clone())], ..to(at, "*") };
     let report = rollback.run(&clients, |_| {}).await.unwrap();
     assert_eq!((&report.failed, report.shown, report.resumed), (&None, true, true));
     assert_eq!(keys(&report), ["order", "price"]);
@@ -357,7 +412,7 @@ async fn only_what_depends_on_what_was_wrong_is_rolled_back_in_every_data_center
         eventually("the other one stays", async || session.clone().get("other").await.unwrap().value.as_deref() == Some(&b"mine"[..])).await;
     }
     let nowhere = rheostat_client::Version { origin: "nowhere".into(), ..version.clone() };
-    let error = Rollback { because: vec![nowhere], ..rollback.clone() }.run(&clients, |_| {}).await.unwrap_err();
+    let error = Rollback { because: vec![("price".into(), nowhere)], ..rollback.clone() }.run(&clients, |_| {}).await.unwrap_err();
     assert!(error.to_string().contains("there is no version"), "{error}");
     let unknown = Rollback { keyspace: "plain".into(), ..rollback }.run(&clients, |_| {}).await.unwrap();
     let (_, _, failure) = unknown.failed.unwrap();
