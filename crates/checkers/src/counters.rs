@@ -5,6 +5,8 @@
 //!
 //! Where sessions are promised causal consistency, what one reads of a counter that goes one way only never goes back, and has in it what the session has read and made before.
 //!
+//! A staleness bound is true: where a counter goes one way only, every update of another data center that is older than the answer says is in the value.
+//!
 //! An update of unknown outcome counts once or not at all. So does one of a data center that was taken for gone, unless its server started after that was done: what it did and nobody had heard is lost with it.
 
 use crate::history::SessionId;
@@ -58,6 +60,8 @@ pub struct Seen {
     pub at_us: u64,
     /// The value.
     pub value: i64,
+    /// What the answer said of itself: every update that was written before this time, in milliseconds, in any data center but this one is in the value.
+    pub reflects: Option<(DcId, u64)>,
 }
 
 /// What a session learned of a counter.
@@ -176,6 +180,7 @@ impl CounterHistory {
 /// The first violation, in words, with the updates that it is about.
 pub fn check(history: &CounterHistory) -> Result<(), String> {
     within_bounds(history)?;
+    history.seen.iter().try_for_each(|seen| reflected(history, seen))?;
     let values = (0..history.counters.len()).map(|counter| converged(history, counter)).collect::<Result<Vec<i64>, String>>()?;
     counted_once(history, &values)?;
     sessions_remember(history)?;
@@ -222,6 +227,25 @@ fn sessions_remember(history: &CounterHistory) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// What `seen` said of its staleness is true.
+fn reflected(history: &CounterHistory, seen: &Seen) -> Result<(), String> {
+    let (Some((here, before_ms)), Some(way)) = (seen.reflects, only_way(history, seen.counter)) else { return Ok(()) };
+    let (name, new) = &history.counters[seen.counter];
+    let is_old = |version: &VersionId| version.origin != here && version.written.millis() < before_ms;
+    let old = history.updates.iter().filter(|update| update.came == Came::Done && update.version.as_ref().is_some_and(is_old));
+    let changes = old.flat_map(|update| &update.changes).filter(|(changed, _)| *changed == seen.counter);
+    let known = new.initial + changes.map(|(_, amount)| amount).sum::<i64>();
+    if seen.value * way >= known * way {
+        return Ok(());
+    }
+    Err(format!(
+        "counter {name} was seen at {} in data center {here} at {} us, which was to reflect every update elsewhere before {before_ms} ms, and these lead to {known} at least\n{}",
+        seen.value,
+        seen.at_us,
+        story(history, seen.counter)
+    ))
 }
 
 /// Whether `last` is of a data center that somebody takes for gone.

@@ -646,7 +646,7 @@ impl World<'_> {
         self.trace.bytes(&reply.session.to_bytes());
         self.clients[client].session = reply.session;
         if !current.action.counters().is_empty() {
-            self.counter_ends(client, current.action, reply.outcome);
+            self.counter_ends(client, current.action, (reply.server, reply.arrived_ms), reply.outcome);
             return;
         }
         self.follow(client, &current, &reply.outcome);

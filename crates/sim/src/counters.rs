@@ -9,7 +9,7 @@ use rheostat_checkers::tallies::{Causes, Told};
 use rheostat_core::DcId;
 use rheostat_core::counter::{CounterCall, Scope, Standing, UpdateName};
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Dial, Failure as Refusal, Level, Operation, Outcome, Read};
+use rheostat_core::operation::{Dial, Failure as Refusal, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::replica::Execution;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_counters::Rebalance;
@@ -276,9 +276,10 @@ impl World<'_> {
     }
 
     /// The reply to an operation on counters has come.
-    pub(crate) fn counter_ends(&mut self, client: usize, action: Action, outcome: Outcome) {
+    pub(crate) fn counter_ends(&mut self, client: usize, action: Action, (server, arrived_ms): (ServerIndex, Option<u64>), outcome: Outcome) {
         self.tell(client, || format!("-> {outcome:?}"));
-        let now_us = self.now_us;
+        let (now_us, quality) = (self.now_us, outcome.quality());
+        let claimed = |world: &Self, counter: usize| world.claimed(counter, server, quality, arrived_ms);
         match (&action, outcome) {
             (_, Outcome::Failed(failure @ (Refusal::Busy(_) | Refusal::Refused(_) | Refusal::OutOfRights(_)))) => {
                 self.counter_fails(client, &action, &failure.to_string());
@@ -292,7 +293,7 @@ impl World<'_> {
                 let found = changes.iter().zip(&values).map(|((counter, _), value)| (*counter, *value)).collect();
                 self.told(Told::Found(self.clients[client].name, Vec::new(), found));
                 for ((counter, amount), value) in changes.iter().zip(&values) {
-                    self.counted.see(Seen { counter: *counter, at_us: now_us, value: *value });
+                    self.counted.see(Seen { counter: *counter, at_us: now_us, value: *value, reflects: None });
                     self.learn(client, *counter, Learned::Made(*amount));
                 }
                 if let Some(counting) = self.clients[client].counting.take() {
@@ -300,25 +301,30 @@ impl World<'_> {
                 }
             }
             (Action::Value { counter }, Outcome::Read(read, _)) => {
-                let found = self.see_value(client, *counter, &read);
+                let reflects = claimed(self, *counter);
+                let found = self.see_value(client, *counter, &read, reflects);
                 self.told(Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, found)]));
             }
             (Action::Together { counters, keys }, Outcome::Many(reads, _)) => {
                 // Where causes may be missing, what was done to a counter can be here before the counter is.
                 let there = |read: &Read| read.value.is_some() || self.level == Level::Causal;
                 let found: Vec<_> = counters.iter().zip(&reads).filter(|(_, read)| there(read)).collect();
-                let found = found.into_iter().map(|(counter, read)| (*counter, self.see_value(client, *counter, read))).collect();
+                let found = found.into_iter().map(|(counter, read)| {
+                    let reflects = claimed(self, *counter);
+                    (*counter, self.see_value(client, *counter, read, reflects))
+                });
+                let found = found.collect();
                 let keys = keys.iter().zip(&reads[counters.len()..]).map(|(key, read)| (*key, read.version)).collect();
                 self.told(Told::Found(self.clients[client].name, keys, found));
             }
             (Action::Look { counter }, Outcome::Counter(view)) => {
-                self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value });
+                self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value, reflects: claimed(self, *counter) });
                 self.learn(client, *counter, Learned::Read(view.value));
                 self.told(Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, view.value)]));
             }
             (Action::Make { .. }, Outcome::Counter(_)) => {}
             (Action::Give { counter, .. } | Action::Reclaim { counter, .. }, Outcome::Counter(view)) => {
-                self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value });
+                self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value, reflects: None });
                 if let (Action::Reclaim { .. }, Some(counting)) = (&action, self.clients[client].counting.take()) {
                     self.counted.reclaimed(counting.place, now_us);
                 }
@@ -335,12 +341,22 @@ impl World<'_> {
         }
     }
 
+    /// What an answer says of its staleness, where that is checked: data center, and the time before which it reflects every update elsewhere. A bound of 0 speaks of the moment.
+    fn claimed(&self, counter: usize, server: ServerIndex, quality: Option<Quality>, arrived_ms: Option<u64>) -> Option<(DcId, u64)> {
+        let (plan, staleness_ms) = (self.plan, quality?.staleness_ms.filter(|staleness_ms| *staleness_ms > 0)?);
+        let loses = plan.may_lose_acknowledged() || plan.loses_a_disk() || plan.loses_a_data_center();
+        if loses || plan.options.contains_key("published") || plan.is_made_by_a_client(counter) {
+            return None;
+        }
+        Some((self.servers[server].id.dc, arrived_ms?.saturating_sub(staleness_ms)))
+    }
+
     /// The value that was read; 0 if there is none.
-    fn see_value(&mut self, client: usize, counter: usize, read: &Read) -> i64 {
+    fn see_value(&mut self, client: usize, counter: usize, read: &Read, reflects: Option<(DcId, u64)>) -> i64 {
         let Some(value) = &read.value else { return 0 };
         match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
             Some(value) => {
-                self.counted.see(Seen { counter, at_us: self.now_us, value });
+                self.counted.see(Seen { counter, at_us: self.now_us, value, reflects });
                 self.learn(client, counter, Learned::Read(value));
                 value
             }
