@@ -58,6 +58,7 @@ files![
     "staged-write-bounds",
     "staged-read-bounds",
     "staged-read-write",
+    "staged-link",
     "staged-beside",
     "service-level-link",
     "service-level-detour",

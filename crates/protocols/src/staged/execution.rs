@@ -145,7 +145,8 @@ impl Staged {
         let Some(own) = self.own.remove(&held.id) else { return };
         self.ahead_ms -= self.ahead_ms.div_ceil(16).min(self.ahead_ms);
         if let Some(wanted_us) = own.wanted_us {
-            self.costs.coordinate.learn(1, step.now.monotonic_us.saturating_sub(wanted_us.max(own.durable_us.unwrap_or(0))));
+            let now_us = step.now.monotonic_us;
+            self.costs.coordinate.learn(now_us, 1, now_us.saturating_sub(wanted_us.max(own.durable_us.unwrap_or(0))));
         }
         if let (Some(op), Some(reply)) = (own.op, reply) {
             self.remember(step.now.monotonic_us, own.plan, "write", "made".into());

@@ -258,7 +258,7 @@ impl Staged {
         let Some(question) = self.reads.question.take_if(|question| question.told.len() >= majority) else { return };
         let now_us = step.now.monotonic_us;
         if self.place.data_centers > 1 {
-            self.costs.ask.learn(1, now_us.saturating_sub(question.begun_us));
+            self.costs.ask.learn(now_us, 1, now_us.saturating_sub(question.begun_us));
             self.reads.learned_us = now_us;
         }
         for then in question.then {
@@ -300,8 +300,9 @@ impl Staged {
         let (ready, waiting): (Vec<Reading>, Vec<Reading>) =
             std::mem::take(&mut self.reads.waiting).into_iter().partition(|reading| self.may_serve(reading));
         self.reads.waiting = waiting;
+        let now_us = step.now.monotonic_us;
         for reading in ready {
-            self.costs.coordinate.learn(1, step.now.monotonic_us.saturating_sub(reading.need_us));
+            self.costs.coordinate.learn(now_us, 1, now_us.saturating_sub(reading.need_us));
             let level = reading.level;
             self.serve(step, reading, level);
         }
@@ -312,6 +313,13 @@ impl Staged {
         let now_us = step.now.monotonic_us;
         let is_due = |reading: &Reading| reading.due.is_some_and(|(due_us, _)| due_us <= now_us);
         let mut due: Vec<Reading> = self.reads.waiting.extract_if(.., |reading| is_due(reading)).collect();
+        for reading in &due {
+            self.costs.coordinate.learn_at_least(now_us, 1, now_us.saturating_sub(reading.need_us));
+        }
+        let cut_off = |question: &&Question| question.then.iter().any(|then| matches!(then, Then::Read(reading) if is_due(reading)));
+        if let Some(question) = self.reads.question.as_ref().filter(cut_off) {
+            self.costs.ask.learn_at_least(now_us, 1, now_us.saturating_sub(question.begun_us));
+        }
         let asked = self.reads.question.iter_mut().map(|question| &mut question.then);
         for then in asked.chain([&mut self.reads.unasked]) {
             let is_due = |then: &mut Then| matches!(then, Then::Read(reading) if is_due(reading));
@@ -329,7 +337,7 @@ impl Staged {
                     (false, false) => None,
                 };
                 if let Some(level) = level {
-                    self.costs.late.learn(1, reading.due.map_or(0, |(due_us, _)| now_us.saturating_sub(due_us)));
+                    self.costs.late.learn(now_us, 1, reading.due.map_or(0, |(due_us, _)| now_us.saturating_sub(due_us)));
                     self.serve(step, reading, level);
                     continue;
                 }

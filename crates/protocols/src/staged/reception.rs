@@ -192,7 +192,7 @@ impl Staged {
             own.has.insert(from);
             if own.has.len() >= majority && own.durable_us.is_none() {
                 own.durable_us = Some(now_us);
-                self.costs.transmit.learn(1, now_us.saturating_sub(own.begun_us));
+                self.costs.transmit.learn(now_us, 1, now_us.saturating_sub(own.begun_us));
                 self.have_transmitted(step, id);
             }
         }
@@ -239,7 +239,7 @@ impl Staged {
                 step.effects.reply(op, Reply::Failed(Failure::Timeout("the write's turn in the order; it may come yet".into())));
             } else if durable {
                 let late_us = own.due_us.map_or(0, |due_us| now_us.saturating_sub(due_us));
-                self.costs.late.learn(1, late_us);
+                self.costs.late.learn(now_us, 1, late_us);
                 self.remember(now_us, plan, "write", "on a majority's disks".into());
                 step.effects.reply(op, Reply::Put(id));
             } else {

@@ -231,7 +231,7 @@ impl Staged {
         let now_us = step.now.monotonic_us;
         // Where nobody asks, timers may come late on purpose.
         if std::mem::take(&mut self.bounds_are_asked) {
-            self.costs.late.learn(1, now_us.saturating_sub(self.heartbeat_us));
+            self.costs.late.learn(now_us, 1, now_us.saturating_sub(self.heartbeat_us));
             if now_us >= self.reads.learned_us() + LEARN_AGAIN_US && self.place.data_centers > 1 {
                 self.ask_for_nobody(step);
             }
