@@ -221,6 +221,15 @@ pub struct Outbox {
     pub applied: Vec<Applied>,
 }
 
+impl Outbox {
+    /// Whether nothing is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        let Outbox { frames, done, arrived, applied } = self;
+        frames.is_empty() && done.is_empty() && arrived.is_empty() && applied.is_empty()
+    }
+}
+
 /// Which keys a tap is for.
 pub trait Wanted: Send + Sync {
     /// Whether versions of `key` are to be told. Asked at each write: quick where the answer is no.

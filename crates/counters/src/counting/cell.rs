@@ -4,6 +4,8 @@ use super::update::Stopped;
 use super::{Counting, Hidden, keys};
 use crate::definition::{Definition, Incarnation, Made};
 use crate::state::{Both, Circle, DIRECTIONS, State};
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
 use rheostat_clock::DcId;
 use rheostat_core::counter::Direction;
 use rheostat_core::ids::Now;
@@ -79,13 +81,14 @@ impl Cell {
 
 /// All that are ready; those not used for longest make place.
 pub(super) struct Cells {
-    cells: BTreeMap<Key, Cell>,
+    /// An update looks its counters up half a dozen times. In order, so that the same happens in each run, whatever the hashes are.
+    cells: IndexMap<Key, Cell, DefaultHashBuilder>,
     most: usize,
 }
 
 impl Cells {
     pub(super) fn new(most: usize) -> Cells {
-        Cells { cells: BTreeMap::new(), most }
+        Cells { cells: IndexMap::default(), most }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -101,7 +104,7 @@ impl Cells {
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
-        self.cells.remove(key);
+        self.cells.swap_remove(key);
     }
 
     pub(super) fn clear(&mut self) {

@@ -52,13 +52,14 @@ impl KeySet {
         self.len() == 0
     }
 
+    #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Key> {
-        let (one, many) = match self {
+        let (mut one, mut many) = match self {
             KeySet::Empty => (None, None),
             KeySet::One(only) => (Some(only), None),
-            KeySet::Many(keys) => (None, Some(keys)),
+            KeySet::Many(keys) => (None, Some(keys.iter())),
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        std::iter::from_fn(move || one.take().or_else(|| many.as_mut()?.next()))
     }
 }
 

@@ -291,7 +291,27 @@ impl<R: PartitionServer> Counting<R> {
     }
 
     /// After every call of the server inside: what it says, and what follows from it, until nothing does.
+    #[inline]
     fn settle(&mut self, now: Now, out: &mut Outbox) {
+        if !self.is_settled() {
+            self.settle_all(now, out);
+        }
+    }
+
+    /// Whether [`Counting::settle_all`] would find nothing to do. Asked at every operation, of which nearly none leaves anything.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        self.recalled
+            && !self.is_led()
+            && self.bounded.is_empty()
+            && self.held.is_empty()
+            && self.touched.is_empty()
+            && !self.greetings_changed
+            && (self.next.is_empty() || self.flight.is_some())
+            && self.box_.is_empty()
+    }
+
+    fn settle_all(&mut self, now: Now, out: &mut Outbox) {
         if !self.recall_when_filled(now) {
             // What arrives is read when everything has.
             self.box_.arrived.clear();
@@ -470,7 +490,12 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
             _ => None,
         };
         let bounded = within_us.map(|within_us| (now.monotonic_us + u64::from(within_us), session.clone()));
-        let execution = match operation {
+        let mut execution = match operation {
+            // Most operations are this.
+            Operation::Get { ref key, dial } => {
+                let key = key.clone();
+                self.get(now, operation, (key, dial), session)
+            }
             Operation::Counter { call, dial } => self.counter(now, call, dial, session),
             Operation::Transact { actions, guards, dial } => self.transact(now, actions, guards, dial, session),
             Operation::TestWrite { write, dial } => self.test_write(now, write, dial, session),
@@ -480,17 +505,14 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         };
         self.settle(now, out);
         // What is done already is not told of before its caller knows that it waits.
-        let execution = match execution {
-            Execution::Waiting(op) if self.is_led() => match out.done.iter().position(|done| done.op == op) {
-                Some(place) => {
-                    let done = out.done.remove(place);
-                    *session = done.session;
-                    Execution::Done { outcome: done.outcome, after: Position(0) }
-                }
-                None => execution,
-            },
-            execution => execution,
-        };
+        if let Execution::Waiting(op) = execution
+            && self.is_led()
+            && let Some(place) = out.done.iter().position(|done| done.op == op)
+        {
+            let done = out.done.remove(place);
+            *session = done.session;
+            execution = Execution::Done { outcome: done.outcome, after: Position(0) };
+        }
         if let (Execution::Waiting(op), Some(bounded)) = (&execution, bounded) {
             self.bounded.insert(*op, bounded);
         }

@@ -99,11 +99,7 @@ impl<R: PartitionServer> Counting<R> {
     /// As [`Counting::plain`], of a session whose past is here where that matters; an operation that has waited is called `op` outside.
     fn plain_with_past(&mut self, now: Now, op: Option<OpId>, operation: Operation, session: &mut Session) -> Execution {
         let stage = match &operation {
-            Operation::Get { key, .. }
-            | Operation::Change { key, .. }
-            | Operation::Explain { key }
-            | Operation::Versions { key }
-            | Operation::Restore { key, .. }
+            Operation::Change { key, .. } | Operation::Explain { key } | Operation::Versions { key } | Operation::Restore { key, .. }
                 if is_reserved(key) =>
             {
                 return failed(reserved());
@@ -125,10 +121,6 @@ impl<R: PartitionServer> Counting<R> {
             Operation::ReadTransaction { keys, .. } if keys.iter().any(|key| is_reserved(key)) => return failed(reserved()),
             Operation::Put { items, .. } if self.cells.len() > 0 && items.iter().any(|item| self.cells.get(&item.key).is_some()) => {
                 Stage::Put { keys: items.iter().map(|item| item.key.clone()).collect() }
-            }
-            Operation::Get { key, dial } => {
-                let (key, dial) = (key.clone(), *dial);
-                return self.get(now, op, operation, (key, dial), session);
             }
             Operation::Change { key, change: change @ Change::Expire { .. }, dial } => {
                 let (key, change, dial) = (key.clone(), change.clone(), *dial);
@@ -152,18 +144,31 @@ impl<R: PartitionServer> Counting<R> {
         self.perform(now, op, operation, stage, session)
     }
 
-    /// As [`Counting::perform`], of a GET of `key`: most keys are no counters, and then nothing follows.
-    fn get(&mut self, now: Now, op: Option<OpId>, operation: Operation, (key, dial): (Key, Dial), session: &mut Session) -> Execution {
-        match self.inner.execute(now, operation, session, &mut self.box_) {
-            Execution::Done { outcome, after } if matches!(&outcome, Outcome::Read(read, _) if is_counter(read)) => {
-                self.go_on(now, op, Stage::Get { key, dial }, outcome, after, session)
+    /// A GET of `key`: most keys are no counters, and then nothing follows.
+    #[inline]
+    pub(super) fn get(&mut self, now: Now, operation: Operation, (key, dial): (Key, Dial), session: &mut Session) -> Execution {
+        if is_reserved(&key) {
+            return failed(reserved());
+        }
+        // Looked at where it is: an outcome is large.
+        let mut execution = self.inner.execute(now, operation, session, &mut self.box_);
+        match &execution {
+            Execution::Done { outcome: Outcome::Read(read, _), .. } if is_counter(read) => {
+                execution = self.follow_get(now, Stage::Get { key, dial }, execution, session);
             }
-            done @ Execution::Done { .. } => done,
+            Execution::Done { .. } => {}
             Execution::Waiting(inside) => {
-                let op = op.unwrap_or(inside);
-                self.stages.insert(inside, (op, Stage::Get { key, dial }));
-                Execution::Waiting(op)
+                self.stages.insert(*inside, (*inside, Stage::Get { key, dial }));
             }
+        }
+        execution
+    }
+
+    #[cold]
+    fn follow_get(&mut self, now: Now, stage: Stage, execution: Execution, session: &mut Session) -> Execution {
+        match execution {
+            Execution::Done { outcome, after } => self.go_on(now, None, stage, outcome, after, session),
+            waiting => waiting,
         }
     }
 

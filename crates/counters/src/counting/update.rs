@@ -63,7 +63,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.riders.is_empty() && self.cells.is_empty() && self.extra.is_empty()
     }
 
