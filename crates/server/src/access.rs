@@ -135,8 +135,9 @@ pub(crate) async fn gather(
         }
         for (partition, one) in started.drain(..) {
             let (outcome, seen) = one.finish().await;
-            if let Progress::Done(outcome) = scatter.answer(partition, outcome, &seen, session) {
-                return crate::shard::bounded(outcome, access.max_reply_bytes());
+            if let Progress::Done(mut outcome) = scatter.answer(partition, outcome, &seen, session) {
+                crate::shard::bound(&mut outcome, access.max_reply_bytes());
+                return outcome;
             }
         }
     }

@@ -79,12 +79,14 @@ pub(super) struct Reserved {
     monotonic_ms: u64,
     /// When the newest was set, on the monotonic clock.
     set_at_ms: u64,
+    /// As [`Reserved::renew`] has found last: at this time, below this, there is nothing to renew.
+    fine: Option<(Now, Timestamp)>,
 }
 
 impl Reserved {
     /// What a restart finds, on a machine that runs since `boot`, if that can be told.
     pub(super) fn new(boot: Option<u64>, on_disk: Reservation) -> Reserved {
-        Reserved { boot, newest: on_disk, on_disk, in_flight: VecDeque::new(), monotonic_ms: 0, set_at_ms: 0 }
+        Reserved { boot, newest: on_disk, on_disk, in_flight: VecDeque::new(), monotonic_ms: 0, set_at_ms: 0, fine: None }
     }
 
     /// At a start: no timestamp above this has been handed out. `trusting` takes the bound that moves for one of this machine's run, whatever it is of.
@@ -99,7 +101,13 @@ impl Reserved {
     }
 
     /// The clock has come to `last`; whether there is a new reservation to be put on disk.
+    #[inline]
     pub(super) fn renew(&mut self, now: Now, last: Timestamp) -> bool {
+        // Most steps are of one turn, and so of one time.
+        !matches!(self.fine, Some((at, below)) if at == now && last < below) && self.look(now, last)
+    }
+
+    fn look(&mut self, now: Now, last: Timestamp) -> bool {
         self.monotonic_ms = now.monotonic_us / 1000;
         let physical = Timestamp::new(now.physical_ms, 0);
         let needed = physical.plus_millis(MARGIN_MS).max(last.plus_millis(STEP_MS));
@@ -108,7 +116,9 @@ impl Reserved {
         let enough =
             last.successor() < ceiling && physical.plus_millis(MARGIN_MS / 2) < ceiling && physical.plus_millis(fixed_ms / 5) < self.newest.until;
         let much = self.newest.moving.is_some() && needed.plus_millis(MARGIN_MS) < ceiling && self.set_at_ms + LOWER_AFTER_MS <= self.monotonic_ms;
-        if enough && !much {
+        // What is enough for `last` is for all up to the ceiling, and what is not too much now is not for later ones.
+        self.fine = (enough && !much).then_some((now, Timestamp::from_bits(ceiling.bits().saturating_sub(1))));
+        if self.fine.is_some() {
             return false;
         }
         self.set_at_ms = self.monotonic_ms;
@@ -130,8 +140,12 @@ impl Reserved {
     }
 
     /// From which durable position on `at` may be spoken of: whichever reservation a restart finds then is above it. Nothing if no reservation is.
+    #[inline]
     pub(super) fn leaves_after(&self, at: Timestamp) -> Option<Position> {
         let mut after = None;
+        if self.in_flight.is_empty() {
+            return (self.on_disk.ceiling(self.boot, self.monotonic_ms) >= at).then_some(Position(0));
+        }
         for (position, reservation) in self.in_flight.iter().rev() {
             if reservation.ceiling(self.boot, self.monotonic_ms) < at {
                 return after;

@@ -37,21 +37,32 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Puts a request to the protocol; returns the reply if it comes at once.
     #[inline]
     pub(super) fn request(&mut self, now: Now, op: OpId, request: P::Request, out: &mut Outbox) -> Option<P::Reply> {
-        // By reference, since a closure that holds it is copied with it on each of its ways.
-        let mut request = Some(request);
-        self.step_for(now, op, out, |protocol, step| {
-            if let Some(request) = request.take() {
-                protocol.on_request(step, op, request);
+        // No closure: it would be copied with the request on each of its ways.
+        if self.begin_step(now, op) {
+            let (protocol, mut step) = self.parts(now);
+            protocol.on_request(&mut step, op, request);
+            if self.end_step(now) {
+                self.emit(now, out);
             }
-        })
+        }
+        self.reply_to(now, op, out)
     }
 
     /// As [`Replica::step`]; returns the reply to `op` if it is among the effects. Messages to itself that need not wait for the disk are steps of their own, after it.
     fn step_for(&mut self, now: Now, op: OpId, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) -> Option<P::Reply> {
         self.handle(now, op, out, handler);
+        self.reply_to(now, op, out)
+    }
+
+    #[inline]
+    fn reply_to(&mut self, now: Now, op: OpId, out: &mut Outbox) -> Option<P::Reply> {
         if self.loopback.is_empty() {
             return self.effects.take_answer();
         }
+        self.reply_after_messages(now, op, out)
+    }
+
+    fn reply_after_messages(&mut self, now: Now, op: OpId, out: &mut Outbox) -> Option<P::Reply> {
         let mut wanted = self.effects.take_answer();
         while let Some(message) = self.loopback.pop_front() {
             let own = self.config.place.server.partition;
@@ -62,9 +73,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     fn handle(&mut self, now: Now, op: OpId, out: &mut Outbox, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) {
-        if !self.take_step(now, op, handler) {
-            return;
+        if self.take_step(now, op, handler) {
+            self.emit(now, out);
         }
+    }
+
+    /// Executes the effects of the last step.
+    #[inline]
+    fn emit(&mut self, now: Now, out: &mut Outbox) {
         out.arrived.append(&mut self.journal.arrived);
         if self.journal.tapped.is_some() {
             out.applied.append(&mut self.journal.applied);
@@ -92,14 +108,36 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Runs one handler; what it wants to leave is in the effects then. False, and no effects, if the store has failed.
     fn take_step(&mut self, now: Now, op: OpId, handler: impl FnOnce(&mut P, &mut Step<'_, P, S>)) -> bool {
+        if !self.begin_step(now, op) {
+            return false;
+        }
+        let (protocol, mut step) = self.parts(now);
+        handler(protocol, &mut step);
+        self.end_step(now)
+    }
+
+    /// Before a handler runs; false if the store has failed.
+    #[inline]
+    fn begin_step(&mut self, now: Now, op: OpId) -> bool {
         if self.journal.failed.is_some() {
             return false;
         }
         self.effects.answering(op);
         self.journal.notches.look_at_clock(now.physical_ms);
+        true
+    }
+
+    /// A handler and what it is given.
+    #[inline]
+    fn parts(&mut self, now: Now) -> (&mut P, Step<'_, P, S>) {
         let filling = self.peers.lack();
         let (clock, store, random, effects, journal) = (&mut self.clock, &mut self.store, &mut self.random, &mut self.effects, &mut self.journal);
-        handler(&mut self.protocol, &mut Step { now, clock, store, random, effects, filling, journal });
+        (&mut self.protocol, Step { now, clock, store, random, effects, filling, journal })
+    }
+
+    /// After a handler has run; false, and no effects, if the store has failed.
+    #[inline]
+    fn end_step(&mut self, now: Now) -> bool {
         // The handler may have seen less than was stored.
         self.journal.latch(self.store.readable());
         // Before anything leaves: it carries timestamps that a restart must not hand out again.

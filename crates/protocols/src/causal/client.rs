@@ -83,10 +83,10 @@ impl Client for CausalClient {
         match reply {
             // Alg. 5.1 lines 4 to 6.
             Reply::Get { here, read, dependencies, stable, arrived, quality, report } => {
-                let first = self.dependencies == DependencyVector::new();
+                let dropped = report.planted.is("first-read-dependency-dropped") && self.dependencies == DependencyVector::new();
                 self.see(here, stable, &report);
                 self.arrived = self.arrived.max(arrived);
-                if !(first && report.planted.is("first-read-dependency-dropped")) {
+                if !dropped {
                     self.dependencies.join(&dependencies);
                 }
                 Outcome::Read(read, quality)

@@ -280,14 +280,6 @@ impl Causal {
             || self.planted.is("travelling-session-not-held")
     }
 
-    fn serve<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
-        let rose = self.raise_stable(&mut request);
-        self.answer(step, op, request);
-        if rose && !self.held.is_empty() {
-            self.serve_held(step);
-        }
-    }
-
     /// Alg. 5.2 line 2, Alg. 5.4 line 10. D1: by the client's stable vector, never by what it depends on. Says whether it rose.
     fn raise_stable(&mut self, Request { call, seen }: &mut Request) -> bool {
         if call.is_untracked() {
@@ -326,14 +318,13 @@ impl Causal {
     }
 
     fn answer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
-        let predicted = orion::predicted(&request).is_some();
-        let Request { call, seen } = request;
-        let reply = match call {
+        let predicted = orion::predicted(&request).is_some() && request.seen.home == Some(self.here());
+        let reply = match request.call {
             Call::Get { key, level, .. } => self.on_get(step, &key, level),
-            Call::Put { items, .. } => self.on_put(step, items, seen),
-            Call::Change { key, change, .. } => self.on_change(step, key, change, seen),
-            Call::ReadTransaction { keys, .. } if predicted && seen.home == Some(self.here()) => return self.on_predicted(step, op, &keys, &seen),
-            Call::ReadTransaction { keys, level, .. } => return self.on_read_transaction(step, op, &keys, level, &seen),
+            Call::Put { items, .. } => self.on_put(step, items, request.seen),
+            Call::Change { key, change, .. } => self.on_change(step, key, change, request.seen),
+            Call::ReadTransaction { keys, .. } if predicted => return self.on_predicted(step, op, &keys, &request.seen),
+            Call::ReadTransaction { keys, level, .. } => return self.on_read_transaction(step, op, &keys, level, &request.seen),
         };
         step.effects.reply(op, reply);
     }
@@ -418,9 +409,13 @@ impl Protocol for Causal {
         self.rounds.start(step);
     }
 
-    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
+    fn on_request<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, mut request: Request) {
         if request.call.is_untracked() || self.may_serve(&request) {
-            self.serve(step, op, request);
+            let rose = self.raise_stable(&mut request);
+            self.answer(step, op, request);
+            if rose && !self.held.is_empty() {
+                self.serve_held(step);
+            }
             return;
         }
         if orion::predicted(&request).is_some() && request.seen.home == Some(self.here()) {

@@ -11,13 +11,14 @@ use crate::receipts::{Begun, Issued};
 use crate::resp::command::Scan;
 use crate::resp::{ReplyWriter, RespVersion};
 use crate::service_levels::{self, Reach, Served};
+use crate::shard::Shard;
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
-use crate::shard::{Executed, Shard};
 use crate::shared::Shared;
 use crate::topology::{NodeId, Topology};
 use rheostat_core::glob;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Acted, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::replica::Execution;
 use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
@@ -436,13 +437,13 @@ impl Access for ShardAccess {
         };
         let now = shard.now();
         match shard.execute(now, replica, operation, &mut session) {
-            Executed::Done(outcome, after) => {
+            Execution::Done { outcome, after } => {
                 if after > shard.durable(replica) {
                     add_wait(&mut self.waits.borrow_mut(), replica, after);
                 }
                 Started::Done(outcome, session)
             }
-            Executed::Waiting(op) => {
+            Execution::Waiting(op) => {
                 let (sender, answer) = oneshot::channel();
                 shard.expect(keyspace, replica, op, Answer::Task(sender));
                 Started::Waiting { answer, partition, fallback: session }

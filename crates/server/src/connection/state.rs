@@ -14,11 +14,11 @@ use crate::monitors::Heard;
 use crate::named::{Member, NameError};
 use crate::receipts::{Begun, Issued};
 use crate::resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, Test, TimeOf};
-use crate::resp::table::Flags;
+use crate::resp::table::{Entry, Flags};
 use crate::resp::{Arguments, Command, CommandError, RespVersion, resolve};
 use crate::service_levels::Served;
 use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
-use crate::shard::{Executed, ReplicaIndex, Shard};
+use crate::shard::{ReplicaIndex, Shard};
 use crate::shared::Shared;
 use crate::topology::NodeId;
 use crate::users::{self, Caller};
@@ -27,6 +27,7 @@ use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition, Strategy};
 use rheostat_core::protocol::Span;
+use rheostat_core::replica::Execution;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
@@ -108,7 +109,7 @@ pub(super) struct State {
     multi: Option<Box<Multi>>,
     name: Vec<u8>,
     library: (Vec<u8>, Vec<u8>),
-    last_command: &'static str,
+    last_command: Option<&'static Entry>,
 }
 
 /// The receipts of a connection's operations.
@@ -200,7 +201,7 @@ impl State {
             multi: None,
             name: Vec::new(),
             library: (Vec::new(), Vec::new()),
-            last_command: "",
+            last_command: None,
             shared: shared.clone(),
         }
     }
@@ -291,8 +292,8 @@ impl State {
     /// Answers a request, or begins to.
     #[inline]
     pub(super) fn request(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, arguments: Arguments<'_>, out: &mut Output) -> Flow {
-        let parsed = resolve(arguments).and_then(|entry| {
-            self.last_command = entry.name;
+        let parsed = resolve(self.last_command, arguments).and_then(|entry| {
+            self.last_command = Some(entry);
             if !self.authenticated && !entry.flags.has(Flags::NO_AUTH) {
                 return Err(CommandError::Other("NOAUTH Authentication required.".into()));
             }
@@ -534,7 +535,7 @@ impl State {
                 continue;
             };
             match shard.execute(now, replica, operation, &mut copy) {
-                Executed::Done(outcome, after) => {
+                Execution::Done { outcome, after } => {
                     if after > Position(0) && after > shard.durable(replica) {
                         waits.push((replica, after));
                     }
@@ -546,7 +547,7 @@ impl State {
                         return Flow::Done;
                     }
                 }
-                Executed::Waiting(op) => {
+                Execution::Waiting(op) => {
                     let (sender, answer) = oneshot::channel();
                     shard.expect(keyspace, replica, op, Answer::Task(sender));
                     started.push((partition, Started::Waiting { answer, partition, fallback: copy }));
@@ -633,36 +634,35 @@ impl State {
     /// Runs one operation: here if its partition is, else where it is.
     #[inline]
     fn run(&mut self, shard: &mut Shard, now: Now, single: Single, out: &mut Output) -> Flow {
-        let Single { partition, operation, render } = single;
-        let keyspace = self.keyspace;
-        if let Some(to) = self.target(shard, keyspace, partition, &operation) {
+        let (keyspace, partition, render) = (self.keyspace, single.partition, single.render);
+        let found = shard.find(keyspace, partition);
+        if let Some(to) = self.target(keyspace, partition, &single.operation, found.is_some()) {
             self.away = Some(Away { to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now });
-            return self.join_away(shard, partition, operation, render);
+            return self.join_away(shard, partition, single.operation, render);
         }
-        if let Some(replica) = shard.find(keyspace, partition) {
+        if let Some(replica) = found {
             let session = session_of(&mut self.sessions, &self.shared, keyspace);
-            return match shard.execute(now, replica, operation, session) {
-                Executed::Done(outcome, after) => {
-                    self.tell(shard, now, replica, after, render, outcome, out);
+            return match &shard.execute(now, replica, single.operation, session) {
+                Execution::Done { outcome, after } => {
+                    self.tell(shard, now, replica, *after, render, outcome, out);
                     Flow::Done
                 }
-                Executed::Waiting(op) => {
+                Execution::Waiting(op) => {
                     let (sender, answer) = oneshot::channel();
-                    shard.expect(keyspace, replica, op, Answer::Task(sender));
+                    shard.expect(keyspace, replica, *op, Answer::Task(sender));
                     let fallback = self.take_session(keyspace);
                     Flow::Slow(slow::await_answer(self.context(now), answer, partition, fallback, render))
                 }
             };
         }
         let session = self.take_session(keyspace);
-        let started = shard.shared.start(keyspace, partition, session, operation);
+        let started = shard.shared.start(keyspace, partition, session, single.operation);
         Flow::Slow(slow::await_started(self.context(now), started, render))
     }
 
     /// Where an operation goes that does not run on this shard; `None`: it runs here, or nowhere. What has a bound runs where the bound is kept.
     #[inline]
-    fn target(&self, shard: &Shard, keyspace: KeyspaceId, partition: PartitionId, operation: &Operation) -> Option<Target> {
-        let here = shard.find(keyspace, partition).is_some();
+    fn target(&self, keyspace: KeyspaceId, partition: PartitionId, operation: &Operation, here: bool) -> Option<Target> {
         if here && operation.within_us().is_some() {
             return None;
         }
@@ -675,7 +675,10 @@ impl State {
 
     /// Adds an operation to those that leave together, if it goes the same way and there is room.
     fn join_away(&mut self, shard: &Shard, partition: PartitionId, operation: Operation, render: Render) -> Flow {
-        let target = self.away.as_ref().and_then(|away| self.target(shard, away.keyspace, partition, &operation));
+        let target = self.away.as_ref().and_then(|away| {
+            let here = shard.find(away.keyspace, partition).is_some();
+            self.target(away.keyspace, partition, &operation, here)
+        });
         let Some(away) = self.away.as_mut().filter(|away| Some(away.to) == target) else { return Flow::Later };
         if away.operations.len() >= TOGETHER_REQUESTS || away.bytes >= TOGETHER_BYTES {
             return Flow::Later;
@@ -747,11 +750,11 @@ impl State {
 
     #[inline]
     #[allow(clippy::too_many_arguments)]
-    fn tell(&mut self, shard: &mut Shard, now: Now, replica: ReplicaIndex, after: Position, render: Render, outcome: Outcome, out: &mut Output) {
+    fn tell(&mut self, shard: &mut Shard, now: Now, replica: ReplicaIndex, after: Position, render: Render, outcome: &Outcome, out: &mut Output) {
         if after > Position(0) && after > shard.durable(replica) {
             out.wait_for(replica, after);
         }
-        let ok = self.write(render, &outcome, now.physical_ms, out);
+        let ok = self.write(render, outcome, now.physical_ms, out);
         shard.counters.errors += u64::from(!ok);
     }
 
@@ -875,7 +878,7 @@ impl State {
             seconds(self.created_us),
             seconds(progress_us),
             self.keyspace.0,
-            self.last_command,
+            self.last_command.map_or("", |entry| entry.name),
             self.user(),
             text(&self.library.0),
             text(&self.library.1),

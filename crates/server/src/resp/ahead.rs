@@ -17,6 +17,14 @@ impl<'a> SecondArguments<'a> {
 /// The number after `marker` at the front of `bytes`, and what is behind its line.
 #[inline]
 fn number(bytes: &[u8], marker: u8) -> Option<(usize, &[u8])> {
+    // Nearly all numbers.
+    match bytes {
+        [first, digit @ b'0'..=b'9', b'\r', _, behind @ ..] if *first == marker => return Some((usize::from(digit - b'0'), behind)),
+        [first, ten @ b'0'..=b'9', digit @ b'0'..=b'9', b'\r', _, behind @ ..] if *first == marker => {
+            return Some((usize::from(ten - b'0') * 10 + usize::from(digit - b'0'), behind));
+        }
+        _ => {}
+    }
     let (first, mut rest) = bytes.split_first()?;
     if *first != marker {
         return None;

@@ -208,10 +208,19 @@ fn printable(bytes: &[u8], limit: usize) -> String {
 /// Most characters of a client's own words that an error repeats.
 const REPEATED: usize = 128;
 
-/// The entry that serves this request, whose number of arguments is right. `arguments` has at least one, as the parser's have.
+/// The entry that serves this request, whose number of arguments is right; `last` is that of the request before. `arguments` has at least one, as the parser's have.
 #[inline]
-pub fn resolve(arguments: Arguments<'_>) -> Result<&'static Entry, CommandError> {
+pub fn resolve(last: Option<&'static Entry>, arguments: Arguments<'_>) -> Result<&'static Entry, CommandError> {
     let name = arguments.get(0).unwrap_or_default();
+    // Most requests of a pipeline are like the one before.
+    let same = |last: &&Entry| last.subcommands.is_empty() && last.name.as_bytes().eq_ignore_ascii_case(name) && !name.contains(&b'|');
+    match last.filter(same) {
+        Some(last) if last.accepts(arguments.len()) => Ok(last),
+        _ => resolve_anew(name, arguments),
+    }
+}
+
+fn resolve_anew(name: &[u8], arguments: Arguments<'_>) -> Result<&'static Entry, CommandError> {
     let entry = match table::find(name) {
         Some(Found::Served(entry)) => entry,
         Some(Found::Unserved(name, reason)) => return Err(CommandError::Unserved { name, reason }),
@@ -260,9 +269,40 @@ impl<'a> Command<'a> {
     /// What the request `arguments` means. The same as [`resolve`], then the entry's `parse`.
     #[inline]
     pub fn parse(arguments: Arguments<'a>) -> Result<Command<'a>, CommandError> {
-        let entry = resolve(arguments)?;
+        let entry = resolve(None, arguments)?;
         (entry.parse)(entry, arguments)
     }
 }
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::{Limits, Parser, encode_request};
+
+    /// The name of the entry of `request` that comes after one of `last`.
+    fn resolved(last: &[&[u8]], request: &[&[u8]]) -> Result<&'static str, CommandError> {
+        let entry = |last: Option<&'static Entry>, request: &[&[u8]]| {
+            let (mut buffer, mut parser) = (Vec::new(), Parser::new(Limits::default()));
+            encode_request(request, &mut buffer);
+            resolve(last, parser.next(&buffer).unwrap().unwrap())
+        };
+        entry(entry(None, last).ok(), request).map(|entry| entry.name)
+    }
+
+    #[test]
+    fn what_came_before_changes_nothing() {
+        let get: &[&[u8]] = &[b"GET", b"k"];
+        let config: &[&[u8]] = &[b"CONFIG", b"GET", b"maxmemory"];
+        for last in [get, config, &[b"SET", b"k", b"v"]] {
+            assert_eq!(resolved(last, get), Ok("get"));
+            assert_eq!(resolved(last, &[b"gEt", b"k"]), Ok("get"));
+            assert_eq!(resolved(last, &[b"GET"]), Err(CommandError::WrongArity("get")));
+            assert_eq!(resolved(last, &[b"STRLEN", b"k"]), Ok("strlen"));
+            assert_eq!(resolved(last, config), Ok("config|get"));
+            // A subcommand's whole name is no command's.
+            assert!(matches!(resolved(last, &[b"config|get", b"maxmemory"]), Err(CommandError::Unknown { .. })));
+        }
+    }
+}

@@ -30,6 +30,10 @@ pub fn put_u64(value: u64, out: &mut Vec<u8>) {
         out.push(b'0' + value as u8);
         return;
     }
+    if value < 100 {
+        out.extend_from_slice(&[b'0' + (value / 10) as u8, b'0' + (value % 10) as u8]);
+        return;
+    }
     let mut digits = [0u8; LONGEST];
     let mut at = LONGEST;
     let mut rest = value;

@@ -117,6 +117,15 @@ enum Line {
 
 #[inline]
 fn length_line(bytes: &[u8]) -> Line {
+    // Nearly all lengths.
+    match bytes {
+        [digit @ b'0'..=b'9', b'\r', b'\n', ..] => Line::Length(u64::from(digit - b'0'), 3),
+        [ten @ b'1'..=b'9', digit @ b'0'..=b'9', b'\r', b'\n', ..] => Line::Length(u64::from(ten - b'0') * 10 + u64::from(digit - b'0'), 4),
+        _ => any_length_line(bytes),
+    }
+}
+
+fn any_length_line(bytes: &[u8]) -> Line {
     let mut value = 0u64;
     for (index, byte) in bytes.iter().enumerate() {
         match byte {

@@ -74,14 +74,6 @@ struct Slot {
     detector: Option<Box<Detector>>,
 }
 
-/// What came of [`Shard::execute`].
-pub(crate) enum Executed {
-    /// The outcome is here; it may be told when the replica is durable up to the position.
-    Done(Outcome, Position),
-    /// It comes to whoever is registered for it with [`Shard::expect`].
-    Waiting(OpId),
-}
-
 /// Sequences that another shard may take in one message.
 const BATCH_SEQUENCES: usize = 128;
 
@@ -211,7 +203,7 @@ impl Shard {
 
     /// Runs `operation` at a replica of this shard.
     #[inline]
-    pub(crate) fn execute(&mut self, now: Now, replica: ReplicaIndex, operation: Operation, session: &mut Session) -> Executed {
+    pub(crate) fn execute(&mut self, now: Now, replica: ReplicaIndex, operation: Operation, session: &mut Session) -> Execution {
         // Who only looks at a key's versions wakes nobody: the console may look all day.
         if !matches!(operation, Operation::Explain { .. }) {
             self.shared.asked(now.monotonic_us);
@@ -219,39 +211,37 @@ impl Shard {
         let counted = kind_index(&operation);
         self.counters.operations[counted] += 1;
         if let Some(failure) = self.refuse(&operation) {
-            return Executed::Done(self.failed(failure), Position(0));
+            return Execution::Done { outcome: self.failed(failure), after: Position(0) };
         }
         let begun = Begun::of(&operation, now);
         let slot = &mut self.replicas[replica.0 as usize];
         if self.disk_full && slot.on_disk && operation.writes() {
-            return Executed::Done(self.failed(Failure::Busy(FULL.into())), Position(0));
+            return Execution::Done { outcome: self.failed(Failure::Busy(FULL.into())), after: Position(0) };
         }
-        let execution = slot.server.execute(now, operation, session, &mut self.outbox);
+        // Looked at where it is: an outcome is large.
+        let mut execution = slot.server.execute(now, operation, session, &mut self.outbox);
         slot.touched = true;
-        let of_slot = |after| slot.recovery.position(after);
-        let execution = match execution {
-            Execution::Done { outcome, after } => Execution::Done { outcome, after: of_slot(after) },
-            waiting => waiting,
-        };
-        if !self.outbox.frames.is_empty() || !self.outbox.done.is_empty() || !self.outbox.applied.is_empty() {
+        if let Execution::Done { after, .. } = &mut execution {
+            *after = slot.recovery.position(*after);
+        }
+        if !self.outbox.is_empty() {
             self.sort_outbox(replica);
         }
-        match execution {
-            Execution::Done { outcome, after } => {
-                let outcome = bounded(outcome, self.shared.config.limits.max_reply_bytes);
-                let outcome = self.count(outcome);
+        match &mut execution {
+            Execution::Done { outcome, .. } => {
+                bound(outcome, self.shared.config.limits.max_reply_bytes);
+                self.count(outcome);
                 if let Some(begun) = begun {
-                    begun.count(&mut self.counters.counter_updates, &outcome, self.shared.clocks.monotonic_us());
+                    begun.count(&mut self.counters.counter_updates, outcome, self.shared.clocks.monotonic_us());
                 }
-                Executed::Done(outcome, after)
             }
             Execution::Waiting(op) => {
                 if let Some(begun) = begun {
-                    self.timed.insert((replica, op), begun);
+                    self.timed.insert((replica, *op), begun);
                 }
-                Executed::Waiting(op)
             }
         }
+        execution
     }
 
     /// What no store can hold, and writes when memory is full.
@@ -310,8 +300,8 @@ impl Shard {
 
     /// Counts an outcome's kind. Data centers that it speaks of get their names: what it comes from knows numbers only.
     #[inline]
-    fn count(&mut self, mut outcome: Outcome) -> Outcome {
-        match &mut outcome {
+    fn count(&mut self, outcome: &mut Outcome) {
+        match outcome {
             Outcome::Read(_, quality) | Outcome::Many(_, quality) => {
                 let level = level_index(quality.level);
                 self.counters.reads[level] += 1;
@@ -336,12 +326,13 @@ impl Shard {
             }
             _ => {}
         }
-        outcome
     }
 
     /// A failure that the shard itself found.
     pub(crate) fn failed(&mut self, failure: Failure) -> Outcome {
-        self.count(Outcome::Failed(failure))
+        let mut outcome = Outcome::Failed(failure);
+        self.count(&mut outcome);
+        outcome
     }
 
     /// The outcome of the waiting `op` goes to `answer`.
@@ -374,13 +365,13 @@ impl Shard {
                 continue;
             };
             match self.execute(now, replica, operation, &mut session) {
-                Executed::Done(outcome, after) => {
+                Execution::Done { outcome, after } => {
                     sequence.outcomes.push((Some(replica), outcome));
                     if after > Position(0) {
                         add_wait(&mut sequence.waits, replica, after);
                     }
                 }
-                Executed::Waiting(op) => {
+                Execution::Waiting(op) => {
                     self.expected.insert((replica, op), sequence);
                     self.want_turn();
                     return;
@@ -523,8 +514,9 @@ impl Shard {
         // Its allocation is used again.
         self.outbox.frames = frames;
         for done in std::mem::take(&mut self.outbox.done) {
-            let outcome = bounded(done.outcome, self.shared.config.limits.max_reply_bytes);
-            let outcome = self.count(outcome);
+            let mut outcome = done.outcome;
+            bound(&mut outcome, self.shared.config.limits.max_reply_bytes);
+            self.count(&mut outcome);
             if let Some(begun) = self.timed.remove(&(replica, done.op)) {
                 begun.count(&mut self.counters.counter_updates, &outcome, self.shared.clocks.monotonic_us());
             }
@@ -602,15 +594,15 @@ impl Shard {
     }
 }
 
-/// `outcome`, or that it is more than one reply may have. One key asked for a thousand times is in memory once, but its reply is not.
+/// Makes `outcome` an error if it is more than one reply may have. One key asked for a thousand times is in memory once, but its reply is not.
 #[inline]
-pub(crate) fn bounded(outcome: Outcome, most: usize) -> Outcome {
-    let (Outcome::Many(reads, _) | Outcome::Siblings(reads, _)) = &outcome else { return outcome };
+pub(crate) fn bound(outcome: &mut Outcome, most: usize) {
+    let (Outcome::Many(reads, _) | Outcome::Siblings(reads, _)) = &*outcome else { return };
     let bytes: usize = reads.iter().map(|read| read.value.as_ref().map_or(0, |value| value.len())).sum();
-    if bytes <= most {
-        return outcome;
+    if bytes > most {
+        let why = format!("the values asked for have {bytes} bytes; one reply may have {most} (limits.max_reply_bytes)");
+        *outcome = Outcome::Failed(Failure::Refused(why));
     }
-    Outcome::Failed(Failure::Refused(format!("the values asked for have {bytes} bytes; one reply may have {most} (limits.max_reply_bytes)")))
 }
 
 /// The index of an operation's [`crate::status::OperationKind`].

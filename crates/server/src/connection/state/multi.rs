@@ -185,7 +185,8 @@ impl State {
     }
 
     fn not_in_multi(&self) -> String {
-        format!("ERR {} is not served between MULTI and EXEC", self.last_command.to_uppercase().replace('|', " "))
+        let name = self.last_command.map_or("", |entry| entry.name);
+        format!("ERR {} is not served between MULTI and EXEC", name.to_uppercase().replace('|', " "))
     }
 
     fn cannot_decide(&self) -> String {
@@ -255,7 +256,7 @@ impl State {
         }
         let mut plan = Plan::default();
         for request in queue.requests.iter() {
-            let planned = resolve(request)
+            let planned = resolve(None, request)
                 .and_then(|entry: &'static Entry| (entry.parse)(entry, request))
                 .map_err(|error| error.to_string())
                 .and_then(|command| self.plan(now, command, &mut plan));
