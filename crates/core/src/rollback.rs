@@ -562,3 +562,76 @@ fn batches(found: &[Difference], aim: &Aim) -> Vec<RollbackCall> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: At = (DcId(0), PartitionId(0));
+    const OTHER: At = (DcId(1), PartitionId(0));
+
+    fn begin(turn: Turn) -> Course {
+        let at = |millis| Timestamp::new(millis, 0);
+        let keys = b"*"[..].into();
+        let (course, first) = Course::begin(Aim {
+            name: 7,
+            turn,
+            at: at(100),
+            keys,
+            because: Vec::new(),
+            until: at(1_000),
+            dry_run: false,
+            here: DcId(0),
+            data_centers: 2,
+            partitions: 1,
+        });
+        assert_eq!(first.iter().map(|(server, _)| *server).collect::<Vec<_>>(), [ONE, OTHER]);
+        course
+    }
+
+    fn stopped(millis: u64) -> Outcome {
+        Outcome::Rollback(RollbackAnswer::Stopped { clock: Timestamp::new(millis, 0), holds: true })
+    }
+
+    fn resume(turn: Turn, millis: u64) -> RollbackCall {
+        RollbackCall::Resume { name: 7, turn, after: Timestamp::new(millis, 0) }
+    }
+
+    /// What a predecessor has written back can be ahead of the clocks of those who go on.
+    #[test]
+    fn clients_go_on_after_all_that_was_there_whoever_has_written_it_back() {
+        let turn = Turn::default().next(1);
+        let mut course = begin(turn);
+        assert_eq!(course.answer(ONE, stopped(500)), []);
+        let look = course.answer(OTHER, stopped(300));
+        assert!(matches!(look[..], [(ONE, RollbackCall::Look { .. })]), "{look:?}");
+        let nothing = RollbackAnswer::Looked { found: Vec::new(), kept: Vec::new(), next: None };
+        assert_eq!(course.answer(ONE, Outcome::Rollback(nothing)), [(ONE, resume(turn, 500)), (OTHER, resume(turn, 500))]);
+        for server in [ONE, OTHER] {
+            course.answer(server, Outcome::Rollback(RollbackAnswer::Resumed));
+        }
+        let report = course.into_report();
+        assert_eq!((report.shown, report.resumed, report.over, report.failed), (true, true, false, None));
+    }
+
+    #[test]
+    fn what_is_over_anywhere_is_ended_everywhere_and_nothing_is_looked_for() {
+        let mut course = begin(Turn::default());
+        let over = Outcome::Rollback(RollbackAnswer::Over { clock: Timestamp::new(700, 0) });
+        assert_eq!(course.answer(ONE, over), []);
+        assert_eq!(course.answer(OTHER, stopped(300)), [(OTHER, resume(Turn::default(), 700))]);
+        course.answer(OTHER, Outcome::Rollback(RollbackAnswer::Resumed));
+        let report = course.into_report();
+        assert_eq!((report.shown, report.resumed, report.over, report.failed), (false, true, true, None));
+    }
+
+    #[test]
+    fn who_is_overtaken_asks_for_nothing_more() {
+        let mut course = begin(Turn::default());
+        assert_eq!(course.answer(ONE, Outcome::Rollback(RollbackAnswer::Overtaken)), []);
+        assert!(course.is_done());
+        assert_eq!(course.answer(OTHER, stopped(300)), []);
+        let report = course.into_report();
+        assert!(report.overtaken && !report.resumed && report.failed.is_none());
+    }
+}

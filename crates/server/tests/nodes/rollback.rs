@@ -275,7 +275,7 @@ async fn watched_by_the_first(cluster: &Cluster) {
 async fn a_rollback_whose_node_dies_is_taken_over_and_ended_once() {
     let folder = tempfile::tempdir().unwrap();
     // So far apart that it can be seen in the middle.
-    let mut cluster = Plan { change: by_itself, one_way_ms: 250.0, ..Plan::three(1) }.start(Some(folder.path())).await;
+    let mut cluster = Plan { change: by_itself, one_way_ms: 500.0, ..Plan::three(1) }.start(Some(folder.path())).await;
     let mut there = cluster.client(1).await;
     for command in ["SET seats 10", "SET other 1"] {
         there.ask_until(command, Reply::ok()).await;

@@ -177,6 +177,7 @@ async fn an_alarm_ends_a_task_that_waits_for_it_and_none_that_writes_or_asks_for
     let reads = async |task: &mut Task<'_>| {
         task.get("{t}a").await?;
         provoke(&clients[1], &alarms).await;
+        task.sleep(Duration::from_millis(200)).await;
         task.get("{t}a").await?;
         task.check()
     };
@@ -190,13 +191,19 @@ async fn an_alarm_ends_a_task_that_waits_for_it_and_none_that_writes_or_asks_for
         let then = async |task: &mut Task<'_>| {
             task.get("{t}a").await?;
             provoke(&clients[1], &alarms).await;
-            match locks {
-                true => task.lock("{t}never", "1", "0").await,
-                false => {
-                    task.put(Put::new("{t}never", "1"));
-                    Ok(())
-                }
+            // What was heard may be of the round before: the alarm of this one ends it, sooner or later.
+            if !locks {
+                task.put(Put::new("{t}never", "1"));
             }
+            for _ in 0..4_000 {
+                if locks {
+                    task.lock("{t}held", "1", "0").await?
+                } else {
+                    task.check()?
+                }
+                task.sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
         };
         let ended = tasks.attempt(then).await;
         assert!(matches!(ended, Err(Stop::Alarm(_))), "{locks}: {ended:?}");
@@ -251,21 +258,36 @@ async fn an_alarm_ends_a_task_that_waits_for_it_and_none_that_writes_or_asks_for
 #[tokio::test]
 async fn a_lock_whose_client_has_died_is_free_after_its_time_and_a_task_outlasts_a_rollback() {
     let (cluster, clients) = watched(None).await;
-    let options = TaskOptions { lock_for: Some(Duration::from_millis(200)), ..TaskOptions::new("locks") };
-    let mut tasks = Tasks::with(&clients[0], options, Alarms::none()).unwrap();
-    let locked = std::cell::Cell::new(false);
-    let dies = tasks.attempt(async |task: &mut Task<'_>| {
-        task.lock("{t}c", "1", "0").await?;
-        locked.set(true);
-        std::future::pending::<Result<(), Stop>>().await
-    });
-    tokio::select! {
-        _ = dies => unreachable!("it waits for ever"),
-        () = crate::client::eventually("it is locked", async || locked.get()) => {}
-    }
+    let options = TaskOptions { lock_for: Some(Duration::from_millis(200)), settle: Duration::from_secs(3600), ..TaskOptions::new("locks") };
     let mut session = clients[0].session("locks");
-    crate::client::eventually("it is free", async || session.clone().get("{t}c").await.unwrap().value.is_none()).await;
-    drop(tasks);
+    // It dies with its lock: while it works, while it settles, and when it has written.
+    for phase in ["works", "settles", "has written"] {
+        let mut tasks = Tasks::with(&clients[0], options.clone(), Alarms::none()).unwrap();
+        let locked = std::cell::Cell::new(false);
+        let dies = tasks.attempt(async |task: &mut Task<'_>| {
+            task.lock("{t}c", "1", "0").await?;
+            task.put(Put::new("{t}work", phase));
+            if phase == "has written" {
+                task.write().await?;
+            }
+            locked.set(true);
+            match phase {
+                "settles" => task.settle().await,
+                _ => std::future::pending::<Result<(), Stop>>().await,
+            }
+        });
+        tokio::select! {
+            _ = dies => unreachable!("it waits for ever"),
+            () = crate::client::eventually("it is locked", async || locked.get()) => {}
+        }
+        crate::client::eventually("it is free", async || session.clone().get("{t}c").await.unwrap().value.is_none()).await;
+        drop(tasks);
+        let work = session.get("{t}work").await.unwrap().value;
+        assert_eq!(work.as_deref(), Some(phase.as_bytes()).filter(|_| phase == "has written"), "{phase}");
+        // Another one takes it at once.
+        let mut others = Tasks::with(&clients[0], options.clone(), Alarms::none()).unwrap();
+        others.attempt(async |task: &mut Task<'_>| task.lock("{t}c", "2", "0").await).await.unwrap();
+    }
 
     // A rollback's coordinator that has died: what a task reads and writes is refused for some seconds.
     session = clients[0].session("plain");
