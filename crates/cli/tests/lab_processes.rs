@@ -51,6 +51,22 @@ fn the_driver_and_users_measure_clusters_and_leave_nothing() {
     }
 }
 
+/// Clients of `causal` read what they have written: a read covers all writes of its group, unless somebody else whose clock is ahead has written the same key.
+#[test]
+fn a_group_is_its_writes_and_a_read_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = "{ groups = { writes = 5, keys = 50, settle = true, think_ms = 1.0 } }";
+    let text = experiment("groups", load, 700)
+        + "[[expect]]\nsays = \"reads cover the writes\"\nmeasure = \"covered_percent\"\nat_least = 95\n\
+           [[expect]]\nsays = \"five writes, one read that counts\"\nmeasure = \"put_count\"\nover_measure = \"get_count\"\nat_least = 4\nat_most = 6\n";
+    let output = lab(folder.path(), "groups", &text).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for says in ["reads cover the writes", "five writes, one read that counts"] {
+        assert!(said.lines().any(|line| line.trim_start().starts_with(&format!("met  {says}"))), "{said}");
+    }
+}
+
 #[test]
 fn a_ground_that_is_not_asked_for_is_left_out() {
     let folder = tempfile::tempdir().unwrap();

@@ -126,9 +126,7 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
 
 /// What `point` asks for that processes do not have.
 fn virtual_only(point: &Point) -> Option<&'static str> {
-    let groups = point.load.iter().any(|load| matches!(load.does, Act::Groups(_)));
     let all = [
-        (groups, "load.does.groups"),
         (!point.cluster.change.is_empty(), "cluster.change"),
         (!point.cluster.cut.is_empty(), "cluster.cut"),
         (point.cluster.megabits.is_some(), "cluster.megabits"),

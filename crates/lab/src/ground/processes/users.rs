@@ -1,8 +1,8 @@
 //! Users with sessions over gRPC, each one doing one thing after the other.
 
 use super::describe::KEYSPACE;
-use crate::experiment::{Act, Alternating, Amplified, Contender, Load, Mix, PingPong, Point, Within};
-use crate::ground::choice::{Drawing, Drawn, Pool, value, written_ns};
+use crate::experiment::{Act, Alternating, Amplified, Contender, Groups, Load, Mix, PingPong, Point, Within};
+use crate::ground::choice::{Drawing, Drawn, Pool, key, value, written_ns};
 use crate::ground::tally::{Kind, Tallies};
 use crate::ground::{Measured, Samples};
 use rheostat_client::{Client, Dial, Level, Options, Session, v1};
@@ -234,8 +234,9 @@ impl User {
             Act::Amplified(amplified) => self.amplified(amplified).await,
             Act::PingPong(ping) => self.ping_pong(ping).await,
             Act::Alternating(alternating) => self.alternating(alternating).await,
-            // Both are for virtual time; files that ask for them here are refused.
-            Act::Groups(_) | Act::Social(_) | Act::Weather(_) | Act::Conjunctive(_) | Act::LinesOfCode(_) => {}
+            Act::Groups(groups) => self.groups(groups).await,
+            // Applications have clients of their own, and lines are counted without any.
+            Act::Social(_) | Act::Weather(_) | Act::Conjunctive(_) | Act::LinesOfCode(_) => {}
         }
         if let (true, Some(mean)) = (self.load().measured, self.seen.mean()) {
             self.world.means.borrow_mut().push(mean);
@@ -342,6 +343,46 @@ impl User {
                 self.did_one(since);
             }
             tokio::time::sleep(Duration::from_secs_f64(alternating.think_ms / 1000.0)).await;
+        }
+    }
+
+    async fn groups(&mut self, groups: &Groups) {
+        while !self.world.over() {
+            let key = key(self.drawing.random.below(groups.keys));
+            let mut written = Vec::new();
+            while written.len() < groups.writes as usize {
+                let (since, at_ns) = (Instant::now(), self.world.now_ns());
+                if since >= self.world.end {
+                    return;
+                }
+                if self.put(None, key.clone(), value(at_ns, groups.value_bytes), since).await {
+                    written.push(at_ns);
+                }
+            }
+            let since = Instant::now();
+            let Some(read) = self.get(None, key.clone(), since).await else { continue };
+            if self.counted(since) {
+                let shown_ns = read.as_deref().and_then(written_ns).unwrap_or(0);
+                let covered = if shown_ns == 0 { 0 } else { written.iter().filter(|at_ns| **at_ns <= shown_ns).count() };
+                self.world.tallies.borrow_mut().shares_of("covered", covered as u64, written.len() as u64);
+            }
+            self.did_one(since);
+            if groups.settle {
+                self.settle(&key).await;
+            }
+            tokio::time::sleep(Duration::from_secs_f64(groups.think_ms / 1000.0)).await;
+        }
+    }
+
+    /// Reads `key` without a bound, which is not measured.
+    async fn settle(&mut self, key: &Key) {
+        let world = self.world.clone();
+        let client = world.client(self.dc, Kind::Get, Some(key), &mut self.drawing.random);
+        let mut session = self.session.as_ref().map_or_else(|| client.session(KEYSPACE), |session| session.at(client));
+        session.set_way(way(&world.point, self.dc, None));
+        let contender = Contender { read_within: Within::default(), ..world.point.contender.clone() };
+        if ask(&mut session, &contender, Kind::Get, std::slice::from_ref(key), None).await.is_ok() {
+            self.session = Some(session);
         }
     }
 
