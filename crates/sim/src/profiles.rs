@@ -352,20 +352,24 @@ fn die(plan: &mut Plan, [dc, cut_off, third]: [DcId; 3], horizon_us: u64, random
     plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Death { dc } });
 }
 
+/// Servers come to stand in others' places: these had disks, what they had sent does not arrive any more, and all clocks are right.
+fn on_disks_with_right_clocks(plan: &mut Plan) {
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Always;
+    }
+    plan.transport = Transport::Stream;
+    plan.clocks.clear();
+    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::ClockJump { .. }));
+}
+
 /// A data center dies as in [`dead`], is given up, and another one has its place, while clients go on.
 fn joined(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     // What counters do is not checked yet where updates are lost with a data center and what rests on them is not.
     if !can_die(plan) || !plan.counters.is_empty() {
         return;
     }
-    if plan.durability == Durability::Memory {
-        plan.durability = Durability::Always;
-    }
-    // What one server had sent does not arrive when another one is in its place.
-    plan.transport = Transport::Stream;
     // Nobody puts another data center into the place of one whose clocks were far ahead, before these times have passed.
-    plan.clocks.clear();
-    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::ClockJump { .. }));
+    on_disks_with_right_clocks(plan);
     at_leisure(plan, horizon_us);
     match plan.data_centers {
         2 => {
@@ -420,14 +424,8 @@ fn lost_disks(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     if node::replicates(&plan.protocol) || plan.data_centers == 1 || !plan.counters.is_empty() {
         return;
     }
-    if plan.durability == Durability::Memory {
-        plan.durability = Durability::Always;
-    }
-    // What a server had sent in its earlier life does not arrive in the next one.
-    plan.transport = Transport::Stream;
     // Where a clock is far behind what its servers have written, a new one repeats timestamps that went with the old one's disk.
-    plan.clocks.clear();
-    plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::ClockJump { .. }));
+    on_disks_with_right_clocks(plan);
     for partition in (0..plan.partitions).map(PartitionId) {
         if !random.chance(2, 3) {
             continue;
