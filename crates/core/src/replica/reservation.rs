@@ -159,6 +159,7 @@ impl Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn at(ms: u64) -> Now {
         Now { monotonic_us: ms * 1000, physical_ms: 1_000_000 + ms }
@@ -250,5 +251,44 @@ mod tests {
         assert!(lower.renew(at(0), far));
         lower.appended(Position(4));
         assert_eq!(lower.leaves_after(far), Some(Position(4)));
+    }
+
+    #[test]
+    fn what_was_fine_a_moment_ago_is_found_as_by_looking() {
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let boot = (seed % 2 == 0).then_some(7);
+            let (mut quick, mut slow) = (reserved(boot, at(0)), reserved(boot, at(0)));
+            let (mut now, mut last, mut skipped) = (at(0), Timestamp::new(1_000_000, 0), 0);
+            for position in 2..2_000 {
+                // Several steps at a time, and a clock that stands still, ticks, or leaps.
+                if random.chance(1, 4) {
+                    let ms = random.below(30);
+                    now = Now { monotonic_us: now.monotonic_us + ms * 1_000 + random.below(2), physical_ms: now.physical_ms + ms };
+                    now.physical_ms =
+                        if random.chance(1, 50) { now.physical_ms - random.below(3_000).min(now.physical_ms - 1_000_000) } else { now.physical_ms };
+                }
+                last = match random.below(8) {
+                    0 => last.max(Timestamp::new(now.physical_ms, 0)),
+                    1 => last.plus_millis(random.below(25)),
+                    2 => last,
+                    // To the ceiling itself, and beside it.
+                    3 => {
+                        let ceiling = quick.newest.ceiling(boot, now.monotonic_us / 1000);
+                        last.max(Timestamp::from_bits((ceiling.bits() + random.below(4)).saturating_sub(3)))
+                    }
+                    _ => last.successor(),
+                };
+                skipped += u64::from(matches!(quick.fine, Some((at, below)) if at == now && last < below));
+                let renewed = quick.renew(now, last);
+                assert_eq!(renewed, slow.look(now, last), "seed {seed}, step {position}");
+                for one in [&mut quick, &mut slow].into_iter().filter(|_| renewed) {
+                    one.appended(Position(position));
+                    one.on_durable(Position(position - position % 3));
+                }
+                assert_eq!((quick.newest, quick.leaves_after(last)), (slow.newest, slow.leaves_after(last)), "seed {seed}, step {position}");
+            }
+            assert!(skipped > 100, "seed {seed}: {skipped} of 2000 without looking");
+        }
     }
 }
