@@ -522,7 +522,7 @@ pub const METRICS: &[Metric] = &[
         "monitor_rollbacks_total",
         Counter,
         &["result"],
-        "Rollbacks that violations were to start on this node (`on_violation` of the keyspace): done; failed; paused, since there had been too many within an hour.",
+        "Rollbacks that violations were to start (`on_violation` of the keyspace), at the node where they ended: the one whose monitor raised the alarm or, if that died, the one that took over. Done; failed; paused, since there had been too many within an hour.",
         |view, samples| {
             for (result, count) in ["done", "failed", "paused"].into_iter().zip(view.status.monitors.rollbacks) {
                 samples.add(&[result], count as f64);

@@ -14,6 +14,9 @@ mod keys;
 mod led;
 mod names;
 mod read;
+#[cfg(test)]
+#[path = "../../tests/inside/settled.rs"]
+mod settled;
 mod transact;
 mod update;
 

@@ -164,7 +164,6 @@ impl<R: PartitionServer> Counting<R> {
         execution
     }
 
-    #[cold]
     fn follow_get(&mut self, now: Now, stage: Stage, execution: Execution, session: &mut Session) -> Execution {
         match execution {
             Execution::Done { outcome, after } => self.go_on(now, None, stage, outcome, after, session),
