@@ -275,13 +275,16 @@ impl<C> Journal<C> {
         }
     }
 
-    /// A server starts that keeps replaced versions for `history_ms`, and at `checkpoints` before that: what was kept for less before is not whole.
-    pub(super) fn keep_history<M, S: Store<M>>(&mut self, store: &mut S, now: Now, history_ms: u64, checkpoints: Checkpoints) {
+    /// A server starts that keeps replaced versions for `history_ms`, and at `checkpoints` before that: what was kept for less before is not whole. Where the store `begins`, nothing was
+    /// ever in it, so nothing of it was let go.
+    pub(super) fn keep_history<M, S: Store<M>>(&mut self, store: &mut S, now: Now, (history_ms, checkpoints): (u64, Checkpoints), begins: bool) {
         let was = (self.saved.history_ms, self.saved.checkpoints);
-        // What the last run has let go.
-        self.forget_old(now, was.0, was.1);
-        if was.0 < history_ms {
-            self.saved.whole_from = Timestamp::new(now.physical_ms, 0);
+        if !begins {
+            // What the last run has let go.
+            self.forget_old(now, was.0, was.1);
+            if was.0 < history_ms {
+                self.saved.whole_from = Timestamp::new(now.physical_ms, 0);
+            }
         }
         self.forget_old(now, history_ms, checkpoints);
         // Whoever kept more of them kept these.

@@ -530,6 +530,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     /// Keys that this round of collection has yet to look at.
     to_collect: usize,
     start: Option<Start>,
+    /// Its store has never been written to, and stands in for none that was.
+    begins: bool,
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
@@ -550,6 +552,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own };
         let holders = P::holders(&config.place, options);
         let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] }, &saved);
+        let is_new = recovered.state.is_none() && recovered.entries.is_empty() && received.iter().all(|at| *at == Timestamp::ZERO);
+        // One in memory may have had much, before a restart.
+        let begins = is_new && config.durability != Durability::Memory && !(config.refill || config.joins || config.forget);
         let lost = config.forget || config.refill && saved.protocol.is_none() && recovered.entries.is_empty();
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries, lost };
         P::readable(&start)?;
@@ -591,6 +596,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             ticked_at_us: 0,
             to_collect: 0,
             start: Some(start),
+            begins,
             protocol,
             store,
             config,

@@ -286,7 +286,8 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
             if self.config.planted.is("rollback-stop-forgotten-at-restart") {
                 self.journal.saved.stops.clear();
             }
-            self.journal.keep_history(&mut self.store, now, self.config.history_ms, self.config.checkpoints);
+            let kept = (self.config.history_ms, self.config.checkpoints);
+            self.journal.keep_history(&mut self.store, now, kept, std::mem::take(&mut self.begins));
             self.step(now, out, |protocol, step| protocol.on_start(step, start));
             self.pump_links(now, out);
         }

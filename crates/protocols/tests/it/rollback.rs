@@ -1,11 +1,12 @@
 //! A rollback at one server: its stop, its end, and its time.
 
-use crate::common::{Desk, key, open_keeping, server};
+use crate::common::{Desk, begin, key, open_keeping, server};
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::{PartitionId, Place};
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
 use rheostat_core::replica::Execution;
 use rheostat_core::rollback::{Cause, RollbackAnswer, RollbackCall, Turn};
+use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key, VersionId};
 use smallvec::smallvec;
 
@@ -106,6 +107,28 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
         assert!(put(&mut desk, &x, b"later").is_err(), "{protocol}: in the last millisecond nobody writes");
         desk.pass(1, |_, _| true);
         assert!(put(&mut desk, &x, b"later").unwrap().written > until, "{protocol}");
+    }
+}
+
+/// Where nothing ever was, nothing was let go: the nodes of a new cluster start one after the other, and what the first has written can be rolled back to before the last came.
+#[test]
+fn a_server_whose_store_is_new_has_all_of_the_past() {
+    for protocol in PROTOCOLS {
+        for (durability, refill, whole) in
+            [(Durability::Interval, false, true), (Durability::Interval, true, false), (Durability::Memory, false, false)]
+        {
+            let (mut desk, _) = alone(protocol);
+            let (here, before) = (server(0, 0), now(&desk));
+            desk.pass(1_000, |_, _| true);
+            let place = Place { server: here, data_centers: 1, partitions: 1, replicas: 1 };
+            let new = begin(protocol, "", place, |config| (config.history_ms, config.durability, config.refill) = (60_000, durability, refill));
+            desk.replicas.insert(here, new);
+            desk.with(here, |replica, now, out| replica.start(now, out));
+            let (keys, until) = (pattern("*"), now(&desk).plus_millis(1_000));
+            let stopped = ask(&mut desk, RollbackCall::Stop { name: 1, turn: Turn::default(), keys, at: before, until });
+            let holds = matches!(stopped, Outcome::Rollback(RollbackAnswer::Stopped { holds: true, .. }));
+            assert_eq!(holds, whole, "{protocol}, {durability:?}, refill {refill}: {stopped:?}");
+        }
     }
 }
 
