@@ -444,6 +444,10 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
         self.base.maintain()
     }
 
+    fn rest(&mut self) -> io::Result<()> {
+        self.base.rest()
+    }
+
     fn stats(&self) -> StoreStats {
         self.base.stats()
     }

@@ -153,6 +153,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for $name<M> {
         match self { $($name::$variant(store) => store.maintain(),)* }
     }
 
+    fn rest(&mut self) -> Result<()> {
+        match self { $($name::$variant(store) => store.rest(),)* }
+    }
+
     fn stats(&self) -> StoreStats {
         match self { $($name::$variant(store) => store.stats(),)* }
     }

@@ -229,6 +229,25 @@ fn a_checkpoint_keeps_pace_with_the_log() {
     assert!(recovered.replayed <= 40_000, "{} updates were replayed: the checkpoint of the first 20000 never ended", recovered.replayed);
 }
 
+/// A process that ends makes a checkpoint if that takes less time than the replay that it spares the next one.
+#[test]
+fn a_stop_makes_a_checkpoint_where_few_keys_have_changed_often() {
+    for (keys, replayed) in [(10, 0), (5_000, 5_000)] {
+        let disk = Disk::new(DiskOptions::default(), true);
+        let (mut store, _) = disk.open();
+        for at in 1..=5_000 {
+            append(&mut store, &put(id(at, 0), &[&format!("key {}", at % keys)]), true);
+        }
+        flush(&mut store);
+        store.rest().expect("rests");
+        drop(store);
+        let (mut store, recovered) = disk.open();
+        assert_eq!(recovered.replayed, replayed, "{keys} keys");
+        assert_eq!(store.latest(b"key 0", |_| true).map(|version| version.id), Some(id(5_000, 0)));
+        assert_eq!(store.newest_own(), id(5_000, 0).written);
+    }
+}
+
 /// A start reads no chain that the log does not name; all come when they are asked for, and in the background.
 #[test]
 fn a_start_reads_what_it_needs_and_the_rest_follows() {

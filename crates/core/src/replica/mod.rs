@@ -439,6 +439,11 @@ pub trait PartitionServer: Send {
     /// The flush that is due.
     fn poll_flush(&mut self, now: Now) -> Option<FlushJob>;
 
+    /// The process is going to end, and everything is on disk: see [`Store::rest`]. Nothing is asked of it afterwards. Errors: the disk's, of which nothing follows but a longer start.
+    fn rest(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     /// When, on the monotonic clock, [`PartitionServer::poll_flush`] has a flush without any further call; the greatest number if nothing waits
     /// for the disk, or a flush is under way.
     fn next_flush_us(&self) -> u64;

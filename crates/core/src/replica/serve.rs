@@ -516,6 +516,10 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.pump_links(now, out);
     }
 
+    fn rest(&mut self) -> std::io::Result<()> {
+        self.store.rest()
+    }
+
     fn durable(&self) -> Position {
         self.store.durable()
     }

@@ -667,6 +667,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.settle(now, out);
     }
 
+    fn rest(&mut self) -> std::io::Result<()> {
+        self.inner.rest()
+    }
+
     fn durable(&self) -> Position {
         self.inner.durable()
     }

@@ -689,6 +689,10 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         }
     }
 
+    fn rest(&mut self) -> std::io::Result<()> {
+        self.store_mut().map_or(Ok(()), Store::rest)
+    }
+
     fn durable(&self) -> Position {
         match self.server() {
             Some(server) => server.durable(),

@@ -20,6 +20,9 @@ const READ_COST: usize = 7;
 /// When memory is short, a checkpoint begins once more than one key in this many cannot be evicted because it changed.
 const DIRTY_SHARE: u64 = 16;
 
+/// A checkpoint takes as long for each key that has changed as a replay takes for so many bytes of the log (`README.md`, *Measured*).
+const REPLAYED_FOR_A_KEY: u64 = 350;
+
 /// A checkpoint under way.
 pub(super) struct Running {
     checkpoint: Checkpoint,
@@ -63,6 +66,13 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             state: self.state.clone(),
         };
         self.running = Some(Running { checkpoint, keys: self.chains.take_dirty(), waiting: None, complete: false, appended: 0 });
+    }
+
+    /// Whether a process that ends has sooner made a checkpoint than the next one would have replayed the log: few keys have changed, and often.
+    pub(super) fn stops_at_a_checkpoint(&self) -> bool {
+        let keys = self.chains.dirty() + self.running.as_ref().map_or(0, |running| running.keys.len());
+        let bytes = self.log.end() - self.checkpoint.position;
+        bytes > 0 && keys as u64 * REPLAYED_FOR_A_KEY < bytes && !self.options.is_short_of_space()
     }
 
     /// Whether a checkpoint is worth its while: the log grew, memory is short, or a segment waits for nothing else.

@@ -635,6 +635,11 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         Ok(())
     }
 
+    fn rest(&mut self) -> io::Result<()> {
+        self.log.failure.check()?;
+        if self.stops_at_a_checkpoint() { self.checkpoint() } else { Ok(()) }
+    }
+
     fn stats(&self) -> StoreStats {
         StoreStats {
             keys: self.chains.keys() + self.cold_keys(),
