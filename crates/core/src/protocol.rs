@@ -400,6 +400,18 @@ pub trait Protocol: Sized + Send + 'static {
         0
     }
 
+    /// Where such timers of all servers go off together, by how much of `period_us` this one goes off later than others: it needs what they say then.
+    fn later_us(&self, _timer: u8, _period_us: u64) -> u64 {
+        0
+    }
+
+    /// Its group, if it has one, has never decided anything, and knows no leader: whoever is to be its first says so now, without waiting for an election's time. Said again while that is so.
+    fn convene<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>)
+    where
+        Self: Sized,
+    {
+    }
+
     /// The deadline of `op` has come: what its client gets, if it is more than that its time is up. [`Protocol::on_abandon`] follows.
     fn on_deadline(&mut self, _op: OpId) -> Option<Outcome> {
         None

@@ -7,6 +7,7 @@
 
 pub mod ahead;
 mod configuration;
+mod first;
 mod frame;
 mod log;
 mod member;
@@ -17,6 +18,7 @@ mod standing;
 
 pub use ahead::Ahead;
 pub use configuration::{Configuration, generation_of, seat_of};
+pub use first::convene;
 pub use frame::{Frame, describe as frame_inside};
 pub use log::Log;
 pub use member::{Kept, Member, Role, Wanted, is_change};

@@ -204,3 +204,17 @@ fn a_drained_leader_goes_on_while_all_others_are_drained_too() {
     group.pass(2 * FAILOVER_US, |group| group.leader() == Some(others[1]));
     group.writes(leader, "handed over");
 }
+
+/// Replicas that have never decided anything have a leader, with its lease, as soon as they hear each other.
+#[test]
+fn new_replicas_have_a_leader_at_once() {
+    let mut group = Group::new();
+    // One of them is not there.
+    group.gone.insert(2);
+    (0..2).for_each(|replica| group.with(replica, |server, now, out| server.server().convene(now, out)));
+    let took_us = group.pass(FAILOVER_US, |group| group.leader().is_some());
+    assert!(took_us <= 20_000 && group.leader() == Some(0), "{took_us} us");
+    let write = group.execute(1, put("first"));
+    let took_us = group.pass(FAILOVER_US, |group| group.done.contains_key(&(1, write)));
+    assert!(took_us <= 20_000 && matches!(group.done[&(1, write)], Outcome::Written(_)), "{took_us} us: {:?}", group.done);
+}

@@ -400,6 +400,10 @@ pub trait PartitionServer: Send {
     /// so that all servers of a process wake together. What is promised holds either way.
     fn set_quiet(&mut self, _quiet: bool) {}
 
+    /// The server has just started and knows no leader: if its group has never decided anything, the one in its first seat asks to be elected now, without waiting for an election's time. To be said now
+    /// and again until there is a leader, since the others may not be there yet; an election that comes early is an election, and does no harm.
+    fn convene(&mut self, _now: Now, _out: &mut Outbox) {}
+
     /// The server is going to stop: whoever can take over from it is asked to. Says whether somebody is; [`PartitionServer::leader`] says when it is done.
     fn hand_over(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false

@@ -414,6 +414,10 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         asked
     }
 
+    fn convene(&mut self, now: Now, out: &mut Outbox) {
+        self.step(now, out, |protocol, step| protocol.convene(step));
+    }
+
     fn drain(&mut self, now: Now, drained: bool, out: &mut Outbox) {
         self.step(now, out, |protocol, step| protocol.on_drain(step, drained));
     }

@@ -622,6 +622,11 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         asked
     }
 
+    fn convene(&mut self, now: Now, out: &mut Outbox) {
+        self.inner.convene(now, &mut self.box_);
+        self.settle(now, out);
+    }
+
     fn drain(&mut self, now: Now, drained: bool, out: &mut Outbox) {
         self.inner.drain(now, drained, &mut self.box_);
         self.settle(now, out);

@@ -318,7 +318,7 @@ impl<F: Seat> Replicas<F> {
     }
 
     /// Whether this member may lead: its clock is believed, and it is not drained, or nobody else can take over.
-    fn may_lead(&self) -> bool {
+    pub(super) fn may_lead(&self) -> bool {
         self.distrusted.is_none() && (!self.standing.is_drained() || self.member.is_leader() && self.next_leader().is_none())
     }
 

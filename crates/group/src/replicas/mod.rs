@@ -19,6 +19,7 @@ mod pages;
 
 use crate::ahead::Ahead;
 use crate::configuration::{Configuration, seat_of};
+use crate::first::convene;
 use crate::frame::Frame;
 use crate::log::Log;
 use crate::member::{Kept, Member};
@@ -604,6 +605,12 @@ impl<F: Seat> PartitionServer for Replicas<F> {
             self.pump(now, out);
         }
         leads
+    }
+
+    fn convene(&mut self, now: Now, out: &mut Outbox) {
+        if self.failed.is_none() && self.standing.takes_part() && self.may_lead() && convene(&mut self.member, self.standing.me(), seat_at(0)) {
+            self.pump(now, out);
+        }
     }
 
     fn drain(&mut self, now: Now, drained: bool, out: &mut Outbox) {

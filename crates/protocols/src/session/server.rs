@@ -437,6 +437,17 @@ impl<W: Scope> Protocol for Replicated<W> {
         self.name_successor(step, to)
     }
 
+    fn convene<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        // A group over all data centers has its first leader in any of them, by partition.
+        let dc = match W::SPAN {
+            Span::Everywhere => DcId((self.place.server.partition.0 % u16::from(self.place.data_centers)) as u8),
+            _ => self.place.dc(),
+        };
+        if self.standing.takes_part() && self.may_lead(step) && rheostat_group::convene(&mut self.group.node, self.standing.me(), seat(dc, 0)) {
+            self.pump(step);
+        }
+    }
+
     fn on_drain<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, drained: bool) {
         self.standing.set_drained(drained);
         if drained && !self.may_lead(step) {

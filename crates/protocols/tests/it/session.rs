@@ -521,3 +521,32 @@ fn a_leader_that_stops_hands_over_first() {
     let only = desk.servers()[0];
     assert!(!desk.with(only, |replica, now, out| replica.hand_over(now, out)));
 }
+
+/// The members of a group that has never decided anything have a leader as soon as they hear each other; else they would wait for an election's time.
+#[test]
+fn a_new_group_has_its_first_leader_at_once() {
+    for (protocol, data_centers, replicas) in [("session", 1, 2), ("session", 1, 3), ("strong", 2, 1), ("strong", 3, 1)] {
+        let mut desk = Desk::with_replicas(protocol, "", data_centers, 2, replicas);
+        let convene = |desk: &mut Desk, wanted: bool| {
+            for id in desk.servers() {
+                desk.with(id, |server, now, out| server.convene(now, out));
+            }
+            desk.pass(5, |_, _| wanted);
+        };
+        let led = |desk: &Desk| desk.servers().iter().filter_map(|id| desk.replicas[id].leader()).collect::<std::collections::BTreeSet<_>>();
+        // They do not hear each other yet.
+        (0..10).for_each(|_| convene(&mut desk, false));
+        desk.under_way.clear();
+        assert!(led(&desk).is_empty(), "{protocol}");
+        (0..4).for_each(|_| convene(&mut desk, true));
+        let leaders = led(&desk);
+        let partitions = leaders.iter().map(|(leader, _)| leader.partition).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!((leaders.len(), partitions.len()), (2, 2), "{protocol}, {data_centers} data centers, {replicas} replicas: {leaders:?}");
+        assert!(desk.servers().iter().all(|id| desk.replicas[id].leader().is_some()), "{protocol}");
+        let places = leaders.iter().map(|(leader, _)| leader.dc).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(places.len(), usize::from(data_centers.min(2)), "{protocol}: partitions have theirs in different data centers");
+        // Whoever has a leader, or has had one, is left alone.
+        (0..4).for_each(|_| convene(&mut desk, true));
+        assert_eq!(led(&desk), leaders, "{protocol}");
+    }
+}

@@ -108,6 +108,7 @@ async fn greet_and_read(
     drop((stranger, place));
     let generation = peer.generation.fetch_add(1, Ordering::Relaxed) + 1;
     peer.accepted.store(true, Ordering::Relaxed);
+    peer.there.notify_one();
     shared.announce_connected(&peer);
     let ended = read(&shard, shared, &peer, generation, &link_key, stream.as_mut()).await;
     if peer.generation.load(Ordering::Relaxed) == generation {

@@ -92,12 +92,20 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
         }
         tokio::select! {
             () = tokio::time::sleep(backoff) => {}
+            // Not at once: one that is refused each time is not to be asked as often as it asks.
+            () = there(&peer) => backoff = BACKOFF.0,
             _ = stopping.changed() => {}
             _ = paused.changed() => {}
         }
         backoff = (backoff * 2).min(BACKOFF.1);
     }
     peer.set_disconnected("stopping".into());
+}
+
+/// The node has connected to this one, a little ago: so it runs, and waits for nothing else.
+async fn there(peer: &Peer) {
+    peer.there.notified().await;
+    tokio::time::sleep(BACKOFF.0).await;
 }
 
 /// Asks the other nodes for the time, and whether they know this one with other data, for a moment at most: before a node that keeps data gives any timestamp, or serves anything.

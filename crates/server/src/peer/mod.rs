@@ -64,6 +64,8 @@ pub(crate) struct Peer {
     next_request: AtomicU64,
     next_large: AtomicU64,
     accepted: AtomicBool,
+    /// It has just connected to this node: it can be connected to.
+    there: Notify,
     /// Counts the connections accepted from the node; only the newest one is listened to.
     generation: AtomicU64,
     connects: AtomicU64,
@@ -220,6 +222,7 @@ impl Peer {
             next_request: AtomicU64::new(0),
             next_large: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
+            there: Notify::new(),
             generation: AtomicU64::new(0),
             connects: AtomicU64::new(0),
             frames_sent: AtomicU64::new(0),

@@ -118,6 +118,8 @@ pub(crate) struct Shard {
     monitor_changes: u64,
     /// There is a detector.
     watched: bool,
+    /// When servers of groups without a leader are asked to begin; past the first moments of the node never.
+    convene_us: u64,
     /// When replies that wait for other shards are to be looked at again, if nothing else happens.
     look_again_us: u64,
     turn_waker: Option<Waker>,

@@ -150,6 +150,8 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         clock_changes: 0,
         monitor_changes: 0,
         watched: false,
+        // Who gives up what it may have had finds out first whether the others have had anything.
+        convene_us: if shared.config.accept_lost_writes { u64::MAX } else { 0 },
         look_again_us: u64::MAX,
         turn_waker: None,
         counters: ShardCounters::default(),

@@ -45,6 +45,10 @@ const REST_US: u64 = 2_000_000;
 /// How long a server that has handed over its lead still answers, in microseconds: others may ask it before they hear of the new leader, and are told to ask again.
 const LINGER_US: u64 = 50_000;
 
+/// Between two times that servers of new groups are asked to begin, in microseconds, and for how long after the node's start, in milliseconds: then elections come as ever.
+const CONVENE_US: u64 = 25_000;
+const CONVENE_FOR_MS: u64 = 30_000;
+
 /// How long a stopping node waits for a new leader to be known, in microseconds.
 const LEADERLESS_US: u64 = 1_000_000;
 
@@ -122,6 +126,7 @@ fn turn(
     this.deliver_local(now);
     this.pace(now);
     this.tick(now);
+    this.convene(now);
     this.deliver_local(now);
     this.end_rounds(now);
     this.leave(now);
@@ -316,6 +321,25 @@ impl Shard {
         }
     }
 
+    /// New groups have their first leader as soon as a majority is there, rather than when an election's time has passed.
+    fn convene(&mut self, now: Now) {
+        if now.monotonic_us < self.convene_us {
+            return;
+        }
+        let mut waiting = false;
+        for index in 0..self.replicas.len() {
+            let slot = &mut self.replicas[index];
+            if slot.grouped && !slot.failed && slot.server.leader().is_none() {
+                slot.server.convene(now, &mut self.outbox);
+                slot.touched = true;
+                waiting = true;
+                self.sort_outbox(ReplicaIndex(index as u32));
+            }
+        }
+        let goes_on = waiting && self.shared.clocks.uptime_ms() < CONVENE_FOR_MS;
+        self.convene_us = if goes_on { now.monotonic_us + CONVENE_US } else { u64::MAX };
+    }
+
     /// Every server that was touched puts what it did to its replicas; those on this shard answer at once.
     fn end_rounds(&mut self, now: Now) {
         for _ in 0..MOST_ROUNDS {
@@ -462,6 +486,7 @@ impl Shard {
     fn due_us(&self) -> u64 {
         let due_us = |slot: &Slot| slot.next_tick_us.min(slot.server.next_flush_us()).min(slot.recovery_due_us());
         let own_us = self.replicas.iter().map(due_us).min().unwrap_or(u64::MAX);
+        let own_us = own_us.min(self.convene_us);
         if self.watched { own_us.min(self.telling_us()) } else { own_us }
     }
 
