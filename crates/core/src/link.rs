@@ -215,11 +215,17 @@ pub const BATCH_BYTES: usize = 256 << 10;
 /// A receiver that hears nothing for this long asks again, in microseconds.
 pub const SILENCE_US: u64 = 1_000_000;
 
+/// The same while nobody asks anything, and heartbeats come seldom.
+const QUIET_SILENCE_US: u64 = 5_000_000;
+
 /// A receiver that has had something sent again and still lacks it asks after so long, in microseconds.
 pub const RESUME_SPACING_US: u64 = 300_000;
 
 /// A data center that is not heard for this long is out of reach: the others are asked what they have of it, in microseconds.
 pub const OUT_OF_REACH_US: u64 = 3_000_000;
+
+/// The same while nobody asks anything.
+const QUIET_OUT_OF_REACH_US: u64 = 7_000_000;
 
 /// After this long they may answer with parts, for which reads here are refused until everything they need has come; in microseconds.
 pub const OUT_OF_REACH_FOR_LONG_US: u64 = 20_000_000;
@@ -233,8 +239,8 @@ pub const REMEMBERED_BYTES: usize = 1 << 20;
 /// Between two acknowledgements, in microseconds.
 pub const ACKNOWLEDGE_SPACING_US: u64 = 10_000;
 
-/// Between two acknowledgements while nobody asks anything, in microseconds: of heartbeats, that is.
-const QUIET_ACKNOWLEDGE_US: u64 = 1_000_000;
+/// Between two acknowledgements of heartbeats alone while nobody asks anything, in microseconds.
+const QUIET_ACKNOWLEDGE_US: u64 = 5_000_000;
 
 /// The sending end: a cursor into the log of own updates.
 #[derive(Clone, Debug, Default)]
@@ -355,7 +361,10 @@ pub struct LinkReceiver {
     question: u64,
     /// Everything after this is to be sent again; whether it is lost too, only later questions can tell.
     resumed: Option<(Timestamp, u64)>,
-    acknowledge_spacing_us: u64,
+    /// Nobody asks anything.
+    quiet: bool,
+    /// The last batch with updates went up to here.
+    updated: Timestamp,
     /// Since when nothing has been heard; `None` while nobody else can be asked.
     silent_since_us: Option<u64>,
     /// When others were last asked what they have, and when they are to be asked again.
@@ -376,7 +385,8 @@ impl LinkReceiver {
             asked_at_us: None,
             question: 0,
             resumed: None,
-            acknowledge_spacing_us: ACKNOWLEDGE_SPACING_US,
+            quiet: false,
+            updated: Timestamp::ZERO,
             silent_since_us: None,
             wanted_us: (0, 0),
         }
@@ -390,9 +400,24 @@ impl LinkReceiver {
         }
     }
 
-    /// Whether nobody asks anything: then there is time to acknowledge.
+    /// Whether nobody asks anything: then heartbeats come seldom, and there is time to acknowledge them.
     pub fn set_quiet(&mut self, quiet: bool) {
-        self.acknowledge_spacing_us = if quiet { QUIET_ACKNOWLEDGE_US } else { ACKNOWLEDGE_SPACING_US };
+        self.quiet = quiet;
+    }
+
+    /// Between two acknowledgements, in microseconds: somebody may wait for that of an update.
+    fn acknowledge_spacing_us(&self) -> u64 {
+        if self.quiet && self.updated <= self.acknowledged { QUIET_ACKNOWLEDGE_US } else { ACKNOWLEDGE_SPACING_US }
+    }
+
+    /// Who is not heard for so long, in microseconds, is out of reach.
+    fn out_of_reach_us(&self) -> u64 {
+        if self.quiet { QUIET_OUT_OF_REACH_US } else { OUT_OF_REACH_US }
+    }
+
+    /// There were updates in the batch that went up to `through`.
+    pub fn updated(&mut self, through: Timestamp) {
+        self.updated = self.updated.max(through);
     }
 
     /// Up to where everything has been applied.
@@ -477,14 +502,14 @@ impl LinkReceiver {
         match self.asked_at_us {
             None => 0,
             Some(at) if self.is_resumed() => at + RESUME_SPACING_US,
-            Some(at) => self.heard_at_us.max(at) + SILENCE_US,
+            Some(at) => self.heard_at_us.max(at) + if self.quiet { QUIET_SILENCE_US } else { SILENCE_US },
         }
     }
 
     /// Whether others are to be asked now what they have of the sender's updates, and whether parts will do.
     pub fn wanted_due(&mut self, now_us: u64) -> Option<bool> {
         let silent_us = now_us.saturating_sub(*self.silent_since_us.get_or_insert(now_us));
-        if silent_us < OUT_OF_REACH_US || now_us < self.wanted_us.1 {
+        if silent_us < self.out_of_reach_us() || now_us < self.wanted_us.1 {
             return None;
         }
         let (least, most) = WANTED_SPACING_US;
@@ -500,7 +525,7 @@ impl LinkReceiver {
 
     /// Whether nothing has been heard for long.
     pub fn is_out_of_reach(&self, now_us: u64) -> bool {
-        self.silent_since_us.is_some_and(|since_us| now_us >= since_us + OUT_OF_REACH_US)
+        self.silent_since_us.is_some_and(|since_us| now_us >= since_us + self.out_of_reach_us())
     }
 
     /// Another data center has passed on what was not here. There may be more, for which it is asked at once: returns whether parts will do.
@@ -518,7 +543,7 @@ impl LinkReceiver {
     /// The acknowledgement that is due.
     pub fn acknowledge_due(&mut self, now_us: u64, planted: Planted) -> Option<Timestamp> {
         let upto = if planted.is("acknowledged-before-durable") { self.received } else { self.durable };
-        if upto <= self.acknowledged || now_us.saturating_sub(self.acknowledged_at_us) < self.acknowledge_spacing_us {
+        if upto <= self.acknowledged || now_us.saturating_sub(self.acknowledged_at_us) < self.acknowledge_spacing_us() {
             return None;
         }
         self.acknowledged = upto;
@@ -528,12 +553,12 @@ impl LinkReceiver {
 
     /// When, on the monotonic clock, something may be due without any input.
     pub fn next_us(&self) -> u64 {
-        let acknowledge = if self.durable > self.acknowledged { self.acknowledged_at_us + self.acknowledge_spacing_us } else { u64::MAX };
+        let acknowledge = if self.durable > self.acknowledged { self.acknowledged_at_us + self.acknowledge_spacing_us() } else { u64::MAX };
         self.ask_us().min(acknowledge).min(self.next_wanted_us())
     }
 
     /// When others are to be asked what they have.
     pub fn next_wanted_us(&self) -> u64 {
-        self.silent_since_us.map_or(u64::MAX, |since_us| (since_us + OUT_OF_REACH_US).max(self.wanted_us.1))
+        self.silent_since_us.map_or(u64::MAX, |since_us| (since_us + self.out_of_reach_us()).max(self.wanted_us.1))
     }
 }

@@ -246,6 +246,28 @@ fn a_sender_that_is_asked_says_what_it_has_sent_and_sends_nothing_again() {
 }
 
 #[test]
+fn while_nobody_asks_anything_heartbeats_are_acknowledged_seldom_and_updates_at_once() {
+    let mut receiver = LinkReceiver::new(at(0));
+    receiver.set_quiet(true);
+    let heartbeat = |receiver: &mut LinkReceiver, through: u64| {
+        receiver.applied(at(through), through);
+        receiver.on_durable(through);
+    };
+    heartbeat(&mut receiver, 5);
+    assert_eq!(receiver.acknowledge_due(SILENCE_US, Planted::NONE), None);
+    assert_eq!(receiver.acknowledge_due(5 * SILENCE_US, Planted::NONE), Some(at(5)));
+    heartbeat(&mut receiver, 6);
+    assert_eq!(receiver.acknowledge_due(6 * SILENCE_US, Planted::NONE), None);
+    receiver.updated(at(7));
+    heartbeat(&mut receiver, 7);
+    assert_eq!(receiver.acknowledge_due(6 * SILENCE_US, Planted::NONE), Some(at(7)), "somebody may wait for it");
+    heartbeat(&mut receiver, 8);
+    assert_eq!(receiver.acknowledge_due(7 * SILENCE_US, Planted::NONE), None);
+    receiver.set_quiet(false);
+    assert_eq!(receiver.acknowledge_due(7 * SILENCE_US, Planted::NONE), Some(at(8)));
+}
+
+#[test]
 fn an_acknowledgement_that_was_lost_is_said_again() {
     let mut receiver = LinkReceiver::new(at(5));
     assert_eq!(receiver.acknowledge_due(SILENCE_US, Planted::NONE), Some(at(5)));

@@ -30,6 +30,11 @@ pub(crate) fn put_off_us(timer: u8) -> u64 {
     }
 }
 
+/// See [`Protocol::later_us`].
+pub(crate) fn later_us<A: Aggregate>(tree: &Tree<A>, timer: u8, period_us: u64) -> u64 {
+    if timer == STABILIZE { tree.later_us(period_us) } else { 0 }
+}
+
 /// The message that tells a share.
 type Say<P, A> = fn(Share<A>) -> <P as Protocol>::Message;
 

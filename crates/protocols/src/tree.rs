@@ -67,6 +67,8 @@ pub(crate) struct Tree<A> {
     own: PartitionId,
     parent: Option<PartitionId>,
     children: Vec<PartitionId>,
+    /// Levels of the whole tree that are below this server's, and above it.
+    levels: (u32, u32),
     /// What each child last said of its subtree.
     subtrees: BTreeMap<PartitionId, Share<A>>,
     /// The result that a restart will find; only what is below it may be collected.
@@ -83,7 +85,11 @@ impl<A: Aggregate> Tree<A> {
     pub(crate) fn new(place: &Place, fan_out: u16) -> Tree<A> {
         let (own, fan_out) = (u32::from(place.server.partition.0), u32::from(fan_out));
         let children = (own * fan_out + 1..=own * fan_out + fan_out).filter(|child| *child < u32::from(place.partitions));
+        let parent = |partition: &u32| partition.checked_sub(1).map(|below| below / fan_out.max(1));
+        let level = |partition: u32| std::iter::successors(Some(partition), parent).skip(1).count() as u32;
+        let (above, deepest) = (level(own), level(u32::from(place.partitions.max(1)) - 1));
         Tree {
+            levels: (deepest.saturating_sub(above), above),
             own: place.server.partition,
             parent: own.checked_sub(1).map(|below| PartitionId((below / fan_out) as u16)),
             children: children.map(|child| PartitionId(child as u16)).collect(),
@@ -93,6 +99,13 @@ impl<A: Aggregate> Tree<A> {
             stored: false,
             persisted_at_us: 0,
         }
+    }
+
+    /// At which part of a round this server speaks, where all begin it together: the lowest first, so that within one round the root has heard of all; and after the heartbeats, of which
+    /// some come from other processes of this machine.
+    pub(crate) fn later_us(&self, period_us: u64) -> u64 {
+        let (below, above) = self.levels;
+        period_us * u64::from(below + 1) / u64::from(below + above + 2)
     }
 
     /// The server above this one, which hears of its subtree; `None` at the root, which tells the result to itself.

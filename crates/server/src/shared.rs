@@ -130,6 +130,7 @@ impl Shared {
         Shared {
             monitors: Monitors::new(&topology, keyspaces.len(), config.limits.monitor_epsilon_ms),
             service_levels: ServiceLevels::new(&config),
+            attention: Attention::new(keyspaces.len(), clocks.monotonic_us()),
             named,
             config,
             topology,
@@ -156,7 +157,6 @@ impl Shared {
             connections: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
             memory,
-            attention: Attention::new(),
             budget,
             unfinished,
             _descriptors,

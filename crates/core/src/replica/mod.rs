@@ -79,7 +79,10 @@ pub const PLANTED: &[&str] = &[
 ];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
-pub const QUIET_US: u64 = 100_000;
+pub const QUIET_US: u64 = 2_000_000;
+
+/// Then those of one round that need what others say in it go off within so much after it began, in microseconds ([`Protocol::later_us`]).
+const QUIET_ROUND_US: u64 = 40_000;
 
 /// How the servers of a partition in a data center agree, where there are several and their protocol knows of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +136,9 @@ pub struct ReplicaConfig {
     pub forget: bool,
     /// Where [`Place::replicas`] is more than one and the protocol's servers stand alone: how they agree.
     pub group: GroupConfig,
+    /// Timers of what only keeps others informed ([`Protocol::put_off_us`]) go off at multiples of their period on the monotonic clock, and by [`Protocol::later_us`] later: so all servers of a process do
+    /// it together, in one wake-up, and what they say to another node leaves in one message.
+    pub together: bool,
     /// Seeds the random source.
     pub seed: u64,
     /// One of so many reads and writes is sampled, to say what other levels would have returned ([`crate::notch`]); 0: none.
@@ -163,6 +169,7 @@ impl ReplicaConfig {
             joins: false,
             forget: false,
             group: GroupConfig::default(),
+            together: false,
             seed: 0,
             sample_every: 0,
             planted: Planted::NONE,

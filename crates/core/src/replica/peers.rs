@@ -325,6 +325,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     && let Some((_, receiver)) = self.peers.get(origin)
                 {
                     receiver.applied(through, self.store.end().0);
+                    if !is_empty {
+                        receiver.updated(through);
+                    }
                     receiver.on_durable(self.store.durable().0);
                     self.journal.saved.received.raise(origin, through);
                     self.come(now);

@@ -22,6 +22,12 @@ const LOWER_AFTER_MS: u64 = 1_000;
 /// How far the fixed bound is ahead of the physical clock when it is set, in milliseconds: less than a machine needs to start. It is set anew when a fifth is left.
 const FIXED_MS: u64 = 5_000;
 
+/// The same while nobody asks anything: nobody writes then, so what a machine that loses its power stamps ahead is in the way of nobody before it runs again, and each renewal is a flush.
+const FIXED_QUIET_MS: u64 = 20_000;
+
+/// And how much of it is left when it is set anew, in milliseconds: more than passes between two rounds.
+const QUIET_LEFT_MS: u64 = 3_000;
+
 /// The same, if nothing moves: then a killed process costs as much.
 const FIXED_ALONE_MS: u64 = 1_000;
 
@@ -79,6 +85,7 @@ pub(super) struct Reserved {
     monotonic_ms: u64,
     /// When the newest was set, on the monotonic clock.
     set_at_ms: u64,
+    quiet: bool,
     /// As [`Reserved::renew`] has found last: at this time, below this, there is nothing to renew.
     fine: Option<(Now, Timestamp)>,
 }
@@ -86,13 +93,18 @@ pub(super) struct Reserved {
 impl Reserved {
     /// What a restart finds, on a machine that runs since `boot`, if that can be told.
     pub(super) fn new(boot: Option<u64>, on_disk: Reservation) -> Reserved {
-        Reserved { boot, newest: on_disk, on_disk, in_flight: VecDeque::new(), monotonic_ms: 0, set_at_ms: 0, fine: None }
+        Reserved { boot, newest: on_disk, on_disk, in_flight: VecDeque::new(), monotonic_ms: 0, set_at_ms: 0, quiet: false, fine: None }
     }
 
     /// At a start: no timestamp above this has been handed out. `trusting` takes the bound that moves for one of this machine's run, whatever it is of.
     pub(super) fn floor(&self, now: Now, trusting: bool) -> Timestamp {
         let boot = if trusting { self.on_disk.moving.map(|moving| moving.boot) } else { self.boot };
         self.on_disk.ceiling(boot, now.monotonic_us / 1000)
+    }
+
+    /// Whether nobody asks anything.
+    pub(super) fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
     }
 
     /// The newest reservation.
@@ -111,10 +123,13 @@ impl Reserved {
         self.monotonic_ms = now.monotonic_us / 1000;
         let physical = Timestamp::new(now.physical_ms, 0);
         let needed = physical.plus_millis(MARGIN_MS).max(last.plus_millis(STEP_MS));
-        let fixed_ms = if self.boot.is_some() { FIXED_MS } else { FIXED_ALONE_MS };
+        let (fixed_ms, left_ms) = match self.boot {
+            Some(_) if self.quiet => (FIXED_QUIET_MS, QUIET_LEFT_MS),
+            Some(_) => (FIXED_MS, FIXED_MS / 5),
+            None => (FIXED_ALONE_MS, FIXED_ALONE_MS / 5),
+        };
         let ceiling = self.newest.ceiling(self.boot, self.monotonic_ms);
-        let enough =
-            last.successor() < ceiling && physical.plus_millis(MARGIN_MS / 2) < ceiling && physical.plus_millis(fixed_ms / 5) < self.newest.until;
+        let enough = last.successor() < ceiling && physical.plus_millis(MARGIN_MS / 2) < ceiling && physical.plus_millis(left_ms) < self.newest.until;
         let much = self.newest.moving.is_some() && needed.plus_millis(MARGIN_MS) < ceiling && self.set_at_ms + LOWER_AFTER_MS <= self.monotonic_ms;
         // What is enough for `last` is for all up to the ceiling, and what is not too much now is not for later ones.
         self.fine = (enough && !much).then_some((now, Timestamp::from_bits(ceiling.bits().saturating_sub(1))));
@@ -187,6 +202,33 @@ mod tests {
         // The fixed bound is the lower one if the process was down for long.
         assert_eq!(restart(&before, Some(7)).floor(at(60_000), false), Timestamp::new(1_005_000 + FIXED_MS, 0));
         assert_eq!(restart(&reserved(None, at(5_000)), None).floor(at(5_100), false), Timestamp::new(1_005_000 + FIXED_ALONE_MS, 0));
+    }
+
+    #[test]
+    fn while_nobody_asks_anything_it_is_renewed_seldom_and_covers_every_heartbeat() {
+        let renewals = |quiet: bool| {
+            let mut clock = reserved(Some(7), at(0));
+            clock.set_quiet(quiet);
+            let mut renewals = 0;
+            for round in 1..=60 {
+                let now = at(2_000 * round);
+                let heartbeat = Timestamp::new(now.physical_ms, 0);
+                if clock.renew(now, heartbeat) {
+                    renewals += 1;
+                    clock.appended(Position(1));
+                    clock.on_durable(Position(1));
+                }
+                assert_eq!(clock.leaves_after(heartbeat), Some(Position(0)));
+                let lost_power = restart(&clock, Some(8)).floor(now, false);
+                assert!(heartbeat < lost_power && lost_power <= heartbeat.plus_millis(if quiet { FIXED_QUIET_MS } else { FIXED_MS }));
+                assert!(
+                    restart(&clock, Some(7)).floor(now, false) <= heartbeat.plus_millis(2 * MARGIN_MS),
+                    "a killed process costs what it ever does"
+                );
+            }
+            renewals
+        };
+        assert!(renewals(false) >= 30 && renewals(true) <= 8);
     }
 
     #[test]

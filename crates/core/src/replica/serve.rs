@@ -1,7 +1,7 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
 use super::journal::Everywhere;
-use super::{Applied, Done, Execution, Membership, Outbox, PartitionServer, QUIET_US, Replica, Status, Wanted};
+use super::{Applied, Done, Execution, Membership, Outbox, PartitionServer, QUIET_ROUND_US, QUIET_US, Replica, Status, Wanted};
 use crate::ids::{Now, OpId, ServerId};
 use crate::link::LinkFrame;
 use crate::notch::Sampled;
@@ -96,7 +96,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 Effect::Reply { op: answered, reply } => self.resume(now, answered, reply, out),
                 Effect::Send { to, message, departure } => self.send(to, message, departure, out),
                 Effect::Heartbeat(at) => self.heartbeat = self.heartbeat.max(at),
-                Effect::Timer { timer, after_us } => self.timers.push((now.monotonic_us + after_us, timer)),
+                Effect::Timer { timer, after_us } => {
+                    let at_us = self.set_for_us(now, timer, after_us);
+                    self.timers.push((at_us, timer));
+                }
                 Effect::Parked { op: parked, waits_for } => match self.pending.get_mut(&parked) {
                     Some(pending) => pending.waits_for = waits_for,
                     None => self.parked_reason = Some(waits_for),
@@ -230,10 +233,21 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
+    /// For when `timer` is set that is to go off after `after_us`: with others of its kind, no later.
+    fn set_for_us(&self, now: Now, timer: u8, after_us: u64) -> u64 {
+        if !self.config.together || after_us == 0 || self.protocol.put_off_us(timer) == 0 {
+            return now.monotonic_us + after_us;
+        }
+        let later_us = self.protocol.later_us(timer, after_us) % after_us;
+        (now.monotonic_us.saturating_sub(later_us) / after_us + 1) * after_us + later_us
+    }
+
     /// When `timer`, which is set for `at_us`, goes off.
     fn goes_off_us(&self, at_us: u64, timer: u8) -> u64 {
         match self.protocol.put_off_us(timer) {
-            put_off_us if self.quiet && put_off_us > 0 => (at_us + put_off_us.saturating_sub(QUIET_US)).next_multiple_of(QUIET_US),
+            put_off_us if self.quiet && put_off_us > 0 => {
+                (at_us + put_off_us.saturating_sub(QUIET_US)).next_multiple_of(QUIET_US) + self.protocol.later_us(timer, QUIET_ROUND_US)
+            }
             _ => at_us,
         }
     }
@@ -431,6 +445,7 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
     fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
         self.peers.set_quiet(quiet);
+        self.journal.reserved.set_quiet(quiet);
     }
 
     fn distrust_clock(&mut self, now: Now, why: Option<String>, out: &mut Outbox) {

@@ -479,6 +479,10 @@ impl Protocol for Causal {
         stability::put_off_us(timer)
     }
 
+    fn later_us(&self, timer: u8, period_us: u64) -> u64 {
+        stability::later_us(&self.tree, timer, period_us)
+    }
+
     fn on_abandon(&mut self, op: OpId) {
         self.held.remove(&op);
         self.orion.patience.remove(&op);

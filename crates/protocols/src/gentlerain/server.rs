@@ -428,6 +428,10 @@ impl Protocol for GentleRain {
         crate::stability::put_off_us(timer)
     }
 
+    fn later_us(&self, timer: u8, period_us: u64) -> u64 {
+        crate::stability::later_us(&self.tree, timer, period_us)
+    }
+
     fn on_abandon(&mut self, op: OpId) {
         self.held.remove(&op);
         self.waiting.retain(|(_, waits), _| *waits != op);

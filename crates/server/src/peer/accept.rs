@@ -258,7 +258,7 @@ fn take(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, link
         Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, from.at(peer.dc), to.at(shared.topology.here), bytes),
         // No piece is a frame of pieces.
         Frame::Piece { .. } => {}
-        Frame::Attend { first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, first),
+        Frame::Attend { keyspace, first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, keyspace, first),
         Frame::Monitors(bytes) => shared.on_monitors_frame(bytes),
         Frame::Lost(bytes) => shared.on_lost_frame(peer.dc, bytes),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),

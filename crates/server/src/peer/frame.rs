@@ -22,8 +22,8 @@ pub(super) enum Frame<'a> {
     Request { request: u64, keyspace: KeyspaceId, session: &'a [u8], operations: VecDeque<(PartitionId, Operation)> },
     /// Outcomes of what the receiver asked for, from the `first` on, and the session after all of them.
     Response { request: u64, first: u32, session: &'a [u8], outcomes: Vec<Outcome> },
-    /// Somebody asks something of the cluster; `first`: of the sender.
-    Attend { first: bool },
+    /// Somebody asks something of a keyspace; `first`: of the sender.
+    Attend { keyspace: KeyspaceId, first: bool },
     /// A part of a frame that is too large to leave in one go: those with one number, in order.
     Piece { number: u32, last: bool, bytes: &'a [u8] },
     /// The keys that sign session tokens, sealed for this connection.
@@ -125,8 +125,11 @@ pub(super) fn response(request: u64, first: u32, session: &[u8], outcomes: &[Out
     })
 }
 
-pub(super) fn attend(first: bool) -> Vec<u8> {
-    framed(ATTEND, 1, |out| first.encode(out))
+pub(super) fn attend(keyspace: KeyspaceId, first: bool) -> Vec<u8> {
+    framed(ATTEND, 4, |out| {
+        keyspace.0.encode(out);
+        first.encode(out);
+    })
 }
 
 /// Appends a piece of a frame's bytes without its length.
@@ -218,7 +221,7 @@ impl<'a> Frame<'a> {
                 let last = bool::decode(&mut input)?;
                 return Ok(Frame::Piece { number, last, bytes: input.rest() });
             }
-            ATTEND => Frame::Attend { first: Wire::decode(&mut input)? },
+            ATTEND => Frame::Attend { keyspace: KeyspaceId(Wire::decode(&mut input)?), first: Wire::decode(&mut input)? },
             TOKEN_KEYS => return Ok(Frame::TokenKeys(input.rest())),
             MONITORS => return Ok(Frame::Monitors(input.rest())),
             LOST => return Ok(Frame::Lost(input.rest())),
@@ -257,7 +260,7 @@ mod tests {
         let mut stream = replica(keyspace, from, to, b"abc");
         stream.extend(request(300, keyspace, b"session", &operations));
         stream.extend(response(300, 7, b"", &outcomes));
-        stream.extend(attend(true));
+        stream.extend(attend(keyspace, true));
         stream.extend(token_keys(b"sealed"));
         stream.extend(ask_time(1 << 40));
         stream.extend(time(1 << 40, u64::MAX));
@@ -266,7 +269,7 @@ mod tests {
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
             Frame::Request { request: 300, keyspace, session: b"session", operations },
             Frame::Response { request: 300, first: 7, session: b"", outcomes },
-            Frame::Attend { first: true },
+            Frame::Attend { keyspace, first: true },
             Frame::TokenKeys(b"sealed"),
             Frame::AskTime { asked_us: 1 << 40 },
             Frame::Time { asked_us: 1 << 40, shown_us: u64::MAX },

@@ -291,9 +291,9 @@ impl Peer {
         let _ = self.push(now_us, UNORDERED, || frame::time(asked_us, shown_us));
     }
 
-    /// Says that somebody asks something of the cluster; `first`: of this node. It is said again if it is lost.
-    pub(crate) fn send_attend(&self, now_us: u64, first: bool) {
-        let _ = self.push(now_us, UNORDERED, || frame::attend(first));
+    /// Says that somebody asks something of `keyspace`; `first`: of this node. It is said again if it is lost.
+    pub(crate) fn send_attend(&self, now_us: u64, keyspace: KeyspaceId, first: bool) {
+        let _ = self.push(now_us, UNORDERED, || frame::attend(keyspace, first));
     }
 
     /// Sends operations, each of which begins when the one before it is done; what comes of them goes to `asker`. Errors: there is no connection, or too much waits; nothing is done.

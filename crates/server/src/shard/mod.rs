@@ -110,8 +110,9 @@ pub(crate) struct Shard {
     turn_wanted: bool,
     /// The receipts of this turn, if any were asked for.
     pub(crate) receipts: Option<Rc<Turn>>,
-    /// As the partition servers were last told.
+    /// Nobody asks anything of any keyspace; and of which nobody does, as the partition servers were last told.
     quiet: bool,
+    quiet_keyspaces: Vec<bool>,
     /// What the partition servers know of [`crate::clocks::Clocks::changes`].
     clock_changes: u64,
     /// Which of [`crate::monitors::Monitors::changes`] the detectors know of.
@@ -208,7 +209,7 @@ impl Shard {
     pub(crate) fn execute(&mut self, now: Now, replica: ReplicaIndex, operation: Operation, session: &mut Session) -> Execution {
         // Who only looks at a key's versions wakes nobody: the console may look all day.
         if !matches!(operation, Operation::Explain { .. }) {
-            self.shared.asked(now.monotonic_us);
+            self.shared.asked(now.monotonic_us, self.replicas[replica.0 as usize].keyspace);
         }
         let counted = kind_index(&operation);
         self.counters.operations[counted] += 1;

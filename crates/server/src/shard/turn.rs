@@ -24,6 +24,9 @@ const MESSAGES_PER_TURN: usize = 512;
 /// Between two looks at stalled connections, abandoned operations and memory, in microseconds.
 const SWEEP_US: u64 = 100_000;
 
+/// The same while nobody asks anything.
+const QUIET_SWEEP_US: u64 = 500_000;
+
 /// Between two looks at memory while nobody asks anything, in microseconds.
 const QUIET_LOOK_US: u64 = 1_000_000;
 
@@ -131,7 +134,7 @@ fn turn(
     this.end_rounds(now);
     this.leave(now);
     this.tell_monitors(now);
-    if now.monotonic_us >= next_sweep_us(*swept_us) {
+    if now.monotonic_us >= this.next_sweep_us(*swept_us) {
         *swept_us = now.monotonic_us;
         this.sweep(now);
     }
@@ -155,7 +158,7 @@ fn turn(
     if taken >= MESSAGES_PER_TURN {
         this.want_turn();
     }
-    let mut due_us = this.due_us().min(next_sweep_us(*swept_us));
+    let mut due_us = this.due_us().min(this.next_sweep_us(*swept_us));
     if this.quiet {
         due_us = due_us.next_multiple_of(QUIET_GRAIN_US);
     }
@@ -171,11 +174,6 @@ fn turn(
         this.want_turn();
     }
     Poll::Pending
-}
-
-/// When [`Shard::sweep`] is due after `swept_us`: at a multiple, so that it comes together with other work.
-fn next_sweep_us(swept_us: u64) -> u64 {
-    (swept_us / SWEEP_US + 1) * SWEEP_US
 }
 
 impl Slot {
@@ -195,14 +193,18 @@ impl Slot {
 impl Shard {
     /// Tells the partition servers whether anybody asks anything.
     fn pace(&mut self, now: Now) {
-        let quiet = self.shared.attention.is_quiet(now.monotonic_us);
-        if quiet != self.quiet {
-            self.quiet = quiet;
-            for slot in &mut self.replicas {
-                slot.server.set_quiet(quiet);
-                slot.next_tick_us = slot.server.next_tick_us();
+        for (index, told) in self.quiet_keyspaces.iter_mut().enumerate() {
+            let keyspace = KeyspaceId(index as u16);
+            let quiet = self.shared.attention.is_quiet_in(keyspace, now.monotonic_us);
+            if quiet != *told {
+                *told = quiet;
+                for slot in self.replicas.iter_mut().filter(|slot| slot.keyspace == keyspace) {
+                    slot.server.set_quiet(quiet);
+                    slot.next_tick_us = slot.server.next_tick_us();
+                }
             }
         }
+        self.quiet = self.quiet_keyspaces.iter().all(|quiet| *quiet);
         self.watch(now);
         let changes = self.shared.clocks.changes();
         if changes != self.clock_changes {
@@ -490,6 +492,12 @@ impl Shard {
         if self.watched { own_us.min(self.telling_us()) } else { own_us }
     }
 
+    /// When [`Shard::sweep`] is due after `swept_us`: at a multiple, so that it comes together with other work.
+    fn next_sweep_us(&self, swept_us: u64) -> u64 {
+        let every_us = if self.quiet { QUIET_SWEEP_US } else { SWEEP_US };
+        (swept_us / every_us + 1) * every_us
+    }
+
     /// Looks after what no message brings up.
     fn sweep(&mut self, now: Now) {
         let abandoned: Vec<_> = self.expected.iter().filter(|(_, sequence)| sequence.answer.is_abandoned()).map(|(key, _)| *key).collect();
@@ -501,7 +509,7 @@ impl Shard {
             slot.touched = true;
         }
         // While nobody asks anything, little changes.
-        if !self.quiet || now.monotonic_us % QUIET_LOOK_US < SWEEP_US {
+        if !self.quiet || now.monotonic_us % QUIET_LOOK_US < QUIET_SWEEP_US {
             self.look_at_memory(now);
         }
         self.disk_full = self.shared.space.as_ref().is_some_and(|space| space.is_short());
