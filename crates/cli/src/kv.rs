@@ -1,6 +1,7 @@
 //! `rheostat kv`: reading and writing keys over gRPC.
 
 mod counter;
+mod feed;
 
 use crate::Failure;
 use crate::connection::Connection;
@@ -27,6 +28,9 @@ Examples:
   rheostat kv --at -5s mget greeting farewell           as they were five seconds ago, in a keyspace with history_ms
   rheostat kv -k strong put lock me --if-absent         only if it has no value; in a keyspace that decides such writes
   rheostat kv counter add stock -1                      take one, if the counter's bounds allow it; kv counter --help
+  rheostat kv feed --match 'order:*'                    what is written from now on, in all data centers, as JSON, until Ctrl-C
+  rheostat kv feed --from f0001a1e... | consumer        from a position that was printed before; nothing is missed
+  rheostat kv conflicts greeting                        which of its versions were replaced unread
   rheostat kv -k cart --quorum 0,2,2 get basket         of which two replicas answer; in a keyspace of protocol quorum
   rheostat kv --receipt mine.txt put greeting hi        also keep what the node says of it, signed; rheostat verify checks such files
   rheostat kv --show-session put a 1                    prints the session's token to standard error;
@@ -114,6 +118,13 @@ enum Operation {
         #[arg(required = true)]
         keys: Vec<String>,
     },
+    /// Print what is written to the keyspace, own and other data centers', as JSON, a line each, a cause before its effects; docs/feed.md
+    Feed(feed::Arguments),
+    /// Print the versions of a key that another data center's replaced without its writer having seen them; the exit code is 1 if there are some
+    Conflicts {
+        /// The key
+        key: String,
+    },
     /// Make, update and look at counters
     Counter(counter::Arguments),
     /// Print the values of several keys from one snapshot
@@ -186,6 +197,14 @@ fn level(name: &str) -> Result<Level, String> {
 /// Runs `kv`.
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let client = arguments.connection.client().await?;
+    let followed = match &arguments.operation {
+        Operation::Feed(feed) => Some(feed::follow(&client, &arguments.keyspace, feed).await),
+        Operation::Conflicts { key } => Some(feed::conflicts(&client, &arguments.keyspace, key).await),
+        _ => None,
+    };
+    if let Some(followed) = followed {
+        return Ok(if followed.map_err(|error| error.to_string())? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let mut session = client.resume(arguments.keyspace.clone(), arguments.session.clone());
     session.set_level(arguments.level);
     session.set_service_level(arguments.sla.clone());
@@ -313,6 +332,8 @@ async fn operate_one(arguments: &Arguments, session: &mut Session, receipts: &mu
             }
             Ok(all)
         }
+        // They have no session, and are done.
+        Operation::Feed(_) | Operation::Conflicts { .. } => Ok(true),
         Operation::Counter(arguments) => counter::run(arguments, session).await.map(|()| true),
         Operation::Mget { keys } => {
             let many = session.read_transaction(keys.iter().cloned()).await?;

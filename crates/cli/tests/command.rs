@@ -60,6 +60,9 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["demo", "--story", "tickets", "--datacenters", "1"], 1, "needs at least two data centers");
     fails(&["kv", "counter", "move", "stock", "eu", "1", "sideways"], 2, "the directions are: down, up");
     fails(&["kv", "counter", "transfer", "a", "b", "0"], 2, "0 is not in 1..");
+    fails(&["kv", "feed", "--limit", "0"], 2, "0 is not in 1..");
+    fails(&["kv", "-a", "127.0.0.1:1", "feed"], 1, "cannot connect");
+    fails(&["kv", "conflicts"], 2, "<KEY>");
     fails(&["ctl", "counter", "stock", "--yes"], 2, "--reclaim");
     fails(&["bench", "counter", "--clients", "0", "--resp", "a=127.0.0.1:1"], 1, "number of clients is 0");
     fails(&["ctl", "monitor", "add", "x"], 2, "<EXPRESSION>");

@@ -27,6 +27,7 @@ pub mod backup;
 pub mod conditional;
 mod counter;
 mod error;
+pub mod feed;
 mod options;
 pub mod rollback;
 mod route;

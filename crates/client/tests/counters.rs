@@ -89,6 +89,16 @@ impl Counters for Failing {
 
 #[tonic::async_trait]
 impl Store for Failing {
+    type FeedStream = tokio_stream::Empty<Result<v1::FeedResponse, Status>>;
+
+    async fn feed(&self, _: Request<v1::FeedRequest>) -> Answer<Self::FeedStream> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn conflicts(&self, _: Request<v1::ConflictsRequest>) -> Answer<v1::ConflictsResponse> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn topology(&self, _: Request<v1::TopologyRequest>) -> Answer<v1::TopologyResponse> {
         Ok(Response::new(v1::TopologyResponse { partitions: 1, ..Default::default() }))
     }

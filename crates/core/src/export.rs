@@ -48,6 +48,17 @@ pub enum Kind {
     Applied,
 }
 
+impl Kind {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Causal => "causal",
+            Kind::Clocks => "clocks",
+            Kind::Applied => "applied",
+        }
+    }
+}
+
 /// What is answered.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ExportAnswer {

@@ -19,6 +19,7 @@
 pub mod agenda;
 pub mod counter;
 pub mod export;
+pub mod feed;
 pub mod glob;
 pub mod ids;
 pub mod link;

@@ -2,6 +2,7 @@
 
 use crate::counter::{CounterCall, CounterView, OutOfRights};
 use crate::export::{ExportAnswer, ExportCall};
+use crate::feed::{FeedAnswer, FeedCall};
 use crate::ids::PartitionId;
 use crate::rollback::{RollbackAnswer, RollbackCall};
 use crate::version::{Item, Key, Value, VersionId};
@@ -571,6 +572,11 @@ pub enum Operation {
         /// Which.
         call: ExportCall,
     },
+    /// What a change feed asks. Done with [`Outcome::Feed`].
+    Feed {
+        /// Which.
+        call: FeedCall,
+    },
 }
 
 impl Operation {
@@ -592,7 +598,8 @@ impl Operation {
             | Operation::Explain { .. }
             | Operation::Versions { .. }
             | Operation::Restore { .. }
-            | Operation::Export { .. } => false,
+            | Operation::Export { .. }
+            | Operation::Feed { .. } => false,
         }
     }
 
@@ -624,7 +631,8 @@ impl Operation {
             | Operation::Versions { .. }
             | Operation::Restore { .. }
             | Operation::Rollback { .. }
-            | Operation::Export { .. } => None,
+            | Operation::Export { .. }
+            | Operation::Feed { .. } => None,
         }
     }
 
@@ -660,11 +668,13 @@ impl Operation {
             Operation::ReadTransaction { keys, .. } => keys.first(),
             Operation::Counter { call, .. } => call.key(),
             Operation::Transact { actions, guards, .. } => actions.first().map(Action::key).or_else(|| guards.first().map(|guard| &guard.key)),
+            Operation::Feed { call: FeedCall::Conflicts { key } } => Some(key),
             Operation::Scan { .. }
             | Operation::Count { .. }
             | Operation::AwaitReplication { .. }
             | Operation::Rollback { .. }
-            | Operation::Export { .. } => None,
+            | Operation::Export { .. }
+            | Operation::Feed { call: FeedCall::Changes { .. } } => None,
         }
     }
 }
@@ -819,6 +829,8 @@ pub enum Outcome {
     Rollback(RollbackAnswer),
     /// Of Export.
     Export(ExportAnswer),
+    /// Of Feed.
+    Feed(FeedAnswer),
     /// It failed.
     Failed(Failure),
 }
@@ -913,6 +925,7 @@ wire_enum!(Operation, "an operation", {
     15 => Rollback { call },
     16 => Export { call },
     17 => TestWrite { write, dial },
+    18 => Feed { call },
 });
 wire_enum!(Action, "a command of a transaction", { 0 => Get(key), 1 => Put(item), 2 => Change(key, change), 3 => Add(key, amount), 4 => Test(write) });
 wire_enum!(Acted, "an outcome of a command", {
@@ -946,4 +959,5 @@ wire_enum!(Outcome, "an outcome", {
     16 => Rollback(answer),
     17 => Export(answer),
     18 => Tested { equal, before, version },
+    19 => Feed(answer),
 });

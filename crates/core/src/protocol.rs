@@ -21,7 +21,7 @@ use crate::random::Random;
 use crate::replica::{Journal, Membership};
 use crate::rollback::Cause;
 use crate::store::{Cut, History, Store};
-use crate::version::{Item, Key, Update, Version};
+use crate::version::{Item, Key, Update, Version, VersionId};
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use smallvec::SmallVec;
@@ -429,6 +429,12 @@ pub trait Protocol: Sized + Send + 'static {
     /// Whether `on` may be in the causal past of `version`: never false when it is. Asked only if the protocol [`Protocol::KNOWS_THE_PAST`].
     fn may_depend(&self, _version: &Version<Self::Meta>, _on: &Cause) -> bool {
         true
+    }
+
+    /// Whether the writer of `newer` had certainly not seen `older`, a version of the same key of another data center, nor anything that follows it: what that one said was replaced unread. False where
+    /// it may have; `None` if versions do not tell.
+    fn unseen(&self, _newer: &Version<Self::Meta>, _older: VersionId) -> Option<bool> {
+        None
     }
 
     /// What `version` depends on, in words for [`crate::operation::Explained`].

@@ -144,7 +144,7 @@ pub(crate) async fn gather(
 }
 
 /// Every partition, with its operation.
-fn everywhere(access: &impl Access, operation: impl Fn(PartitionId) -> Operation) -> impl Iterator<Item = (PartitionId, Operation)> {
+pub(crate) fn everywhere(access: &impl Access, operation: impl Fn(PartitionId) -> Operation) -> impl Iterator<Item = (PartitionId, Operation)> {
     (0..access.topology().partitions).map(PartitionId).map(move |partition| (partition, operation(partition)))
 }
 

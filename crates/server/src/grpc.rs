@@ -5,6 +5,7 @@ mod asked;
 mod backup;
 mod convert;
 mod counters;
+mod feed;
 mod incoming;
 mod monitors;
 mod store;

@@ -17,6 +17,7 @@ mod console;
 mod counters;
 mod descriptors;
 mod drained;
+mod feed;
 mod folder;
 pub mod grpc;
 mod guard;

@@ -606,6 +606,15 @@ pub const METRICS: &[Metric] = &[
     metric!("updates_received_total", Counter, REPLICA, "Updates of other data centers applied here.", |view, samples| {
         replicas(view, samples, |replica| replica.status.counters.updates_received as f64);
     }),
+    metric!(
+        "conflicts_total",
+        Counter,
+        REPLICA,
+        "Versions that one of another data center replaced here whose writer had certainly not seen them (docs/feed.md).",
+        |view, samples| {
+            replicas(view, samples, |replica| replica.status.counters.conflicts as f64);
+        }
+    ),
     metric!("versions_collected_total", Counter, REPLICA, "Versions that nobody could ask for any more, removed.", |view, samples| {
         replicas(view, samples, |replica| replica.status.counters.versions_collected as f64);
     }),

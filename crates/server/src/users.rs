@@ -70,9 +70,9 @@ impl fmt::Display for Denied {
             Denied::Role(needed) => write!(f, "this user's role does not allow it: it takes `{}`", needed.name()),
             Denied::Keyspace => f.write_str("this user has no right to this keyspace"),
             Denied::Key => f.write_str("this user has no right to one of the keys"),
-            Denied::AllKeys => {
-                f.write_str("this user has rights to some keys only, and this is about all; SCAN can be limited with MATCH to a prefix of its own")
-            }
+            Denied::AllKeys => f.write_str(
+                "this user has rights to some keys only, and this is about all; SCAN and RHEO FEED can be limited with MATCH to a prefix of its own",
+            ),
         }
     }
 }
@@ -113,6 +113,13 @@ impl Rights {
         if keys.all(|key| self.has_key(key)) { Ok(()) } else { Err(Denied::Key) }
     }
 
+    /// Whether changes of the keys that match `pattern` may be read in `keyspace`.
+    pub(crate) fn allow_pattern(&self, keyspace: KeyspaceId, pattern: Option<&[u8]>) -> Result<(), Denied> {
+        self.allows(Role::Read, keyspace, std::iter::empty())?;
+        let own = self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| pattern.is_some_and(|it| begins(it, prefix)));
+        if own { Ok(()) } else { Err(Denied::AllKeys) }
+    }
+
     /// Whether the request `arguments`, which `entry` serves and which means `command`, may be made in `keyspace`.
     pub(crate) fn allow_request(&self, entry: &Entry, arguments: Arguments<'_>, command: &Command<'_>, keyspace: KeyspaceId) -> Result<(), Denied> {
         if entry.flags.has(Flags::ADMIN) {
@@ -124,11 +131,10 @@ impl Rights {
             Command::Rheo(RheoCommand::Counter(CounterCommand::Add { changes, .. })) => {
                 return self.allows(needed, keyspace, changes.iter().map(|(key, _)| key));
             }
-            Command::Scan(scan)
-                if !self.prefixes.is_empty() && !self.prefixes.iter().any(|prefix| scan.pattern.is_some_and(|it| begins(it, prefix))) =>
-            {
+            Command::Scan(scan) if self.allow_pattern(keyspace, scan.pattern) == Err(Denied::AllKeys) => {
                 return Err(Denied::AllKeys);
             }
+            Command::Rheo(RheoCommand::Feed(feed)) => return self.allow_pattern(keyspace, feed.pattern),
             Command::Cluster(_) if entry.name == "cluster|countkeysinslot" && !self.sees_all() => return Err(Denied::AllKeys),
             _ => {}
         }

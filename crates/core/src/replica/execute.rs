@@ -196,6 +196,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
             Operation::Rollback { call } => return self.roll_back(now, *call, session, out),
             Operation::Export { call } => return self.export(now, call, session, out),
+            Operation::Feed { call } => return self.feed(now, call, out),
             Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
             Operation::Transact { .. } => return failed(Failure::Refused("this server makes no transactions".into())),
             Operation::AwaitReplication { upto, data_centers } => {

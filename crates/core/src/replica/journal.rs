@@ -1,5 +1,6 @@
 //! What a step appends to the store, and what is remembered of it: the first error, the saved state, the reserved keys that have arrived.
 
+use super::feed::{Index, meets};
 use super::reservation::{Reservation, Reserved};
 use super::stop::{PlainStop, Stop};
 use super::{Applied, Beside, Counters, Wanted};
@@ -7,7 +8,7 @@ use crate::ids::Now;
 use crate::notch::{Held, Notches};
 use crate::reserved::is_reserved;
 use crate::store::{Checkpoints, Cut, History, Store};
-use crate::version::{Key, Update, Version};
+use crate::version::{Key, Update, Version, VersionId};
 use crate::wire::{Reader, Wire, WireError};
 use crate::wire_struct;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -163,13 +164,19 @@ pub(crate) struct Journal<C> {
     /// Of which keys what becomes the newest version is told, and what has since the last step.
     pub(super) tapped: Option<Arc<dyn Wanted>>,
     pub(super) applied: Vec<Applied>,
+    /// The order of what was written, while change feeds ask for it.
+    pub(super) index: Option<Box<Index>>,
+    /// Versions that have just come to stand above or beneath one of another data center, and which one if it is the newest so far: it can be gone with that.
+    pub(super) beside: Vec<(Key, VersionId, Option<VersionId>)>,
+    /// Whether versions tell what their writers had not seen, and there is another data center.
+    pub(super) tells_unseen: bool,
     pub(super) counters: Counters,
     /// Of reads and writes that are sampled.
     pub(super) notches: Notches,
 }
 
 impl<C> Journal<C> {
-    pub(super) fn new(here: DcId, cut: C, saved: Saved, boot: Option<u64>, notches: Notches) -> Journal<C> {
+    pub(super) fn new(here: DcId, cut: C, saved: Saved, boot: Option<u64>, notches: Notches, tells_unseen: bool) -> Journal<C> {
         Journal {
             here,
             cut,
@@ -180,6 +187,9 @@ impl<C> Journal<C> {
             arrived: Vec::new(),
             tapped: None,
             applied: Vec::new(),
+            index: None,
+            beside: Vec::new(),
+            tells_unseen,
             counters: Counters::default(),
             notches,
         }
@@ -214,6 +224,13 @@ impl<C> Journal<C> {
         self.counters.updates_written += u64::from(own);
         if !own {
             self.arrived.extend(update.items.iter().map(|item| &item.key).filter(|key| is_reserved(key)).cloned());
+        }
+        if self.tells_unseen {
+            for item in update.items.iter().filter(|item| !is_reserved(&item.key)) {
+                if let Some(newest) = store.peek(&item.key).map(|newest| newest.id).filter(|newest| meets(*newest, update.id, self.here)) {
+                    self.beside.push((item.key.clone(), update.id, (newest < update.id).then_some(newest)));
+                }
+            }
         }
         self.append(store, update, own);
         if let Some(item) = update.items.first()
@@ -250,6 +267,9 @@ impl<C> Journal<C> {
     {
         if self.failed.is_none() {
             self.latch(store.append(update, own, &Everywhere { cut: &self.cut, upto: self.everywhere }));
+            if let Some(index) = &mut self.index {
+                index.wrote(update);
+            }
             if let Some(wanted) = &self.tapped {
                 note(&**wanted, store, &self.cut, update, &mut self.applied);
             }

@@ -14,6 +14,7 @@
 
 mod execute;
 mod export;
+mod feed;
 mod journal;
 mod lost;
 mod passing;
@@ -76,6 +77,9 @@ pub const PLANTED: &[&str] = &[
     "joined-by-the-first-answer",
     "joined-reads-before-it-is-filled",
     "nothing-written-after-it-has-begun",
+    "feed-ahead-of-what-has-arrived",
+    "feed-too-old-not-said",
+    "feed-page-taken-for-whole",
 ];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
@@ -294,6 +298,8 @@ pub struct Counters {
     pub resumes: u64,
     /// Updates of data centers out of reach that were passed on to others.
     pub passed_on: u64,
+    /// Versions that another data center's replaced here without its writer having seen them, for certain.
+    pub conflicts: u64,
 }
 
 /// One link, for status and metrics.
@@ -512,6 +518,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     peers: Peers,
     /// The data centers that hold this partition. Paper: H.
     holders: Vec<DcId>,
+    /// Whether versions tell what their writers had not seen ([`Protocol::unseen`]).
+    tells_unseen: bool,
     heartbeat: Timestamp,
     timers: Vec<(u64, u8)>,
     /// See [`PartitionServer::set_quiet`].
@@ -555,6 +563,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// of the software does not understand.
     pub fn new(config: ReplicaConfig, options: &P::Options, store: S, recovered: Recovered) -> Result<Self, String> {
         let protocol = P::new(config.place, options, config.planted)?;
+        let nothing = Version { id: VersionId::default(), value: None, expires_ms: 0, meta: P::Meta::default() };
+        let tells_unseen = protocol.unseen(&nothing, VersionId::default()).is_some();
         let linked = P::SPAN == Span::Server && config.place.data_centers > 1;
         let saved = match &recovered.state {
             None => Saved { refilled: (config.refill && linked).then(Refilled::default), ..Saved::default() },
@@ -576,6 +586,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         P::readable(&start)?;
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),
+            tells_unseen,
             journal: Journal::new(
                 config.place.dc(),
                 protocol.cut(History::new(0, config.history_ms, config.checkpoints), &start.received),
@@ -583,6 +594,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 config.boot,
                 // Where versions stand side by side, one answer is not newer than another.
                 Notches::new(if P::Cut::SIBLINGS { 0 } else { config.sample_every }, config.planted),
+                tells_unseen && config.place.data_centers > 1,
             ),
             random: Random::new(config.seed),
             effects: Effects::new(config.place.server),

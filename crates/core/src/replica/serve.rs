@@ -82,6 +82,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     #[inline]
     fn emit(&mut self, now: Now, out: &mut Outbox) {
         out.arrived.append(&mut self.journal.arrived);
+        if !self.journal.beside.is_empty() {
+            self.count_conflicts();
+        }
         if self.journal.tapped.is_some() {
             out.applied.append(&mut self.journal.applied);
         }
@@ -267,6 +270,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.collected_at_us = now.monotonic_us;
             self.journal.cut = self.cut(now);
             self.journal.forget_old(now, self.config.history_ms, self.config.checkpoints);
+            self.trim_index(now);
             self.journal.everywhere = match self.config.planted.is("tombstone-collected-early") {
                 true => Timestamp::MAX,
                 false => self.held_everywhere(),

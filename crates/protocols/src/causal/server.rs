@@ -506,6 +506,10 @@ impl Protocol for Causal {
         version.meta.dependencies.get(on.version.origin) >= on.version.written
     }
 
+    fn unseen(&self, newer: &Version<Meta>, older: VersionId) -> Option<bool> {
+        Some(!self.may_depend(newer, &Cause { version: older, partition: Some(self.place.server.partition) }))
+    }
+
     fn dependencies(&self, version: &Version<Meta>) -> String {
         version.meta.dependencies.to_string()
     }

@@ -389,6 +389,10 @@ impl Protocol for Cops {
         version.meta.floor.get(on.version.origin) >= on.version.written || version.meta.dependencies.iter().any(is)
     }
 
+    fn unseen(&self, newer: &Version<Meta>, older: VersionId) -> Option<bool> {
+        Some(!self.may_depend(newer, &Cause { version: older, partition: Some(self.place.server.partition) }))
+    }
+
     fn dependencies(&self, version: &Version<Meta>) -> String {
         let mut text = String::new();
         for Dependency { key, id, nearest } in version.meta.dependencies.iter() {

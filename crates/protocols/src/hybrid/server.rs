@@ -460,6 +460,10 @@ impl Protocol for Hybrid {
         version.meta.dependencies.get(on.version.origin) >= on.version.written
     }
 
+    fn unseen(&self, newer: &Version<Meta>, older: VersionId) -> Option<bool> {
+        Some(!self.may_depend(newer, &Cause { version: older, partition: Some(self.place.server.partition) }))
+    }
+
     fn dependencies(&self, version: &Version<Meta>) -> String {
         let name = |dependency: &Dependency| format!("{} {}", String::from_utf8_lossy(&dependency.key), dependency.version);
         let listed = version.meta.nearest.as_ref().map(|nearest| nearest.iter().map(name).collect::<Vec<_>>().join(", "));

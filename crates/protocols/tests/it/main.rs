@@ -7,6 +7,7 @@ mod common;
 mod cops;
 mod eventual;
 mod export;
+mod feed;
 mod gentlerain;
 mod hybrid;
 mod network;

@@ -5,6 +5,7 @@ use super::state::LastAnswer;
 use crate::resp::ReplyWriter;
 use crate::resp::command::TimeOf;
 use crate::topology::Topology;
+use rheostat_core::feed::{Batch, Change, Conflict};
 use rheostat_core::operation::{Explained, Failure, Level, Outcome, Quality, Read};
 
 /// The reply where a partition server is at fault.
@@ -169,6 +170,53 @@ pub(super) fn write_explained(versions: &[Explained], topology: &Topology, write
         writer.bulk(version.dependencies.as_bytes());
         writer.bulk(b"hidden");
         writer.bulk_or_null(version.hidden.as_deref().map(str::as_bytes));
+    }
+}
+
+/// A batch of a change feed: position, kind of order, changes.
+pub(super) fn write_batch(batch: &Batch, topology: &Topology, writer: &mut ReplyWriter<'_>) {
+    writer.array(3);
+    writer.bulk(batch.position.to_string().as_bytes());
+    writer.bulk(batch.kind.name().as_bytes());
+    writer.array(batch.changes.len());
+    batch.changes.iter().for_each(|(_, change)| write_change(change, topology, writer));
+}
+
+fn write_change(change: &Change, topology: &Topology, writer: &mut ReplyWriter<'_>) {
+    writer.map(7);
+    writer.bulk(b"key");
+    writer.bulk(&change.key);
+    writer.bulk(b"operation");
+    writer.bulk(if change.value.is_some() { b"set" } else { b"del" });
+    writer.bulk(b"value");
+    writer.bulk_or_null(change.value.as_deref());
+    writer.bulk(b"version");
+    writer.bulk(version_text(topology, change.version).as_bytes());
+    writer.bulk(b"origin");
+    writer.bulk(topology.dc_name(change.version.origin).as_bytes());
+    writer.bulk(b"expires_ms");
+    writer.integer(i64::try_from(change.expires_ms).unwrap_or(i64::MAX));
+    writer.bulk(b"over");
+    writer.bulk_or_null(change.over.map(|over| version_text(topology, over)).as_deref().map(str::as_bytes));
+}
+
+/// Winners and losers, the newest first.
+pub(super) fn write_conflicts(conflicts: &[Conflict], topology: &Topology, writer: &mut ReplyWriter<'_>) {
+    writer.array(conflicts.len());
+    for Conflict { winner, loser } in conflicts {
+        writer.map(2);
+        for (name, version) in [("winner", winner), ("loser", loser)] {
+            writer.bulk(name.as_bytes());
+            writer.map(4);
+            writer.bulk(b"version");
+            writer.bulk(version_text(topology, version.version).as_bytes());
+            writer.bulk(b"origin");
+            writer.bulk(topology.dc_name(version.version.origin).as_bytes());
+            writer.bulk(b"written_ms");
+            writer.integer(i64::try_from(version.version.written.millis()).unwrap_or(i64::MAX));
+            writer.bulk(b"value");
+            writer.bulk_or_null(version.value.as_deref());
+        }
     }
 }
 

@@ -1,20 +1,22 @@
 //! Requests that wait: for another shard or node, for several partitions, for other data centers.
 
-use super::answer::{Render, STRANGE, failure_text};
+use super::answer::{Render, STRANGE, failure_text, write_batch, write_conflicts};
 use super::cluster::View;
 use super::counters;
 use super::state::{Away, Joined, LastAnswer};
 use crate::access::{self, Access, Started};
+use crate::feed::{self, Poll};
 use crate::keyspace::KeyspaceInfo;
 use crate::peer::Asker;
 use crate::receipts::{Begun, Issued};
-use crate::resp::command::Scan;
+use crate::resp::command::{Feed, Scan};
 use crate::resp::{ReplyWriter, RespVersion};
 use crate::service_levels::{self, Reach, Served};
 use crate::shard::Shard;
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
 use crate::shared::Shared;
 use crate::topology::{NodeId, Topology};
+use rheostat_core::feed::Stopped;
 use rheostat_core::glob;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Acted, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
@@ -481,6 +483,33 @@ pub(super) fn count(context: Context, access: ShardAccess, mut session: Session,
             Ok(count) => context.done(Some(session), access.waits(), |writer| writer.integer(count as i64)),
             Err(failure) => context.failed(session, access.waits(), &failure),
         }
+    })
+}
+
+/// RHEO FEED.
+pub(super) fn feed(context: Context, access: ShardAccess, asked: Feed<'_>) -> Slow {
+    let Feed { from, pattern, count, block_ms } = asked;
+    let poll = Poll { from, keys: pattern.map(Key::from), count, block: Duration::from_millis(block_ms) };
+    Box::pin(async move {
+        let told = feed::poll(&access, context.keyspace, poll).await;
+        let topology = &access.shared.topology;
+        context.done(None, access.waits(), |writer| match told {
+            Ok(batch) => write_batch(&batch, topology, writer),
+            Err(Stopped::TooOld(from)) => writer.error(&format!("TOOOLD {}", feed::too_old(from))),
+            Err(Stopped::Failed(failure)) => writer.error(&failure_text(&failure)),
+        })
+    })
+}
+
+/// RHEO CONFLICTS.
+pub(super) fn conflicts(context: Context, access: ShardAccess, key: Key) -> Slow {
+    Box::pin(async move {
+        let told = feed::conflicts(&access, context.keyspace, key).await;
+        let topology = &access.shared.topology;
+        context.done(None, access.waits(), |writer| match told {
+            Ok(conflicts) => write_conflicts(&conflicts, topology, writer),
+            Err(failure) => writer.error(&failure_text(&failure)),
+        })
     })
 }
 

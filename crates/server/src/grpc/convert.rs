@@ -130,7 +130,7 @@ fn version_in(topology: &Topology, version: v1::Version) -> Result<Option<Versio
     Ok(Some(VersionId { written: Timestamp::new(written.millis, counter), origin }))
 }
 
-fn value(value: Value) -> Bytes {
+pub(super) fn value(value: Value) -> Bytes {
     Bytes::from_owner(value)
 }
 

@@ -1,9 +1,10 @@
 //! The service `Store`.
 
 use super::asked::{Asked, Wanted, strange};
-use super::{convert, opened};
+use super::{convert, feed, opened};
 use crate::router::Router;
 use crate::users::Caller;
+use rheostat_core::feed::{FeedAnswer, FeedCall};
 use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Change, Expiry, Operation, Outcome, TestWrite};
 use rheostat_core::version::Item;
@@ -260,6 +261,23 @@ impl Store for Service {
                 copies: achieved.map(convert::copies),
             })),
             (other, ..) => Err(strange(&other)),
+        }
+    }
+
+    type FeedStream = feed::Batches;
+
+    async fn feed(&self, request: Request<v1::FeedRequest>) -> Result<Response<feed::Batches>, Status> {
+        let (caller, request) = opened(request)?;
+        feed::follow(&self.router, &caller, request).map(Response::new)
+    }
+
+    async fn conflicts(&self, request: Request<v1::ConflictsRequest>) -> Result<Response<v1::ConflictsResponse>, Status> {
+        let (caller, request) = opened(request)?;
+        let asked = self.asked(caller, request.context)?;
+        let key = convert::shared(&request.key);
+        match asked.run(self.router.partition_of(&key), Operation::Feed { call: FeedCall::Conflicts { key } }).await? {
+            (Outcome::Feed(FeedAnswer::Conflicts(conflicts)), _) => Ok(Response::new(feed::conflicts(self.router.topology(), conflicts))),
+            (other, _) => Err(strange(&other)),
         }
     }
 

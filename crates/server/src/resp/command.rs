@@ -21,7 +21,9 @@ pub(super) mod parse {
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
 pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Increment, Weights};
 pub use keys::{Expire, Scan, TimeOf};
-pub use server::{AclCommand, ClusterCommand, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, Test, View, Wait};
+pub use server::{
+    AclCommand, ClusterCommand, Feed, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, Test, View, Wait,
+};
 pub use strings::{GetEx, Set, SetIf, SetReply};
 pub use time::{ExpiryForm, MAX_EXPIRY_MS, NewExpiry, TimeUnit, When};
 

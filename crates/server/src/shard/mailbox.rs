@@ -159,6 +159,7 @@ fn test_bytes(write: &TestWrite) -> usize {
 /// Bytes of the keys and values in `operation`.
 pub(crate) fn operation_bytes(operation: &Operation) -> usize {
     use rheostat_core::counter::CounterCall;
+    use rheostat_core::feed::FeedCall;
     match operation {
         Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Explain { key } | Operation::Versions { key } => key.len(),
         Operation::Restore { key, versions } => key.len() + versions.iter().map(Vec::len).sum::<usize>(),
@@ -177,6 +178,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
             _ => 64,
         },
         Operation::Export { .. } => 64,
+        Operation::Feed { call: FeedCall::Changes { keys: key, .. } | FeedCall::Conflicts { key } } => key.len() + 32,
     }
 }
 

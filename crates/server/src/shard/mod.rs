@@ -207,8 +207,8 @@ impl Shard {
     /// Runs `operation` at a replica of this shard.
     #[inline]
     pub(crate) fn execute(&mut self, now: Now, replica: ReplicaIndex, operation: Operation, session: &mut Session) -> Execution {
-        // Who only looks at a key's versions wakes nobody: the console may look all day.
-        if !matches!(operation, Operation::Explain { .. }) {
+        // Who only looks at a key's versions wakes nobody: the console may look all day. Nor does who waits for changes: whoever makes them does.
+        if !matches!(operation, Operation::Explain { .. } | Operation::Feed { .. }) {
             self.shared.asked(now.monotonic_us, self.replicas[replica.0 as usize].keyspace);
         }
         let counted = kind_index(&operation);
@@ -622,7 +622,7 @@ fn kind_index(operation: &Operation) -> usize {
         Operation::Explain { .. } | Operation::Versions { .. } => 7,
         Operation::Counter { .. } => 8,
         Operation::Transact { .. } => 9,
-        Operation::Rollback { .. } | Operation::Export { .. } => 7,
+        Operation::Rollback { .. } | Operation::Export { .. } | Operation::Feed { .. } => 7,
     }
 }
 

@@ -79,7 +79,7 @@ async fn a_role_bounds_what_is_done_and_prefixes_on_which_keys() {
         (|role: &str| format!("-NOPERM this user's role does not allow it: it takes `{role}`"), "-NOPERM this user has no right to this keyspace");
     let (key, all) = (
         "-NOPERM this user has no right to one of the keys",
-        "-NOPERM this user has rights to some keys only, and this is about all; SCAN can be limited with MATCH to a prefix of its own",
+        "-NOPERM this user has rights to some keys only, and this is about all; SCAN and RHEO FEED can be limited with MATCH to a prefix of its own",
     );
     let cases = [
         ("reader", "GET x", "$-1".to_string()),
@@ -104,6 +104,16 @@ async fn a_role_bounds_what_is_done_and_prefixes_on_which_keys() {
         ("shop", "WATCH x", key.into()),
         ("shop", "MEMORY USAGE x", key.into()),
         ("shop", "RHEO EXPLAIN x", key.into()),
+        ("shop", "RHEO CONFLICTS x", key.into()),
+        ("shop", "RHEO FEED", all.into()),
+        ("shop", "RHEO FEED FROM NOW MATCH sh*", all.into()),
+        (
+            "shop",
+            "RHEO FEED FROM NOW MATCH shop:*",
+            "-ERR this keyspace keeps no history, of which feeds and conflicts are read; its `history_ms` says how long what was replaced is kept"
+                .into(),
+        ),
+        ("shop", "SELECT 1; RHEO FEED FROM NOW MATCH shop:*", format!("+OK {keyspace}")),
         ("shop", "RHEO PUT x 1", key.into()),
         ("shop", "RHEO COUNTER ADD {shop:1}a 1 {shop:1}b 1", key.into()),
         ("shop", "RHEO COUNTER ADD shop:n 1 x 1", key.into()),

@@ -8,6 +8,7 @@ mod commands;
 mod counters;
 mod dial;
 mod encrypted;
+mod feed;
 mod full_disk;
 mod hostile;
 mod lifecycle;

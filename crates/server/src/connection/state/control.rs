@@ -88,6 +88,15 @@ impl State {
             }
             Command::Cluster(ClusterCommand::KeySlot(key)) => writer.integer(slots::slot(key).into()),
             Command::Cluster(other) => cluster::reply(&self.shared, self.keyspace, other, &mut writer),
+            Command::Rheo(RheoCommand::Feed(_) | RheoCommand::Conflicts(_)) if self.dial.as_of.is_some() => {
+                return self.error(shard, out, ONLY_READS);
+            }
+            Command::Rheo(RheoCommand::Feed(feed)) => {
+                return Flow::Slow(slow::feed(self.context(now), ShardAccess::new(handle, &self.shared), feed));
+            }
+            Command::Rheo(RheoCommand::Conflicts(key)) => {
+                return Flow::Slow(slow::conflicts(self.context(now), ShardAccess::new(handle, &self.shared), key.into()));
+            }
             Command::Rheo(rheo) => return self.rheo(shard, now, rheo, out),
             Command::DbSize | Command::Scan(_) if self.dial.as_of.is_some() => return self.error(shard, out, ONLY_READS),
             Command::Info(sections) => {
@@ -418,7 +427,13 @@ impl State {
                 out.writer(self.version).bulk_or_null(line.as_deref().map(str::as_bytes));
             }
             // One operation each; taken care of before.
-            RheoCommand::Explain(_) | RheoCommand::Counter(_) | RheoCommand::Siblings(_) | RheoCommand::Put(_) | RheoCommand::Test(_) => {
+            RheoCommand::Feed(_)
+            | RheoCommand::Conflicts(_)
+            | RheoCommand::Explain(_)
+            | RheoCommand::Counter(_)
+            | RheoCommand::Siblings(_)
+            | RheoCommand::Put(_)
+            | RheoCommand::Test(_) => {
                 return self.error(shard, out, "ERR this command was not recognized");
             }
         }

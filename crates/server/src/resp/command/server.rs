@@ -3,10 +3,12 @@
 use super::counters::CounterCommand;
 use super::keys::pattern;
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
+use crate::feed::{DEFAULT_COUNT, LONGEST_BLOCK_MS};
 use crate::resp::number::{parse_i64, parse_u64};
 use crate::resp::table::catalogue::{Catalogue, Filter};
 use crate::resp::table::{self, Found};
 use rheostat_core::counter::Scope;
+use rheostat_core::feed;
 use rheostat_core::moment::Moment;
 use rheostat_core::operation::{Groups, Level, Quorum, Strategy, TestWrite};
 use rheostat_core::sla;
@@ -96,10 +98,27 @@ pub enum RheoCommand<'a> {
     Status,
     /// The level, staleness bound and version of the last reply on this connection.
     Quality,
+    /// What has been written to the keyspace.
+    Feed(Feed<'a>),
+    /// The versions of a key that were replaced unread.
+    Conflicts(&'a [u8]),
     /// Of receipts.
     Receipt(ReceiptCommand),
     /// Of monitors.
     Monitor(MonitorCommand<'a>),
+}
+
+/// RHEO FEED.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Feed<'a> {
+    /// Where it begins.
+    pub from: feed::From,
+    /// Of which keys; `None`: all.
+    pub pattern: Option<&'a [u8]>,
+    /// How many changes, about.
+    pub count: u32,
+    /// How long to wait for changes, in milliseconds.
+    pub block_ms: u64,
 }
 
 /// RHEO MONITOR.
@@ -490,6 +509,40 @@ pub(in crate::resp) fn rheo_quorum<'a>(entry: &'static Entry, arguments: Argumen
         _ => return Err(CommandError::WrongArity(entry.name)),
     };
     Ok(Command::Rheo(RheoCommand::Quorum(quorum)))
+}
+
+pub(in crate::resp) fn rheo_conflicts<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::Rheo(RheoCommand::Conflicts(arguments.at(2))))
+}
+
+pub(in crate::resp) fn rheo_feed<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let wrong = |why: String| CommandError::Other(format!("ERR {why}").into());
+    let mut asked = Feed { from: feed::From::Now, pattern: None, count: DEFAULT_COUNT, block_ms: 0 };
+    let mut options = arguments.from(2).iter();
+    while let Some(option) = options.next() {
+        let value = options.next().ok_or(CommandError::Syntax)?;
+        if option.eq_ignore_ascii_case(b"from") {
+            asked.from = match value {
+                _ if value.eq_ignore_ascii_case(b"now") => feed::From::Now,
+                _ if value.eq_ignore_ascii_case(b"oldest") => feed::From::Oldest,
+                _ => feed::From::After(feed::Position::parse(value).map_err(|_| {
+                    let given = printable(value, REPEATED);
+                    wrong(format!("'{given}' is no position of a feed: RHEO FEED returns them; or NOW, or OLDEST"))
+                })?),
+            };
+        } else if option.eq_ignore_ascii_case(b"match") {
+            asked.pattern = Some(pattern(value)?);
+        } else if option.eq_ignore_ascii_case(b"count") {
+            let count = parse_u64(value).filter(|count| (1..=feed::MOST_CHANGES as u64).contains(count));
+            asked.count = count.ok_or_else(|| wrong(format!("COUNT is from 1 to {}", feed::MOST_CHANGES)))? as u32;
+        } else if option.eq_ignore_ascii_case(b"block") {
+            let block_ms = parse_u64(value).filter(|block_ms| *block_ms <= LONGEST_BLOCK_MS);
+            asked.block_ms = block_ms.ok_or_else(|| wrong(format!("BLOCK is a number of milliseconds from 0 to {LONGEST_BLOCK_MS}")))?;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok(Command::Rheo(RheoCommand::Feed(asked)))
 }
 
 pub(in crate::resp) fn rheo_siblings<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {

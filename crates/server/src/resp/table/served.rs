@@ -496,12 +496,30 @@ pub static COMMANDS: &[Entry] = &[
         ]),
         Entry {
             keys: Some(Keys { first: 2, last: 2, step: 1, access: READS }),
+            ..Entry::own("rheo|conflicts", 3, Flags::READONLY, parse::rheo_conflicts)
+        }
+        .does("Returns the versions of a key that one of another data center replaced whose writer had certainly not seen them, each with the one that stands in its place, the newest first, as far back as history is kept")
+        .costs("O(N) where N is the number of versions")
+        .takes(&[KEY])
+        .hints(VARYING),
+        Entry {
+            keys: Some(Keys { first: 2, last: 2, step: 1, access: READS }),
             ..Entry::own("rheo|explain", 3, Flags::READONLY, parse::rheo_explain)
         }
         .does("Returns the versions of a key, what each depends on, and why it is visible or not")
         .costs("O(N) where N is the number of versions")
         .takes(&[KEY])
         .hints(VARYING),
+        Entry::own("rheo|feed", -2, Flags::READONLY, parse::rheo_feed)
+            .does("Returns the next changes of the keyspace, own and other data centers', a cause before its effects: the position to go on from, the kind of order, and the changes. FROM is NOW, OLDEST, or a position that it returned; MATCH is a pattern of keys; BLOCK waits for a change, up to so many milliseconds. A position older than the history is TOOOLD")
+            .costs("O(N) where N is the number of changes, and of partitions")
+            .takes(&[
+                Argument::new("position", Kind::String).after("FROM").optional(),
+                Argument::new("pattern", Kind::Pattern).after("MATCH").optional(),
+                Argument::new("count", Kind::Integer).after("COUNT").optional(),
+                Argument::new("milliseconds", Kind::Integer).after("BLOCK").optional(),
+            ])
+            .hints(VARYING),
         Entry::own("rheo|fresh", -2, FAST, parse::rheo_fresh)
             .does("Sets, or returns, how stale this connection's reads may be, in milliseconds: until the answer reflects every older write of other data centers, the read waits; NONE is no bound")
             .takes(&[Argument::new("time", Kind::String).optional()]),

@@ -1,0 +1,288 @@
+//! A change feed at one server: how far it goes, what it says of what it replaced, and what it does not keep.
+
+use crate::common::{Desk, key, open_keeping, server};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::export::Kind;
+use rheostat_core::feed::{Change, Conflict, FeedAnswer, FeedCall, Position};
+use rheostat_core::ids::Place;
+use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::replica::Execution;
+use rheostat_core::session::Session;
+use rheostat_core::version::{Item, Key, VersionId};
+use smallvec::smallvec;
+
+const LINKED: [&str; 7] = ["eventual", "gentlerain", "causal", "cops", "hybrid", "adaptive", "quorum"];
+
+/// Data centers of one partition that keep history.
+fn desk(history_ms: u64, protocol: &str, data_centers: u8) -> Desk {
+    let mut desk = Desk::new(protocol, "", data_centers, 1);
+    for id in desk.servers() {
+        let place = Place { server: id, data_centers, partitions: 1, replicas: 1 };
+        desk.replicas.insert(id, open_keeping(history_ms, protocol, "", place));
+    }
+    desk.under_way.clear();
+    for id in desk.servers() {
+        desk.with(id, |replica, now, out| replica.start(now, out));
+    }
+    desk.pass(300, |_, _| true);
+    desk
+}
+
+fn ask(desk: &mut Desk, dc: u8, call: FeedCall) -> Result<FeedAnswer, Failure> {
+    let mut session = desk.session();
+    match desk.with(server(dc, 0), |replica, now, out| replica.execute(now, Operation::Feed { call }, &mut session, out)) {
+        Execution::Done { outcome: Outcome::Feed(answer), .. } => Ok(answer),
+        Execution::Done { outcome: Outcome::Failed(failure), .. } => Err(failure),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn changes(after: Option<VersionId>) -> FeedCall {
+    FeedCall::Changes { after, keys: b"*"[..].into(), limit: 1_000, bytes: 1 << 20 }
+}
+
+/// What is told after `after`, and up to where.
+fn told(desk: &mut Desk, dc: u8, after: VersionId) -> (Vec<Change>, VersionId) {
+    let (mut all, mut after) = (Vec::new(), after);
+    loop {
+        match ask(desk, dc, changes(Some(after))) {
+            Ok(FeedAnswer::Changes { changes, through, more, .. }) => {
+                all.extend(changes);
+                after = through;
+                if !more {
+                    return (all, through);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Up to where everything is, the beginning of what is kept, and the kind of order.
+fn reach(desk: &mut Desk, dc: u8) -> (VersionId, VersionId, Kind) {
+    match ask(desk, dc, changes(None)) {
+        Ok(FeedAnswer::Changes { changes, through, from, kind, .. }) if changes.is_empty() => (through, from, kind),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn conflicts(desk: &mut Desk, dc: u8, key: &Key) -> Result<Vec<Conflict>, Failure> {
+    match ask(desk, dc, FeedCall::Conflicts { key: key.clone() })? {
+        FeedAnswer::Conflicts(conflicts) => Ok(conflicts),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn counted(desk: &mut Desk, dc: u8) -> u64 {
+    desk.with(server(dc, 0), |replica, now, _| replica.status(now).counters.conflicts)
+}
+
+fn put_in(desk: &mut Desk, dc: u8, session: &mut Session, key: &Key, value: &[u8]) -> VersionId {
+    let items = smallvec![Item { key: key.clone(), value: Some(value.into()), expires_ms: 0 }];
+    match desk.run(dc, session, Operation::Put { items, dial: Dial::default() }) {
+        Outcome::Written(version) => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put(desk: &mut Desk, dc: u8, key: &Key, value: &[u8]) -> VersionId {
+    let mut session = desk.session();
+    put_in(desk, dc, &mut session, key, value)
+}
+
+fn names(changes: &[Change]) -> Vec<VersionId> {
+    changes.iter().map(|change| change.version).collect()
+}
+
+#[test]
+fn nothing_is_told_before_everything_that_comes_before_has_arrived() {
+    for protocol in LINKED {
+        let mut desk = desk(60_000, protocol, 3);
+        let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+        let (begin, _, kind) = reach(&mut desk, 0);
+        assert_eq!(kind, if matches!(protocol, "eventual" | "quorum") { Kind::Clocks } else { Kind::Causal }, "{protocol}");
+        // What data center 2 writes first does not arrive; what 1 writes then does.
+        let first = put(&mut desk, 2, &x, b"first");
+        desk.pass(20, |from, _| from.dc != DcId(2));
+        let second = put(&mut desk, 1, &y, b"second");
+        let own = put(&mut desk, 0, &y, b"own");
+        desk.pass(300, |from, _| from.dc != DcId(2));
+        let (early, through) = told(&mut desk, 0, begin);
+        assert!(early.is_empty() && through < first, "{protocol}: {early:?} up to {through}");
+        desk.pass(500, |_, _| true);
+        for dc in 0..3 {
+            let (all, through) = told(&mut desk, dc, begin);
+            let mut expected = vec![first, second, own];
+            expected.sort();
+            assert_eq!(names(&all), expected, "{protocol} in data center {dc}");
+            assert!(through > own);
+            assert_eq!(told(&mut desk, dc, second.max(own)).0, [], "{protocol}");
+            assert_eq!(names(&told(&mut desk, dc, expected[0]).0), expected[1..], "{protocol}: from each position on");
+        }
+        // Nothing is written any more where the feed has been, though the clock goes back.
+        let (_, through) = told(&mut desk, 0, begin);
+        desk.skew_ms.insert(server(0, 0), -200);
+        assert!(put(&mut desk, 0, &x, b"late") > through, "{protocol}");
+    }
+}
+
+#[test]
+fn a_page_is_bounded_and_never_parts_a_write() {
+    let mut desk = desk(60_000, "causal", 1);
+    let (begin, ..) = reach(&mut desk, 0);
+    for round in 0..10_u8 {
+        let item = |number: u8| Item { key: vec![number].into(), value: Some(vec![round; 1000].into()), expires_ms: 0 };
+        let put = Operation::Put { items: (0..5).map(item).collect(), dial: Dial::default() };
+        assert!(matches!(desk.run(0, &mut desk.session(), put), Outcome::Written(_)));
+    }
+    for (limit, bytes, most) in [(1, 1 << 20, 5), (7, 1 << 20, 10), (1_000, 1, 5), (1_000, 6_000, 10), (0, 0, 5), (u32::MAX, u32::MAX, 50)] {
+        let (mut after, mut all, mut pages) = (begin, Vec::new(), 0);
+        loop {
+            let call = FeedCall::Changes { after: Some(after), keys: b"*"[..].into(), limit, bytes };
+            let Ok(FeedAnswer::Changes { changes, through, more, .. }) = ask(&mut desk, 0, call) else { panic!() };
+            assert!(changes.len().is_multiple_of(5) && changes.len() <= most, "{limit} {bytes}: {}", changes.len());
+            assert!(changes.last().is_none_or(|last| last.version <= through));
+            (after, pages) = (through, pages + 1);
+            all.extend(changes);
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(all.len(), 50, "{limit} {bytes}");
+        assert!(all.is_sorted_by_key(|change| change.version));
+        assert!(pages >= 50 / most);
+    }
+    let call = FeedCall::Changes { after: Some(begin), keys: b"\x03"[..].into(), limit: 100, bytes: 1 << 20 };
+    let Ok(FeedAnswer::Changes { changes, .. }) = ask(&mut desk, 0, call) else { panic!() };
+    assert_eq!(changes.len(), 10, "of one key");
+}
+
+#[test]
+fn the_order_is_found_again_in_the_chains_and_is_made_a_few_keys_at_a_time() {
+    let mut desk = desk(600_000, "eventual", 1);
+    let (begin, ..) = reach(&mut desk, 0);
+    let written: Vec<VersionId> = (0..5_000_u32).map(|number| put(&mut desk, 0, &number.to_le_bytes()[..].into(), b"1")).collect();
+    // Nobody has asked for so long that the index is gone.
+    desk.pass(61_000, |_, _| true);
+    let (mut after, mut all, mut empty) = (begin, Vec::new(), 0);
+    while all.len() < written.len() {
+        let Ok(FeedAnswer::Changes { changes, through, .. }) = ask(&mut desk, 0, changes(Some(after))) else { panic!() };
+        empty += usize::from(changes.is_empty());
+        assert!(empty < 100);
+        all.extend(changes);
+        after = through;
+    }
+    assert_eq!(names(&all), written);
+    assert!(empty >= 2, "5,000 keys are more than one call looks at");
+}
+
+#[test]
+fn a_position_from_before_the_history_is_too_old_and_one_from_the_future_is_none() {
+    for protocol in LINKED {
+        let mut desk = desk(500, protocol, 2);
+        let x = key("x", 0, 1);
+        let (begin, ..) = reach(&mut desk, 0);
+        put(&mut desk, 0, &x, b"1");
+        desk.pass(2_000, |_, _| true);
+        let Ok(FeedAnswer::TooOld { from }) = ask(&mut desk, 0, changes(Some(begin))) else { panic!("{protocol}") };
+        assert!(from > begin);
+        assert_eq!(told(&mut desk, 0, from).0, [], "{protocol}: what it names can be asked for");
+        let future = Position::after(Timestamp::new(desk.now(server(0, 0)).physical_ms + 3_600_000, 0));
+        assert!(matches!(ask(&mut desk, 0, changes(Some(future.0))), Err(Failure::Refused(why)) if why.contains("in the future")), "{protocol}");
+        // One of a server whose clock is a little ahead waits until there is more.
+        let ahead = Position::after(Timestamp::new(desk.now(server(0, 0)).physical_ms + 50, 0)).0;
+        assert_eq!(told(&mut desk, 0, ahead), (Vec::new(), ahead), "{protocol}");
+        let long = FeedCall::Changes { after: None, keys: vec![b'a'; 1025].into(), limit: 1, bytes: 1 };
+        assert!(matches!(ask(&mut desk, 0, long), Err(Failure::Refused(why)) if why.contains("at most 1024")), "{protocol}");
+    }
+}
+
+#[test]
+fn a_server_that_is_filled_again_says_so_and_begins_anew() {
+    let mut desk = desk(60_000, "causal", 2);
+    let x = key("x", 0, 1);
+    let (begin, ..) = reach(&mut desk, 0);
+    put(&mut desk, 1, &x, b"1");
+    desk.pass(300, |_, _| true);
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, replicas: 1 };
+    let refilled = crate::common::begin("causal", "", place, |config| (config.refill, config.history_ms) = (true, 60_000));
+    desk.replicas.insert(server(0, 0), refilled);
+    desk.with(server(0, 0), |replica, now, out| replica.start(now, out));
+    assert!(matches!(ask(&mut desk, 0, changes(Some(begin))), Err(Failure::Busy(_))));
+    desk.pass(5_000, |_, _| true);
+    assert!(matches!(ask(&mut desk, 0, changes(Some(begin))), Ok(FeedAnswer::TooOld { .. })), "it does not know what it had");
+    let (now, ..) = reach(&mut desk, 0);
+    let next = put(&mut desk, 1, &x, b"2");
+    desk.pass(300, |_, _| true);
+    assert_eq!(names(&told(&mut desk, 0, now).0), [next]);
+}
+
+#[test]
+fn where_versions_tell_it_what_was_replaced_unread_is_known_everywhere() {
+    for protocol in LINKED {
+        let mut desk = desk(60_000, protocol, 3);
+        let x = key("x", 0, 1);
+        let (begin, ..) = reach(&mut desk, 0);
+        let lost = put(&mut desk, 0, &x, b"lost");
+        desk.pass(1, |_, _| false);
+        let won = put(&mut desk, 1, &x, b"won");
+        desk.pass(500, |_, _| true);
+        // Whoever has read it replaces what he has seen.
+        let mut reader = desk.session();
+        assert!(matches!(desk.run(2, &mut reader, Operation::Get { key: x.clone(), dial: Dial::default() }), Outcome::Read(..)), "{protocol}");
+        let seen = put_in(&mut desk, 2, &mut reader, &x, b"seen");
+        desk.pass(500, |_, _| true);
+        assert!(lost < won && won < seen);
+        for dc in 0..3 {
+            let (all, _) = told(&mut desk, dc, begin);
+            assert_eq!(names(&all), [lost, won, seen], "{protocol}: losers are told, too");
+            let over: Vec<Option<VersionId>> = all.iter().map(|change| change.over).collect();
+            let found = conflicts(&mut desk, dc, &x);
+            if matches!(protocol, "causal" | "cops" | "hybrid") {
+                assert_eq!(over, [None, Some(lost), None], "{protocol} in {dc}");
+                let found = found.unwrap();
+                assert_eq!(found.len(), 1, "{protocol} in {dc}: {found:?}");
+                assert_eq!((found[0].winner.version, found[0].loser.version), (won, lost));
+                assert_eq!((found[0].winner.value.as_deref(), found[0].loser.value.as_deref()), (Some(&b"won"[..]), Some(&b"lost"[..])));
+                assert_eq!(counted(&mut desk, dc), 1, "{protocol} in {dc}");
+            } else {
+                assert_eq!(over, [None, None, None], "{protocol}: nothing is guessed");
+                assert!(matches!(&found, Err(Failure::Refused(why)) if why.contains("do not tell")), "{protocol}: {found:?}");
+                assert_eq!(counted(&mut desk, dc), 0, "{protocol}");
+            }
+        }
+    }
+}
+
+/// In one data center a later write takes the place of an earlier one, whoever has seen what.
+#[test]
+fn what_one_data_center_writes_twice_is_no_conflict() {
+    let mut desk = desk(60_000, "causal", 2);
+    let x = key("x", 0, 1);
+    put(&mut desk, 0, &x, b"1");
+    put(&mut desk, 0, &x, b"2");
+    desk.pass(500, |_, _| true);
+    for dc in 0..2 {
+        assert_eq!((conflicts(&mut desk, dc, &x), counted(&mut desk, dc)), (Ok(Vec::new()), 0));
+    }
+}
+
+#[test]
+fn who_has_no_feed_says_why() {
+    for protocol in ["session", "strong", "staged"] {
+        let mut desk = desk(60_000, protocol, 1);
+        desk.pass(2_000, |_, _| true);
+        assert!(matches!(ask(&mut desk, 0, changes(None)), Err(Failure::Refused(why)) if why.contains("has no change feed")), "{protocol}");
+        assert!(matches!(conflicts(&mut desk, 0, &key("x", 0, 1)), Err(Failure::Refused(_))), "{protocol}");
+    }
+    let mut desk = desk(0, "causal", 2);
+    assert!(matches!(ask(&mut desk, 0, changes(None)), Err(Failure::Refused(why)) if why.contains("history_ms")));
+    assert!(matches!(conflicts(&mut desk, 0, &key("x", 0, 1)), Err(Failure::Refused(why)) if why.contains("history_ms")));
+    // They are counted all the same.
+    let x = key("x", 0, 1);
+    put(&mut desk, 0, &x, b"1");
+    desk.pass(1, |_, _| false);
+    put(&mut desk, 1, &x, b"2");
+    desk.pass(500, |_, _| true);
+    assert_eq!((counted(&mut desk, 0), counted(&mut desk, 1)), (1, 1));
+}
