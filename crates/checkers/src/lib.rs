@@ -14,6 +14,7 @@
 //! | [`linearizable`] | operations of level local or strong are linearizable | Herlihy and Wing, 1990 |
 //! | [`convergence`] | after healing, every data center has the greatest version | Definition 16 |
 //! | [`as_of`] | a read as of a time returns what had been written by then, everywhere; over a record of its own | document 000, section 6.1 |
+//! | [`feed`] | a change feed tells every version once, a cause before its effects; over a record of its own | |
 //! | [`recent`] | where one server takes all operations of a data center on a key, a read sees what was acknowledged there before it was asked | |
 //! | [`rollback`] | after a rollback nobody reads what was rolled back, and nothing else is lost; over a record of its own | document 000, section 6.1 |
 //! | [`siblings`] | values stand side by side until somebody has seen them, and quorums meet; over a record of its own | document 000, section 2 |
@@ -36,6 +37,7 @@ pub mod convergence;
 pub mod counters;
 pub mod durability;
 pub mod export;
+pub mod feed;
 pub mod history;
 pub mod linearizable;
 mod past;

@@ -1,6 +1,6 @@
 //! Real processes: keyspaces of protocol `causal` whose servers have three replicas each, three nodes in one data center and one in each of two others. Under load the node that leads a
 //! partition is killed with SIGKILL, and another is stopped for longer than any lease; the clients of the other nodes go on. Nothing acknowledged is lost, what is read everywhere is causal, and who was
-//! down catches up.
+//! down catches up. Readers of the change feed, in the data center where nodes die and in another one, miss nothing and see no effect before its cause.
 
 #[path = "support/agreement.rs"]
 mod agreement;
@@ -11,12 +11,14 @@ mod support;
 use agreement::converged;
 use recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
-use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all};
+use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all, feed};
+use rheostat_client::feed::{Feed, From};
 use rheostat_client::v1;
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
 use rheostat_cluster::processes::Signal;
 use rheostat_core::DcId;
+use rheostat_core::feed::Position;
 use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
 use std::collections::BTreeMap;
@@ -36,6 +38,7 @@ fn description() -> Description {
     };
     let mut causal = keyspace("default", "causal");
     causal.replicas = 3;
+    causal.history_ms = 600_000;
     let data_center = |(dc, name): (usize, &&str)| DataCenter { name: name.to_string(), listed: listed(dc), ..DataCenter::default() };
     Description {
         partitions: 2,
@@ -114,6 +117,34 @@ async fn work(id: u64, dc: usize, address: String, recorder: Arc<Mutex<Recorder>
     }
 }
 
+/// A reader of the change feed, a few changes at a time, until it has come to `end`. Now and then it forgets what it was told last, and begins again where it was before.
+async fn follow(address: String, keys: Vec<KeyId>, end: Arc<Mutex<Option<Position>>>) -> (feed::Told, usize) {
+    let client = connect(&address).await;
+    let position = |text: &str| Position::parse(text.as_bytes()).unwrap();
+    let mut random = Random::new(0xFEED);
+    let mut feed = Feed::new(&client, "default", From::Now).at_once(8);
+    assert_eq!(feed.next().await.unwrap(), []);
+    let from = position(feed.position().unwrap());
+    let mut told = feed::Told { from, upto: from, changes: Vec::new(), causal: feed.is_causal() };
+    let mut resumed = 0;
+    let until = Instant::now() + 4 * PATIENCE;
+    while end.lock().unwrap().is_none_or(|end| told.upto < end) {
+        assert!(Instant::now() < until, "the reader at {address} is at {:?}", told.upto);
+        let before = feed.position().unwrap().to_owned();
+        let Ok(changes) = tokio::time::timeout(Duration::from_secs(2), feed.next()).await else { continue };
+        let changes = changes.unwrap();
+        if random.chance(1, 20) {
+            resumed += 1;
+            feed = Feed::new(&client, "default", From::Position(before)).at_once(1 + random.below(8) as u32);
+            continue;
+        }
+        let name = |key: &[u8]| keys.iter().copied().enumerate().find(|(index, _)| key_name(*index).as_bytes() == key).unwrap().1;
+        told.changes.extend(changes.iter().map(|change| (name(&change.key), version_id(&change.version))));
+        told.upto = position(feed.position().unwrap());
+    }
+    (told, resumed)
+}
+
 /// Waits until so many writes of data center 0 have been answered that were begun from now on.
 async fn serves(recorder: &Mutex<Recorder>, what: &str) {
     let (from_us, until) = (recorder.lock().unwrap().now_us(), Instant::now() + PATIENCE);
@@ -168,6 +199,9 @@ async fn a_causal_keyspace_goes_on_without_the_node_that_led_it() {
             tokio::spawn(work(id as u64, dc, address, recorder.clone(), keys.clone(), done.clone()))
         })
         .collect();
+    let end = Arc::new(Mutex::new(None));
+    // At a node without partitions of its own, which is killed too if it leads one, and in another data center.
+    let readers: Vec<_> = [2, 4].map(|node: usize| tokio::spawn(follow(addresses[node].clone(), keys.clone(), end.clone()))).into();
     serves(&recorder, "nothing has happened").await;
 
     for partition in [0, 1] {
@@ -206,6 +240,15 @@ async fn a_causal_keyspace_goes_on_without_the_node_that_led_it() {
         }
     }
     let history = builder.finish().expect("a well-formed history");
+    let newest = history.events.iter().filter_map(|event| event.acknowledged()?).max().expect("something was written");
+    *end.lock().unwrap() = Some(Position(newest));
+    let mut told = Vec::new();
+    for reader in readers {
+        let (all, resumed) = reader.await.expect("a reader ended in panic");
+        assert!(all.causal && all.changes.len() > 150 && resumed > 0, "{} changes, resumed {resumed} times", all.changes.len());
+        told.push(all);
+    }
+    feed::check(&history, &told).unwrap_or_else(|why| panic!("{why}"));
     let acknowledged = history.events.iter().filter(|event| matches!(event.outcome, Outcome::Written(_))).count();
     assert!(acknowledged > 150, "only {acknowledged} writes were acknowledged: the run shows nothing");
     let summary = match check_all(&history, &Promises::causal()) {

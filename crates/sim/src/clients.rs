@@ -3,6 +3,7 @@
 mod bounds;
 mod checks;
 mod courses;
+pub(crate) mod feeds;
 pub(crate) mod rolling;
 pub(crate) mod siblings;
 pub(crate) mod testing;
@@ -123,6 +124,11 @@ impl Client {
         }
     }
 
+    /// Its data center.
+    pub(crate) fn place(&self) -> DcId {
+        self.dc
+    }
+
     /// The step that it is at, counted from 1.
     pub(crate) fn step_number(&self) -> u64 {
         self.step as u64 + 1
@@ -234,6 +240,10 @@ impl World<'_> {
                 (self.clients[client].name, self.clients[client].session) = (name, session);
                 self.clients[client].beside = None;
                 self.clients[client].order = bounds::Place::default();
+                self.advance(client);
+            }
+            Action::Feed { again } => {
+                self.read_feed(client, *again);
                 self.advance(client);
             }
             action => self.ask(client, action),

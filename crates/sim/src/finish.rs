@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 const LOAD_LIMIT_US: u64 = 2_000_000;
 
 /// How long everything may take to arrive.
-const SETTLE_LIMIT_US: u64 = 20_000_000;
+pub(crate) const SETTLE_LIMIT_US: u64 = 20_000_000;
 
 /// How long a step of a write takes at most whose messages and flushes are not slowed down any more, about.
 const STEP_US: u64 = 50_000;
@@ -31,7 +31,7 @@ const STEP_US: u64 = 50_000;
 const LAST_WORDS_US: u64 = 2 * OUT_OF_REACH_FOR_LONG_US;
 
 /// How often it is looked whether everything has arrived.
-const LOOK_US: u64 = 50_000;
+pub(crate) const LOOK_US: u64 = 50_000;
 
 /// How long it is waited until clocks have passed old timestamps, where they cannot be set.
 const PATIENCE_US: u64 = 2_000_000;
@@ -58,6 +58,7 @@ impl World<'_> {
         }
         self.fall_silent();
         let mark = self.settle();
+        self.end_feeds(mark);
         self.read_finals();
         self.check_alike();
         self.read_siblings();
@@ -454,6 +455,12 @@ impl World<'_> {
             && let Err(why) = as_of::check(history, &self.pasts)
         {
             self.fail("as-of", why);
+        }
+        let told = self.told_by_feeds();
+        if !self.plan.may_lose_acknowledged()
+            && let Err(why) = rheostat_checkers::feed::check(history, &told)
+        {
+            self.fail("feed", why);
         }
         // Several servers that act as one: whoever leads no more answers nobody.
         let one_server = self.plan.has_replicas() && crate::node::shows_at_once(&self.plan.protocol);

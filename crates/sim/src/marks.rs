@@ -85,6 +85,8 @@ pub const OF_PROFILES: &[Mark] = &[
     ASKED_ELSEWHERE,
     HELD_ELSEWHERE,
     PAST_READ,
+    FEED_READ,
+    FEED_RESUMED,
     CHECKPOINT_READ,
     PAST_OF_SEVERAL,
     ROLLED_BACK,
@@ -141,6 +143,10 @@ pub(crate) const LOWER_ENTRY_HELD: Mark = Mark { name: "a lower entry of a servi
 pub(crate) const ENTRY_PASSED_OVER: Mark = Mark { name: "an entry of a service level was passed over", causal: false };
 /// A time in the past was read.
 pub(crate) const PAST_READ: Mark = Mark { name: "keys were read as of a time in the past", causal: false };
+/// A change was read of a feed.
+pub(crate) const FEED_READ: Mark = Mark { name: "changes were read of a feed", causal: false };
+/// A reader went back to where it had been.
+pub(crate) const FEED_RESUMED: Mark = Mark { name: "a feed was read again from an earlier position", causal: false };
 /// One that the window did not reach.
 pub(crate) const CHECKPOINT_READ: Mark = Mark { name: "keys were read as of a checkpoint before the window", causal: false };
 /// Of several partitions.

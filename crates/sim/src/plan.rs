@@ -265,6 +265,11 @@ pub enum Action {
         /// As of the checkpoint before that.
         checkpoint: bool,
     },
+    /// Reads a few changes more of its data center's change feed.
+    Feed {
+        /// First goes back to a position that it was given before.
+        again: bool,
+    },
     /// Rolls all keys back to a time in the past, in all data centers.
     Rollback {
         /// How long ago, in milliseconds of true time.
@@ -589,7 +594,9 @@ impl Action {
             Action::Test { target, .. } => vec![*target],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } | Action::Past { keys, .. } => keys.clone(),
-            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh | Action::Rollback { .. } | Action::TakeOver { .. } => Vec::new(),
+            Action::Move { .. } | Action::Adopt { .. } | Action::Fresh | Action::Feed { .. } | Action::Rollback { .. } | Action::TakeOver { .. } => {
+                Vec::new()
+            }
             Action::Add { .. } | Action::Value { .. } | Action::Look { .. } | Action::Make { .. } => Vec::new(),
             Action::Give { .. } | Action::Reclaim { .. } => Vec::new(),
         }

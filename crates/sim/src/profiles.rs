@@ -202,6 +202,13 @@ pub const ALL: &[Profile] = &[
         dress: drained,
         bugs: rheostat_group::PLANTED_IN_HAND_OVER,
     },
+    Profile {
+        name: "feed",
+        about: "clients follow the change feed of their data center, and go on from positions that they were given, old ones too",
+        option: None,
+        dress: feed,
+        bugs: &["feed-ahead-of-what-has-arrived", "feed-too-old-not-said", "feed-page-taken-for-whole"],
+    },
 ];
 
 /// The profile called `name`.
@@ -566,6 +573,27 @@ fn past(plan: &mut Plan, _: u64, random: &mut Random) {
                 let keys = transaction_keys(plan, *first, random);
                 let ago_ms = if random.chance(1, 4) { random.below(30) } else { spread(random, 1, plan.history_ms) };
                 plan.clients[client].steps.push(Step { think_us: random.below(20_000), action: Action::Past { keys, ago_ms, checkpoint: false } });
+            }
+        }
+    }
+}
+
+fn feed(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if node::replicates(&plan.protocol) {
+        return;
+    }
+    if random.chance(1, 5) {
+        replicas(plan, horizon_us, random);
+    }
+    // A window that reaches over everything, but where positions are to be too old.
+    plan.history_ms = if random.chance(3, 4) { 60_000 } else { random.between(200, 2_000) };
+    for client in 0..plan.clients.len() {
+        let steps = std::mem::take(&mut plan.clients[client].steps);
+        for step in steps {
+            plan.clients[client].steps.push(step);
+            if random.chance(1, 2) {
+                let again = random.chance(1, 6);
+                plan.clients[client].steps.push(Step { think_us: random.below(10_000), action: Action::Feed { again } });
             }
         }
     }

@@ -147,6 +147,7 @@ impl fmt::Display for ActionText<'_> {
                 write!(f, "past {}{ago_ms}ms", if *checkpoint { "checkpoint " } else { "" })?;
                 keys.iter().try_for_each(|key| write!(f, " {}", name(key)))
             }
+            Action::Feed { again } => f.write_str(if *again { "feed again" } else { "feed" }),
             Action::Rollback { ago_ms, stop_ms, depending, ends } => {
                 write!(f, "rollback {ago_ms}ms stop {stop_ms}ms{}{}", if *depending { " depending" } else { "" }, EndsText(*ends))
             }
@@ -590,6 +591,7 @@ impl Plan {
                 let checkpoint = words.optional("checkpoint");
                 Action::Past { checkpoint, ago_ms: words.unit("ms", "a time")?, keys: words.0.by_ref().map(key).collect::<Parsed<_>>()? }
             }
+            "feed" => Action::Feed { again: words.optional("again") },
             "rollback" => {
                 let ago_ms = words.unit("ms", "a time")?;
                 words.expect("stop")?;

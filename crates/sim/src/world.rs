@@ -3,6 +3,7 @@
 //! One thread, one queue ordered by time and, at equal times, by the order in which events were made; every random choice comes from a
 //! source seeded by the plan. So a plan has one course, to the byte.
 
+use crate::clients::feeds::Reader;
 use crate::clients::rolling::Rolling;
 use crate::clients::testing::Tests;
 use crate::clients::{Client, Reply};
@@ -212,6 +213,8 @@ pub(crate) struct World<'p> {
     pub(crate) beside: SiblingHistory,
     /// What was read of the past.
     pub(crate) pasts: Vec<PastRead>,
+    /// Readers of change feeds, by client.
+    pub(crate) readers: Vec<Reader>,
     /// Tests of keys that decide writes of others.
     pub(crate) tests: Tests,
     /// What was rolled back.
@@ -294,6 +297,7 @@ impl<'p> World<'p> {
             kept: Vec::new(),
             beside: SiblingHistory::default(),
             pasts: Vec::new(),
+            readers: plan.clients.iter().map(|_| Reader::default()).collect(),
             tests: Tests::default(),
             rollbacks: Vec::new(),
             doubted: BTreeMap::new(),

@@ -152,11 +152,12 @@ async fn a_feed_tells_each_change_of_every_data_center_once_a_cause_first_over_r
         let [cause, effect] = [&chain[0], &chain[1]].map(|key| values.get(key.as_str()).copied().unwrap_or(0));
         assert!(effect <= cause, "an effect before its cause: {change:?}");
     }
-    // The same in another data center, from a position that this one gave.
+    // The same in another data center, from the beginning and from a position that this one gave.
     let mut there = cluster.client(4).await;
-    let (mut again, mut from) = (Vec::new(), begin(&mut reader, "OLDEST").await);
+    let (mut again, mut from) = (Vec::new(), begin(&mut there, "OLDEST").await);
     follow(&mut there, &mut from, &mut again, &format!("MATCH {} COUNT 50", chain[1]), |told| told.len() >= written[1].len()).await;
     assert!(again.iter().eq(told.iter().filter(|change| change.key == chain[1])));
+    assert_eq!(batch(&there.ask(&format!("RHEO FEED FROM {position}")).await).1, []);
     cluster.stop_all().await;
 }
 
