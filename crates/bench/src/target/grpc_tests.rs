@@ -53,6 +53,16 @@ fn quality() -> Option<v1::Quality> {
 
 #[tonic::async_trait]
 impl Store for Server {
+    type FeedStream = tokio_stream::Empty<Result<v1::FeedResponse, Status>>;
+
+    async fn feed(&self, _: Wanted<v1::FeedRequest>) -> Result<Response<Self::FeedStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn conflicts(&self, _: Wanted<v1::ConflictsRequest>) -> Result<Response<v1::ConflictsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn get(&self, request: Wanted<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         let request = request.into_inner();
         self.0.lock().unwrap().levels.push(request.dial.unwrap_or_default().level);
