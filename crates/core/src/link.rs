@@ -363,6 +363,8 @@ pub struct LinkReceiver {
     resumed: Option<(Timestamp, u64)>,
     /// Nobody asks anything.
     quiet: bool,
+    /// Nobody has asked anything when something was heard last: it may have been a while ago.
+    patient: bool,
     /// The last batch with updates went up to here.
     updated: Timestamp,
     /// Since when nothing has been heard; `None` while nobody else can be asked.
@@ -386,6 +388,7 @@ impl LinkReceiver {
             question: 0,
             resumed: None,
             quiet: false,
+            patient: false,
             updated: Timestamp::ZERO,
             silent_since_us: None,
             wanted_us: (0, 0),
@@ -394,7 +397,7 @@ impl LinkReceiver {
 
     /// Something has come from the sender itself.
     fn hear(&mut self, now_us: u64) {
-        (self.heard, self.heard_at_us) = (true, now_us);
+        (self.heard, self.heard_at_us, self.patient) = (true, now_us, self.quiet);
         if let Some(since_us) = &mut self.silent_since_us {
             *since_us = now_us;
         }
@@ -403,6 +406,7 @@ impl LinkReceiver {
     /// Whether nobody asks anything: then heartbeats come seldom, and there is time to acknowledge them.
     pub fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
+        self.patient |= quiet;
     }
 
     /// Between two acknowledgements, in microseconds: somebody may wait for that of an update.
@@ -412,7 +416,7 @@ impl LinkReceiver {
 
     /// Who is not heard for so long, in microseconds, is out of reach.
     fn out_of_reach_us(&self) -> u64 {
-        if self.quiet { QUIET_OUT_OF_REACH_US } else { OUT_OF_REACH_US }
+        if self.patient { QUIET_OUT_OF_REACH_US } else { OUT_OF_REACH_US }
     }
 
     /// There were updates in the batch that went up to `through`.
@@ -502,7 +506,7 @@ impl LinkReceiver {
         match self.asked_at_us {
             None => 0,
             Some(at) if self.is_resumed() => at + RESUME_SPACING_US,
-            Some(at) => self.heard_at_us.max(at) + if self.quiet { QUIET_SILENCE_US } else { SILENCE_US },
+            Some(at) => self.heard_at_us.max(at) + if self.patient { QUIET_SILENCE_US } else { SILENCE_US },
         }
     }
 

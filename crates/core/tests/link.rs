@@ -268,6 +268,21 @@ fn while_nobody_asks_anything_heartbeats_are_acknowledged_seldom_and_updates_at_
 }
 
 #[test]
+fn who_was_heard_while_nobody_asked_anything_is_not_taken_for_silent_too_soon() {
+    let mut receiver = LinkReceiver::new(at(5));
+    assert!(request(&mut receiver, 0, Missing::Nothing).is_some());
+    receiver.set_quiet(true);
+    receiver.judge(10, at(5), at(6), Planted::NONE);
+    receiver.applied(at(6), 1);
+    assert_eq!(request(&mut receiver, 10 + 4 * SILENCE_US, Missing::Nothing), None);
+    receiver.set_quiet(false);
+    assert_eq!(request(&mut receiver, 10 + 4 * SILENCE_US, Missing::Nothing), None, "its heartbeat is on the way");
+    assert!(request(&mut receiver, 10 + 5 * SILENCE_US, Missing::Nothing).is_some());
+    receiver.judge(10 + 5 * SILENCE_US, at(5), at(6), Planted::NONE);
+    assert!(request(&mut receiver, 10 + 6 * SILENCE_US, Missing::Nothing).is_some(), "as ever");
+}
+
+#[test]
 fn an_acknowledgement_that_was_lost_is_said_again() {
     let mut receiver = LinkReceiver::new(at(5));
     assert_eq!(receiver.acknowledge_due(SILENCE_US, Planted::NONE), Some(at(5)));
