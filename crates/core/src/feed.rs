@@ -111,11 +111,11 @@ pub enum FeedAnswer {
         changes: Vec<Change>,
         /// All up to here that match were told.
         through: VersionId,
-        /// Positions below this are too old here.
+        /// Where a feed can begin that is to tell all that is kept here, with some time to spare; positions below it may be too old.
         from: VersionId,
         /// What kind of order that is.
         kind: Kind,
-        /// Whether there is more to be had, or to be looked for, at once.
+        /// Whether there is more to be had, or to be looked for, at once. Positions of before can grow too old without any change while something is looked for.
         more: bool,
     },
     /// The position is too old: positions from here on can be asked for.

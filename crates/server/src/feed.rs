@@ -40,10 +40,12 @@ pub(crate) async fn poll(access: &impl Access, keyspace: KeyspaceId, asked: Poll
         let batch = run(access, keyspace, &round).await?;
         let begins = !matches!(from, From::After(_));
         let over = Instant::now() >= deadline + if batch.more { LONGEST_LOOK } else { Duration::ZERO };
-        if begins || over || !batch.changes.is_empty() {
+        if begins && !batch.more || over || !batch.changes.is_empty() {
             return Ok(batch);
         }
-        from = From::After(batch.position);
+        if !begins {
+            from = From::After(batch.position);
+        }
         if batch.more {
             tokio::task::yield_now().await;
             continue;

@@ -25,6 +25,9 @@ use std::ops::Bound;
 const MOST_INDEXED: usize = 1 << 18;
 /// An index goes when nobody has asked for so long, in microseconds.
 const KEEP_US: u64 = 60_000_000;
+/// A feed that begins with the oldest begins so much after it that there is time to ask for what follows: a part of the history, and at most this, in milliseconds.
+const AHEAD_SHARE: u64 = 10;
+const MOST_AHEAD_MS: u64 = 5_000;
 /// What one call may look at: while the index is made, and in it.
 const SCANNED_KEYS: usize = 2_000;
 const SCANNED_SLOTS: usize = 4_096;
@@ -38,7 +41,8 @@ pub(super) struct Index {
     names: BTreeMap<VersionId, SmallVec<[Key; 1]>>,
     /// How many versions those are.
     count: usize,
-    /// Nothing above this is missing, once the index is made.
+    /// Nothing above this is missing, once the index is made: what it has let go was up to here. Where nothing was written, that can be longer ago than the history reaches, so a position does not
+    /// grow too old by itself.
     from: VersionId,
     /// Where the making of it goes on; `None`: it is made.
     unmade: Option<(u16, u32)>,
@@ -81,12 +85,16 @@ impl Index {
         update.items.iter().for_each(|item| self.add(update.id, &item.key));
     }
 
-    /// Nothing up to `from` is asked for any more.
-    fn forget(&mut self, from: VersionId) {
-        while let Some(oldest) = self.names.first_entry().filter(|oldest| *oldest.key() <= from) {
+    /// What was replaced up to `upto` is not kept any more.
+    fn forget(&mut self, upto: VersionId) {
+        while let Some(oldest) = self.names.first_entry().filter(|oldest| *oldest.key() <= upto) {
+            self.from = *oldest.key();
             self.count -= oldest.remove().len();
         }
-        self.from = self.from.max(from);
+        // Who has not seen all chains does not know what has gone from the others.
+        if self.unmade.is_some() {
+            self.from = self.from.max(upto);
+        }
     }
 }
 
@@ -154,12 +162,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.step(now, out, |_, step| step.clock.raise(Timestamp::new(now.physical_ms, 0)));
         self.index(now);
         let Some(index) = &self.journal.index else { return Err(filling()) };
-        let from = index.from.max(Position::after(self.journal.saved.whole_from).0);
-        let kind = if P::LEVEL == Level::Causal { Kind::Causal } else { Kind::Clocks };
-        let answer = |changes, through, more| Ok(FeedAnswer::Changes { changes, through, from, kind, more });
         let here = self.complete();
-        let Some(after) = after else { return answer(Vec::new(), here, false) };
-        if after < from && !self.config.planted.is("feed-too-old-not-said") {
+        let kind = if P::LEVEL == Level::Causal { Kind::Causal } else { Kind::Clocks };
+        let whole_from = self.journal.saved.whole_from;
+        let ahead_ms = (self.config.history_ms / AHEAD_SHARE).min(MOST_AHEAD_MS);
+        let ahead = Position::after(Timestamp::new(whole_from.millis() + ahead_ms, 0)).0;
+        let from = index.from.max(ahead.min(here));
+        let answer = |changes, through, more| Ok(FeedAnswer::Changes { changes, through, from, kind, more });
+        let Some(after) = after else { return answer(Vec::new(), here, index.unmade.is_some()) };
+        if after < index.from && !self.config.planted.is("feed-too-old-not-said") {
             return Ok(FeedAnswer::TooOld { from });
         }
         if index.unmade.is_some() || here <= after {

@@ -60,9 +60,12 @@ fn told(desk: &mut Desk, dc: u8, after: VersionId) -> (Vec<Change>, VersionId) {
 
 /// Up to where everything is, the beginning of what is kept, and the kind of order.
 fn reach(desk: &mut Desk, dc: u8) -> (VersionId, VersionId, Kind) {
-    match ask(desk, dc, changes(None)) {
-        Ok(FeedAnswer::Changes { changes, through, from, kind, .. }) if changes.is_empty() => (through, from, kind),
-        other => panic!("{other:?}"),
+    loop {
+        match ask(desk, dc, changes(None)) {
+            Ok(FeedAnswer::Changes { more: true, .. }) => {}
+            Ok(FeedAnswer::Changes { changes, through, from, kind, more: false }) if changes.is_empty() => return (through, from, kind),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -195,6 +198,78 @@ fn a_position_from_before_the_history_is_too_old_and_one_from_the_future_is_none
         let long = FeedCall::Changes { after: None, keys: vec![b'a'; 1025].into(), limit: 1, bytes: 1 };
         assert!(matches!(ask(&mut desk, 0, long), Err(Failure::Refused(why)) if why.contains("at most 1024")), "{protocol}");
     }
+}
+
+#[test]
+fn a_position_grows_too_old_by_what_has_gone_and_not_by_itself() {
+    let mut desk = desk(500, "causal", 2);
+    let x = key("x", 0, 1);
+    let (begin, ..) = reach(&mut desk, 0);
+    desk.pass(5_000, |_, _| true);
+    assert_eq!(told(&mut desk, 0, begin).0, [], "nothing was written, so nothing has gone");
+    let first = put(&mut desk, 1, &x, b"1");
+    desk.pass(300, |_, _| true);
+    assert_eq!(names(&told(&mut desk, 0, begin).0), [first]);
+    desk.pass(2_000, |_, _| true);
+    assert!(matches!(ask(&mut desk, 0, changes(Some(begin))), Ok(FeedAnswer::TooOld { .. })));
+    assert_eq!(told(&mut desk, 0, first).0, [], "whoever has seen what has gone misses nothing");
+    // The order is made anew from the chains, of which it is not known what has gone from them.
+    desk.pass(61_000, |_, _| true);
+    assert!(matches!(ask(&mut desk, 0, changes(Some(first))), Ok(FeedAnswer::TooOld { .. })));
+}
+
+#[test]
+fn a_feed_that_begins_with_the_oldest_has_time_to_ask_for_what_follows() {
+    let mut desk = desk(2_000, "eventual", 2);
+    let x = key("x", 0, 1);
+    let mut written = Vec::new();
+    let mut write = |desk: &mut Desk, rounds: u32| {
+        for _ in 0..rounds {
+            written.push(put(desk, 0, &x, b"1"));
+            desk.pass(10, |_, _| true);
+        }
+        written.clone()
+    };
+    let (early, ..) = reach(&mut desk, 0);
+    write(&mut desk, 400);
+    let (_, oldest, _) = reach(&mut desk, 0);
+    let Ok(FeedAnswer::TooOld { from }) = ask(&mut desk, 0, changes(Some(early))) else { panic!() };
+    assert_eq!(from, oldest, "where the error says that a feed can begin again");
+    let all = write(&mut desk, 10);
+    desk.pass(50, |_, _| true);
+    let (now, (told, _)) = (desk.now(server(0, 0)).physical_ms, told(&mut desk, 0, oldest));
+    assert_eq!(names(&told), all[all.len() - told.len()..]);
+    let reaches_ms = now - told[0].version.written.millis();
+    assert!((1_800..=2_200).contains(&reaches_ms), "{reaches_ms} ms of a history of 2,000");
+}
+
+#[test]
+fn what_a_running_server_is_sent_in_parts_ends_its_feeds() {
+    let mut desk = desk(500, "eventual", 3);
+    let x = key("x", 0, 1);
+    let (begin, ..) = reach(&mut desk, 0);
+    // Data center 2 alone has what 1 wrote, and has let go of what was replaced, when 1 loses its disk.
+    put(&mut desk, 1, &x, b"1");
+    put(&mut desk, 1, &x, b"2");
+    desk.pass(2_000, |from, to| (from.dc, to.dc) != (DcId(1), DcId(0)));
+    put(&mut desk, 1, &x, b"3");
+    desk.pass(300, |from, to| (from.dc, to.dc) != (DcId(1), DcId(0)));
+    desk.under_way.clear();
+    let place = Place { server: server(1, 0), data_centers: 3, partitions: 1, replicas: 1 };
+    let refilled = crate::common::begin("eventual", "", place, |config| (config.refill, config.history_ms) = (true, 500));
+    desk.replicas.insert(server(1, 0), refilled);
+    desk.with(server(1, 0), |replica, now, out| replica.start(now, out));
+    for _ in 0..5_000 {
+        desk.pass(1, |_, _| true);
+        if let Ok(FeedAnswer::Changes { changes, .. }) = ask(&mut desk, 0, changes(Some(begin))) {
+            assert_eq!(changes, [], "what was replaced is missing");
+        }
+    }
+    assert!(matches!(ask(&mut desk, 0, changes(Some(begin))), Ok(FeedAnswer::TooOld { .. })));
+    let (now, ..) = reach(&mut desk, 0);
+    let next = put(&mut desk, 1, &x, b"4");
+    desk.pass(300, |_, _| true);
+    assert_eq!(names(&told(&mut desk, 0, now).0), [next]);
 }
 
 #[test]
