@@ -169,7 +169,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let ahead = Position::after(Timestamp::new(whole_from.millis() + ahead_ms, 0)).0;
         let from = index.from.max(ahead.min(here));
         let answer = |changes, through, more| Ok(FeedAnswer::Changes { changes, through, from, kind, more });
-        let Some(after) = after else { return answer(Vec::new(), here, index.unmade.is_some()) };
+        let Some(after) = after else {
+            // It would begin where it is too old at once.
+            if here < index.from {
+                let why = "a data center has not been heard for as long as the history reaches, or not at all yet; a feed begins when it is";
+                return Err(Failure::Busy(why.into()));
+            }
+            return answer(Vec::new(), here, index.unmade.is_some());
+        };
         if after < index.from && !self.config.planted.is("feed-too-old-not-said") {
             return Ok(FeedAnswer::TooOld { from });
         }

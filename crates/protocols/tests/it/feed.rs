@@ -244,6 +244,33 @@ fn a_feed_that_begins_with_the_oldest_has_time_to_ask_for_what_follows() {
 }
 
 #[test]
+fn a_feed_begins_when_every_data_center_is_heard() {
+    let mut desk = Desk::new("causal", "", 3, 1);
+    for id in desk.servers() {
+        let place = Place { server: id, data_centers: 3, partitions: 1, replicas: 1 };
+        desk.replicas.insert(id, open_keeping(500, "causal", "", place));
+    }
+    desk.under_way.clear();
+    for id in desk.servers() {
+        desk.with(id, |replica, now, out| replica.start(now, out));
+    }
+    desk.pass(300, |from, _| from.dc != DcId(2));
+    desk.under_way.clear();
+    assert!(matches!(ask(&mut desk, 0, changes(None)), Err(Failure::Busy(why)) if why.contains("not at all yet")));
+    desk.pass(2_000, |_, _| true);
+    let (begin, ..) = reach(&mut desk, 0);
+    assert!(desk.now(server(0, 0)).physical_ms - begin.written.millis() < 400, "not where the history begins");
+    // One is not heard for longer than that: what was written meanwhile cannot be told in its place, and goes.
+    put(&mut desk, 1, &key("x", 0, 1), b"1");
+    desk.pass(2_000, |from, _| from.dc != DcId(2));
+    assert!(matches!(ask(&mut desk, 0, changes(Some(begin))), Ok(FeedAnswer::TooOld { .. })));
+    assert!(matches!(ask(&mut desk, 0, changes(None)), Err(Failure::Busy(_))));
+    desk.pass(2_000, |_, _| true);
+    let (again, ..) = reach(&mut desk, 0);
+    assert_eq!(told(&mut desk, 0, again).0, []);
+}
+
+#[test]
 fn what_a_running_server_is_sent_in_parts_ends_its_feeds() {
     let mut desk = desk(500, "eventual", 3);
     let x = key("x", 0, 1);
