@@ -37,6 +37,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("member[].grpc", r#""127.0.0.1:6401""#),
     ("member[].admin", r#""127.0.0.1:6402""#),
     ("member[].partitions", "[0]"),
+    ("member[].added", "false"),
     ("keyspace[].sla", r#""NAME""#),
     ("keyspace[].options", "{}"),
     ("sla.NAME.entries", r#""strong 200ms; causal 1s 20ms; eventual""#),

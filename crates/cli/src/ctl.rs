@@ -16,6 +16,7 @@ pub(crate) mod monitor;
 mod node;
 mod restore;
 pub(crate) mod rollback;
+mod seats;
 mod shell;
 mod status;
 mod token_key;
@@ -45,6 +46,7 @@ Examples:
   rheostat ctl dc lost eu                       what giving up a data center that is gone for ever would lose; --yes does it
   rheostat ctl node drain eu-2                  have others lead what a node leads, before it is stopped; `node resume` ends it
   rheostat ctl leaders spread                   have all nodes of a data center lead about as many; without a word: who leads what
+  rheostat ctl seats spread                     give a node that was added its share of the servers; without a word: which node has what
   rheostat ctl backup /backups/monday           everything, as of one time, while everybody writes; `backup verify` and `restore` likewise
   rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl dial                             what one level more or less would have changed, and what it costs
@@ -102,6 +104,8 @@ enum Command {
     Node(node::Arguments),
     /// Who leads the groups of servers, and where leaders are to be
     Leaders(leaders::Arguments),
+    /// Which node has each server of a group, and moving servers to other nodes
+    Seats(seats::Arguments),
     /// Connect to a server, and read and write there with a chosen level, command by command
     Shell(shell::Arguments),
 }
@@ -130,6 +134,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Convergence(convergence) => convergence::run(&convergence, json, &topology, &nodes).await,
         Command::Dc(dc) => dc::run(&dc, json, &topology, &nodes).await,
         Command::Node(node) => node::run(&node, json, &topology, &nodes).await,
+        Command::Seats(seats) => seats::run(&seats, json, &topology, &nodes).await,
         Command::Leaders(leaders) => leaders::run(&leaders, json, &topology, &nodes).await,
         Command::Dial(dial) => dial::run(&dial, json, &topology, &nodes).await,
         Command::Rollback(_) if json => Err(no_json("rollback")),

@@ -93,6 +93,9 @@ pub struct ListedNode {
     /// The partitions that it owns; absent on all nodes of a data center: they are spread evenly.
     #[serde(default)]
     pub partitions: Option<Vec<u16>>,
+    /// It was added to a cluster that has data: it begins without servers, and seats are moved to it.
+    #[serde(default)]
+    pub added: bool,
 }
 
 /// How a host is reached.
@@ -262,9 +265,10 @@ impl Description {
             let counted_and_listed = data_center.nodes.is_some() && !data_center.listed.is_empty();
             check(!counted_and_listed, key("nodes"), || "the nodes are listed as well; give their number or the list".into())?;
             check(data_center.nodes != Some(0), key("nodes"), || "it must be from 1 to 1024".into())?;
-            let listing = data_center.listed.iter().filter(|node| node.partitions.is_some()).count();
-            check(listing == 0 || listing == data_center.listed.len(), key("node"), || {
-                format!("{listing} of {} nodes say which partitions they own; all must, or none", data_center.listed.len())
+            let first = || data_center.listed.iter().filter(|node| !node.added);
+            let listing = first().filter(|node| node.partitions.is_some()).count();
+            check(listing == 0 || listing == first().count(), key("node"), || {
+                format!("{listing} of {} nodes say which partitions they own; all must, or none", first().count())
             })?;
             for (place, host) in data_center.listed.iter().map(|node| &node.host).enumerate() {
                 check_host(host.as_deref(), || key(&format!("node[{place}].host")))?;

@@ -79,6 +79,7 @@ impl Description {
         let mut planned = Vec::with_capacity(count);
         for (index, data_center) in self.data_centers.iter().enumerate() {
             let listed = data_center.all();
+            let first = listed.iter().filter(|node| !node.added).count();
             for (place, node) in listed.iter().enumerate() {
                 let own = node.port.filter(|_| ports.is_none()).map(|first| {
                     let key = format!("data_center[{index}].node[{place}].port");
@@ -90,7 +91,8 @@ impl Description {
                 let mut config = NodeConfig::new(&self.cluster, &data_center.node_name(place, node), &data_center.name);
                 config.listen = ports.at(listens_at(host));
                 config.generation = data_center.generation;
-                let partitions = node.partitions.clone().or_else(|| share(place, listed.len(), self.partitions));
+                let before = listed[..place].iter().filter(|node| !node.added).count();
+                let partitions = node.partitions.clone().or_else(|| if node.added { None } else { share(before, first, self.partitions) });
                 let text = |port| Some(address(host, port));
                 config.members = vec![Member {
                     name: config.node.clone(),
@@ -100,6 +102,7 @@ impl Description {
                     grpc: text(ports.grpc),
                     admin: text(ports.admin),
                     partitions,
+                    added: node.added,
                 }];
                 planned.push(Planned { config, host: host.to_owned(), ports });
             }

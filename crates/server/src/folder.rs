@@ -5,6 +5,7 @@
 
 use crate::keyspace::KeyspaceInfo;
 use crate::placement::Placement;
+use crate::seats::Seat;
 use crate::topology::Topology;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::store::Durability;
@@ -208,9 +209,9 @@ fn place(keyspace: &str, partition: PartitionId, replica: u8) -> String {
 /// The file in a keyspace's folder that says which servers keep their data together.
 const GROUP_FILE: &str = "group";
 
-/// Notes in `dir` which servers of `keyspace` keep their data together, if its data is new; else checks that they are the same. A majority of other
-/// servers would not have what the first ones agreed on.
-pub(crate) fn claim_group(dir: &Path, topology: &Topology, placement: &Placement, keyspace: &KeyspaceInfo) -> Result<(), FolderError> {
+/// Notes in `dir` which servers of `keyspace` keep their data together at first, if its data is new; else checks that they are the same. A majority of other
+/// servers would not have what the first ones agreed on. Servers that have moved, and nodes that were added, change nothing of it.
+pub(crate) fn claim_group(dir: &Path, topology: &Topology, keyspace: &KeyspaceInfo) -> Result<(), FolderError> {
     let folder = dir.join(&keyspace.name);
     let path = folder.join(GROUP_FILE);
     let io = |error| FolderError::Io(path.clone(), error);
@@ -220,8 +221,11 @@ pub(crate) fn claim_group(dir: &Path, topology: &Topology, placement: &Placement
         Err(error) => return Err(io(error)),
     };
     let grouped = keyspace.is_grouped();
-    let servers: Vec<String> = placement.all(keyspace.id).map(|(partition, hosted)| format!("{partition}.{}", hosted.replica)).collect();
-    let nodes: Vec<&str> = topology.nodes_in(topology.here).map(|node| node.name.as_str()).collect();
+    let partitions = (0..topology.partitions).map(PartitionId);
+    let servers = partitions.flat_map(|partition| (0..keyspace.replicas).map(move |replica| (partition, replica)));
+    let is_first_here = |(partition, replica): &(PartitionId, u8)| topology.first_host(topology.here, *partition, *replica) == topology.node;
+    let servers: Vec<String> = servers.filter(is_first_here).map(|(partition, replica)| format!("{partition}.{replica}")).collect();
+    let nodes: Vec<&str> = topology.first_nodes().map(|node| node.name.as_str()).collect();
     let expected = [
         ("protocol", keyspace.protocol.to_owned()),
         ("replicas", keyspace.replicas.to_string()),
@@ -287,14 +291,19 @@ fn noted(line: &str) -> Option<Noted<'_>> {
     Some(Noted { place, number: u64::from_str_radix(number, 16).ok()?, protocol })
 }
 
-/// Checks that every store that was ever noted in `dir` is where it was, and is served. Changes nothing.
-pub(crate) fn check_stores(dir: &Path, stores: &[Configured]) -> Result<(), FolderError> {
+/// The places of the stores in `seats`, which have moved to other nodes.
+pub(crate) fn places(seats: &[Seat], keyspaces: &[KeyspaceInfo]) -> Vec<String> {
+    seats.iter().map(|(keyspace, server)| place(&keyspaces[usize::from(keyspace.0)].name, server.partition, server.replica)).collect()
+}
+
+/// Checks that every store that was ever noted in `dir` is where it was, and is served; those in `moved` are served elsewhere. Changes nothing.
+pub(crate) fn check_stores(dir: &Path, stores: &[Configured], moved: &[String]) -> Result<(), FolderError> {
     let path = dir.join(FILE);
     let text = std::fs::read_to_string(&path).map_err(|error| FolderError::Io(path, error))?;
     for Noted { place, number, protocol } in text.lines().filter_map(noted) {
         let Some(store) = stores.iter().find(|store| store.place == place && store.durability != Durability::Memory) else {
             let folder = dir.join(place);
-            if folder.exists() {
+            if folder.exists() && !moved.iter().any(|moved| moved == place) {
                 let keyspace = place.split_once('/').map_or(place, |(keyspace, _)| keyspace);
                 let why = match stores.iter().find(|store| store.keyspace == keyspace) {
                     None => "the configuration has no such keyspace here",
@@ -407,7 +416,7 @@ mod tests {
     }
 
     /// Data center `here` with three nodes, seen from the first, and a keyspace of `replicas` as protocol `span` would have them.
-    fn grouped(replicas: u8, span: Span) -> (Topology, Placement, KeyspaceInfo) {
+    fn grouped(replicas: u8, span: Span) -> (Topology, KeyspaceInfo) {
         use crate::config::{KeyspaceConfig, Member};
         let mut config = NodeConfig::new("c", "n0", "here");
         config.partitions = 3;
@@ -419,6 +428,7 @@ mod tests {
             grpc: None,
             admin: None,
             partitions: Some(vec![index]),
+            added: false,
         };
         config.members = (0..3).map(member).collect();
         let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
@@ -426,15 +436,15 @@ mod tests {
         let topology = Topology::new(&config);
         let mut info = KeyspaceInfo::new(rheostat_core::ids::KeyspaceId(0), &config.keyspaces[0], true).unwrap();
         info.span = span;
-        (topology.clone(), Placement::new(&topology, 2), info)
+        (topology, info)
     }
 
     #[test]
     fn the_servers_of_a_group_stay_the_same_under_their_data() {
         let folder = tempfile::tempdir().unwrap();
         let claim = |replicas, span| {
-            let (topology, placement, keyspace) = grouped(replicas, span);
-            claim_group(folder.path(), &topology, &placement, &keyspace).map_err(|error| error.to_string())
+            let (topology, keyspace) = grouped(replicas, span);
+            claim_group(folder.path(), &topology, &keyspace).map_err(|error| error.to_string())
         };
         assert_eq!(claim(1, Span::Server), Ok(()));
         assert!(!folder.path().join("k").exists(), "nothing is kept together, so nothing is noted");
@@ -448,13 +458,13 @@ mod tests {
     #[test]
     fn data_of_single_servers_does_not_become_that_of_a_group() {
         let folder = tempfile::tempdir().unwrap();
-        let (topology, placement, keyspace) = grouped(3, Span::Everywhere);
+        let (topology, keyspace) = grouped(3, Span::Everywhere);
         // A folder that a crash left empty is new.
         std::fs::create_dir(folder.path().join("k")).unwrap();
-        claim_group(folder.path(), &topology, &placement, &keyspace).unwrap();
+        claim_group(folder.path(), &topology, &keyspace).unwrap();
         std::fs::remove_file(folder.path().join("k").join(GROUP_FILE)).unwrap();
         std::fs::create_dir(of_server(folder.path(), "k", ServerId::default())).unwrap();
-        let refused = claim_group(folder.path(), &topology, &placement, &keyspace);
+        let refused = claim_group(folder.path(), &topology, &keyspace);
         assert!(matches!(refused, Err(FolderError::Regrouped { entry: "protocol", .. })));
     }
 

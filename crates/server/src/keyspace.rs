@@ -190,6 +190,11 @@ pub(crate) fn is_grouped(keyspace: &KeyspaceConfig) -> bool {
     span(keyspace) != Span::Server || keyspace.replicas > 1
 }
 
+/// Whether a server of `keyspace` can move to another node: it agrees with others by majority, and they take in a new member. A protocol that has one server of a partition in each data center keeps its promises where they were made.
+pub(crate) fn moves(keyspace: &KeyspaceConfig) -> bool {
+    is_grouped(keyspace) && registry::info(&keyspace.protocol).is_some_and(|protocol| protocol.most_replicas > 1)
+}
+
 /// What a partition server is built from.
 pub(crate) struct Build<'a> {
     /// The keyspace's configuration.

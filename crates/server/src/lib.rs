@@ -36,6 +36,7 @@ pub mod probe;
 mod receipts;
 pub mod resp;
 pub mod router;
+pub mod seats;
 mod service_levels;
 mod shard;
 mod shared;

@@ -10,6 +10,7 @@ use crate::memory::Memory;
 use crate::placement::Placement;
 use crate::receipts::{self, Receipts};
 use crate::router::Router;
+use crate::seats::Seats;
 use crate::shard::flush::Flusher;
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
@@ -51,6 +52,8 @@ pub enum StartError {
     Monitors(String),
     /// What was kept of lost data centers cannot be read.
     Lost(String),
+    /// Where servers have moved cannot be read.
+    Seats(String),
     /// The operating system has no more threads.
     Thread(io::Error),
 }
@@ -63,7 +66,7 @@ impl fmt::Display for StartError {
             StartError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
             StartError::TokenKeys(error) | StartError::ReceiptKey(error) => error.fmt(f),
             StartError::Folder(error) => error.fmt(f),
-            StartError::Partition(why) | StartError::Monitors(why) | StartError::Lost(why) => f.write_str(why),
+            StartError::Partition(why) | StartError::Monitors(why) | StartError::Lost(why) | StartError::Seats(why) => f.write_str(why),
             StartError::Thread(error) => write!(f, "a thread cannot be started: {error}"),
         }
     }
@@ -141,17 +144,21 @@ impl Node {
             config.keyspaces.iter().enumerate().map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, on_disk)).collect();
         let keyspaces = keyspaces.map_err(StartError::Partition)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let placement = Placement::new(&topology, if config.shards == 0 { cores } else { config.shards });
-        let shards = placement.shards();
+        let seats = Seats::default();
         if let Some(dir) = &config.data_dir {
             folder::claim(dir, &topology).map_err(StartError::Folder)?;
+            let names: Vec<&str> = keyspaces.iter().map(|keyspace| keyspace.name.as_str()).collect();
+            seats.load(dir, &names, &topology).map_err(StartError::Seats)?;
             for keyspace in keyspaces.iter().filter(|keyspace| keyspace.durability != Durability::Memory) {
-                folder::claim_group(dir, &topology, &placement, keyspace).map_err(StartError::Folder)?;
+                folder::claim_group(dir, &topology, keyspace).map_err(StartError::Folder)?;
             }
         }
+        let placement = Placement::new(&topology, if config.shards == 0 { cores } else { config.shards });
+        let shards = placement.shards();
         let stores = config.data_dir.as_ref().map(|dir| (dir.clone(), folder::configured(dir, &topology, &placement, &keyspaces)));
         if let Some((dir, stores)) = &stores {
-            folder::check_stores(dir, stores).map_err(StartError::Folder)?;
+            let moved = folder::places(&seats.elsewhere(&topology), &keyspaces);
+            folder::check_stores(dir, stores, &moved).map_err(StartError::Folder)?;
         }
         warn_of_thin_groups(&topology, &keyspaces);
         warnings(&config).into_iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -174,7 +181,7 @@ impl Node {
             keyspaces,
             (clocks, lives),
             handles,
-            placement,
+            (placement, seats),
             (token_keys, receipts, certificates.identity.clone()),
         ));
         let most = crate::descriptors::most_connections();
@@ -185,6 +192,7 @@ impl Node {
             shared.monitors.load(dir, &shared.keyspaces).map_err(StartError::Monitors)?;
             shared.lost.load(dir, &shared.topology.data_centers).map_err(StartError::Lost)?;
             shared.drained.load(dir).map_err(|error| StartError::Lost(format!("{}: {error}", dir.display())))?;
+            shared.clear_seats();
         }
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());

@@ -1,10 +1,10 @@
 //! Where this node's partition servers are: which of them it hosts, and on which of its shards.
 
 use crate::topology::Topology;
-use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// One of this node's partition servers.
+/// One of this node's partition servers, or one that can be moved here.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     /// Which replica of its partition.
@@ -13,6 +13,14 @@ pub(crate) struct Hosted {
     pub(crate) shard: u16,
     /// Its store has failed: operations go to another replica, if there is one.
     failed: AtomicBool,
+    /// It is here.
+    here: AtomicBool,
+}
+
+impl Hosted {
+    fn is_here(&self) -> bool {
+        self.here.load(Ordering::Acquire)
+    }
 }
 
 /// See the module.
@@ -20,7 +28,7 @@ pub(crate) struct Hosted {
 pub(crate) struct Placement {
     partitions: usize,
     shards: usize,
-    /// By keyspace, then by partition: the servers here, in the order of the replicas.
+    /// By keyspace, then by partition: the servers that are or can be here, in the order of the replicas.
     hosted: Vec<Vec<Hosted>>,
     /// Likewise: which replica leads in this data center, as the servers here say; [`NOBODY`] if they know of none.
     leaders: Vec<AtomicU8>,
@@ -31,19 +39,41 @@ const NOBODY: u8 = u8::MAX;
 
 impl Placement {
     /// The servers of this node on at most `shards` shards, fewer if there are not so many servers to spread. Replica 0 of the partitions that the node owns
-    /// are dealt out to the shards in turn; several replicas of one partition follow each other.
+    /// are dealt out to the shards in turn; several replicas of one partition follow each other. Servers that can be moved here have their shards too.
     pub(crate) fn new(topology: &Topology, shards: usize) -> Placement {
         let partitions = usize::from(topology.partitions);
         let here: Vec<Vec<(PartitionId, Vec<u8>)>> = topology.replicas.iter().map(|replicas| hosted_by_this(topology, *replicas)).collect();
         let most = here.iter().map(|keyspace| keyspace.iter().map(|(_, replicas)| replicas.len()).sum()).max().unwrap_or(0);
+        // A node that was added has nothing yet.
+        let most = if topology.has_groups() && most == 0 { partitions } else { most };
         let shards = shards.clamp(1, most.max(1));
-        let mut hosted = Vec::new();
-        for keyspace in here {
+        let mut hosted: Vec<Vec<Hosted>> = Vec::new();
+        for (number, keyspace) in here.into_iter().enumerate() {
             let first = hosted.len();
             hosted.resize_with(first + partitions, Vec::new);
+            let server = |replica, place: usize, here| Hosted {
+                replica,
+                shard: (place % shards) as u16,
+                failed: AtomicBool::new(false),
+                here: AtomicBool::new(here),
+            };
             for (index, (partition, replicas)) in keyspace.into_iter().enumerate() {
-                let server = |(number, replica)| Hosted { replica, shard: ((index + number) % shards) as u16, failed: AtomicBool::new(false) };
-                hosted[first + usize::from(partition.0)] = replicas.into_iter().enumerate().map(server).collect();
+                hosted[first + usize::from(partition.0)] =
+                    replicas.into_iter().enumerate().map(|(number, replica)| server(replica, index + number, true)).collect();
+            }
+            let keyspace = KeyspaceId(number as u16);
+            for (partition, row) in hosted[first..].iter_mut().enumerate() {
+                let at = |replica| ServerId { replica, ..ServerId::new(topology.here, PartitionId(partition as u16)) };
+                for replica in (0..topology.replicas[number]).filter(|replica| topology.has_seat(keyspace, at(*replica))) {
+                    if !row.iter().any(|known| known.replica == replica) {
+                        row.push(server(replica, partition + usize::from(replica), false));
+                    }
+                    let host = topology.host(keyspace, topology.here, PartitionId(partition as u16), replica);
+                    if let Some(known) = row.iter_mut().find(|known| known.replica == replica) {
+                        *known.here.get_mut() = host == topology.node;
+                    }
+                }
+                row.sort_by_key(|hosted| hosted.replica);
             }
         }
         let leaders = hosted.iter().map(|_| AtomicU8::new(NOBODY)).collect();
@@ -57,8 +87,26 @@ impl Placement {
 
     /// The servers of `partition` in `keyspace` here, in the order of the replicas; none if there is no such keyspace or partition.
     #[inline]
-    pub(crate) fn hosted(&self, keyspace: KeyspaceId, partition: PartitionId) -> &[Hosted] {
+    pub(crate) fn hosted(&self, keyspace: KeyspaceId, partition: PartitionId) -> impl Iterator<Item = &Hosted> {
+        self.seats(keyspace, partition).iter().filter(|hosted| hosted.is_here())
+    }
+
+    /// Those, and the servers that can be moved here.
+    #[inline]
+    pub(crate) fn seats(&self, keyspace: KeyspaceId, partition: PartitionId) -> &[Hosted] {
         self.row(keyspace, partition).and_then(|row| self.hosted.get(row)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A server has moved here, or away.
+    pub(crate) fn set_here(&self, keyspace: KeyspaceId, partition: PartitionId, replica: u8, here: bool) {
+        if let Some(hosted) = self.seats(keyspace, partition).iter().find(|hosted| hosted.replica == replica) {
+            hosted.here.store(here, Ordering::Release);
+        }
+        let none = self.hosted(keyspace, partition).next().is_none();
+        if let Some(leads) = self.row(keyspace, partition).and_then(|row| self.leaders.get(row)).filter(|_| none) {
+            // Nobody here hears who leads any more.
+            leads.store(NOBODY, Ordering::Relaxed);
+        }
     }
 
     /// Where a partition of a keyspace stands in the lists, if there is such a partition.
@@ -83,17 +131,17 @@ impl Placement {
 
     /// The shard of one server, if it is here.
     pub(crate) fn shard_of(&self, keyspace: KeyspaceId, partition: PartitionId, replica: u8) -> Option<u16> {
-        self.hosted(keyspace, partition).iter().find(|hosted| hosted.replica == replica).map(|hosted| hosted.shard)
+        self.hosted(keyspace, partition).find(|hosted| hosted.replica == replica).map(|hosted| hosted.shard)
     }
 
     /// The shard that runs operations on `partition`: that of its first server here whose store has not failed.
     pub(crate) fn serving(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<u16> {
-        self.hosted(keyspace, partition).iter().find(|hosted| !hosted.failed.load(Ordering::Relaxed)).map(|hosted| hosted.shard)
+        self.hosted(keyspace, partition).find(|hosted| !hosted.failed.load(Ordering::Relaxed)).map(|hosted| hosted.shard)
     }
 
     /// The store of a server here has failed, or is well again.
     pub(crate) fn set_failed(&self, keyspace: KeyspaceId, partition: PartitionId, replica: u8, failed: bool) {
-        if let Some(hosted) = self.hosted(keyspace, partition).iter().find(|hosted| hosted.replica == replica) {
+        if let Some(hosted) = self.seats(keyspace, partition).iter().find(|hosted| hosted.replica == replica) {
             hosted.failed.store(failed, Ordering::Relaxed);
         }
     }
@@ -101,16 +149,16 @@ impl Placement {
     /// Every server of `keyspace` that is here: partition, replica, shard; in the order of the partitions.
     pub(crate) fn all(&self, keyspace: KeyspaceId) -> impl Iterator<Item = (PartitionId, &Hosted)> {
         let partitions = 0..self.partitions as u16;
-        partitions.map(PartitionId).flat_map(move |partition| self.hosted(keyspace, partition).iter().map(move |hosted| (partition, hosted)))
+        partitions.map(PartitionId).flat_map(move |partition| self.hosted(keyspace, partition).map(move |hosted| (partition, hosted)))
     }
 }
 
-/// The partitions of which this node hosts replicas, with their numbers: those that it owns first.
+/// The partitions of which this node has replicas at first, with their numbers: those that it owns first.
 fn hosted_by_this(topology: &Topology, replicas: u8) -> Vec<(PartitionId, Vec<u8>)> {
     let mut list: Vec<(PartitionId, Vec<u8>)> = (0..topology.partitions)
         .map(PartitionId)
         .map(|partition| {
-            let here = |replica: &u8| topology.host(topology.here, partition, *replica) == topology.node;
+            let here = |replica: &u8| topology.first_host(topology.here, partition, *replica) == topology.node;
             (partition, (0..replicas).filter(here).collect())
         })
         .filter(|(_, here): &(_, Vec<u8>)| !here.is_empty())
@@ -138,6 +186,7 @@ mod tests {
             grpc: None,
             admin: None,
             partitions: Some(owned.to_vec()),
+            added: false,
         };
         config.members = owned.iter().enumerate().map(member).collect();
         let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
@@ -154,10 +203,10 @@ mod tests {
     fn replicas_follow_their_owner_around_the_data_center() {
         let owned: [&[u16]; 3] = [&[0, 3], &[1], &[2]];
         let topology = topology(&owned, 0, 3);
-        let hosts = |partition| (0..3).map(|replica| topology.host(DcId(0), PartitionId(partition), replica).0).collect::<Vec<_>>();
+        let hosts = |partition| (0..3).map(|replica| topology.host(KeyspaceId(1), DcId(0), PartitionId(partition), replica).0).collect::<Vec<_>>();
         assert_eq!([hosts(0), hosts(1), hosts(2), hosts(3)], [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
         for partition in 0..4 {
-            assert_eq!(topology.host(DcId(0), PartitionId(partition), 0), topology.owner(DcId(0), PartitionId(partition)));
+            assert_eq!(topology.host(KeyspaceId(1), DcId(0), PartitionId(partition), 0), topology.owner(DcId(0), PartitionId(partition)));
         }
     }
 

@@ -108,6 +108,7 @@ mod tests {
             grpc: None,
             admin: None,
             partitions: None,
+            added: false,
         };
         config.members = vec![member("a2", "other:1"), member("a1", "a1.example:1")];
         assert_eq!(name_of(&config, address), "a1.example");

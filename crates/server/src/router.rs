@@ -5,6 +5,7 @@ use crate::config::Limits;
 use crate::keyspace::KeyspaceInfo;
 use crate::lost::StreamEnd;
 use crate::monitors::{MonitorInfo, Told};
+use crate::seats::SeatInfo;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use crate::status::NodeStatus;
@@ -233,13 +234,13 @@ impl Router {
         let (shared, topology) = (&self.shared, &self.shared.topology);
         let node = topology.nodes.iter().find(|node| node.name == to).ok_or_else(|| format!("there is no node `{to}`"))?;
         let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
-        let hosts = |replica: &u8| topology.host(node.dc, partition, *replica) == node.id;
+        let hosts = |replica: &u8| topology.host(keyspace, node.dc, partition, *replica) == node.id;
         let known = partition.0 < topology.partitions;
         let replica =
             (0..replicas).find(|replica| known && hosts(replica)).ok_or_else(|| format!("node {to} has no server of partition {partition}"))?;
         let to = ServerId { replica, ..ServerId::new(node.dc, partition) };
         let mut refused = format!("node {} has no server of partition {partition}", topology.this().name);
-        for (replica, shard) in shared.placement.hosted(keyspace, partition).iter().map(|hosted| (hosted.replica, hosted.shard)) {
+        for (replica, shard) in shared.placement.hosted(keyspace, partition).map(|hosted| (hosted.replica, hosted.shard)) {
             let from = ServerId { replica, ..ServerId::new(topology.here, partition) };
             let (answer, asked) = oneshot::channel();
             shared.shards[usize::from(shard)].control(Control::HandOver { keyspace, from, to, answer });
@@ -250,6 +251,18 @@ impl Router {
             }
         }
         Err(refused)
+    }
+
+    /// This node takes a server of `partition` in `keyspace` over from node `from` of its data center, which may be down. The other servers of its group agree on it; the server here comes as a new member of the group, is given what they have, and counts then. Kept on disk when
+    /// this returns. Errors: why it cannot, in words for the operator.
+    pub async fn take_seat(&self, keyspace: KeyspaceId, partition: PartitionId, from: String) -> Result<(), String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.take_seat(keyspace, partition, &from)).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Which node has each server of the groups that agree by majority, as this node knows.
+    pub fn seats(&self) -> Vec<SeatInfo> {
+        self.shared.list_seats()
     }
 
     /// Makes a new key for signing session tokens and tells the other nodes; what the one before it signed stays valid until the next change. Returns how many times the key has been

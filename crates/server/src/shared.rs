@@ -17,6 +17,7 @@ use crate::named::NamedSessions;
 use crate::peer::{Asker, Peer};
 use crate::placement::Placement;
 use crate::receipts::Receipts;
+use crate::seats::Seats;
 use crate::service_levels::ServiceLevels;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::space::Space;
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) paused_changes: watch::Sender<u64>,
     pub(crate) lost: LostDataCenters,
     pub(crate) drained: Drained,
+    pub(crate) seats: Seats,
     pub(crate) stopping: watch::Sender<bool>,
     /// What wrong passwords cost.
     pub(crate) guard: Guard,
@@ -111,7 +113,7 @@ impl Shared {
         keyspaces: Vec<KeyspaceInfo>,
         (clocks, lives): (Clocks, Lives),
         shards: Vec<ShardHandle>,
-        placement: Placement,
+        (placement, seats): (Placement, Seats),
         (token_keys, receipts, identity): (TokenKeys, Receipts, Option<Arc<Identity>>),
     ) -> Shared {
         let peers: Vec<Option<Arc<Peer>>> =
@@ -148,6 +150,7 @@ impl Shared {
             paused_changes: watch::Sender::new(0),
             lost: LostDataCenters::default(),
             drained: Drained::default(),
+            seats,
             stopping: watch::Sender::new(false),
             guard: Guard::default(),
             users: RwLock::new(Arc::new(users)),
@@ -232,8 +235,10 @@ impl Shared {
             return Route::Here(shard);
         }
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
-        let host = |replica| self.peer(self.topology.host(self.topology.here, partition, replica));
-        let hosts = || (0..replicas).filter_map(host);
+        let host = |replica| self.peer(self.topology.host(keyspace, self.topology.here, partition, replica));
+        // One that has just moved has nothing yet.
+        let comes = |replica: &u8| self.topology.comes(keyspace, ServerId { replica: *replica, ..ServerId::new(self.topology.here, partition) });
+        let hosts = || (0..replicas).filter(|replica| !comes(replica)).chain((0..replicas).filter(comes)).filter_map(host);
         match hosts().find(|peer| peer.is_connected()).or_else(|| hosts().next()) {
             Some(peer) => Route::There(peer),
             None => Route::Nowhere(self.unserved(keyspace, partition)),
@@ -244,10 +249,10 @@ impl Shared {
     /// connected; or, where there is none here, the one of [`Shared::route`].
     pub(crate) fn other_node(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<NodeId> {
         if let Some(leader) = self.placement.leader(keyspace, partition) {
-            let node = self.topology.host(self.topology.here, partition, leader);
+            let node = self.topology.host(keyspace, self.topology.here, partition, leader);
             return self.peer(node).filter(|peer| peer.is_connected()).map(|_| node);
         }
-        if !self.placement.hosted(keyspace, partition).is_empty() {
+        if self.placement.hosted(keyspace, partition).next().is_some() {
             return None;
         }
         match self.route(keyspace, partition) {
@@ -261,7 +266,7 @@ impl Shared {
         if let Some(leader) = self.placement.set_leader(keyspace, partition, leader) {
             let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
             for replica in (0..replicas).filter(|replica| *replica != leader) {
-                if let Some(peer) = self.peer(self.topology.host(self.topology.here, partition, replica)) {
+                if let Some(peer) = self.peer(self.topology.host(keyspace, self.topology.here, partition, replica)) {
                     peer.leads_no_more(self.clocks.monotonic_us(), keyspace, partition);
                 }
             }
@@ -281,7 +286,7 @@ impl Shared {
             let peer = self.peer(node).filter(|peer| peer.is_connected())?;
             Some((peer, peer.round_trip_us()?))
         };
-        let mut hosts = (0..replicas).map(|replica| self.topology.host(dc, partition, replica));
+        let mut hosts = (0..replicas).map(|replica| self.topology.host(keyspace, dc, partition, replica));
         hosts.find_map(far).or_else(|| self.topology.nodes_in(dc).filter_map(|node| far(node.id)).min_by_key(|(_, way_us)| *way_us))
     }
 
@@ -341,9 +346,9 @@ impl Shared {
 
     /// Why nobody serves `partition` in `keyspace` here: there is no server of it, or all have failed.
     pub(crate) fn unserved(&self, keyspace: KeyspaceId, partition: PartitionId) -> Failure {
-        match self.placement.hosted(keyspace, partition) {
-            [] => Failure::Unreachable(partition),
-            _ => Failure::Storage(format!("the stores of partition {partition} here have failed")),
+        match self.placement.hosted(keyspace, partition).next() {
+            None => Failure::Unreachable(partition),
+            Some(_) => Failure::Storage(format!("the stores of partition {partition} here have failed")),
         }
     }
 
@@ -388,6 +393,7 @@ mod tests {
             grpc: None,
             admin: None,
             partitions: Some(vec![index]),
+            added: false,
         };
         config.members = (0..4).map(member).collect();
         let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
@@ -403,7 +409,7 @@ mod tests {
             keyspaces,
             (Clocks::new(0, 0, 60_000), Lives::default()),
             shards,
-            placement,
+            (placement, Seats::default()),
             (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap()), None),
         )
     }

@@ -1,17 +1,23 @@
 //! The cluster as one node knows it: data centers, nodes, who owns which partition.
 
-use crate::config::NodeConfig;
+use crate::config::{KeyspaceConfig, NodeConfig};
 use crate::keyspace;
 use rheostat_core::DcId;
-use rheostat_core::ids::PartitionId;
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
+use rheostat_core::protocol::Span;
 use rheostat_core::session::ClusterId;
 use rheostat_core::slots;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A node's number: its place in the list of members.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u16);
 
 impl NodeId {
+    /// No node of the configuration.
+    pub(crate) const NOWHERE: NodeId = NodeId(u16::MAX);
+
     /// As an index into lists by node.
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -60,10 +66,23 @@ pub struct Topology {
     pub replicas: Vec<u8>,
     /// By data center, by partition.
     owners: Vec<Vec<NodeId>>,
-    /// By data center: its nodes, in the order of the members.
+    /// By data center: its nodes, in the order of the members, but for those that were added.
     members: Vec<Vec<NodeId>>,
-    /// The most replicas in a keyspace whose servers keep their data together by messages of their own; 0 if there is none.
-    grouped: u8,
+    /// By keyspace: where the servers are that can move, and which ones agree with each other.
+    groups: Arc<Vec<Option<Groups>>>,
+    /// There is a keyspace whose servers agree by majority.
+    grouped: bool,
+}
+
+/// The server has moved to its node and is not counted in its group yet.
+const COMES: u32 = 1 << 16;
+
+/// The servers of a keyspace that agree by majority and can move.
+#[derive(Debug)]
+struct Groups {
+    span: Span,
+    /// By data center, partition and replica: the node, and [`COMES`].
+    hosts: Vec<AtomicU32>,
 }
 
 impl Topology {
@@ -78,7 +97,9 @@ impl Topology {
         for (index, member) in config.all_members().into_iter().enumerate() {
             let id = NodeId(index as u16);
             let dc = dc_of(&member.data_center);
-            members[dc.index()].push(id);
+            if !member.added {
+                members[dc.index()].push(id);
+            }
             let mut partitions = member.owned(config.partitions);
             partitions.sort_unstable();
             for partition in &partitions {
@@ -98,8 +119,7 @@ impl Topology {
                 partitions,
             });
         }
-        let grouped = config.keyspaces.iter().filter(|keyspace| keyspace::is_grouped(keyspace)).map(|keyspace| keyspace.replicas);
-        Topology {
+        let mut topology = Topology {
             cluster: config.cluster.clone(),
             cluster_id: ClusterId::from_name(&config.cluster),
             here: dc_of(&config.data_center),
@@ -110,8 +130,76 @@ impl Topology {
             replicas: config.keyspaces.iter().map(|keyspace| keyspace.replicas).collect(),
             owners,
             members,
-            grouped: grouped.max().unwrap_or(0),
+            groups: Arc::default(),
+            grouped: config.keyspaces.iter().any(keyspace::is_grouped),
+        };
+        let groups = config.keyspaces.iter().map(|keyspace| keyspace::moves(keyspace).then(|| topology.groups_of(keyspace)));
+        topology.groups = Arc::new(groups.collect());
+        topology
+    }
+
+    /// The groups of `keyspace`, where the configuration has them.
+    fn groups_of(&self, keyspace: &KeyspaceConfig) -> Groups {
+        let dcs = (0..self.data_centers.len() as u8).map(DcId);
+        let servers = dcs.flat_map(|dc| {
+            (0..self.partitions).flat_map(move |partition| (0..keyspace.replicas).map(move |replica| (dc, PartitionId(partition), replica)))
+        });
+        Groups {
+            span: keyspace::span(keyspace),
+            hosts: servers.map(|(dc, partition, replica)| AtomicU32::new(self.first_host(dc, partition, replica).0.into())).collect(),
         }
+    }
+
+    /// The groups of `keyspace`, and the place of `server` in their list.
+    #[inline]
+    fn seat(&self, keyspace: KeyspaceId, server: ServerId) -> Option<(&Groups, usize)> {
+        let groups = self.groups.get(usize::from(keyspace.0))?.as_ref()?;
+        let replicas = self.replicas[usize::from(keyspace.0)];
+        let known = server.dc.index() < self.data_centers.len() && server.partition.0 < self.partitions && server.replica < replicas;
+        let row = server.dc.index() * usize::from(self.partitions) + usize::from(server.partition.0);
+        known.then(|| (groups, row * usize::from(replicas) + usize::from(server.replica)))
+    }
+
+    /// All servers that can move, in the order of keyspaces, data centers and partitions.
+    pub(crate) fn all_seats(&self) -> impl Iterator<Item = (KeyspaceId, ServerId)> + '_ {
+        let keyspaces = (0..self.groups.len()).filter(|keyspace| self.groups[*keyspace].is_some());
+        let partitions = move |dc| (0..self.partitions).map(move |partition| (dc, PartitionId(partition)));
+        let servers = move || (0..self.data_centers.len() as u8).map(DcId).flat_map(partitions);
+        keyspaces.flat_map(move |keyspace| {
+            let replicas = move |(dc, partition)| (0..self.replicas[keyspace]).map(move |replica| ServerId { dc, partition, replica });
+            servers().flat_map(replicas).map(move |server| (KeyspaceId(keyspace as u16), server))
+        })
+    }
+
+    /// Whether there is such a server, and it can move to another node.
+    pub(crate) fn has_seat(&self, keyspace: KeyspaceId, server: ServerId) -> bool {
+        self.seat(keyspace, server).is_some()
+    }
+
+    /// From now on `server`, which has a seat, is at `node`; `comes`: it is not counted in its group yet.
+    pub(crate) fn set_host(&self, keyspace: KeyspaceId, server: ServerId, node: NodeId, comes: bool) {
+        if let Some((groups, at)) = self.seat(keyspace, server) {
+            groups.hosts[at].store(u32::from(node.0) | if comes { COMES } else { 0 }, Ordering::Release);
+        }
+    }
+
+    /// Whether `server` has moved to its node and is not counted in its group yet: whoever can choose asks another one.
+    pub(crate) fn comes(&self, keyspace: KeyspaceId, server: ServerId) -> bool {
+        self.seat(keyspace, server).is_some_and(|(groups, at)| groups.hosts[at].load(Ordering::Acquire) & COMES > 0)
+    }
+
+    /// The servers of the group of `server`, itself among them; none where there are no groups.
+    pub(crate) fn group(&self, keyspace: KeyspaceId, server: ServerId) -> impl Iterator<Item = ServerId> + '_ {
+        let span = self.seat(keyspace, server).map(|(groups, _)| groups.span);
+        let replicas = span.map_or(0, |_| self.replicas[usize::from(keyspace.0)]);
+        let everywhere = span == Some(Span::Everywhere);
+        let dcs = (0..self.data_centers.len() as u8).map(DcId).filter(move |dc| everywhere || *dc == server.dc);
+        dcs.flat_map(move |dc| (0..replicas).map(move |replica| ServerId { dc, replica, ..server }))
+    }
+
+    /// How many servers agree with each other; 0 where each stands alone.
+    pub(crate) fn group_size(&self, keyspace: KeyspaceId) -> usize {
+        self.group(keyspace, ServerId::new(self.here, PartitionId(0))).count()
     }
 
     /// This node.
@@ -124,9 +212,18 @@ impl Topology {
         self.owners[dc.index()][usize::from(partition.0)]
     }
 
-    /// The node of replica `replica` of `partition` in data center `dc`, which must exist: the owner for replica 0, for the others the nodes of the
+    /// The node of replica `replica` of `partition` in data center `dc`, which must exist: where it was moved to, or where the configuration has it.
+    #[inline]
+    pub fn host(&self, keyspace: KeyspaceId, dc: DcId, partition: PartitionId, replica: u8) -> NodeId {
+        match self.seat(keyspace, ServerId { dc, partition, replica }) {
+            Some((groups, at)) => NodeId(groups.hosts[at].load(Ordering::Acquire) as u16),
+            None => self.first_host(dc, partition, replica),
+        }
+    }
+
+    /// The node that has replica `replica` of `partition` in data center `dc` at first: the owner for replica 0, for the others the nodes of the
     /// data center that follow it, in the order of the members and around.
-    pub fn host(&self, dc: DcId, partition: PartitionId, replica: u8) -> NodeId {
+    pub(crate) fn first_host(&self, dc: DcId, partition: PartitionId, replica: u8) -> NodeId {
         let owner = self.owner(dc, partition);
         if replica == 0 {
             return owner;
@@ -136,21 +233,22 @@ impl Topology {
         members[(index + usize::from(replica)) % members.len()]
     }
 
-    /// Whether `node` hosts a server of `partition` in a keyspace whose servers keep their data together by messages of their own.
-    fn is_grouped_at(&self, node: &NodeInfo, partition: PartitionId) -> bool {
-        (0..self.grouped).any(|replica| self.host(node.dc, partition, replica) == node.id)
+    /// The nodes of this data center that have servers at first, in the order of the members.
+    pub(crate) fn first_nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.members[self.here.index()].iter().map(|id| &self.nodes[id.index()])
     }
 
-    /// What placement follows from, for nodes to compare: the nodes of each data center in the order of the members, and a digest of what each owns.
+    /// What the first placement follows from, for nodes to compare: the nodes of each data center in the order of the members, but for those that were added, and a digest of what each owns.
     pub(crate) fn placement_words(&self) -> String {
         let name = |id: &NodeId| self.nodes[id.index()].name.as_str();
         let nodes: Vec<String> = self.members.iter().map(|members| members.iter().map(name).collect::<Vec<_>>().join(" ")).collect();
-        format!("{}, ownership {:016x}", nodes.join(" / "), ClusterId::from_name(&format!("{:?}", self.owners)).0)
+        let owners: Vec<Vec<&str>> = self.owners.iter().map(|owners| owners.iter().map(name).collect()).collect();
+        format!("{}, ownership {:016x}", nodes.join(" / "), ClusterId::from_name(&format!("{owners:?}")).0)
     }
 
     /// Whether there is a keyspace whose servers keep their data together by messages of their own.
     pub(crate) fn has_groups(&self) -> bool {
-        self.grouped > 0
+        self.grouped
     }
 
     /// The partition of `key`.
@@ -199,19 +297,15 @@ impl Topology {
         self.nodes.iter().filter(move |node| node.dc == dc)
     }
 
-    /// Whether `one` exchanges anything with `other` wherever the two stand: they share a data center, or own the same partition.
+    /// Whether `one` exchanges anything with `other`: they share a data center, or own the same partition; and any two do where servers can be moved.
     pub(crate) fn talk(&self, one: NodeId, other: NodeId) -> bool {
         let (one, other) = (&self.nodes[one.index()], &self.nodes[other.index()]);
-        one.dc == other.dc || other.partitions.iter().any(|partition| one.partitions.contains(partition))
+        self.has_groups() || one.dc == other.dc || other.partitions.iter().any(|partition| one.partitions.contains(partition))
     }
 
-    /// Whether this node exchanges anything with `other`: they share a data center, or own the same partition, or host servers of one that keep their data together.
+    /// Whether this node exchanges anything with `other`.
     pub fn talks_to(&self, other: &NodeInfo) -> bool {
-        let own_the_same = || other.partitions.iter().any(|partition| self.this().partitions.contains(partition));
-        let in_one_group = || {
-            (0..self.partitions).map(PartitionId).any(|partition| self.is_grouped_at(self.this(), partition) && self.is_grouped_at(other, partition))
-        };
-        other.id != self.node && (other.dc == self.here || own_the_same() || in_one_group())
+        other.id != self.node && self.talk(self.node, other.id)
     }
 }
 

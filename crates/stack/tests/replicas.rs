@@ -3,11 +3,11 @@
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
-use rheostat_core::replica::{Execution, Outbox, ReplicaConfig};
+use rheostat_core::replica::{Execution, Membership, Outbox, ReplicaConfig};
 use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
 use rheostat_counters::Options;
-use rheostat_stack::{Backing, Plan, Stack};
+use rheostat_stack::{Backing, Halt, Plan, Stack};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const FAILOVER_US: u64 = 1_000_000;
@@ -26,20 +26,30 @@ fn id(replica: usize) -> ServerId {
     ServerId { replica: replica as u8, ..ServerId::new(DcId(0), PartitionId(0)) }
 }
 
+fn config(replica: usize, moved: bool) -> ReplicaConfig {
+    let place = Place { server: id(replica), data_centers: 1, partitions: 1, replicas: 3 };
+    let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+    config.durability = Durability::Interval;
+    config.seed = replica as u64;
+    config.group.failover_us = FAILOVER_US;
+    config.operation_timeout_us = TIMEOUT_US;
+    config.moved = moved;
+    config
+}
+
+fn open(protocol: &str, replica: usize, moved: bool) -> Box<dyn Stack> {
+    let counters = Options::default();
+    let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config: config(replica, moved) };
+    plan.open(Backing::SimulatedDisk).unwrap().0
+}
+
 impl Group {
     fn new() -> Group {
-        let open = |replica: usize| {
-            let place = Place { server: id(replica), data_centers: 1, partitions: 1, replicas: 3 };
-            let mut config = ReplicaConfig::new(place, KeyspaceId(0));
-            config.durability = Durability::Interval;
-            config.seed = replica as u64;
-            config.group.failover_us = FAILOVER_US;
-            config.operation_timeout_us = TIMEOUT_US;
-            let counters = Options::default();
-            let plan = Plan { protocol: "eventual", options: &toml::Table::new(), counters: &counters, config };
-            plan.open(Backing::SimulatedDisk).unwrap().0
-        };
-        let servers = (0..3).map(open).collect();
+        Group::of("eventual")
+    }
+
+    fn of(protocol: &str) -> Group {
+        let servers = (0..3).map(|replica| open(protocol, replica, false)).collect();
         let mut group = Group { servers, under_way: VecDeque::new(), gone: BTreeSet::new(), now_us: 1_000_000, done: BTreeMap::new() };
         (0..3).for_each(|replica| group.with(replica, |server, now, out| server.server().start(now, out)));
         group
@@ -145,6 +155,17 @@ impl Group {
         self.pass(us + 1_000, |group| group.now_us >= until_us);
     }
 
+    /// `server` comes into the seat of `replica`.
+    fn seat(&mut self, replica: usize, server: Box<dyn Stack>) {
+        self.servers[replica] = server;
+        self.under_way.retain(|(from, to, _)| *from != replica && *to != replica);
+        self.with(replica, |server, now, out| server.server().start(now, out));
+    }
+
+    fn membership(&self, replica: usize) -> Membership {
+        self.servers[replica].look().membership().unwrap()
+    }
+
     /// Writes at `replica` are made.
     fn writes(&mut self, replica: usize, value: &str) {
         let write = self.execute(replica, put(value));
@@ -217,4 +238,38 @@ fn new_replicas_have_a_leader_at_once() {
     let write = group.execute(1, put("first"));
     let took_us = group.pass(FAILOVER_US, |group| group.done.contains_key(&(1, write)));
     assert!(took_us <= 20_000 && matches!(group.done[&(1, write)], Outcome::Written(_)), "{took_us} us: {:?}", group.done);
+}
+
+/// A seat that has moved: who comes there with nothing is nobody, however often it starts before the group has taken it in, and then somebody else than the member before; who comes back with what it had is who it was.
+#[test]
+fn who_comes_to_a_seat_with_nothing_is_nobody_and_who_comes_back_with_everything_is_who_it_was() {
+    for protocol in ["eventual", "session", "strong"] {
+        let mut group = Group::of(protocol);
+        group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+        let leader = group.leader().unwrap();
+        let (stays, moves) = ((leader + 1) % 3, (leader + 2) % 3);
+        group.writes(stays, "before");
+        group.wait(FAILOVER_US);
+        // It goes and comes back with its disk: nobody has to agree to anything.
+        let old = std::mem::replace(&mut group.servers[moves], open(protocol, moves, true)).halt(Halt::Kill);
+        group.seat(moves, (old.restart)(config(moves, true)).unwrap());
+        assert_eq!(group.membership(moves), Membership::Counts(0), "{protocol}");
+        // Now it goes for good. Alone, who comes is nobody, and again after a restart.
+        group.gone.insert(moves);
+        for _ in 0..2 {
+            group.seat(moves, open(protocol, moves, true));
+            group.wait(FAILOVER_US / 2);
+            assert_eq!(group.membership(moves), Membership::Nobody, "{protocol}");
+        }
+        group.gone.remove(&moves);
+        group.pass(10 * FAILOVER_US, |group| group.membership(moves) == Membership::Counts(1));
+        // It has what the group has: with it, one more may die.
+        group.gone.insert(stays);
+        group.pass(20 * FAILOVER_US, |group| group.leader().is_some());
+        group.writes(if group.leader() == Some(moves) { leader } else { moves }, "after");
+        // It is that member from now on, wherever its seat was before.
+        let taken = std::mem::replace(&mut group.servers[moves], open(protocol, moves, true)).halt(Halt::Kill);
+        group.seat(moves, (taken.restart)(config(moves, true)).unwrap());
+        assert_eq!(group.membership(moves), Membership::Counts(1), "{protocol}");
+    }
 }

@@ -138,6 +138,8 @@ pub struct ReplicaConfig {
     pub joins: bool,
     /// Whatever the store says, this server does not rely on what it knows of its own promises: an older copy of a disk may be in the place of one that was lost. In a group it comes back as a new member.
     pub forget: bool,
+    /// In a group: the server's seat was another node's before. A store in which nothing is yet is then not the first member's, and the server comes as a new member. Of no effect once it is one.
+    pub moved: bool,
     /// Where [`Place::replicas`] is more than one and the protocol's servers stand alone: how they agree.
     pub group: GroupConfig,
     /// Timers of what only keeps others informed ([`Protocol::put_off_us`]) go off at multiples of their period on the monotonic clock, and by [`Protocol::later_us`] later: so all servers of a process do
@@ -172,6 +174,7 @@ impl ReplicaConfig {
             refill: false,
             joins: false,
             forget: false,
+            moved: false,
             group: GroupConfig::default(),
             together: false,
             seed: 0,
@@ -318,7 +321,7 @@ pub struct LinkStatus {
 }
 
 /// A replica at a glance.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Status {
     /// Its protocol's name.
     pub protocol: &'static str,
@@ -580,8 +583,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] }, &saved);
         let is_new = recovered.state.is_none() && recovered.entries.is_empty() && received.iter().all(|at| *at == Timestamp::ZERO);
         // One in memory may have had much, before a restart.
-        let begins = is_new && config.durability != Durability::Memory && !(config.refill || config.joins || config.forget);
-        let lost = config.forget || config.refill && saved.protocol.is_none() && recovered.entries.is_empty();
+        let begins = is_new && config.durability != Durability::Memory && !(config.refill || config.joins || config.forget || config.moved);
+        let lost = config.forget || (config.refill || config.moved) && saved.protocol.is_none() && recovered.entries.is_empty();
         let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries, lost };
         P::readable(&start)?;
         Ok(Replica {

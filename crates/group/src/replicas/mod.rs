@@ -219,7 +219,7 @@ impl<F: Seat> Replicas<F> {
         let seats: Vec<u64> = (0..config.place.replicas).map(seat_at).collect();
         let mut random = Random::new(config.seed ^ 0x5EA7_0F00_0000_0001);
         let is_new = found.state.is_none() && found.entries.is_empty() && found.newest.iter().all(|newest| *newest == Timestamp::ZERO);
-        let lost = (config.forget || config.refill && is_new).then(|| random.next_u64() | 1);
+        let lost = (config.forget || (config.refill || config.moved) && is_new).then(|| random.next_u64() | 1);
         let standing = Standing::new(seats.clone(), seat_at(config.place.server.replica), ahead.saved.stood, lost, config.planted);
         let kept = ahead.saved.configuration.clone().filter(|_| !config.planted.is("members-configuration-not-kept"));
         let mut log = Log::new(kept.unwrap_or_else(|| Configuration::first(&seats)), ahead.saved.base, TimestampVector::new());
@@ -401,6 +401,7 @@ impl<F: Seat> Replicas<F> {
             // What a data center wrote that was lost comes from the others; what one of these has lost, from the rest of them.
             refill: self.config.joins,
             forget: false,
+            moved: false,
             seed: self.config.seed ^ self.term.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             ..self.config.clone()
         };

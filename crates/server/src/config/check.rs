@@ -229,7 +229,16 @@ fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigErr
 }
 
 fn owned(config: &NodeConfig, member: &Member, key: impl Fn(&str) -> String) -> Result<(), ConfigError> {
+    check(!member.added || config.keyspaces.iter().any(crate::keyspace::moves), key("added"), || {
+        format!("nothing can be moved to {}: no keyspace has replicas", member.name)
+    })?;
     let Some(partitions) = &member.partitions else { return Ok(()) };
+    check(!member.added || partitions.is_empty(), key("partitions"), || {
+        format!("{} was added: it owns none, and servers are moved to it (rheostat ctl seats)", member.name)
+    })?;
+    if member.added {
+        return Ok(());
+    }
     let only_replicas = config.keyspaces.iter().any(|keyspace| keyspace.replicas > 1);
     check(!partitions.is_empty() || only_replicas, key("partitions"), || format!("{} owns none", member.name))?;
     let mut seen = BTreeSet::new();

@@ -130,6 +130,9 @@ pub struct Member {
     /// The partitions that it owns; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Vec<u16>>,
+    /// It was added to a cluster that has data: it begins without servers, and seats are moved to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub added: bool,
 }
 
 /// A service level that has a name.
@@ -593,6 +596,7 @@ impl NodeConfig {
             grpc: text(self.listen.grpc),
             admin: text(self.listen.admin),
             partitions: None,
+            added: false,
         }]
     }
 }
@@ -602,6 +606,7 @@ impl Member {
     pub fn owned(&self, partitions: u16) -> Vec<PartitionId> {
         match &self.partitions {
             Some(owned) => owned.iter().map(|number| PartitionId(*number)).collect(),
+            None if self.added => Vec::new(),
             None => (0..partitions).map(PartitionId).collect(),
         }
     }

@@ -52,6 +52,11 @@ pub const KEYS: &[Key] = &[
     key("member[].grpc", "string", "Where gRPC clients reach it; told to clients."),
     key("member[].admin", "string", "Where its metrics are."),
     key("member[].partitions", "array of integers", "The partitions that it owns. Absent: all. Each partition has one owner in each data center."),
+    key(
+        "member[].added",
+        "boolean",
+        "It was added to a cluster that has data: it owns no partitions and begins without servers; `rheostat ctl seats` moves servers of keyspaces with replicas to it.",
+    ),
     key("keyspace[].name", "string", "A keyspace; the first one is number 0, where clients begin."),
     key("keyspace[].protocol", "string", "Its protocol: `rheostat protocols` lists them."),
     key(
@@ -293,6 +298,7 @@ fn example(whole: bool) -> NodeConfig {
         for member in &mut config.members {
             (member.peer, member.resp, member.grpc, member.admin) = (text.clone(), text.clone(), text.clone(), text.clone());
             member.partitions = Some(vec![0]);
+            member.added = true;
         }
         for keyspace in &mut config.keyspaces {
             keyspace.service_level = Some("NAME".into());

@@ -32,7 +32,7 @@ pub(super) fn serving(shared: &Shared, keyspace: KeyspaceId, partition: Partitio
     let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(1);
     let serves = |node: &NodeId| is_up(shared, *node) && (*node != topology.node || shared.placement.serving(keyspace, partition).is_some());
     let leader = shared.placement.leader(keyspace, partition).filter(|leader| *leader < replicas);
-    let found = leader.into_iter().chain(0..replicas).map(|replica| topology.host(topology.here, partition, replica)).find(serves);
+    let found = leader.into_iter().chain(0..replicas).map(|replica| topology.host(keyspace, topology.here, partition, replica)).find(serves);
     (found.unwrap_or(topology.owner(topology.here, partition)), found.is_some())
 }
 

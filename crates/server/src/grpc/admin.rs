@@ -4,6 +4,7 @@ use super::{backup, convert, monitors};
 use crate::keyspace::KeyspaceInfo;
 use crate::lost::{Lost, Standing, StreamEnd};
 use crate::router::Router;
+use crate::seats::SeatInfo;
 use crate::status::{FailureKind, Histogram, NodeStatus, OperationKind, ReplicaStatus, ShardStatus};
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
@@ -289,6 +290,27 @@ impl Admin for Service {
         let partition = u16::try_from(partition).map_err(|_| Status::invalid_argument("there is no such partition"))?;
         self.router.hand_over(keyspace, PartitionId(partition), &node).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::MoveLeaderResponse {}))
+    }
+
+    async fn take_seat(&self, request: Request<v1::TakeSeatRequest>) -> Result<Response<v1::TakeSeatResponse>, Status> {
+        let v1::TakeSeatRequest { keyspace, partition, from } = request.into_inner();
+        let keyspace = convert::keyspace(&self.router, &keyspace)?.id;
+        let partition = u16::try_from(partition).map_err(|_| Status::invalid_argument("there is no such partition"))?;
+        self.router.take_seat(keyspace, PartitionId(partition), from).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::TakeSeatResponse {}))
+    }
+
+    async fn list_seats(&self, _: Request<v1::ListSeatsRequest>) -> Result<Response<v1::ListSeatsResponse>, Status> {
+        let seat = |seat: SeatInfo| v1::Seat {
+            keyspace: seat.keyspace,
+            partition: seat.partition.0.into(),
+            data_center: seat.data_center,
+            replica: seat.replica.into(),
+            node: seat.node,
+            moves: seat.moves,
+            settled: seat.settled,
+        };
+        Ok(Response::new(v1::ListSeatsResponse { seats: self.router.seats().into_iter().map(seat).collect() }))
     }
 
     async fn add_monitor(&self, request: Request<v1::AddMonitorRequest>) -> Result<Response<v1::AddMonitorResponse>, Status> {

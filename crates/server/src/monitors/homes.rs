@@ -52,6 +52,7 @@ mod tests {
                 grpc: None,
                 admin: None,
                 partitions: Some(vec![index as u16]),
+                added: false,
             };
             config.members = names.iter().enumerate().map(member).collect();
             Nodes::new(&Topology::new(&config))

@@ -301,7 +301,11 @@ impl Shared {
         if to == self.topology.node {
             return self.take_monitors_message(message.clone());
         }
-        let bytes = (self.topology.nodes[to.index()].name.clone(), message.clone()).to_bytes();
+        let Some(node) = self.topology.nodes.get(to.index()) else {
+            self.monitors.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let bytes = (node.name.clone(), message.clone()).to_bytes();
         let between = || self.peers.iter().flatten().filter(|peer| self.topology.talk(peer.node(), to)).find(|peer| peer.is_connected());
         let sent = self.peer(to).or_else(between).is_some_and(|peer| peer.send_monitors(self.clocks.monotonic_us(), &bytes));
         if !sent {

@@ -430,7 +430,7 @@ impl Coordinator {
             running.asked.insert(number, (at, Instant::now() + within));
             // Another one's turn each time: where there are replicas, one of them can be down.
             let replicas = self.shared.topology.replicas.get(usize::from(running.keyspace.0)).copied().unwrap_or(1).max(1);
-            let host = self.shared.topology.host(at.0, at.1, (number % u64::from(replicas)) as u8);
+            let host = self.shared.topology.host(running.keyspace, at.0, at.1, (number % u64::from(replicas)) as u8);
             let from = self.shared.topology.this().name.clone();
             self.shared.send_monitors_message(host, &Message::Rollback { from, number, keyspace: running.keyspace, partition: at.1, call });
         }

@@ -177,7 +177,7 @@ fn keyspace_of(shared: &Shared, name: &str) -> String {
 }
 
 fn ask(shared: &Shared, keyspace: KeyspaceId, server: ServerId, whole: bool) {
-    let host = shared.topology.host(server.dc, server.partition, server.replica);
+    let host = shared.topology.host(keyspace, server.dc, server.partition, server.replica);
     shared.send_monitors_message(host, &Message::Ask { from: shared.topology.this().name.clone(), keyspace, server, whole });
 }
 

@@ -255,11 +255,18 @@ async fn read(
 
 fn take(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, link_key: &LinkKey, frame: Frame<'_>) {
     match frame {
-        Frame::Replica { keyspace, from, to, bytes } => shard.borrow_mut().take_frame(keyspace, from.at(peer.dc), to.at(shared.topology.here), bytes),
+        Frame::Replica { keyspace, from, to, bytes } => {
+            let from = from.at(peer.dc);
+            match shared.is_from_its_node(keyspace, from, peer) {
+                true => shard.borrow_mut().take_frame(keyspace, from, to.at(shared.topology.here), bytes),
+                false => shard.borrow_mut().counters.frames_dropped += 1,
+            }
+        }
         // No piece is a frame of pieces.
         Frame::Piece { .. } => {}
         Frame::Attend { keyspace, first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, keyspace, first),
         Frame::Monitors(bytes) => shared.on_monitors_frame(bytes),
+        Frame::Seats(bytes) => shared.on_seats_frame(peer, bytes),
         Frame::Lost(bytes) => shared.on_lost_frame(peer.dc, bytes),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
         Frame::AskTime { asked_us } => peer.tell_time(shared.clocks.monotonic_us(), asked_us, shared.clocks.shown_us()),

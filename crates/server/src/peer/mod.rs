@@ -259,6 +259,11 @@ impl Peer {
         let _ = self.push(now_us, UNORDERED, || frame::lost(list));
     }
 
+    /// Tells which seats were moved. If it cannot be told now, it is when the next connection is made.
+    pub(crate) fn send_seats(&self, now_us: u64, moves: &[u8]) {
+        let _ = self.push(now_us, UNORDERED, || frame::seats(moves));
+    }
+
     /// Where the node stands.
     pub(crate) fn dc(&self) -> DcId {
         self.dc
@@ -518,6 +523,7 @@ mod tests {
             grpc: None,
             admin: None,
             partitions: None,
+            added: false,
         };
         config.members = vec![member("a0"), member("a1")];
         config.partitions = 2;

@@ -218,6 +218,8 @@ pub(crate) enum Control {
     Report(oneshot::Sender<Report>),
     /// Other data centers than before are lost, or where their streams end is known.
     Lost,
+    /// Servers were moved.
+    Seats,
     /// The node is drained, or resumed.
     Drained,
     /// The server of a partition that leads here is to hand over to this one.

@@ -7,6 +7,7 @@
 pub(crate) mod flush;
 pub(crate) mod mailbox;
 mod recovery;
+mod seats;
 mod start;
 mod timed;
 mod turn;
@@ -34,6 +35,7 @@ use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_monitor::detector::Detector;
 use rheostat_storage::MAX_KEY_BYTES;
+use seats::Stay;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -70,6 +72,8 @@ struct Slot {
     grouped: bool,
     /// Who it is among them, as the log was told.
     membership: Option<Membership>,
+    /// Whether it stays.
+    stay: Stay,
     /// Where its keyspace has a predicate: what tells its monitors of writes.
     detector: Option<Box<Detector>>,
 }
@@ -185,7 +189,7 @@ impl Shard {
         let mut members = self.members[row].iter();
         let well = match self.members[row].as_slice() {
             // Nobody else could run them.
-            [_] => members.next(),
+            [(_, index)] if self.replicas[index.0 as usize].stay != Stay::Comes => members.next(),
             _ => members.find(|(_, index)| !self.replicas[index.0 as usize].failed),
         };
         self.lookup[row] = well.map(|(_, index)| *index);
@@ -363,7 +367,11 @@ impl Shard {
     fn go_on(&mut self, now: Now, mut sequence: Sequence, mut session: Session) {
         while let Some((partition, operation)) = sequence.operations.pop_front() {
             let Some(replica) = self.find(sequence.keyspace, partition) else {
-                let outcome = self.failed(Failure::Refused(format!("partition {partition} is not served here")));
+                let outcome = self.failed(match self.shared.topology.has_groups() {
+                    // It has just moved.
+                    true => Failure::Unreachable(partition),
+                    false => Failure::Refused(format!("partition {partition} is not served here")),
+                });
                 sequence.outcomes.push((None, outcome));
                 continue;
             };
@@ -458,6 +466,8 @@ impl Shard {
             Some((shard, _)) => self.hand_over(shard as u16, sequence, session),
             None => {
                 let failure = match self.shared.unserved(sequence.keyspace, partition) {
+                    // It may have moved, or be on its way.
+                    unreachable if self.shared.topology.has_groups() => unreachable,
                     Failure::Unreachable(_) => {
                         Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name))
                     }
@@ -593,7 +603,7 @@ impl Shard {
             status: slot.server.status(now),
             sampled: slot.server.sampled(),
         };
-        (status, self.replicas.iter().map(replica).collect())
+        (status, self.replicas.iter().filter(|slot| slot.stay != Stay::Gone).map(replica).collect())
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! So what is read afterwards is what was recovered, never what was visible and had not reached the disk: that nobody was told, and it may be taken back.
 
+use super::seats::Stay;
 use super::start::open_server;
 use super::{ReplicaIndex, Shard, Slot};
 use crate::keyspace::KeyspaceInfo;
@@ -42,6 +43,21 @@ impl Default for Recovery {
 }
 
 impl Recovery {
+    /// To be opened at `at_us`, for the first time.
+    pub(super) fn due(at_us: u64) -> Recovery {
+        Recovery { due_us: Some(at_us), ..Recovery::default() }
+    }
+
+    /// Its server comes back; it may be being opened.
+    pub(super) fn open_at(&mut self, at_us: u64) {
+        self.due_us = (!self.opening).then_some(at_us);
+    }
+
+    /// Nothing is opened in its place.
+    pub(super) fn stay_away(&mut self) {
+        self.due_us = None;
+    }
+
     /// `after` of the present server, told apart from the others'. 0 is at once, whoever says so.
     #[inline]
     pub(super) fn position(&self, after: Position) -> Position {
@@ -177,13 +193,25 @@ impl Shard {
         let slot = &mut self.replicas[replica.0 as usize];
         let (keyspace, place) = (slot.keyspace, slot.place);
         slot.recovery.opening = false;
+        if slot.stay == Stay::Gone {
+            return drop(server.map(|server| self.drop_opened(replica, server)));
+        }
         match server {
             Err(error) => {
                 tracing::error!(server = %place, keyspace = keyspace.0, %error, "the store cannot be opened again yet");
                 slot.recovery.due_us = Some(now.monotonic_us + slot.recovery.wait_us());
             }
             Ok(server) => {
-                tracing::info!(server = %place, keyspace = keyspace.0, "the store is open again: this server serves what it recovered");
+                match slot.stay {
+                    Stay::Comes => {
+                        slot.stay = Stay::Here;
+                        tracing::info!(server = %place, keyspace = keyspace.0, "this server has moved here: it takes what the others of its group have");
+                    }
+                    _ => {
+                        self.counters.stores_recovered += 1;
+                        tracing::info!(server = %place, keyspace = keyspace.0, "the store is open again: this server serves what it recovered");
+                    }
+                }
                 self.disk_full = self.shared.space.as_ref().is_some_and(|space| space.is_short());
                 slot.server = server;
                 slot.failed = false;
@@ -196,8 +224,8 @@ impl Shard {
                 self.sort_outbox(replica);
                 self.tell_lost(now, replica);
                 self.tell_drained(now, replica);
-                self.counters.stores_recovered += 1;
                 self.shared.placement.set_failed(keyspace, place.partition, place.replica, false);
+                self.shared.placement.set_here(keyspace, place.partition, place.replica, true);
                 self.look_up(keyspace, place.partition);
                 if let Some(why) = self.shared.lives.lost() {
                     self.replicas[replica.0 as usize].server.stop_serving(why);
@@ -213,13 +241,19 @@ impl Shard {
     }
 }
 
-/// Stands in for a partition server whose store is being opened.
-struct Away {
+/// Stands in for a partition server whose store is being opened, or that has moved to another node.
+pub(super) struct Away {
     status: Status,
     keyspace: KeyspaceInfo,
 }
 
 impl Away {
+    /// For one that never was here, or is not any more; why says that it serves nothing.
+    pub(super) fn new(keyspace: &KeyspaceInfo, server: ServerId, why: &str) -> Away {
+        let status = Status { protocol: keyspace.protocol, server, failed: Some(why.to_owned()), ..Status::default() };
+        Away { status, keyspace: keyspace.clone() }
+    }
+
     fn why(&self) -> Failure {
         Failure::Storage(self.status.failed.clone().unwrap_or_default())
     }

@@ -3,6 +3,7 @@
 use super::flush::Flusher;
 use super::mailbox::{Control, Mailbox};
 use super::recovery::Recovery;
+use super::seats::Stay;
 use super::{ReplicaIndex, Shard, Slot, turn};
 use crate::connection;
 use crate::descriptors::{self, Place as Descriptor};
@@ -123,6 +124,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
                 on_disk: info.durability != Durability::Memory,
                 grouped: info.is_grouped(),
                 membership: None,
+                stay: Stay::Here,
                 detector: None,
             });
         }
@@ -187,6 +189,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(|life| life.replaces() || life.generation() > 0),
         joins: shared.lives.own().is_some_and(|life| life.generation() > 0),
         forget: shared.config.accept_lost_writes,
+        moved: shared.seats.of((id, server)).0 > 0,
         // Different at each server and each start: what the protocol draws must not repeat.
         seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),
         ..ReplicaConfig::new(place, id)

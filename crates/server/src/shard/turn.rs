@@ -132,6 +132,7 @@ fn turn(
     this.convene(now);
     this.deliver_local(now);
     this.end_rounds(now);
+    this.leave_seats(now);
     this.leave(now);
     this.tell_monitors(now);
     if now.monotonic_us >= this.next_sweep_us(*swept_us) {
@@ -257,7 +258,7 @@ impl Shard {
             Control::Connected { dc, partitions } => {
                 for index in 0..self.replicas.len() {
                     let slot = &mut self.replicas[index];
-                    if partitions.contains(&slot.place.partition) {
+                    if slot.grouped || partitions.contains(&slot.place.partition) {
                         slot.server.connected(now, dc, &mut self.outbox);
                         slot.touched = true;
                         self.sort_outbox(ReplicaIndex(index as u32));
@@ -279,6 +280,7 @@ impl Shard {
             Control::Opened { replica, server } => self.opened(now, replica, server),
             Control::AskDetector { keyspace, server, home, whole } => self.ask_detector(now, keyspace, server, home, whole),
             Control::Lost => (0..self.replicas.len()).for_each(|index| self.tell_lost(now, ReplicaIndex(index as u32))),
+            Control::Seats => self.take_seats(now),
             Control::Drained => (0..self.replicas.len()).for_each(|index| self.tell_drained(now, ReplicaIndex(index as u32))),
             Control::HandOver { keyspace, from, to, answer } => {
                 let asked = match self.find_member(keyspace, from) {
@@ -375,7 +377,10 @@ impl Shard {
                 self.shared.set_leader(slot.keyspace, slot.place.partition, leader.map(|(leader, _)| leader.replica));
             }
             if slot.grouped {
-                slot.tell_membership(&self.shared.keyspaces[usize::from(slot.keyspace.0)].name);
+                let counts = slot.tell_membership(&self.shared.keyspaces[usize::from(slot.keyspace.0)].name);
+                if counts {
+                    self.shared.settle_seat((slot.keyspace, slot.place));
+                }
             }
             if slot.server.failed() && !slot.failed {
                 slot.fail(now);
@@ -420,7 +425,7 @@ impl Shard {
         }
         let sent = match self.shared.shard_of(keyspace, to) {
             Some(shard) => shard.send(Message::Frame(Frame { keyspace, from, to, frame })).is_ok(),
-            None => match self.shared.peer(topology.host(to.dc, to.partition, to.replica)) {
+            None => match self.shared.peer(topology.host(keyspace, to.dc, to.partition, to.replica)) {
                 Some(peer) => peer.send_frame(now.monotonic_us, keyspace, from, to, &frame),
                 None => false,
             },
@@ -486,7 +491,7 @@ impl Shard {
 
     /// When the next turn is due without any input.
     fn due_us(&self) -> u64 {
-        let due_us = |slot: &Slot| slot.next_tick_us.min(slot.server.next_flush_us()).min(slot.recovery_due_us());
+        let due_us = |slot: &Slot| slot.next_tick_us.min(slot.server.next_flush_us()).min(slot.recovery_due_us()).min(slot.leave_due_us());
         let own_us = self.replicas.iter().map(due_us).min().unwrap_or(u64::MAX);
         let own_us = own_us.min(self.convene_us);
         if self.watched { own_us.min(self.telling_us()) } else { own_us }
@@ -563,22 +568,22 @@ impl Shard {
 }
 
 impl Slot {
-    /// Tells the operator of each stage in which a member that lost its disk is replaced.
-    fn tell_membership(&mut self, keyspace: &str) {
+    /// Tells the operator of each stage in which a member that lost its disk, or moves, is replaced. Says whether it is counted since now.
+    fn tell_membership(&mut self, keyspace: &str) -> bool {
         let now = self.server.membership();
         let before = std::mem::replace(&mut self.membership, now);
         if before == now {
-            return;
+            return false;
         }
         let server = self.place;
         match now {
             Some(Membership::Nobody) => tracing::warn!(
                 keyspace,
                 %server,
-                "started with accept_lost_writes: it is no member of its group, and has asked the others for a new place; that needs a majority of those that kept their disks"
+                "it is no member of its group, since it has moved here or was started with accept_lost_writes, and has asked the others for a place; that needs a majority of those that kept their disks"
             ),
             Some(Membership::Learns(generation)) => {
-                tracing::info!(keyspace, %server, generation, "a new member of its group, in the place of one that lost its disk; it takes what the others have")
+                tracing::info!(keyspace, %server, generation, "a new member of its group, in the place of one that has moved or lost its disk; it takes what the others have")
             }
             Some(Membership::Counts(generation)) if before.is_some() => {
                 tracing::info!(keyspace, %server, generation, "it has caught up, and is counted in its group")
@@ -586,9 +591,10 @@ impl Slot {
             Some(Membership::Replaced) => tracing::error!(
                 keyspace,
                 %server,
-                "another member was put in its place when its disk was taken for lost: it takes no part any more. Start the node with the directory that replaced this one, or once with accept_lost_writes = true"
+                "another member was put in its place when it moved or its disk was taken for lost: it takes no part any more. If this server has not moved, start the node with the directory that replaced this one, or once with accept_lost_writes = true"
             ),
             Some(Membership::Counts(_)) | None => {}
         }
+        matches!(now, Some(Membership::Counts(_)))
     }
 }

@@ -76,6 +76,7 @@ async fn a_node_whose_group_has_no_leader_is_not_ready() {
             grpc: None,
             admin: None,
             partitions: None,
+            added: false,
         };
         config.members.push(member);
     }

@@ -49,7 +49,7 @@ async fn pair_with(cluster: &str, change: impl Fn(&str, &mut NodeConfig)) -> [No
     let member = |index: usize, name: &str| {
         let at = listeners[index].addresses();
         let (peer, grpc, admin) = (text(at.peer), text(at.grpc), text(at.admin));
-        Member { name: format!("{name}1"), data_center: name.into(), peer, resp: None, grpc, admin, partitions: None }
+        Member { name: format!("{name}1"), data_center: name.into(), peer, resp: None, grpc, admin, partitions: None, added: false }
     };
     let members = vec![member(0, "a"), member(1, "b")];
     let mut nodes = Vec::new();
@@ -94,8 +94,16 @@ async fn grid(cluster: &str, data_centers: &[&str], change: fn(&mut NodeConfig))
             let listeners = Listeners::bind(&listen).unwrap();
             let at = listeners.addresses();
             let (name, peer, grpc) = (format!("{data_center}{}", partition + 1), text(at.peer), text(at.grpc));
-            let member =
-                Member { name, data_center: data_center.to_string(), peer, resp: None, grpc, admin: None, partitions: Some(vec![partition]) };
+            let member = Member {
+                name,
+                data_center: data_center.to_string(),
+                peer,
+                resp: None,
+                grpc,
+                admin: None,
+                partitions: Some(vec![partition]),
+                added: false,
+            };
             built.push((member, listeners));
         }
     }

@@ -100,6 +100,7 @@ impl Plan {
                     grpc: None,
                     admin: None,
                     partitions: Some(partitions.clone()),
+                    added: false,
                 });
                 config.listen = bound;
                 built.push((config, listeners));

@@ -1,0 +1,471 @@
+//! `rheostat ctl seats`: which node has each server of the groups that agree by majority, and moving them.
+//!
+//! One server moves at a time, and only while all others of its group take part: while it moves, the group goes on with one less. Each command can be said again: what has moved has moved.
+
+use super::groups::{Answers, Place, groups, words};
+use super::leaders::find;
+use super::status_of_all;
+use crate::Failure;
+use crate::connection::{Node, plain};
+use crate::output::{self, say};
+use crate::table::Table;
+use clap::{Args, Subcommand};
+use rheostat_client::v1;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A server that is to move has handed over by then.
+const LED_BY: Duration = Duration::from_secs(15);
+
+const HELP: &str = "\
+A seat is the place of one server in its group: a keyspace with 3 replicas has three seats for each partition and data center, on three nodes. A seat moves to another
+node of its data center while clients go on: the server that leaves hands over what it leads, the group agrees that another one comes, which is given what the others
+have, and counts when it has caught up. Until then the group goes on with one server less. So seats move one after the other, and only where all others of the group
+take part. Keyspaces with one or two replicas stay where they are, and so does `staged`.
+
+A new node is written into the files of all nodes with `added = true`, behind the others of its data center, and they are restarted one after the other. Then:
+
+Examples:
+  rheostat ctl seats                            which node has what
+  rheostat ctl seats spread --dry-run           what would be moved so that all nodes of a data center have about as many
+  rheostat ctl seats spread                     do it: a new node gets its share
+  rheostat ctl seats empty eu-2                 move everything away from a node, which may be down for ever
+  rheostat ctl seats move default 0 eu-2 eu-4   one server";
+
+/// Arguments of `ctl seats`.
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Which node has what (also without a word)
+    List,
+    /// Move servers so that all nodes of a data center have about as many
+    Spread {
+        #[command(flatten)]
+        how: How,
+    },
+    /// Move all servers away from a node
+    Empty {
+        /// The node's name
+        node: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Move one server from one node to another
+    Move {
+        /// The keyspace's name
+        keyspace: String,
+        /// The partition's number
+        partition: u32,
+        /// The node that has it
+        from: String,
+        /// The node that is to have it
+        to: String,
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+#[derive(Args, Debug)]
+struct How {
+    /// Print what would be moved, and move nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long each server may take until it counts in its group, in seconds
+    #[arg(short, long = "wait", value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait_s: u64,
+}
+
+/// Keyspace, data center, partition, replica.
+type Key = (String, String, u32, u32);
+
+/// Who has a seat.
+#[derive(Clone, Debug, PartialEq)]
+struct Held {
+    node: String,
+    moves: u32,
+    settled: bool,
+}
+
+/// A server that is to move: its seat, from and to which node, by name.
+#[derive(Clone, Debug, PartialEq)]
+struct Move {
+    seat: Key,
+    from: String,
+    to: String,
+}
+
+impl Move {
+    fn words(&self) -> String {
+        format!("keyspace {}, partition {}: {} -> {}", self.seat.0, self.seat.2, self.from, self.to)
+    }
+
+    fn json(&self) -> Value {
+        json!({ "keyspace": self.seat.0, "data_center": self.seat.1, "partition": self.seat.2, "from": self.from, "to": self.to })
+    }
+}
+
+/// What all nodes know together: of two words about a seat, the one with more moves.
+async fn seats(nodes: &[Node]) -> BTreeMap<Key, Held> {
+    let mut all: BTreeMap<Key, Held> = BTreeMap::new();
+    let mut asking = tokio::task::JoinSet::new();
+    for client in nodes.iter().filter_map(|node| node.client.as_ref().ok().cloned()) {
+        asking.spawn(async move { client.admin().list_seats(client.request(v1::ListSeatsRequest {})).await });
+    }
+    while let Some(answer) = asking.join_next().await {
+        for seat in answer.into_iter().flatten().flat_map(|answer| answer.into_inner().seats) {
+            let held = Held { node: seat.node, moves: seat.moves, settled: seat.settled };
+            let known = all.entry((seat.keyspace, seat.data_center, seat.partition, seat.replica)).or_insert_with(|| held.clone());
+            if (held.moves, held.settled) > (known.moves, known.settled) {
+                *known = held;
+            }
+        }
+    }
+    all
+}
+
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let held = seats(nodes).await;
+    let (moves, how, nothing) = match &arguments.command {
+        None | Some(Command::List) => {
+            list(json, &held, &status_of_all(nodes).await, nodes);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Command::Spread { how }) => {
+            (spread(&held, &able(nodes, &status_of_all(nodes).await)), how, "nothing has to move: all nodes have about as many".to_owned())
+        }
+        Some(Command::Empty { node, how }) => {
+            find(nodes, node)?;
+            let able = able(nodes, &status_of_all(nodes).await);
+            (empty(&held, &able, node)?, how, format!("{node} has nothing that can move"))
+        }
+        Some(Command::Move { keyspace, partition, from, to, how }) => {
+            let dc = &nodes[find(nodes, from)?].info.data_center;
+            find(nodes, to)?;
+            let of = |((name, of, number, _), _): &(&Key, &Held)| name == keyspace && number == partition && of == dc;
+            let here: Vec<(&Key, &Held)> = held.iter().filter(of).collect();
+            if here.is_empty() {
+                return Err(format!(
+                    "no servers of keyspace {keyspace}, partition {partition} in {dc} agree with each other; rheostat ctl seats lists those that do"
+                ));
+            }
+            let seat = |node: &str| here.iter().find(|(_, held)| held.node == *node).map(|(seat, held)| ((*seat).clone(), held.settled));
+            match (seat(from), seat(to)) {
+                // Said again: it may be under way.
+                (None, Some((_, true))) => (Vec::new(), how, format!("{to} has it already")),
+                (None, Some((seat, false))) => (vec![Move { seat, from: from.clone(), to: to.clone() }], how, String::new()),
+                (None, None) => return Err(format!("{from} has no server of keyspace {keyspace}, partition {partition}")),
+                (Some(_), Some(_)) => {
+                    return Err(format!("{to} has another server of keyspace {keyspace}, partition {partition}, and one node has one"));
+                }
+                (Some((seat, _)), None) => (vec![Move { seat, from: from.clone(), to: to.clone() }], how, String::new()),
+            }
+        }
+    };
+    if how.dry_run || moves.is_empty() {
+        plan(json, &moves, &nothing);
+        return Ok(ExitCode::SUCCESS);
+    }
+    carry_out(json, topology, nodes, &moves, how).await
+}
+
+/// The nodes to which something can be moved, by data center.
+fn able(nodes: &[Node], answers: &Answers) -> BTreeMap<String, BTreeSet<String>> {
+    let mut able: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (node, answer) in nodes.iter().zip(answers) {
+        let fit = answer.as_ref().is_ok_and(|status| !status.drained && !status.disk_full && status.clock_distrusted.is_empty());
+        if fit {
+            able.entry(node.info.data_center.clone()).or_default().insert(node.info.name.clone());
+        }
+    }
+    able
+}
+
+/// How many seats each node has.
+fn counts(held: &BTreeMap<Key, Held>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    held.values().for_each(|held| *counts.entry(held.node.clone()).or_default() += 1);
+    counts
+}
+
+/// Whether `node` has another server of the partition of `seat`.
+fn has_one(held: &BTreeMap<Key, Held>, seat: &Key, node: &str) -> bool {
+    let of = (seat.0.clone(), seat.1.clone(), seat.2, 0)..=(seat.0.clone(), seat.1.clone(), seat.2, u32::MAX);
+    held.range(of).any(|(_, held)| held.node == node)
+}
+
+/// Moves after which no node that is able has two seats more than another one of its data center that could have one of them.
+fn spread(held: &BTreeMap<Key, Held>, able: &BTreeMap<String, BTreeSet<String>>) -> Vec<Move> {
+    let mut now = held.clone();
+    let mut moves = Vec::new();
+    loop {
+        let counts = counts(&now);
+        let of = |node: &String| counts.get(node).copied().unwrap_or(0);
+        let better = |(seat, held): (&Key, &Held)| {
+            let here = able.get(&seat.1).filter(|here| here.contains(&held.node))?;
+            let to = here.iter().filter(|node| !has_one(&now, seat, node)).min_by_key(|node| (of(node), (*node).clone()))?;
+            let gained = of(&held.node).checked_sub(of(to) + 1).filter(|gained| *gained > 0)?;
+            Some((gained, Move { seat: seat.clone(), from: held.node.clone(), to: to.clone() }))
+        };
+        // The most that can be gained with one move; of those, the first. What has moved already moves no second time.
+        let best = now.iter().filter(|(seat, _)| !moves.iter().any(|one: &Move| one.seat == **seat)).filter_map(better);
+        let Some((_, best)) = best.reduce(|best, other| if other.0 > best.0 { other } else { best }) else { return moves };
+        if let Some(held) = now.get_mut(&best.seat) {
+            held.node.clone_from(&best.to);
+        }
+        moves.push(best);
+    }
+}
+
+/// Where everything that `from` has is to go. Errors: what nobody can take.
+fn empty(held: &BTreeMap<Key, Held>, able: &BTreeMap<String, BTreeSet<String>>, from: &str) -> Result<Vec<Move>, Failure> {
+    let mut now = held.clone();
+    let (mut moves, mut stuck) = (Vec::new(), Vec::new());
+    for (seat, _) in held.iter().filter(|(_, held)| held.node == from) {
+        let counts = counts(&now);
+        let others = able.get(&seat.1).into_iter().flatten().filter(|node| *node != from && !has_one(&now, seat, node));
+        match others.min_by_key(|node| (counts.get(*node).copied().unwrap_or(0), (*node).clone())) {
+            None => stuck.push(format!("keyspace {}, partition {}", seat.0, seat.2)),
+            Some(to) => {
+                moves.push(Move { seat: seat.clone(), from: from.into(), to: to.clone() });
+                let to = to.clone();
+                if let Some(held) = now.get_mut(seat) {
+                    held.node = to;
+                }
+            }
+        }
+    }
+    if stuck.is_empty() {
+        return Ok(moves);
+    }
+    Err(format!(
+        "{from} cannot be emptied: every other node of its data center that can take something has a server of this already:\n  {}\nNothing was moved",
+        stuck.join("\n  ")
+    ))
+}
+
+fn list(json: bool, held: &BTreeMap<Key, Held>, answers: &Answers, nodes: &[Node]) {
+    if json {
+        let one = |((keyspace, dc, partition, replica), held): (&Key, &Held)| {
+            json!({
+                "keyspace": keyspace, "data_center": dc, "partition": partition, "replica": replica, "node": Some(&held.node).filter(|node| !node.is_empty()), "moves": held.moves,
+                "settled": held.settled,
+            })
+        };
+        return output::json(&Value::Array(held.iter().map(one).collect()));
+    }
+    if held.is_empty() {
+        return say!("no keyspace has servers that agree by majority: no replicas, no `session`, no `strong`");
+    }
+    let mut rows: BTreeMap<(&String, &String, u32), Vec<String>> = BTreeMap::new();
+    for ((keyspace, dc, partition, _), held) in held {
+        let node = if held.node.is_empty() { "a node that is not in the configuration" } else { held.node.as_str() };
+        rows.entry((keyspace, dc, *partition)).or_default().push(if held.settled { node.to_owned() } else { format!("{node} (it comes)") });
+    }
+    let mut table = Table::new(["keyspace", "data center", "partition", "nodes"]);
+    for ((keyspace, dc, partition), nodes) in rows {
+        table.row([keyspace.clone(), dc.clone(), partition.to_string(), nodes.join(", ")]);
+    }
+    output::text(&table.text(2));
+    let counts = counts(held);
+    let silent = |index: usize| answers.get(index).is_none_or(Result::is_err);
+    let count = |(index, node): (usize, &Node)| {
+        let name = &node.info.name;
+        format!("{name} {}{}", counts.get(name).copied().unwrap_or(0), if silent(index) { " (does not answer)" } else { "" })
+    };
+    say!("Servers: {}", nodes.iter().enumerate().map(count).collect::<Vec<_>>().join(", "));
+}
+
+fn plan(json: bool, moves: &[Move], nothing: &str) {
+    if json {
+        return output::json(&json!({ "moves": moves.iter().map(Move::json).collect::<Vec<_>>() }));
+    }
+    if moves.is_empty() {
+        return say!("{nothing}");
+    }
+    moves.iter().for_each(|one| say!("{}", one.words()));
+}
+
+/// Why `one` must not move now, if another server of its group does not take part.
+fn unfit(topology: &v1::TopologyResponse, nodes: &[Node], held: &BTreeMap<Key, Held>, answers: &Answers, one: &Move) -> Option<String> {
+    let (keyspace, dc, partition, _) = &one.seat;
+    let place = place_of(topology, &one.seat);
+    let everywhere = place.2.is_empty();
+    let found = groups(topology, answers);
+    let Some(group) = found.get(&place) else { return Some(format!("{}: none of its servers answers", words(&place))) };
+    if group.leader.is_none() {
+        return Some(format!("{} has no leader now", words(&place)));
+    }
+    let others = held.iter().filter(|(seat, _)| seat.0 == *keyspace && seat.2 == *partition && (everywhere || seat.1 == *dc) && **seat != one.seat);
+    for (_, other) in others {
+        let why = match group.members.iter().find(|member| nodes[member.node].info.name == other.node) {
+            None => "does not answer",
+            Some(member) if member.unable.is_empty() || member.unable == "is drained" => continue,
+            Some(member) => member.unable.as_str(),
+        };
+        return Some(format!("{}: {} {why}, so the group would go on with two less", words(&place), other.node));
+    }
+    None
+}
+
+async fn carry_out(json: bool, topology: &v1::TopologyResponse, nodes: &[Node], moves: &[Move], how: &How) -> Result<ExitCode, Failure> {
+    let (began, mut told) = (Instant::now(), Vec::new());
+    let mut failed = None;
+    for (number, one) in moves.iter().enumerate() {
+        let since = Instant::now();
+        if !json {
+            say!("{} of {}: {}", number + 1, moves.len(), one.words());
+        }
+        match carry_out_one(topology, nodes, one, Duration::from_secs(how.wait_s)).await {
+            Ok(()) => {
+                let took_ms = since.elapsed().as_millis() as u64;
+                let mut value = one.json();
+                value["took_ms"] = json!(took_ms);
+                told.push(value);
+                if !json {
+                    say!("  it counts there ({took_ms} ms)");
+                }
+            }
+            Err(why) => {
+                failed = Some(why);
+                break;
+            }
+        }
+    }
+    if json {
+        output::json(&json!({ "moved": told, "of": moves.len(), "failed": failed, "took_ms": began.elapsed().as_millis() as u64 }));
+        return Ok(if failed.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+    }
+    match failed {
+        Some(why) => Err(format!("{why}\n{} of {} have moved; say it again for the rest", told.len(), moves.len())),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The groups that `one` concerns, as the nodes say.
+fn place_of(topology: &v1::TopologyResponse, (keyspace, dc, partition, _): &Key) -> Place {
+    let everywhere = topology.keyspaces.iter().any(|known| known.name == *keyspace && known.span() == v1::Span::Everywhere);
+    (keyspace.clone(), *partition, if everywhere { String::new() } else { dc.clone() })
+}
+
+/// If what is to move leads, has another one lead first: handing over before anything else changes costs clients milliseconds.
+async fn lead_elsewhere(topology: &v1::TopologyResponse, nodes: &[Node], one: &Move) -> Result<(), Failure> {
+    let (place, from, began) = (place_of(topology, &one.seat), find(nodes, &one.from)?, Instant::now());
+    loop {
+        let found = groups(topology, &status_of_all(nodes).await);
+        let Some(group) = found.get(&place).filter(|group| group.leader.is_none_or(|(leader, _)| leader == from)) else { return Ok(()) };
+        let near = |member: &&super::groups::Member| nodes[member.node].info.data_center == one.seat.1;
+        let able = || group.members.iter().filter(|member| member.node != from && member.unable.is_empty());
+        let mut why = "it has no leader".to_owned();
+        if let (Some(member), Some(_)) = (able().find(near).or_else(|| able().next()), group.leader) {
+            let refused = super::leaders::ask(nodes, &[super::groups::Move { place: place.clone(), from, to: member.node }]).await;
+            why = refused.first().map_or_else(|| "nobody else leads yet".into(), |(_, why)| why.clone());
+        }
+        if began.elapsed() >= LED_BY {
+            return Err(format!("{}: {} leads, and is to hand over first: {why}", words(&place), one.from));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn carry_out_one(topology: &v1::TopologyResponse, nodes: &[Node], one: &Move, wait: Duration) -> Result<(), Failure> {
+    let began = Instant::now();
+    let target = &nodes[find(nodes, &one.to)?];
+    let client = target.client.as_ref().map_err(|error| format!("{}: {}", one.to, plain(error)))?;
+    let held = seats(nodes).await;
+    if held.get(&one.seat).is_none_or(|held| held.node != one.to) {
+        // A server that has just moved, or started, may not have caught up.
+        loop {
+            match unfit(topology, nodes, &held, &status_of_all(nodes).await, one) {
+                None => break,
+                Some(why) if began.elapsed() >= wait.min(LED_BY) => return Err(why),
+                Some(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+        lead_elsewhere(topology, nodes, one).await?;
+        let request = v1::TakeSeatRequest { keyspace: one.seat.0.clone(), partition: one.seat.2, from: one.from.clone() };
+        client.admin().take_seat(client.request(request)).await.map_err(|status| format!("{}: {}", one.to, status.message()))?;
+    }
+    loop {
+        let answer = client.admin().list_seats(client.request(v1::ListSeatsRequest {})).await;
+        let seats = answer.map(|answer| answer.into_inner().seats).unwrap_or_default();
+        let is = |seat: &&v1::Seat| {
+            (seat.keyspace.as_str(), seat.data_center.as_str(), seat.partition, seat.replica) == (&one.seat.0, &one.seat.1, one.seat.2, one.seat.3)
+        };
+        match seats.iter().find(is) {
+            Some(seat) if seat.node != one.to => return Err(format!("it was moved on to {}", seat.node)),
+            Some(seat) if seat.settled => return Ok(()),
+            _ => {}
+        }
+        if began.elapsed() >= wait {
+            return Err(format!(
+                "after {} s it is on its way to {} and does not count there yet; it goes on, and rheostat ctl seats shows when it has come",
+                wait.as_secs(),
+                one.to
+            ));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three replicas of each of `partitions` partitions, as three nodes have them at first.
+    fn first(partitions: u32) -> BTreeMap<Key, Held> {
+        let seat = |partition, replica| {
+            let node = format!("n{}", (partition + replica) % 3);
+            (("k".to_owned(), "a".to_owned(), partition, replica), Held { node, moves: 0, settled: true })
+        };
+        (0..partitions).flat_map(|partition| (0..3).map(move |replica| seat(partition, replica))).collect()
+    }
+
+    fn able(nodes: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+        BTreeMap::from([("a".to_owned(), nodes.iter().map(|node| node.to_string()).collect())])
+    }
+
+    fn after(held: &BTreeMap<Key, Held>, moves: &[Move]) -> BTreeMap<Key, Held> {
+        let mut now = held.clone();
+        for one in moves {
+            assert_eq!(now[&one.seat].node, one.from);
+            assert!(!has_one(&now, &one.seat, &one.to), "{one:?}");
+            now.get_mut(&one.seat).unwrap().node.clone_from(&one.to);
+        }
+        now
+    }
+
+    #[test]
+    fn a_new_node_gets_its_share_and_nothing_moves_without_need() {
+        let held = first(8);
+        let moves = spread(&held, &able(&["n0", "n1", "n2", "n3"]));
+        assert_eq!(moves.len(), 6);
+        assert!(moves.iter().all(|one| one.to == "n3"));
+        assert!(counts(&after(&held, &moves)).values().all(|count| *count == 6));
+        assert_eq!(spread(&after(&held, &moves), &able(&["n0", "n1", "n2", "n3"])), []);
+        assert_eq!(spread(&held, &able(&["n0", "n1", "n2"])), []);
+        // Who is not able gets nothing and gives nothing.
+        assert!(spread(&held, &able(&["n0", "n3"])).iter().all(|one| (one.from.as_str(), one.to.as_str()) == ("n0", "n3")));
+    }
+
+    #[test]
+    fn a_node_is_emptied_to_those_that_have_least_and_not_at_all_where_nobody_can_take_it() {
+        let held = first(6);
+        let moves = empty(&held, &able(&["n0", "n1", "n2", "n3", "n4"]), "n0").unwrap();
+        let counts = counts(&after(&held, &moves));
+        assert_eq!((counts.get("n0"), counts["n3"], counts["n4"]), (None, 3, 3));
+        let error = empty(&held, &able(&["n0", "n1", "n2"]), "n0").unwrap_err();
+        assert!(error.contains("partition 5") && error.contains("Nothing was moved"), "{error}");
+        assert_eq!(empty(&held, &able(&["n1"]), "n9").unwrap(), []);
+    }
+}

@@ -1,0 +1,472 @@
+//! Seats that were moved: which node has the place of one server of a partition in its group, where that is not the node that the configuration says.
+//!
+//! A move is known by its seat and a version; of two moves of a seat the later counts, everywhere. Nodes tell each other when they connect and when there is news, and keep what they know on disk. **It says where to
+//! send, and who opens a store; it decides nothing of what the group does.** Who has come to a seat is nobody in the group until its leader has had the group agree on it ([`rheostat_group`]'s `standing`), and who was there before is that member
+//! until then. So what is known late, or lost with a disk, costs time and no promise.
+
+use crate::folder;
+use crate::shard::mailbox::Control;
+use crate::shared::{Shared, lock};
+use crate::topology::{NodeId, Topology};
+use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
+use rheostat_core::store::Durability;
+use rheostat_core::wire::{Reader, Wire, WireError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// In the data directory, once a seat was moved.
+const FILE: &str = ".seats";
+
+/// A server's place: its keyspace, and where it stands there.
+pub(crate) type Seat = (KeyspaceId, ServerId);
+
+/// The place of one server in its group, as a node knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeatInfo {
+    /// The keyspace's name.
+    pub keyspace: String,
+    /// The partition.
+    pub partition: PartitionId,
+    /// The data center's name.
+    pub data_center: String,
+    /// Which replica it is there.
+    pub replica: u8,
+    /// The name of the node that has it; empty if the configuration has no such node.
+    pub node: String,
+    /// How often it has moved.
+    pub moves: u32,
+    /// The server there is counted in its group.
+    pub settled: bool,
+}
+
+/// That a seat was moved.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Moved {
+    keyspace: KeyspaceId,
+    server: ServerId,
+    /// Counts the moves of this seat.
+    version: u32,
+    /// The name of the node that has it now.
+    node: String,
+    /// The server there is counted in its group: what the node before has of it is of no use any more.
+    settled: bool,
+}
+
+impl Wire for Moved {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.keyspace.0.encode(out);
+        self.server.dc.encode(out);
+        self.server.partition.encode(out);
+        self.server.replica.encode(out);
+        self.version.encode(out);
+        self.node.encode(out);
+        self.settled.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let keyspace = KeyspaceId(Wire::decode(input)?);
+        let server = ServerId { dc: Wire::decode(input)?, partition: Wire::decode(input)?, replica: Wire::decode(input)? };
+        Ok(Moved { keyspace, server, version: Wire::decode(input)?, node: Wire::decode(input)?, settled: Wire::decode(input)? })
+    }
+}
+
+impl Moved {
+    /// Takes in what another says of the same seat; says whether that is news.
+    fn join(&mut self, other: &Moved) -> bool {
+        let later = (other.version, &other.node, other.settled) > (self.version, &self.node, self.settled);
+        if later {
+            *self = other.clone();
+        }
+        later
+    }
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    #[serde(default)]
+    seat: Vec<SavedSeat>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedSeat {
+    keyspace: String,
+    data_center: String,
+    partition: u16,
+    replica: u8,
+    version: u32,
+    node: String,
+    settled: bool,
+}
+
+/// See the module.
+#[derive(Default, Debug)]
+pub(crate) struct Seats {
+    known: Mutex<BTreeMap<Seat, Moved>>,
+    /// Held by whoever writes the file.
+    saving: Mutex<Option<PathBuf>>,
+}
+
+impl Seats {
+    /// Reads what was kept in `dir`, and keeps it there from now on; `topology` follows it. Errors: in words for the operator.
+    pub(crate) fn load(&self, dir: &Path, keyspaces: &[&str], topology: &Topology) -> Result<(), String> {
+        let path = dir.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
+        let named = |why: String| format!("{}: {why}; put this file back as it was", path.display());
+        let saved: Saved = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
+        let mut known = lock(&self.known);
+        for SavedSeat { keyspace, data_center, partition, replica, version, node, settled } in saved.seat {
+            // A keyspace that is gone has no seats.
+            let Some(number) = keyspaces.iter().position(|name| *name == keyspace) else { continue };
+            let dc = topology.dc_named(&data_center).ok_or_else(|| named(format!("there is no data center {data_center:?}")))?;
+            let server = ServerId { replica, ..ServerId::new(dc, PartitionId(partition)) };
+            let moved = Moved { keyspace: KeyspaceId(number as u16), server, version, node, settled };
+            if !is_seat(topology, &moved) {
+                return Err(named(format!("there is no server {server} in keyspace {keyspace}")));
+            }
+            topology.follow(&moved);
+            known.insert((moved.keyspace, server), moved);
+        }
+        *lock(&self.saving) = Some(dir.to_owned());
+        Ok(())
+    }
+
+    /// How often `seat` was moved, and whether who came last is counted there.
+    pub(crate) fn of(&self, seat: Seat) -> (u32, bool) {
+        lock(&self.known).get(&seat).map_or((0, false), |moved| (moved.version, moved.settled))
+    }
+
+    /// The servers of this data center that were moved and are on other nodes.
+    pub(crate) fn elsewhere(&self, topology: &Topology) -> Vec<Seat> {
+        let host = |(keyspace, server): &Seat| topology.host(*keyspace, server.dc, server.partition, server.replica);
+        lock(&self.known).keys().filter(|seat| seat.1.dc == topology.here && host(seat) != topology.node).copied().collect()
+    }
+
+    fn list(&self) -> Vec<Moved> {
+        lock(&self.known).values().cloned().collect()
+    }
+
+    /// Takes in `moves`; `topology` follows them. Returns those that are news.
+    fn merge(&self, moves: Vec<Moved>, topology: &Topology) -> Vec<Moved> {
+        let mut known = lock(&self.known);
+        let mut news = Vec::new();
+        for moved in moves.into_iter().filter(|moved| moved.version > 0 && is_seat(topology, moved)) {
+            let seat = (moved.keyspace, moved.server);
+            let is_news = match known.get_mut(&seat) {
+                Some(before) => before.join(&moved),
+                None => known.insert(seat, moved.clone()).is_none(),
+            };
+            if is_news {
+                topology.follow(&moved);
+                news.push(moved);
+            }
+        }
+        news
+    }
+
+    fn save(&self, keyspaces: &[&str], data_centers: &[String]) -> io::Result<()> {
+        let saving = lock(&self.saving);
+        let Some(dir) = &*saving else { return Ok(()) };
+        let one = |moved: Moved| SavedSeat {
+            keyspace: keyspaces.get(usize::from(moved.keyspace.0)).copied().unwrap_or_default().to_owned(),
+            data_center: data_centers.get(moved.server.dc.index()).cloned().unwrap_or_default(),
+            partition: moved.server.partition.0,
+            replica: moved.server.replica,
+            version: moved.version,
+            node: moved.node,
+            settled: moved.settled,
+        };
+        let saved = Saved { seat: self.list().into_iter().map(one).collect() };
+        let text = toml::to_string(&saved).map_err(io::Error::other)?;
+        folder::write_whole(dir, &dir.join(FILE), text.as_bytes())
+    }
+}
+
+/// Whether there is such a server, and it belongs to a group.
+fn is_seat(topology: &Topology, moved: &Moved) -> bool {
+    topology.has_seat(moved.keyspace, moved.server)
+}
+
+impl Topology {
+    /// From now on the seat is where `moved` says; nowhere, if there is no such node in the configuration here.
+    fn follow(&self, moved: &Moved) {
+        let node = self.nodes.iter().find(|node| node.name == moved.node && node.dc == moved.server.dc);
+        self.set_host(moved.keyspace, moved.server, node.map_or(NodeId::NOWHERE, |node| node.id), !moved.settled);
+    }
+}
+
+impl Shared {
+    fn keyspace_names(&self) -> Vec<&str> {
+        self.keyspaces.iter().map(|keyspace| keyspace.name.as_str()).collect()
+    }
+
+    /// See [`crate::router::Router::seats`].
+    pub(crate) fn list_seats(&self) -> Vec<SeatInfo> {
+        let topology = &self.topology;
+        let info = |(keyspace, server): Seat| {
+            let (moves, settled) = self.seats.of((keyspace, server));
+            let node = topology.nodes.get(topology.host(keyspace, server.dc, server.partition, server.replica).index());
+            SeatInfo {
+                keyspace: self.keyspaces[usize::from(keyspace.0)].name.clone(),
+                partition: server.partition,
+                data_center: topology.dc_name(server.dc).to_owned(),
+                replica: server.replica,
+                node: node.map_or_else(String::new, |node| node.name.clone()),
+                moves,
+                settled: settled || moves == 0,
+            }
+        };
+        topology.all_seats().map(info).collect()
+    }
+
+    /// This node takes the seat of a server of `partition` in `keyspace` over from node `from`, which may be down. Kept on disk when this returns; the server comes then. Errors: why that cannot be, in words for the operator; nothing has changed.
+    pub(crate) fn take_seat(self: &Arc<Self>, keyspace: KeyspaceId, partition: PartitionId, from: &str) -> Result<(), String> {
+        let topology = &self.topology;
+        let this = topology.this();
+        let info = self.keyspaces.get(usize::from(keyspace.0)).ok_or("there is no such keyspace")?;
+        let name = &info.name;
+        let from = topology
+            .nodes_in(topology.here)
+            .find(|node| node.name == from)
+            .ok_or_else(|| format!("there is no node `{from}` in {}: servers move within their data center only", topology.dc_name(topology.here)))?;
+        if partition.0 >= topology.partitions {
+            return Err(format!("there is no partition {partition}"));
+        }
+        let members = topology.group_size(keyspace);
+        if members < 3 {
+            return Err(match members {
+                0 => format!("servers of keyspace {name} do not move: each stands alone in its data center, with promises of its own"),
+                _ => format!(
+                    "{members} servers of each partition of keyspace {name} agree with each other: one moves where two others go on, so where there are 3 or more"
+                ),
+            });
+        }
+        if info.durability == Durability::Memory {
+            return Err(format!("keyspace {name} keeps nothing on disk"));
+        }
+        let servers: Vec<ServerId> = topology.group(keyspace, ServerId::new(topology.here, partition)).collect();
+        let host = |server: &ServerId| topology.host(keyspace, server.dc, server.partition, server.replica);
+        if let Some(here) = servers.iter().find(|server| host(server) == topology.node) {
+            return Err(format!("node {} has server {here} of keyspace {name} already, and one node has one", this.name));
+        }
+        let seat = servers.iter().find(|server| server.dc == topology.here && host(server) == from.id).copied();
+        let seat = seat.ok_or_else(|| format!("node {} has no server of partition {partition} in keyspace {name}", from.name))?;
+        let reached = |server: &&ServerId| self.peer(host(server)).is_some_and(|peer| peer.is_connected());
+        let others = servers.iter().filter(|server| **server != seat);
+        let (reached, majority) = (others.filter(reached).count(), members / 2 + 1);
+        if reached < majority {
+            return Err(format!(
+                "of the {} other servers of partition {partition} in keyspace {name}, node {} reaches {reached}, and {majority} have to agree",
+                members - 1,
+                this.name
+            ));
+        }
+        let (version, _) = self.seats.of((keyspace, seat));
+        let version = version.checked_add(1).ok_or("this seat was moved too often")?;
+        self.learn_seats(vec![Moved { keyspace, server: seat, version, node: this.name.clone(), settled: false }])
+    }
+
+    /// The server at `seat`, which was moved here, is counted in its group.
+    pub(crate) fn settle_seat(self: &Arc<Self>, seat: Seat) {
+        let (version, settled) = self.seats.of(seat);
+        if version == 0 || settled {
+            return;
+        }
+        let moved = Moved { keyspace: seat.0, server: seat.1, version, node: self.topology.this().name.clone(), settled: true };
+        self.learn_seats_aside(vec![moved]);
+    }
+
+    /// Takes in what another node or an operator has said; what is news is kept, and told to the shards here and to the other nodes. May wait for the disk. Errors: the disk's; all else is done then.
+    fn learn_seats(&self, moves: Vec<Moved>) -> Result<(), String> {
+        let news = self.seats.merge(moves, &self.topology);
+        if news.is_empty() {
+            return Ok(());
+        }
+        for Moved { keyspace, server, version, node, settled } in &news {
+            let keyspace = self.keyspace_names()[usize::from(keyspace.0)];
+            match settled {
+                false => tracing::info!(keyspace, %server, version, node, "this server moves to another node"),
+                true => tracing::info!(keyspace, %server, version, node, "this server has moved, and is counted in its group"),
+            }
+        }
+        let written = self.seats.save(&self.keyspace_names(), &self.topology.data_centers);
+        self.shards.iter().for_each(|shard| shard.control(Control::Seats));
+        self.peers.iter().flatten().for_each(|peer| self.tell_seats(peer));
+        written.map_err(|error| format!("where servers are could not be kept on this node's disk: {error}"))
+    }
+
+    fn learn_seats_aside(self: &Arc<Self>, moves: Vec<Moved>) {
+        let shared = self.clone();
+        // The disk may be slow, and this is a shard's thread.
+        tokio::task::spawn_blocking(move || {
+            if let Err(why) = shared.learn_seats(moves) {
+                tracing::error!(why, "seats could not be kept");
+            }
+        });
+    }
+
+    /// Tells `peer` which seats were moved, if any were.
+    pub(crate) fn tell_seats(&self, peer: &crate::peer::Peer) {
+        let moves = self.seats.list();
+        if !moves.is_empty() {
+            peer.send_seats(self.clocks.monotonic_us(), &moves.to_bytes());
+        }
+    }
+
+    /// Another node has told which seats were moved.
+    pub(crate) fn on_seats_frame(self: &Arc<Self>, peer: &crate::peer::Peer, bytes: &[u8]) {
+        let Ok(moves) = Vec::<Moved>::from_bytes(bytes) else { return };
+        let known = lock(&self.seats.known);
+        // What was said to it once may have been lost.
+        let is_old = |(seat, known): (&Seat, &Moved)| {
+            let said = moves.iter().find(|moved| (moved.keyspace, moved.server) == *seat);
+            said.is_none_or(|said| said.clone().join(known))
+        };
+        let knows_less = known.iter().any(is_old);
+        let is_news = |moved: &Moved| known.get(&(moved.keyspace, moved.server)).is_none_or(|before| before.clone().join(moved));
+        let moves: Vec<Moved> = moves.into_iter().filter(is_news).collect();
+        drop(known);
+        if knows_less {
+            self.tell_seats(peer);
+        }
+        if !moves.is_empty() {
+            self.learn_seats_aside(moves);
+        }
+    }
+
+    /// Whether a frame of the server at `from` in `keyspace` comes from the node that has it. If it does not, that node is told where the server is: it knows less, or will soon be told itself.
+    pub(crate) fn is_from_its_node(&self, keyspace: KeyspaceId, from: ServerId, peer: &crate::peer::Peer) -> bool {
+        if !self.topology.has_seat(keyspace, from) {
+            // Where there are no groups, each server is where the configuration says; what it says of none is refused elsewhere.
+            return true;
+        }
+        let is = self.topology.host(keyspace, from.dc, from.partition, from.replica) == peer.node();
+        if !is && self.throttle.line(self.clocks.monotonic_us(), "a server that has moved").is_some() {
+            self.tell_seats(peer);
+        }
+        is
+    }
+
+    /// Deletes what this node has on disk of a server that has moved from here, if who came after is counted. May wait for the disk.
+    pub(crate) fn clear_seat(&self, seat: Seat) {
+        let (keyspace, server) = seat;
+        let (_, settled) = self.seats.of(seat);
+        let is_elsewhere = self.topology.host(keyspace, server.dc, server.partition, server.replica) != self.topology.node;
+        let (Some(dir), Some(info)) = (&self.config.data_dir, self.keyspaces.get(usize::from(keyspace.0))) else { return };
+        let folder = folder::of_server(dir, &info.name, server);
+        if !settled || !is_elsewhere || server.dc != self.topology.here || !folder.exists() {
+            return;
+        }
+        match std::fs::remove_dir_all(&folder) {
+            Ok(()) => tracing::info!(keyspace = %info.name, %server, "deleted what was here of a server that has moved"),
+            Err(error) => tracing::warn!(keyspace = %info.name, %server, %error, "what is here of a server that has moved could not be deleted"),
+        }
+    }
+
+    /// As [`Shared::clear_seat`], for all: at a start, before anything is opened.
+    pub(crate) fn clear_seats(&self) {
+        self.seats.list().iter().for_each(|moved| self.clear_seat((moved.keyspace, moved.server)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{KeyspaceConfig, Member, NodeConfig};
+    use rheostat_core::DcId;
+
+    /// Data center `here` as node `n{node}` sees it: three nodes with a partition each and one that was added.
+    fn topology(node: usize) -> Topology {
+        let mut config = NodeConfig::new("test", &format!("n{node}"), "here");
+        config.partitions = 3;
+        let member = |index: u16| Member {
+            name: format!("n{index}"),
+            data_center: "here".into(),
+            peer: None,
+            resp: None,
+            grpc: None,
+            admin: None,
+            partitions: (index < 3).then(|| vec![index]),
+            added: index == 3,
+        };
+        config.members = (0..4).map(member).collect();
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        config.keyspaces = vec![KeyspaceConfig { name: "alone".into(), ..keyspace.clone() }, KeyspaceConfig { replicas: 3, ..keyspace }];
+        Topology::new(&config)
+    }
+
+    fn moved(replica: u8, version: u32, node: &str, settled: bool) -> Moved {
+        let server = ServerId { replica, ..ServerId::new(DcId(0), PartitionId(1)) };
+        Moved { keyspace: KeyspaceId(1), server, version, node: node.into(), settled }
+    }
+
+    fn hosts(topology: &Topology) -> [u16; 3] {
+        [0, 1, 2].map(|replica| topology.host(KeyspaceId(1), DcId(0), PartitionId(1), replica).0)
+    }
+
+    #[test]
+    fn the_later_of_two_moves_counts_whatever_the_order_in_which_they_are_heard() {
+        let all = [moved(0, 1, "n3", false), moved(0, 1, "n3", true), moved(0, 2, "n1", false), moved(0, 2, "n3", false), moved(2, 1, "n3", true)];
+        let (forwards, backwards) = (Seats::default(), Seats::default());
+        let (one, other) = (topology(0), topology(3));
+        assert_eq!(forwards.merge(all.to_vec(), &one).len(), 5);
+        assert_eq!(backwards.merge(all.iter().rev().cloned().collect(), &other).len(), 2);
+        assert_eq!(forwards.list(), backwards.list());
+        assert_eq!((hosts(&one), hosts(&other)), ([3, 2, 3], [3, 2, 3]));
+        assert!(forwards.merge(all.to_vec(), &one).is_empty(), "what is known is no news");
+        assert_eq!(forwards.of((KeyspaceId(1), all[0].server)), (2, false));
+    }
+
+    #[test]
+    fn what_is_no_seat_is_not_moved() {
+        let topology = topology(0);
+        let seats = Seats::default();
+        let elsewhere = |dc, partition, replica, keyspace| Moved {
+            keyspace: KeyspaceId(keyspace),
+            server: ServerId { replica, ..ServerId::new(DcId(dc), PartitionId(partition)) },
+            ..moved(0, 1, "n3", false)
+        };
+        let none = vec![
+            elsewhere(1, 0, 0, 1),
+            elsewhere(0, 3, 0, 1),
+            elsewhere(0, 0, 3, 1),
+            elsewhere(0, 0, 0, 0),
+            elsewhere(0, 0, 0, 2),
+            moved(0, 0, "n3", true),
+        ];
+        assert!(seats.merge(none, &topology).is_empty() && seats.list().is_empty());
+        // A node that the configuration here does not know has it: it is not here, and cannot be reached.
+        assert_eq!(seats.merge(vec![moved(0, 1, "stranger", false)], &topology).len(), 1);
+        assert_eq!(hosts(&topology), [NodeId::NOWHERE.0, 2, 0]);
+    }
+
+    #[test]
+    fn what_is_known_stands_over_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let load = |topology: &Topology, names: &[&str]| {
+            let seats = Seats::default();
+            seats.load(folder.path(), names, topology).map(|()| seats)
+        };
+        let (one, names) = (topology(0), ["alone", "k"]);
+        let seats = load(&one, &names).unwrap();
+        seats.merge(vec![moved(0, 3, "n3", true), moved(1, 1, "stranger", false)], &one);
+        seats.save(&names, &one.data_centers).unwrap();
+        let again = topology(0);
+        assert_eq!(load(&again, &names).unwrap().list(), seats.list());
+        assert_eq!(hosts(&again), hosts(&one));
+        // Keyspaces are known by their names.
+        assert!(load(&topology(0), &["alone", "other"]).unwrap().list().is_empty());
+        let error = load(&topology(0), &["k", "alone"]).unwrap_err();
+        assert!(error.contains("no server") && error.contains(FILE), "{error}");
+        std::fs::write(folder.path().join(FILE), "seat = 3").unwrap();
+        assert!(load(&topology(0), &names).unwrap_err().contains("put this file back"));
+    }
+}
