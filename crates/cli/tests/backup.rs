@@ -87,7 +87,7 @@ async fn a_cluster_is_backed_up_while_it_is_written_to_and_restored_into_another
         assert!(Instant::now() < until, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // A new group has its first leader after two or three seconds, or after twice as many if votes are split.
+    // A new group has its first leader once a majority hear each other.
     while let Err(error) = client.session("agreed").put("lock", "mine").await {
         assert!(Instant::now() < until, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
