@@ -193,6 +193,21 @@ async fn rollbacks(cluster: &Cluster) -> [u64; 3] {
     all
 }
 
+/// Waits until `wanted` holds of [`rollbacks`]; what all monitors know is in the failure.
+async fn until_rolled_back(cluster: &Cluster, what: &str, wanted: impl Fn([u64; 3]) -> bool) {
+    let since = std::time::Instant::now();
+    while !wanted(rollbacks(cluster).await) {
+        if since.elapsed() > PATIENCE {
+            let mut all = String::new();
+            for node in cluster.nodes.iter().flatten() {
+                all += &format!("{:?}\n{:?}\n", node.router().status().await.monitors, node.router().watch_monitors().1);
+            }
+            panic!("never came: {what}\n{all}");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Two clients take a lock in two data centers, and sell the same seat: what they did is undone everywhere, and nobody has asked for it. Not again and again.
 #[tokio::test]
 async fn a_violation_is_rolled_back_by_itself_and_not_too_often() {
@@ -228,7 +243,7 @@ async fn a_violation_is_rolled_back_by_itself_and_not_too_often() {
         for command in commands {
             assert_eq!(there.receive().await, Some(Reply::ok()), "{command}");
         }
-        eventually("it is rolled back", async || rollbacks(&cluster).await == [round, 0, 0]).await;
+        until_rolled_back(&cluster, "it is rolled back", |told| told == [round, 0, 0]).await;
         for node in 0..6 {
             let mut client = cluster.client(node).await;
             for (key, value) in [
@@ -249,7 +264,7 @@ async fn a_violation_is_rolled_back_by_itself_and_not_too_often() {
         client.ask_until(command, Reply::ok()).await;
     }
     // It may be told of more than once.
-    eventually("it is told only", async || matches!(rollbacks(&cluster).await, [2, 0, told] if told > 0)).await;
+    until_rolled_back(&cluster, "it is told only", |told| matches!(told, [2, 0, told] if told > 0)).await;
     there.ask_until("MGET lock_a lock_b", Reply::Array(vec![Reply::bulk("1"), Reply::bulk("1")])).await;
     cluster.stop_all().await;
 }
