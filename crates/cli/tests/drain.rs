@@ -1,13 +1,14 @@
 //! Real processes with replicas: one node after the other is drained, stopped, started and resumed, under clients of every node who try once more when something fails, and nothing else. Nobody of them notices.
 
+#[path = "support/ctl.rs"]
+mod control;
 mod support;
 
+use control::{ctl, json, told};
 use rheostat_client::{Error, Session};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
 use rheostat_cluster::processes::Signal;
-use serde_json::Value;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -27,16 +28,6 @@ fn description() -> Description {
         data_centers: vec![DataCenter { name: "a".into(), listed: (0..NODES as u16).map(owned).collect(), ..DataCenter::default() }],
         ..Description::new("drain", &[])
     }
-}
-
-fn ctl(address: &str, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rheostat")).args([&["ctl", "-a", address], arguments].concat()).output().unwrap()
-}
-
-fn json(address: &str, arguments: &[&str]) -> Value {
-    let output = ctl(address, &[&["--json"], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// How many groups each node leads; nothing while one has no leader.
@@ -153,7 +144,7 @@ async fn a_drain_that_would_leave_nobody_to_lead_is_refused() {
     until("every group has a leader", || leads(&addresses[0]).is_some()).await;
     let refused = |arguments: &[&str], why: &str| {
         let output = ctl(&addresses[0], arguments);
-        let told = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+        let told = told(&output);
         assert!(!output.status.success() && told.contains(why), "{arguments:?}: {told}");
     };
     refused(&["node", "drain", "nobody"], "there is no node `nobody`; there are: a-1, a-2, a-3");

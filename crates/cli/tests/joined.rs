@@ -1,13 +1,14 @@
 //! Real processes: a data center is lost for ever and given up, and another one has its place, on machines with nothing on their disks.
 
+#[path = "support/ctl.rs"]
+mod control;
 mod support;
 
+use control::{ctl, json, told};
 use rheostat_client::{Client, Error, NewCounter};
 use rheostat_cluster::Description;
 use rheostat_server::config::Limits;
-use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use support::{PATIENCE, connect, keyspace, start};
 
@@ -19,20 +20,6 @@ fn description() -> Description {
     // A place is free when all clocks have passed what the lost one may have written.
     let limits = Limits { max_ahead_ms: 10_000, ..Limits::default() };
     Description { partitions: 2, shards: 1, keyspaces, limits, ..Description::new("joined", &["a", "b", "c"].map(String::from)) }
-}
-
-fn ctl(address: &str, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rheostat")).args([&["ctl", "-a", address], arguments].concat()).output().unwrap()
-}
-
-fn told(output: &Output) -> String {
-    [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
-}
-
-fn json(address: &str, arguments: &[&str]) -> Value {
-    let output = ctl(address, &[&["--json"], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", told(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[track_caller]

@@ -1,15 +1,16 @@
 //! Real processes with replicas: a node that was added gets its share of the servers, one that is dead for ever is emptied, and it comes back with its old disk, while clients of all nodes read and write, try once more at another node when
 //! something fails, and lose nothing.
 
+#[path = "support/ctl.rs"]
+mod control;
 mod support;
 
+use control::{ctl, json, told};
 use rheostat_client::{Error, Session};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -35,20 +36,10 @@ fn description() -> Description {
     }
 }
 
-fn ctl(address: &str, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rheostat")).args([&["ctl", "-a", address], arguments].concat()).output().unwrap()
-}
-
-fn json(address: &str, arguments: &[&str]) -> Value {
-    let output = ctl(address, &[&["--json"], arguments].concat());
-    assert!(output.status.success(), "{arguments:?}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 fn refused(address: &str, arguments: &[&str]) -> String {
     let output = ctl(address, arguments);
     assert!(!output.status.success(), "{arguments:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    told(&output)
 }
 
 /// How many servers of data center a each node has; nothing while one is on its way.

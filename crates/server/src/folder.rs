@@ -10,6 +10,7 @@ use crate::topology::Topology;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::store::Durability;
 use rheostat_storage::OpenError;
+use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{OpenOptions, Permissions};
@@ -367,6 +368,20 @@ fn has_stores(folder: &Path) -> io::Result<bool> {
 /// What `text` says of `entry`; empty if nothing.
 fn entry_of<'a>(text: &'a str, entry: &str) -> &'a str {
     text.lines().find_map(|line| line.split_once(": ").filter(|(name, _)| *name == entry)).map_or("", |(_, value)| value)
+}
+
+/// The TOML file at `path` in a data directory, as this program wrote it; what stands for nothing if there is none. Errors: in words for the operator.
+pub(crate) fn read_kept<T: DeserializeOwned + Default>(path: &Path) -> Result<T, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => toml::from_str(&text).map_err(|error| not_as_kept(path, &error.to_string())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// What an operator is told of a file that this program did not write so.
+pub(crate) fn not_as_kept(path: &Path, why: &str) -> String {
+    format!("{}: {why}; put this file back as it was", path.display())
 }
 
 /// Writes the file at `path` in `dir` for this process's user only. It is whole or as it was, also after a crash.

@@ -19,7 +19,6 @@ use rheostat_core::wire_struct;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -188,13 +187,8 @@ impl LostDataCenters {
     /// Reads what was kept in `dir`, and keeps it there from now on. Errors: in words for the operator.
     pub(crate) fn load(&self, dir: &Path, data_centers: &[String]) -> Result<(), String> {
         let path = dir.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(format!("{}: {error}", path.display())),
-        };
-        let named = |why: String| format!("{}: {why}; put this file back as it was", path.display());
-        let saved: Saved = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
+        let saved: Saved = folder::read_kept(&path)?;
+        let named = |why: String| folder::not_as_kept(&path, &why);
         for one in saved.lost {
             let place = data_centers.iter().position(|name| *name == one.data_center);
             let dc = place.map(|place| DcId(place as u8)).ok_or_else(|| named(format!("there is no data center {:?}", one.data_center)))?;

@@ -115,13 +115,8 @@ impl Seats {
     /// Reads what was kept in `dir`, and keeps it there from now on; `topology` follows it. Errors: in words for the operator.
     pub(crate) fn load(&self, dir: &Path, keyspaces: &[&str], topology: &Topology) -> Result<(), String> {
         let path = dir.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(format!("{}: {error}", path.display())),
-        };
-        let named = |why: String| format!("{}: {why}; put this file back as it was", path.display());
-        let saved: Saved = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
+        let saved: Saved = folder::read_kept(&path)?;
+        let named = |why: String| folder::not_as_kept(&path, &why);
         let mut known = lock(&self.known);
         for SavedSeat { keyspace, data_center, partition, replica, version, node, settled } in saved.seat {
             // A keyspace that is gone has no seats.
