@@ -209,8 +209,8 @@ impl Active {
     }
 }
 
-/// An alarm that may turn out to be a violation, with its states and their places.
-type Possible = (KeyspaceId, Alarm, Vec<(usize, Name)>);
+/// An alarm that may turn out to be a violation, with the state that was looked at, and its place.
+type Possible = (KeyspaceId, Alarm, (usize, Name));
 
 /// A sum, and of each key that is added up, by slot, its state on the cut; none where it is not written yet.
 type Worst = (i128, Vec<(usize, Option<usize>)>);
@@ -224,6 +224,8 @@ enum Beside {
     Open,
     /// Those that did for certain.
     Certain,
+    /// Those of which it may come to be certain.
+    CertainLater,
 }
 
 /// What waits for one of some servers to tell more.
@@ -654,15 +656,19 @@ impl Monitor {
         if active.predicate.places[of].summed {
             return self.look_at_cuts(keyspace, target, (place, name), &clause, first);
         }
-        let found = self.search(active, &clause, place, name, true);
+        // Another state beside it may have ended a moment before: what is certain is told of that which stands.
+        let found = match self.search(active, &clause, place, name, Beside::Certain) {
+            Found::States(picks) => Found::States(picks),
+            Found::Nothing | Found::TooMany => self.search(active, &clause, place, name, Beside::Known),
+        };
         let picks = match found {
             Found::States(picks) => picks,
             Found::TooMany => return self.gap(Some(target.clone()), "there were more combinations of states than are tried".into()),
             Found::Nothing => {
                 // What has not ended, as far as is known, may have.
-                if let Found::States(picks) = self.search(active, &clause, place, name, false) {
-                    let open = picks.iter().zip(clause.places.clone()).map(|(pick, place)| &active.places[place][*pick]);
-                    let servers: BTreeSet<ServerKey> = open.filter(|state| state.end.is_none()).map(|state| state.name.server).collect();
+                if let Found::States(picks) = self.search(active, &clause, place, name, Beside::Open) {
+                    let open = picked(active, &clause, &picks).into_iter().filter(|(_, state)| state.end.is_none());
+                    let servers: BTreeSet<ServerKey> = open.map(|(_, state)| state.name.server).collect();
                     if first {
                         self.ask(servers.clone());
                     }
@@ -673,20 +679,17 @@ impl Monitor {
                 return;
             }
         };
-        let states: Vec<(usize, &State)> =
-            picks.iter().zip(clause.places.clone()).map(|(pick, place)| (place, &active.places[place][*pick])).collect();
-        let alarm = self.alarm(active, target, &states);
-        let names: Vec<(usize, Name)> = states.iter().map(|(place, state)| (*place, state.name)).collect();
+        let alarm = self.alarm(active, target, &picked(active, &clause, &picks));
         self.next_alarm += 1;
         let alarm = Alarm { number: self.next_alarm, ..alarm };
         match alarm.verdict {
             Verdict::Violated => self.numbers.violated += 1,
             Verdict::Possible => {
                 self.numbers.possible += 1;
-                let servers: BTreeSet<ServerKey> = names.iter().map(|(_, name)| name.server).collect();
+                let servers = open_servers(active, &clause);
                 self.ask(servers.clone());
                 // Where there is no room, it stays what it is.
-                self.possible.insert((keyspace, alarm.clone(), names), servers);
+                self.possible.insert((keyspace, alarm.clone(), (place, name)), servers);
             }
         }
         self.notices.push(Notice::Alarm(alarm));
@@ -701,15 +704,15 @@ impl Monitor {
         }
     }
 
-    /// States that fit the state `name` of `place` and each other. `known`: a state has not ended where its server has not come further than what is told; otherwise it goes on for ever.
-    fn search(&self, active: &Active, clause: &Clause, place: usize, name: Name, known: bool) -> Found {
+    /// States that may stand beside the state `name` of `place` and each other; those that began last, where there are several.
+    fn search(&self, active: &Active, clause: &Clause, place: usize, name: Name, which: Beside) -> Found {
         let Some(own) = active.places[place].iter().find(|state| state.name == name) else { return Found::Nothing };
-        let fits = |one: &(usize, &State), other: &(usize, &State)| self.fit(one.1, other.1, known);
+        let fits = |one: &(usize, &State), other: &(usize, &State)| self.stand_beside(one.1, other.1, which);
         let beside = |of: usize| -> Vec<(usize, &State)> {
-            let all = active.places[of].iter().enumerate();
+            let all = active.places[of].iter().enumerate().rev();
             match of == place {
                 true => all.filter(|(_, state)| state.name == name).collect(),
-                false => all.filter(|(_, state)| self.fit(own, state, known)).collect(),
+                false => all.filter(|(_, state)| self.stand_beside(own, state, which)).collect(),
             }
         };
         let lists: Vec<Vec<(usize, &State)>> = clause.places.clone().map(beside).collect();
@@ -734,28 +737,42 @@ impl Monitor {
         }
     }
 
-    /// Whether some consistent cut passes through both.
+    fn stand_beside(&self, one: &State, other: &State, which: Beside) -> bool {
+        match which {
+            Beside::Known => self.fit(one, other, true),
+            Beside::Open => self.fit(one, other, false),
+            Beside::Certain => self.overlap(one, other, true),
+            Beside::CertainLater => self.overlap(one, other, false),
+        }
+    }
+
+    /// Whether some consistent cut passes through both. `known`: a state has not ended where its server has not come further than what is told; otherwise it goes on for ever.
     fn fit(&self, one: &State, other: &State, known: bool) -> bool {
         let relation = relate((&one.start, self.end_of(one, known)), (&other.start, self.end_of(other, known)));
         match relation {
-            Relation::Concurrent if self.planted.is("monitor-trusts-clocks-too-much") => self.overlap(one, other, Some(0)),
+            Relation::Concurrent if self.planted.is("monitor-trusts-clocks-too-much") => self.overlap_within(one, other, Some(0), true),
             Relation::Concurrent | Relation::Uncertain => true,
             Relation::Before | Relation::After => false,
         }
     }
 
-    /// Whether there was a moment at which both stood, if clocks are no more than ε apart: in the order of one server, or by more than ε on the clocks of two.
-    fn overlap(&self, one: &State, other: &State, apart_ms: Option<u64>) -> bool {
-        let (Some(one_end), Some(other_end)) = (self.end_of(one, true), self.end_of(other, true)) else { return false };
+    /// Whether there was a moment at which both stood, if clocks are no more than ε apart: in the order of one server, or by more than ε on the clocks of two. `known`: as [`Monitor::fit`].
+    fn overlap(&self, one: &State, other: &State, known: bool) -> bool {
+        self.overlap_within(one, other, self.apart_ms(), known)
+    }
+
+    fn overlap_within(&self, one: &State, other: &State, apart_ms: Option<u64>, known: bool) -> bool {
         let apart_ms = if one.name.server == other.name.server { Some(0) } else { apart_ms };
         let Some(apart_ms) = apart_ms else { return false };
-        let (one_end, other_end) = (one.stood.unwrap_or(one_end.at()), other.stood.unwrap_or(other_end.at()));
-        one_end > other.start.at().plus_millis(apart_ms) && other_end > one.start.at().plus_millis(apart_ms)
+        let outlasts = |one: &State, other: &State| {
+            let end = one.stood.or_else(|| self.end_of(one, known).map(HybridVector::at));
+            end.is_none_or(|end| end > other.start.at().plus_millis(apart_ms))
+        };
+        outlasts(one, other) && outlasts(other, one)
     }
 
     fn verdict(&self, states: &[(usize, &State)]) -> Verdict {
-        let apart_ms = self.apart_ms();
-        let overlap = |(number, (_, one)): (usize, &(usize, &State))| states[..number].iter().all(|(_, other)| self.overlap(one, other, apart_ms));
+        let overlap = |(number, (_, one)): (usize, &(usize, &State))| states[..number].iter().all(|(_, other)| self.overlap(one, other, true));
         if states.iter().enumerate().all(overlap) { Verdict::Violated } else { Verdict::Possible }
     }
 
@@ -811,7 +828,7 @@ impl Monitor {
                 self.ask(servers.clone());
                 // Where there is no room, it stays what it is.
                 if of_this < MOST_POSSIBLE_SUMS {
-                    self.possible.insert((keyspace, alarm.clone(), vec![(slot, name)]), servers);
+                    self.possible.insert((keyspace, alarm.clone(), (slot, name)), servers);
                 }
             }
         }
@@ -850,7 +867,7 @@ impl Monitor {
             let (mut of_key, mut of_states) = (Vec::new(), Vec::new());
             // Nobody had written it yet.
             let began_later = |state: &State| match which {
-                Beside::Certain => self.is_later(state, own),
+                Beside::Certain | Beside::CertainLater => self.is_later(state, own),
                 Beside::Known | Beside::Open => !self.began_before(state, own),
             };
             let unwritten = slot != own_slot && !summed.old && of.iter().all(began_later);
@@ -861,8 +878,7 @@ impl Monitor {
             for (place, state) in of.iter().enumerate() {
                 let stands = match which {
                     _ if slot == own_slot => state.name == name,
-                    Beside::Certain => self.overlap(own, state, self.apart_ms()),
-                    Beside::Known | Beside::Open => self.fit(own, state, known),
+                    _ => self.stand_beside(own, state, which),
                 };
                 if stands {
                     let value = i128::from(number(state.value.as_deref()).unwrap_or_default()) * times;
@@ -1028,24 +1044,21 @@ impl Monitor {
         for (keyspace, target, place, name) in self.waiting.take(server) {
             self.look(keyspace, &target, place, name, false);
         }
-        for (keyspace, alarm, names) in self.possible.take(server) {
+        for (keyspace, alarm, (slot, name)) in self.possible.take(server) {
             let Some(active) = self.active.get(&(keyspace, alarm.target.clone())) else { continue };
-            if let (Some(_), [(slot, name)]) = (&active.sum, names.as_slice())
-                && active.predicate.places[active.place_of(*slot)].summed
-            {
-                self.look_at_sum_again(keyspace, alarm, (*slot, *name));
+            let of = active.place_of(slot);
+            let Some(clause) = active.predicate.clauses.iter().find(|clause| clause.places.contains(&of)) else { continue };
+            if active.predicate.places[of].summed {
+                self.look_at_sum_again(keyspace, alarm, (slot, name));
                 continue;
             }
-            let found = names.iter().map(|(place, name)| active.places[*place].iter().find(|state| state.name == *name).map(|state| (*place, state)));
-            let Some(states) = found.collect::<Option<Vec<_>>>() else { continue };
-            let over = states.iter().all(|(_, state)| state.end.is_some());
-            let now = self.alarm(active, &alarm.target, &states);
-            if now.verdict == Verdict::Violated {
+            if let Found::States(picks) = self.search(active, clause, slot, name, Beside::Certain) {
+                let now = self.alarm(active, &alarm.target, &picked(active, clause, &picks));
                 self.numbers.violated += 1;
                 self.notices.push(Notice::Alarm(Alarm { number: alarm.number, ..now }));
-            } else if !over {
-                let servers = names.iter().map(|(_, name)| name.server).collect();
-                self.possible.insert((keyspace, alarm, names), servers);
+            } else if !matches!(self.search(active, clause, slot, name, Beside::CertainLater), Found::Nothing) {
+                let servers = open_servers(active, clause);
+                self.possible.insert((keyspace, alarm, (slot, name)), servers);
             }
         }
     }
@@ -1063,9 +1076,20 @@ impl Monitor {
             self.notices.push(Notice::Alarm(Alarm { number: alarm.number, ..now }));
         } else if !over {
             let servers = self.servers.keys().filter(|(of, _)| *of == keyspace).copied().collect();
-            self.possible.insert((keyspace, alarm, vec![(slot, name)]), servers);
+            self.possible.insert((keyspace, alarm, (slot, name)), servers);
         }
     }
+}
+
+/// The states `picks` of the places of `clause`, with their places.
+fn picked<'a>(active: &'a Active, clause: &Clause, picks: &[usize]) -> Vec<(usize, &'a State)> {
+    picks.iter().zip(clause.places.clone()).map(|(pick, place)| (place, &active.places[place][*pick])).collect()
+}
+
+/// Servers of which a state of `clause` stands, as far as is told: what they tell decides what is not certain.
+fn open_servers(active: &Active, clause: &Clause) -> BTreeSet<ServerKey> {
+    let states = clause.places.clone().flat_map(|place| &active.places[place]);
+    states.filter(|state| state.end.is_none()).map(|state| state.name.server).collect()
 }
 
 fn count_out(numbers: &mut Numbers, state: &State) {

@@ -31,14 +31,22 @@ fn predicates(expression: &str) -> Arc<Predicates> {
 }
 
 fn detector(dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
+    detector_by(EPSILON, dc, millis, predicates)
+}
+
+fn detector_by(epsilon: Epsilon, dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
     let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
-    let mut detector = Detector::new(KEYSPACE, place, EPSILON, at(millis));
+    let mut detector = Detector::new(KEYSPACE, place, epsilon, at(millis));
     detector.watch(0, at(millis), predicates.clone(), &home, |_| vec![Standing::NOTHING]);
     detector
 }
 
 fn monitor(predicates: &Arc<Predicates>) -> Monitor {
-    let mut monitor = Monitor::new(EPSILON, 32 << 20, 0, Planted::NONE);
+    monitor_by(EPSILON, predicates)
+}
+
+fn monitor_by(epsilon: Epsilon, predicates: &Arc<Predicates>) -> Monitor {
+    let mut monitor = Monitor::new(epsilon, 32 << 20, 0, Planted::NONE);
     monitor.watch(KEYSPACE, predicates.clone());
     monitor
 }
@@ -88,6 +96,40 @@ fn two_locks_in_two_data_centers() {
     assert_eq!((alarm.verdict, alarm.since, alarm.number), (Verdict::Violated, at(140), 1));
     assert_eq!(alarm.evidence.iter().map(|evidence| (evidence.server.dc.0, evidence.from.millis())).collect::<Vec<_>>(), [(0, 100), (1, 150)]);
     assert_eq!((monitor.numbers().possible, monitor.numbers().violated), (1, 1));
+}
+
+#[test]
+fn a_violation_is_certain_whatever_ended_a_moment_before_it() {
+    for epsilon in [EPSILON, Epsilon::Infinite] {
+        let predicates = predicates(LOCKS);
+        let (mut here, mut there) = (detector_by(epsilon, 0, 1, &predicates), detector_by(epsilon, 1, 1, &predicates));
+        let mut monitor = monitor_by(epsilon, &predicates);
+        // Both were held long ago, and given back: one a moment before the other is taken again.
+        for (millis, value) in [(100, "1"), (200, "0")] {
+            write(&mut here, 0, millis, "a", value, 0);
+            monitor.on_report(0, tell(&mut here, millis).unwrap());
+        }
+        for (millis, value) in [(300, "1"), (402, "0"), (406, "1")] {
+            write(&mut there, 1, millis, "b", value, 0);
+            monitor.on_report(0, tell(&mut there, millis + 1).unwrap());
+        }
+        monitor.notices();
+        write(&mut here, 0, 405, "a", "1", 0);
+        monitor.on_report(0, tell(&mut here, 405).unwrap());
+        let mut told = Vec::new();
+        for millis in [450, 500] {
+            for detector in [&mut here, &mut there] {
+                detector.ask(millis * 1000, 7);
+                monitor.on_report(0, tell(detector, millis).unwrap());
+            }
+            told.extend(monitor.notices());
+        }
+        let alarms: Vec<_> = told.into_iter().filter_map(|notice| if let Notice::Alarm(alarm) = notice { Some(alarm) } else { None }).collect();
+        let last = alarms.last().expect("an alarm");
+        let expected = if epsilon == EPSILON { Verdict::Violated } else { Verdict::Possible };
+        assert_eq!(last.verdict, expected, "{alarms:?}");
+        assert_eq!(last.evidence.iter().map(|evidence| evidence.from.millis()).collect::<Vec<_>>(), [405, 406], "what stands is told");
+    }
 }
 
 #[test]

@@ -86,6 +86,22 @@ struct Course {
     dies_before: u64,
 }
 
+/// Clocks are ahead by ε at most: who stood beside another for longer than twice that did so for certain.
+const CERTAIN_US: u64 = 22_000;
+
+impl Course {
+    /// Whether monitors know of each state how long it stood.
+    fn tells_for_certain(&self) -> bool {
+        self.epsilon == Epsilon::Millis(10) && self.skew_ms <= 10 && (self.lose_percent, self.dies_before) == (0, 0)
+    }
+}
+
+/// For how long all of `states` stood at once.
+fn together_us(states: &[&Recorded]) -> u64 {
+    let (from, until) = (states.iter().map(|state| state.moments.0).max(), states.iter().map(|state| state.moments.1).min());
+    until.unwrap_or_default().saturating_sub(from.unwrap_or_default())
+}
+
 impl Execution {
     fn run(predicate: &Arc<Predicate>, course: Course) -> Execution {
         let predicates = Arc::new(Predicates::new([predicate.clone()]));
@@ -356,13 +372,23 @@ fn judge(predicate: &Arc<Predicate>, course: Course, cuts: Cuts) -> (Vec<String>
     // The first piece of evidence of a sum is the sum.
     let evidence = |alarm: &Alarm| alarm.evidence[usize::from(predicate.sums())..].to_vec();
     let before = execution.away.map_or(0, |(_, before)| before);
-    let alarmed: BTreeSet<usize> = execution.alarms[before..].iter().flat_map(evidence).map(|evidence| number(&evidence)).collect();
+    let told = |verdict: fn(Verdict) -> bool| -> BTreeSet<usize> {
+        execution.alarms[before..].iter().filter(|alarm| verdict(alarm.verdict)).flat_map(evidence).map(|evidence| number(&evidence)).collect()
+    };
+    let (alarmed, certain) = (told(|_| true), told(|verdict| verdict == Verdict::Violated));
     let found = violations(predicate, &execution.states, cuts);
     for (clause, states) in found.iter().filter(|(_, states)| execution.is_to_be_found(states)) {
         let told: Option<Vec<usize>> = states.iter().map(|state| execution.heard_of(*state)).collect();
         let last = told.and_then(|told| told.into_iter().max_by_key(|state| execution.heard[state]));
+        let whole = || states.iter().map(|state| &execution.states[*state]).collect::<Vec<_>>();
         if !last.is_some_and(|last| alarmed.contains(&last)) {
-            faults.push(format!("clause {clause} was missed: {:?}", states.iter().map(|state| &execution.states[*state]).collect::<Vec<_>>()));
+            faults.push(format!("clause {clause} was missed: {:?}", whole()));
+        } else if course.tells_for_certain()
+            && !predicate.sums()
+            && together_us(&whole()) > CERTAIN_US
+            && !last.is_some_and(|last| certain.contains(&last))
+        {
+            faults.push(format!("clause {clause} is not said to be violated for certain: {:?}", whole()));
         }
     }
     let mut false_alarms = 0;
@@ -505,7 +531,7 @@ fn planted_bugs_are_caught() {
         let caught = (0..60).any(|seed| {
             let course = Course { planted: Planted::bug(planted), ..course(seed) };
             let dies = Course { dies_before: 20, ..course };
-            [(EXPRESSIONS[0], course), (EXPRESSIONS[1], course), (SUMS[0], course), (EXPRESSIONS[0], dies)]
+            [(EXPRESSIONS[0], course), (EXPRESSIONS[1], course), (SUMS[0], course), (EXPRESSIONS[0], dies), (EXPRESSIONS[3], dies)]
                 .into_iter()
                 .any(|(expression, course)| !judge(&predicate(expression, true), course, Cuts::OfAMoment).0.is_empty())
         });
