@@ -15,11 +15,16 @@ pub const MOST_STANDING: usize = 50_000;
 /// Events that wait for one monitor. When there are more, they are dropped, and everything that stands is told instead.
 pub const MOST_WAITING: usize = 4096;
 
-/// While something stands that a monitor knows of, it is told how far the server has come: so often after something has happened, in microseconds, and when nothing has for a while.
-const TELL_US: (u64, u64) = (5_000, 1_000_000);
+/// While something stands that a monitor knows of, it is told how far the server has come: for so long after something has happened so often, in microseconds, and at last for ever. What `None` says depends on ε.
+const TELL_US: [(u64, Option<u64>); 3] = [(1_000_000, Some(5_000)), (30_000_000, None), (u64::MAX, Some(1_000_000))];
 
-/// For so long after something has happened it is told often, in microseconds.
-const LIVELY_US: u64 = 1_000_000;
+/// How often, in microseconds, so that a monitor need not ask when something begins elsewhere: what it has been told then of others is within ε, with as much again for the way.
+fn steady_us(epsilon: Epsilon) -> u64 {
+    match epsilon {
+        Epsilon::Millis(millis) => millis.clamp(10, 100) * 500,
+        Epsilon::Infinite => 10_000,
+    }
+}
 
 /// For so long an absent key is told of in a sum, in microseconds; a monitor forgets it in half of that.
 const ABSENT_US: u64 = 2 * crate::monitor::HOLD_US;
@@ -468,7 +473,8 @@ impl Detector {
 
     /// When [`Detector::reports`] has something, on the monotonic clock, if nothing happens until then.
     pub fn next_us(&self) -> u64 {
-        self.told.values().map(Told::next_us).min().unwrap_or(u64::MAX)
+        let steady_us = steady_us(self.clock.epsilon());
+        self.told.values().map(|told| told.next_us(steady_us)).min().unwrap_or(u64::MAX)
     }
 
     /// What is to be told now, by monitor. The server's time is `at`.
@@ -478,7 +484,8 @@ impl Detector {
         }
         self.tick(at);
         self.forget_absent(now_us);
-        let due: Vec<u16> = self.told.iter().filter(|(_, told)| told.next_us() <= now_us).map(|(home, _)| *home).collect();
+        let steady_us = steady_us(self.clock.epsilon());
+        let due: Vec<u16> = self.told.iter().filter(|(_, told)| told.next_us(steady_us) <= now_us).map(|(home, _)| *home).collect();
         due.into_iter().map(|home| (home, self.report(now_us, home))).collect()
     }
 
@@ -519,14 +526,14 @@ impl Told {
         }
     }
 
-    fn next_us(&self) -> u64 {
+    fn next_us(&self, steady_us: u64) -> u64 {
         if !self.waiting.is_empty() || self.whole || self.asked {
             return 0;
         }
         if self.open + self.sums == 0 {
             return u64::MAX;
         }
-        let lively = self.told_us < self.happened_us.saturating_add(LIVELY_US);
-        self.told_us + if lively { TELL_US.0 } else { TELL_US.1 }
+        let every_us = TELL_US.iter().find(|(for_us, _)| self.told_us < self.happened_us.saturating_add(*for_us)).and_then(|(_, every_us)| *every_us);
+        self.told_us + every_us.unwrap_or(steady_us)
     }
 }

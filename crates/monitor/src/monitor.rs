@@ -212,6 +212,16 @@ impl Active {
 /// An alarm that may turn out to be a violation, with the state that was looked at, and its place.
 type Possible = (KeyspaceId, Alarm, (usize, Name));
 
+/// A state that would violate a predicate if others have not ended.
+struct Waiting {
+    keyspace: KeyspaceId,
+    target: Target,
+    place: usize,
+    name: Name,
+    /// Servers that were asked.
+    asked: BTreeSet<ServerKey>,
+}
+
 /// A sum, and of each key that is added up, by slot, its state on the cut; none where it is not written yet.
 type Worst = (i128, Vec<(usize, Option<usize>)>);
 
@@ -292,8 +302,8 @@ pub struct Monitor {
     ended: VecDeque<(u64, KeyspaceId, Target)>,
     /// Alarms of which more may come to be known.
     possible: Pending<Possible>,
-    /// States that would violate a predicate if those of these servers have not ended: more is to be told of that.
-    waiting: Pending<(KeyspaceId, Target, usize, Name)>,
+    /// Until one of the servers of those others tells more.
+    waiting: Pending<Waiting>,
     notices: Vec<Notice>,
     numbers: Numbers,
     next_alarm: u64,
@@ -343,7 +353,7 @@ impl Monitor {
             states.for_each(|state| count_out(&mut self.numbers, state));
         }
         self.possible.forget(|(of, alarm, _)| (*of, &alarm.target) == (keyspace, target));
-        self.waiting.forget(|(of, other, ..)| (*of, other) == (keyspace, target));
+        self.waiting.forget(|waiting| (waiting.keyspace, &waiting.target) == (keyspace, target));
     }
 
     /// What is to be done.
@@ -495,7 +505,7 @@ impl Monitor {
         }
         // Ends are in before anything is looked for.
         for ((target, place), name) in began {
-            self.look(report.keyspace, &target, place, name, true);
+            self.look(report.keyspace, &target, place, name, BTreeSet::new());
         }
         for target in counted {
             self.look_at_sum(report.keyspace, &target);
@@ -536,7 +546,7 @@ impl Monitor {
         let gone = active.places.drain(active.predicate.places.len()..).flatten();
         gone.for_each(|state| count_out(&mut self.numbers, &state));
         self.possible.forget(|(of, alarm, _)| (*of, &alarm.target) == (keyspace, target));
-        self.waiting.forget(|(of, other, ..)| (*of, other) == (keyspace, target));
+        self.waiting.forget(|waiting| (waiting.keyspace, &waiting.target) == (keyspace, target));
         self.gap(
             Some(target.clone()),
             format!("more than {MOST_KEYS} keys are to be added up: the sum is not watched any more, until the predicate is given anew"),
@@ -551,7 +561,7 @@ impl Monitor {
             let slots = (first..active.places.len()).filter(|slot| clause.places.contains(&active.place_of(*slot)));
             let standing = slots.flat_map(|slot| active.places[slot].iter().map(move |state| (slot, state))).filter(|(_, state)| state.end.is_none());
             if let Some((slot, name)) = standing.max_by_key(|(_, state)| state.start.at()).map(|(slot, state)| (slot, state.name)) {
-                return self.look(keyspace, target, slot, name, true);
+                return self.look(keyspace, target, slot, name, BTreeSet::new());
             }
         }
     }
@@ -648,13 +658,13 @@ impl Monitor {
         }
     }
 
-    /// Looks for a violation that the state `name` is part of. `first`: servers that have not told enough are asked.
-    fn look(&mut self, keyspace: KeyspaceId, target: &Target, place: usize, name: Name, first: bool) {
+    /// Looks for a violation that the state `name` is part of. Servers that have not told enough, and are not among those `asked`, are asked.
+    fn look(&mut self, keyspace: KeyspaceId, target: &Target, place: usize, name: Name, asked: BTreeSet<ServerKey>) {
         let Some(active) = self.active.get(&(keyspace, target.clone())) else { return };
         let of = active.place_of(place);
         let Some(clause) = active.predicate.clauses.iter().find(|clause| clause.places.contains(&of)).cloned() else { return };
         if active.predicate.places[of].summed {
-            return self.look_at_cuts(keyspace, target, (place, name), &clause, first);
+            return self.look_at_cuts(keyspace, target, (place, name), &clause, asked);
         }
         // Another state beside it may have ended a moment before: what is certain is told of that which stands.
         let found = match self.search(active, &clause, place, name, Beside::Certain) {
@@ -669,12 +679,7 @@ impl Monitor {
                 if let Found::States(picks) = self.search(active, &clause, place, name, Beside::Open) {
                     let open = picked(active, &clause, &picks).into_iter().filter(|(_, state)| state.end.is_none());
                     let servers: BTreeSet<ServerKey> = open.map(|(_, state)| state.name.server).collect();
-                    if first {
-                        self.ask(servers.clone());
-                    }
-                    if !self.waiting.insert((keyspace, target.clone(), place, name), servers) {
-                        self.gap(Some(target.clone()), "too many states wait for what other servers tell".into());
-                    }
+                    self.wait_for(servers, Waiting { keyspace, target: target.clone(), place, name, asked });
                 }
                 return;
             }
@@ -693,6 +698,15 @@ impl Monitor {
             }
         }
         self.notices.push(Notice::Alarm(alarm));
+    }
+
+    fn wait_for(&mut self, servers: BTreeSet<ServerKey>, mut waiting: Waiting) {
+        self.ask(servers.difference(&waiting.asked).copied().collect());
+        waiting.asked.extend(&servers);
+        let target = waiting.target.clone();
+        if !self.waiting.insert(waiting, servers) {
+            self.gap(Some(target), "too many states wait for what other servers tell".into());
+        }
     }
 
     fn ask(&mut self, servers: BTreeSet<ServerKey>) {
@@ -794,7 +808,7 @@ impl Monitor {
     }
 
     /// Looks for a consistent cut through the state `name` on which a sum is beyond its bound. As [`Monitor::look`].
-    fn look_at_cuts(&mut self, keyspace: KeyspaceId, target: &Target, (slot, name): (usize, Name), clause: &Clause, first: bool) {
+    fn look_at_cuts(&mut self, keyspace: KeyspaceId, target: &Target, (slot, name): (usize, Name), clause: &Clause, asked: BTreeSet<ServerKey>) {
         let Some(active) = self.active.get(&(keyspace, target.clone())).filter(|active| active.sum.as_ref().is_some_and(Sum::is_counted)) else {
             return;
         };
@@ -805,12 +819,7 @@ impl Monitor {
                 if let Ok(Some((_, picks))) = self.worst(active, clause, (slot, name), Beside::Open) {
                     let states = picks.iter().filter_map(|(slot, pick)| pick.map(|pick| &active.places[*slot][pick]));
                     let servers: BTreeSet<ServerKey> = states.filter(|state| state.end.is_none()).map(|state| state.name.server).collect();
-                    if first {
-                        self.ask(servers.clone());
-                    }
-                    if !self.waiting.insert((keyspace, target.clone(), slot, name), servers) {
-                        self.gap(Some(target.clone()), "too many states wait for what other servers tell".into());
-                    }
+                    self.wait_for(servers, Waiting { keyspace, target: target.clone(), place: slot, name, asked });
                 }
                 return;
             }
@@ -1041,8 +1050,8 @@ impl Monitor {
 
     /// `server` has told more: what waits for that is looked at again.
     fn look_again(&mut self, server: ServerKey) {
-        for (keyspace, target, place, name) in self.waiting.take(server) {
-            self.look(keyspace, &target, place, name, false);
+        for Waiting { keyspace, target, place, name, asked } in self.waiting.take(server) {
+            self.look(keyspace, &target, place, name, asked);
         }
         for (keyspace, alarm, (slot, name)) in self.possible.take(server) {
             let Some(active) = self.active.get(&(keyspace, alarm.target.clone())) else { continue };

@@ -31,11 +31,12 @@ fn predicates(expression: &str) -> Arc<Predicates> {
 }
 
 fn detector(dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
-    detector_by(EPSILON, dc, millis, predicates)
+    detector_by(EPSILON, (dc, 2), millis, predicates)
 }
 
-fn detector_by(epsilon: Epsilon, dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
-    let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
+/// Of one of so many data centers.
+fn detector_by(epsilon: Epsilon, (dc, data_centers): (u8, u8), millis: u64, predicates: &Arc<Predicates>) -> Detector {
+    let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers, partitions: 1, replicas: 1 };
     let mut detector = Detector::new(KEYSPACE, place, epsilon, at(millis));
     detector.watch(0, at(millis), predicates.clone(), &home, |_| vec![Standing::NOTHING]);
     detector
@@ -102,7 +103,7 @@ fn two_locks_in_two_data_centers() {
 fn a_violation_is_certain_whatever_ended_a_moment_before_it() {
     for epsilon in [EPSILON, Epsilon::Infinite] {
         let predicates = predicates(LOCKS);
-        let (mut here, mut there) = (detector_by(epsilon, 0, 1, &predicates), detector_by(epsilon, 1, 1, &predicates));
+        let (mut here, mut there) = (detector_by(epsilon, (0, 2), 1, &predicates), detector_by(epsilon, (1, 2), 1, &predicates));
         let mut monitor = monitor_by(epsilon, &predicates);
         // Both were held long ago, and given back: one a moment before the other is taken again.
         for (millis, value) in [(100, "1"), (200, "0")] {
@@ -129,6 +130,61 @@ fn a_violation_is_certain_whatever_ended_a_moment_before_it() {
         let expected = if epsilon == EPSILON { Verdict::Violated } else { Verdict::Possible };
         assert_eq!(last.verdict, expected, "{alarms:?}");
         assert_eq!(last.evidence.iter().map(|evidence| evidence.from.millis()).collect::<Vec<_>>(), [405, 406], "what stands is told");
+    }
+}
+
+#[test]
+fn a_server_is_asked_when_another_ones_state_turns_out_to_have_ended() {
+    let predicates = predicates(LOCKS);
+    let mut detectors = [0, 1, 2].map(|dc| detector_by(EPSILON, (dc, 3), 1, &predicates));
+    let mut monitor = monitor(&predicates);
+    let asked = |monitor: &mut Monitor| -> Vec<u8> {
+        let of = |notice| if let Notice::Ask { server, whole: false, .. } = notice { Some(server.dc.0) } else { None };
+        monitor.notices().into_iter().filter_map(of).collect()
+    };
+    // Two data centers hold the same lock, as each of them sees it.
+    for dc in [0, 2] {
+        write(&mut detectors[usize::from(dc)], dc, 100, "a", "1", 0);
+        monitor.on_report(0, tell(&mut detectors[usize::from(dc)], 100).unwrap());
+    }
+    write(&mut detectors[2], 2, 120, "a", "0", 0);
+    write(&mut detectors[1], 1, 150, "b", "1", 0);
+    monitor.on_report(0, tell(&mut detectors[1], 150).unwrap());
+    assert_eq!(asked(&mut monitor), [1, 2], "of two that may stand, the one that began last");
+    monitor.on_report(0, tell(&mut detectors[2], 151).unwrap());
+    assert_eq!(asked(&mut monitor), [0], "the other one may stand");
+    monitor.on_report(0, tell(&mut detectors[1], 160).unwrap());
+    assert_eq!(asked(&mut monitor), [], "once");
+    detectors[0].ask(200_000, 7);
+    monitor.on_report(0, tell(&mut detectors[0], 200).unwrap());
+    assert_eq!(alarms(&mut monitor), [Verdict::Violated]);
+}
+
+#[test]
+fn how_far_a_server_has_come_is_told_often_then_steadily_then_now_and_then() {
+    let predicates = predicates(LOCKS);
+    for (epsilon, steady_us) in [(EPSILON, 5_000), (Epsilon::Millis(20), 10_000), (Epsilon::Millis(1000), 50_000), (Epsilon::Infinite, 10_000)] {
+        let mut detector = detector_by(epsilon, (0, 2), 1, &predicates);
+        assert_eq!(detector.next_us(), u64::MAX, "nothing stands");
+        write(&mut detector, 0, 1000, "a", "1", 0);
+        let mut told_us = Vec::new();
+        let mut now_us = 1_000_000;
+        while now_us < 40_000_000 {
+            detector.reports(now_us, at(now_us / 1000));
+            told_us.push(now_us);
+            now_us = detector.next_us();
+        }
+        let every = |from_us: u64, until_us: u64| {
+            let within: Vec<u64> = told_us.iter().copied().filter(|us| (from_us..until_us).contains(us)).collect();
+            within.windows(2).map(|two| two[1] - two[0]).collect::<std::collections::BTreeSet<u64>>().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(every(1_000_000, 2_000_000), [5_000]);
+        assert_eq!(every(2_005_000, 31_000_000), [steady_us]);
+        assert_eq!(every(31_100_000, 40_000_000), [1_000_000]);
+        detector.ask(40_000_000, 7);
+        assert_eq!(detector.next_us(), 0);
+        detector.reports(40_000_000, at(40_000));
+        assert_eq!(detector.next_us(), 40_005_000, "who asks wants to know for a while");
     }
 }
 

@@ -174,8 +174,6 @@ struct World<'p> {
     finished: usize,
     app: Option<App>,
     watching: Option<Watching>,
-    /// When the last report of a server to a monitor arrives.
-    reports_ns: Vec<u64>,
 }
 
 fn ns(ms: f64) -> u64 {
@@ -237,9 +235,7 @@ impl<'p> World<'p> {
             finished: 0,
             app: App::of(point)?,
             watching: None,
-            reports_ns: Vec::new(),
         };
-        world.reports_ns.clone_from(&world.arrivals_ns);
         world.make_clients();
         Ok(world)
     }

@@ -3,17 +3,18 @@
 use super::{Event, World};
 use rheostat_client::v1;
 use rheostat_clock::{Epsilon, Timestamp};
-use rheostat_core::ids::{KeyspaceId, ServerId};
+use rheostat_core::ids::KeyspaceId;
 use rheostat_core::planted::Planted;
 use rheostat_core::replica::{Applied, Wanted};
 use rheostat_core::wire::Wire;
-use rheostat_monitor::alarm::Alarm;
+use rheostat_monitor::alarm::{Alarm, Evidence};
 use rheostat_monitor::beside;
 use rheostat_monitor::detector::Detector;
 use rheostat_monitor::monitor::{Monitor, Notice};
 use rheostat_monitor::predicate::{Definition, Predicate, Predicates, Target};
-use rheostat_monitor::report::Report;
+use rheostat_monitor::report::{Event as ReportEvent, Report};
 use rheostat_proto::alarm::alarm_out;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ const KEYSPACE: KeyspaceId = KeyspaceId(0);
 /// Memory of a monitor, in bytes: the server's default.
 const MOST_BYTES: usize = 64 << 20;
 
+/// For so long it is remembered how reports went, in nanoseconds.
+const REMEMBERED_NS: u64 = 5_000_000_000;
+
 /// What watches.
 pub(super) struct Watching {
     monitors: Vec<Monitor>,
@@ -29,6 +33,17 @@ pub(super) struct Watching {
     free_at_ns: Vec<u64>,
     /// Of each: the greatest number of an alarm that was told.
     told: Vec<u64>,
+    /// Of each pair of a server and a monitor.
+    ways: Vec<VecDeque<Way>>,
+}
+
+/// How a report went to a monitor.
+#[derive(Clone)]
+struct Way {
+    leaves_ns: u64,
+    arrives_ns: u64,
+    /// When the states began of which it tells.
+    began: Vec<Timestamp>,
 }
 
 /// Which of `servers` watches for `target`.
@@ -52,7 +67,12 @@ impl World<'_> {
             monitor
         };
         let servers = self.servers.len();
-        self.watching = Some(Watching { monitors: (0..servers).map(monitor).collect(), free_at_ns: vec![0; servers], told: vec![0; servers] });
+        self.watching = Some(Watching {
+            monitors: (0..servers).map(monitor).collect(),
+            free_at_ns: vec![0; servers],
+            told: vec![0; servers],
+            ways: vec![VecDeque::new(); servers * servers],
+        });
         for server in &mut self.servers {
             let now = server.reading(self.now_ns);
             let at = beside::time(&*server.node, server.id, now);
@@ -86,9 +106,17 @@ impl World<'_> {
             let to = self.servers[home].id;
             let at_ns = if home == server { leaves_ns } else { self.passes_ns(leaves_ns, from.dc, to.dc) + self.way_ns(from.dc, to.dc) };
             // One way between two machines is one connection: reports do not overtake each other.
-            let last = &mut self.reports_ns[server * servers + home];
-            *last = at_ns.max(*last);
-            let at_ns = *last;
+            let Some(watching) = &mut self.watching else { continue };
+            let ways = &mut watching.ways[server * servers + home];
+            let at_ns = ways.back().map_or(at_ns, |last| at_ns.max(last.arrives_ns));
+            let began = |event: &ReportEvent| match event {
+                ReportEvent::Began(began) | ReportEvent::OfKey(_, began) => Some(began.start.at()),
+                ReportEvent::Ended(_) | ReportEvent::Counted(_) => None,
+            };
+            ways.push_back(Way { leaves_ns, arrives_ns: at_ns, began: report.events.iter().filter_map(began).collect() });
+            while ways.front().is_some_and(|first| first.leaves_ns + REMEMBERED_NS < leaves_ns) {
+                ways.pop_front();
+            }
             self.schedule(at_ns, Event::Report(home, Box::new(report), bytes));
         }
         let at_ns = super::server::at_ns(next_us, now_ns);
@@ -145,22 +173,29 @@ impl World<'_> {
         }
     }
 
-    /// How long the first word of an alarm took, from the last write that took part; and beyond the ways that its states had to go.
+    /// How long the first word of an alarm took, from the last write that took part; and beyond the ways of what it needed: word of each state's beginning, and that it stood when the last began, to within ε.
     fn count_alarm(&mut self, home: usize, alarm: &Alarm) {
+        let servers = self.servers.len();
         let Some(watching) = &mut self.watching else { return };
         if alarm.number <= watching.told[home] || self.now_ns < self.begin_ns {
             return;
         }
         watching.told[home] = alarm.number;
-        let now_ms = (super::EPOCH_MS * 1_000_000 + self.now_ns) as f64 / 1e6;
-        let to = self.servers[home].id;
-        let known_ms = |from: Timestamp, server: ServerId| {
-            let way_ns = if server == to { 0 } else { self.one_way_ns[server.dc.index()][to.dc.index()] };
-            from.millis() as f64 + way_ns as f64 / 1e6
+        let Some(watching) = &self.watching else { return };
+        let epsilon_ms = self.app.as_ref().map_or(0, |app| app.application.epsilon_ms);
+        let since_start_ns = |at_ms: u64| at_ms.saturating_sub(super::EPOCH_MS) * 1_000_000;
+        let last_ms = alarm.evidence.iter().map(|one| one.from.millis()).max().unwrap_or_default();
+        // A report of the same millisecond does not say that it stood in the next.
+        let stood_ns = since_start_ns(last_ms.saturating_sub(epsilon_ms) + 1);
+        let needed_ns = |one: &Evidence| {
+            let ways = &watching.ways[self.index(one.server) * servers + home];
+            let of_beginning = ways.iter().find(|way| way.began.contains(&one.from)).map(|way| (since_start_ns(one.from.millis()), way));
+            let that_it_stood = ways.iter().find(|way| way.leaves_ns >= stood_ns).map(|way| (stood_ns, way));
+            [of_beginning, that_it_stood].into_iter().flatten().map(|(at_ns, way)| at_ns + way.arrives_ns - way.leaves_ns).max().unwrap_or_default()
         };
-        let last_ms = alarm.evidence.iter().map(|one| one.from.millis()).max().unwrap_or_default() as f64;
-        let soonest_ms = alarm.evidence.iter().map(|one| known_ms(one.from, one.server)).fold(0.0, f64::max);
-        let (after_ms, beyond_ms) = (now_ms - last_ms, now_ms - soonest_ms);
+        let soonest_ns = alarm.evidence.iter().map(needed_ns).max().unwrap_or_default();
+        let ms = |from_ns: u64| (self.now_ns as f64 - from_ns as f64) / 1e6;
+        let (after_ms, beyond_ms) = (ms(since_start_ns(last_ms)), ms(soonest_ns));
         self.tallies.add("detection", after_ms);
         self.tallies.add("detection_beyond", beyond_ms);
         self.tallies.share("detected_within_50ms", after_ms <= 50.0);
