@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::Args;
+use rheostat_checkers::Promise;
 use rheostat_checkers::export::{Format, export};
 use rheostat_protocols::registry;
 use rheostat_sim::batch::{self, BatchOptions, Caught, Found, SHRINK_RUNS, Summary};
@@ -51,6 +52,9 @@ pub struct Arguments {
     /// Plant a bug, by name, or each of them in turn: all
     #[arg(long, value_name = "BUG")]
     planted: Option<String>,
+    /// Check for this as well, whatever the protocol promises, as if every operation had asked for the strongest level: linearizable, causal, snapshot, read-your-writes, ...
+    #[arg(long, value_name = "PROMISE", value_parser = promise)]
+    held_to: Option<Promise>,
     /// Print what happened, line by line (with --seed or --plan); twice for every message
     #[arg(long, action = clap::ArgAction::Count)]
     trace: u8,
@@ -81,6 +85,7 @@ Examples:
   rheostat sim --protocol eventual --counters              counters: bounds, rights, reclaims
   rheostat sim --planted all                               bugs put in on purpose: which checker catches each, after how many seeds
   rheostat sim --option published=true                     the rule as published: finds a broken promise and shrinks it
+  rheostat sim --protocol quorum --held-to linearizable    what a protocol does not promise: finds a history that shows it, and shrinks it
   rheostat sim --profile mixed                             troubles of all kinds in turn: a data center alone, bursts of kills, large values, ...
   rheostat sim --plan FILE --trace                         a kept plan
   rheostat sim --seed 7 --history seven.jsonl              the history of a run, for `rheostat check` and for other checkers
@@ -100,6 +105,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         counters: arguments.counters,
         profile: arguments.profile.clone(),
         planted: None,
+        held_to: arguments.held_to,
         verify: arguments.verify,
     };
     if let Some(name) = &arguments.planted {
@@ -114,6 +120,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         return tell(&arguments, &options.plan(seed)?);
     }
     run_seeds(&arguments, &options)
+}
+
+fn promise(name: &str) -> Result<Promise, String> {
+    let names = || Promise::ALL.map(Promise::name).join(", ");
+    Promise::from_name(name).ok_or_else(|| format!("the promises are {}", names()))
 }
 
 fn parse_options(protocol: &str, given: &[String]) -> Result<toml::Table, Failure> {
@@ -167,6 +178,7 @@ fn run_file(arguments: &Arguments, file: &Path) -> Result<ExitCode, Failure> {
     if let Some(bug) = &arguments.planted {
         plan.planted = Some(bug.clone());
     }
+    plan.held_to = arguments.held_to.or(plan.held_to);
     tell(arguments, &plan)
 }
 

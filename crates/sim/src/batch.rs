@@ -8,6 +8,7 @@ use crate::run::run_plan;
 use crate::shrink::{Shrunk, shrink};
 use crate::trace::TraceLevel;
 use crate::world::Failure;
+use rheostat_checkers::Promise;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -30,6 +31,8 @@ pub struct BatchOptions {
     pub profile: Option<String>,
     /// A planted bug.
     pub planted: Option<String>,
+    /// What histories are held to beside what the protocol promises.
+    pub held_to: Option<Promise>,
     /// Run each seed twice and compare everything that happened.
     pub verify: bool,
 }
@@ -42,7 +45,8 @@ impl BatchOptions {
     pub fn plan(&self, seed: u64) -> Result<Plan, String> {
         let planted = self.planted.as_deref();
         let counters = self.counters || profiles::wants_counters(planted);
-        Ok(self.profile_of(seed)?.plan(&self.protocol, &self.options, planted, counters, seed))
+        let plan = self.profile_of(seed)?.plan(&self.protocol, &self.options, planted, counters, seed);
+        Ok(Plan { held_to: self.held_to, ..plan })
     }
 
     fn profile_of(&self, seed: u64) -> Result<&'static Profile, String> {
@@ -67,6 +71,9 @@ impl BatchOptions {
         }
         if let Some(bug) = &self.planted {
             line.push_str(&format!(" --planted {bug}"));
+        }
+        if let Some(promise) = self.held_to {
+            line.push_str(&format!(" --held-to {promise}"));
         }
         line
     }

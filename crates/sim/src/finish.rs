@@ -6,7 +6,7 @@ use crate::plan::Action;
 use crate::trace::TraceLevel;
 use crate::world::{Failure, ServerIndex, World};
 use rheostat_checkers::as_of;
-use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check_all};
+use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check, check_all};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::link::OUT_OF_REACH_FOR_LONG_US;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
@@ -484,7 +484,8 @@ impl World<'_> {
             }
             return;
         }
-        if let Err(violation) = check_all(history, &promises) {
+        let held = || self.plan.held_to.map_or(Ok(()), |promise| check(&at_the_strongest_level(history), promise).map(drop));
+        if let Err(violation) = check_all(history, &promises).map(drop).and_then(|()| held()) {
             self.failure.get_or_insert_with(|| Failure {
                 promise: violation.promise.name().to_owned(),
                 text: violation.to_string(),
@@ -550,4 +551,17 @@ fn deletes(action: &Action) -> bool {
         Action::Put { items } => items.iter().any(|item| item.delete),
         _ => false,
     }
+}
+
+/// `history` as if every operation had asked for all there is.
+fn at_the_strongest_level(history: &History) -> History {
+    let mut history = history.clone();
+    for event in &mut history.events {
+        if let Recorded::Put { level, .. } | Recorded::Change { level, .. } | Recorded::Get { level, .. } | Recorded::ReadTransaction { level, .. } =
+            &mut event.action
+        {
+            *level = Level::Strong;
+        }
+    }
+    history
 }

@@ -1,6 +1,7 @@
 //! A plan: everything that one run does, as explicit data. The generator draws one from a seed, the shrinker makes it smaller, a file keeps it.
 
 pub use crate::faults::{Fault, FaultKind, Moment};
+use rheostat_checkers::Promise;
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
@@ -71,6 +72,8 @@ pub struct Plan {
     pub clocks: Vec<ClockPlan>,
     /// Servers ask each other for the time, and mistrust a clock of their own that disagrees.
     pub watched: bool,
+    /// What the history is held to beside what the protocol promises, as if every operation had asked for the strongest level.
+    pub held_to: Option<Promise>,
     /// The keys.
     pub keys: Vec<String>,
     /// The counters.

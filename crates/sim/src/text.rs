@@ -22,11 +22,12 @@
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
 //! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `waiting 4` and `padding 100 5000` stand for operations that may wait
-//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time. Lines that begin with `#` are comments.
+//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time; `held to linearizable` checks for that as well, whatever is promised. Lines that begin with `#` are comments.
 
 use crate::plan::{
     Action, ClientPlan, ClockPlan, CounterPlan, Delay, Ends, Expected, Fate, Fault, Kill, PHASES, Plan, PutItem, Spread, Step, Transport,
 };
+use rheostat_checkers::Promise;
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
 use rheostat_core::ids::{PartitionId, ServerId};
@@ -238,6 +239,9 @@ impl fmt::Display for Plan {
         if self.watched {
             writeln!(f, "watched")?;
         }
+        if let Some(promise) = self.held_to {
+            writeln!(f, "held to {promise}")?;
+        }
         writeln!(f, "keys {}", self.keys.join(" "))?;
         for CounterPlan { name, counter: NewCounter { lower, upper, initial, placement } } in &self.counters {
             let bound = |bound: &Option<i64>| bound.map_or_else(|| "-".to_owned(), |bound| bound.to_string());
@@ -425,6 +429,7 @@ impl Plan {
             disk: Spread { least_us: 500, jitter_us: 0 },
             clocks: Vec::new(),
             watched: false,
+            held_to: None,
             keys: Vec::new(),
             counters: Vec::new(),
             counting: Options::default(),
@@ -546,6 +551,11 @@ impl Plan {
                 self.clocks.push(ClockPlan { server, offset_ms, drift_ppm: words.unit("ppm", "a drift")? });
             }
             "watched" => self.watched = true,
+            "held" => {
+                words.expect("to")?;
+                let name = words.next("a promise")?;
+                self.held_to = Some(Promise::from_name(name).ok_or_else(|| format!("no promise is called `{name}`"))?);
+            }
             "keys" => {
                 self.keys = words.0.by_ref().map(str::to_owned).collect();
                 if self.keys.iter().any(|key| !key.bytes().all(|byte| byte.is_ascii_alphanumeric())) {

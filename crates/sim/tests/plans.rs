@@ -1,5 +1,7 @@
-//! Kept plans: each once showed a fault. Under what is published they still do; under the code as it is they pass.
+//! Kept plans: each once showed a fault. Under what is published they still do; under the code as it is they pass. Those that are held to more than is promised show what is not.
 
+use rheostat_checkers::Promise;
+use rheostat_sim::batch::{self, BatchOptions, Summary};
 use rheostat_sim::plan::Plan;
 use rheostat_sim::{TraceLevel, run_plan};
 use std::path::PathBuf;
@@ -29,6 +31,7 @@ fn kept_plans_pass_with_the_corrected_rules() {
     for (name, mut plan) in plans {
         plan.options.remove("published");
         plan.planted = None;
+        plan.held_to = None;
         assert_eq!(failure(&plan), None, "{name}");
     }
 }
@@ -36,10 +39,35 @@ fn kept_plans_pass_with_the_corrected_rules() {
 #[test]
 fn kept_plans_of_published_rules_and_planted_bugs_still_fail() {
     for (name, plan) in kept() {
-        if plan.options.contains_key("published") || plan.planted.is_some() {
+        if plan.options.contains_key("published") || plan.planted.is_some() || plan.held_to.is_some() {
             assert!(failure(&plan).is_some(), "{name} passes");
         }
     }
+}
+
+/// Whatever a protocol promises, its histories can be held to more; they are to nothing else then.
+#[test]
+fn a_history_is_held_to_what_is_not_promised() {
+    let run = |protocol: &str, held_to: Option<Promise>| {
+        let options = BatchOptions {
+            protocol: protocol.into(),
+            options: toml::Table::new(),
+            counters: false,
+            profile: None,
+            planted: None,
+            held_to,
+            verify: false,
+        };
+        let mut summary = Summary::default();
+        (1..=20).for_each(|seed| batch::run_seed(&options, seed, &mut summary).unwrap());
+        summary.found
+    };
+    for (protocol, promise) in [("eventual", Promise::Causal), ("causal", Promise::Linearizable), ("quorum", Promise::ReadYourWrites)] {
+        assert!(run(protocol, None).is_empty(), "{protocol}");
+        let found = run(protocol, Some(promise));
+        assert!(!found.is_empty() && found.iter().all(|found| found.failure.promise == promise.name()), "{protocol}: {found:?}");
+    }
+    assert!(run("eventual", Some(Promise::Convergence)).is_empty(), "it promises that");
 }
 
 /// The traces that the protocols' `PAPER.md` tell; `rheostat sim --plan FILE --trace` prints them anew.
