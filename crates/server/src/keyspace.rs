@@ -148,6 +148,9 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
     registry::check_options(protocol, &keyspace.options).map_err(|reason| ("options", reason))
 }
 
+/// An hour: what nobody could begin for so long is an operator's.
+const MOST_PATIENCE_MS: u64 = 3_600_000;
+
 /// Errors: the field, and what is wrong with it.
 fn check_on_violation(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, String)> {
     struct KnowsThePast;
@@ -161,6 +164,9 @@ fn check_on_violation(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, St
     let (policy, protocol) = (&keyspace.on_violation, &keyspace.protocol);
     if !(1..=3600).contains(&policy.most_per_hour) {
         return Err(("on_violation.most_per_hour", format!("{} is not from 1 to 3600", policy.most_per_hour)));
+    }
+    if policy.patience_ms > MOST_PATIENCE_MS {
+        return Err(("on_violation.patience_ms", format!("{} is more than {MOST_PATIENCE_MS}", policy.patience_ms)));
     }
     if policy.keys.is_empty() || policy.keys.len() > MAX_PATTERN_BYTES {
         return Err(("on_violation.keys", format!("a pattern has 1 to {MAX_PATTERN_BYTES} bytes")));

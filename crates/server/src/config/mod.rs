@@ -206,11 +206,13 @@ pub struct OnViolation {
     pub depending: bool,
     /// When there were so many within an hour, violations are told only.
     pub most_per_hour: u32,
+    /// For how long it is tried again, in milliseconds, while not every data center answers and nothing is begun.
+    pub patience_ms: u64,
 }
 
 impl Default for OnViolation {
     fn default() -> OnViolation {
-        OnViolation { rollback: false, possible: false, keys: "*".into(), depending: false, most_per_hour: 10 }
+        OnViolation { rollback: false, possible: false, keys: "*".into(), depending: false, most_per_hour: 10, patience_ms: 60_000 }
     }
 }
 

@@ -120,6 +120,11 @@ pub const KEYS: &[Key] = &[
         "When a node has begun so many within an hour, it only tells of violations until there were fewer; 1 to 3600.",
     ),
     key(
+        "keyspace[].on_violation.patience_ms",
+        "integer",
+        "For how long a rollback is tried again, every two seconds, that is not begun since not every data center answers; up to 3600000. 0: it is not.",
+    ),
+    key(
         "keyspace[].counters.rebalance",
         "string",
         "Who gets rights before an operation waits for them. `forecast`: who uses them up. `paper`: who holds little, half the difference from the richest. `off`: nobody.",

@@ -1,7 +1,7 @@
 //! Rollbacks that violations start by themselves ([`crate::config::OnViolation`]): the node whose monitor raises an alarm is their coordinator, one at a time.
 //!
 //! It drives [`Course`] as `ctl rollback` does. The steps go to the nodes concerned as messages of the monitors, which find their way where two nodes do not talk; what is lost of them counts as a step that
-//! took too long. Nothing is begun unless every data center answers.
+//! took too long. Nothing is begun unless every data center answers; that is tried again for a while.
 //!
 //! While a rollback is under way its coordinator tells all nodes of it, every second. When it is silent, another one takes over with a greater [`rheostat_core::rollback::Turn`]: the node after it in the
 //! cluster's order first, then the next. So does the same node when a step has failed of which nobody knows what came of it. Messages that are lost, and nodes that were only slow, do no harm: servers hear the
@@ -52,6 +52,8 @@ const MOST_KNOWN: usize = 64;
 const MOST_ALARMS: usize = 64;
 /// Steps that are under way here for others.
 const MOST_STEPS: usize = 256;
+/// What was not begun, since not every data center answered, is tried again after so long.
+const RETRY: Duration = Duration::from_secs(2);
 /// Keys whose names the log has.
 const LOGGED_KEYS: usize = 10;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -133,6 +135,14 @@ impl Went {
     }
 }
 
+/// An alarm to roll back for.
+struct Wanted {
+    keyspace: KeyspaceId,
+    alarm: Alarm,
+    /// Since when not every data center answers, if that was asked, and when it is tried again.
+    missed: Option<(Instant, Instant)>,
+}
+
 struct Running {
     keyspace: KeyspaceId,
     /// What was violated, and the alarm's number.
@@ -140,6 +150,8 @@ struct Running {
     number: u64,
     /// The alarm, of one that begins here.
     alarm: Option<Alarm>,
+    /// Since when it was to begin, and not every data center answered.
+    missed: Option<Instant>,
     aim: Aim,
     /// Of one that is taken over: until when clients were stopped before that.
     taken: Option<Timestamp>,
@@ -183,7 +195,7 @@ struct Coordinator {
     router: Router,
     /// The number of the next step.
     next: u64,
-    waiting: VecDeque<(KeyspaceId, Alarm)>,
+    waiting: VecDeque<Wanted>,
     running: Option<Running>,
     /// By name.
     known: BTreeMap<u64, Known>,
@@ -216,7 +228,7 @@ impl Coordinator {
 
     fn heard(&mut self, keyspace: KeyspaceId, alarm: Alarm) {
         if self.waiting.len() < MOST_ALARMS {
-            self.waiting.push_back((keyspace, alarm));
+            self.waiting.push_back(Wanted { keyspace, alarm, missed: None });
         } else if let Some(left_out) = self.shared.throttle.line(self.shared.clocks.monotonic_us(), "alarms wait to be rolled back") {
             tracing::warn!(monitor = %alarm.target, alarm = alarm.number, left_out, "{MOST_ALARMS} violations wait to be rolled back; this one is not");
         }
@@ -306,7 +318,11 @@ impl Coordinator {
                 let beat = (running.course.is_some() || running.taken.is_some()).then_some(running.told + BEAT);
                 steps.chain(running.again).chain(beat).min()
             }
-            None => self.known.values().map(|known| known.due).min(),
+            None => {
+                let waiting = self.waiting.iter().filter(|wanted| !self.is_under_way(wanted.keyspace));
+                let again = waiting.filter_map(|wanted| wanted.missed.map(|(_, again)| again));
+                self.known.values().map(|known| known.due).chain(again).min()
+            }
         }
     }
 
@@ -328,12 +344,13 @@ impl Coordinator {
                 self.take_over(known.rolling);
                 continue;
             }
-            let Some(place) = self.waiting.iter().position(|(keyspace, _)| !self.is_under_way(*keyspace)) else { return };
-            if let Some((keyspace, alarm)) = self.waiting.remove(place)
+            let is_due = |wanted: &Wanted| wanted.missed.is_none_or(|(_, again)| again <= now) && !self.is_under_way(wanted.keyspace);
+            let Some(place) = self.waiting.iter().position(is_due) else { return };
+            if let Some(Wanted { keyspace, alarm, missed }) = self.waiting.remove(place)
                 && let Some(aim) = self.aim_of(keyspace, &alarm)
             {
-                let (target, number) = (alarm.target.clone(), alarm.number);
-                self.reach(Running { alarm: Some(alarm), ..running(keyspace, target, number, aim) });
+                let (target, number, missed) = (alarm.target.clone(), alarm.number, missed.map(|(since, _)| since));
+                self.reach(Running { alarm: Some(alarm), missed, ..running(keyspace, target, number, aim) });
             }
         }
     }
@@ -458,7 +475,7 @@ impl Coordinator {
         if running.taken.is_none() && under_way {
             // It was heard of meanwhile, and may end this one's violation too.
             if let Some(Running { keyspace, alarm: Some(alarm), .. }) = self.running.take() {
-                self.waiting.push_front((keyspace, alarm));
+                self.waiting.push_front(Wanted { keyspace, alarm, missed: None });
             }
             return Vec::new();
         }
@@ -494,7 +511,7 @@ impl Coordinator {
         }
     }
 
-    /// Not every data center is there: nothing is begun, and what was is taken over when they are.
+    /// Not every data center is there: nothing is begun, and what was is taken over when they are; what was not is tried again.
     fn missed(&mut self, missing: &BTreeSet<At>) {
         let now_ms = self.shared.clocks.physical_ms();
         let Some(running) = &mut self.running else { return };
@@ -503,10 +520,24 @@ impl Coordinator {
             running.again = Some(Instant::now() + AGAIN);
             return;
         }
-        let Some(Running { keyspace, target, number, aim, taken, .. }) = self.running.take() else { return };
-        lock(&self.shared.monitors.heard).rollbacks[Ended::Failed as usize] += 1;
+        let Some(Running { keyspace, target, number, aim, taken, alarm, missed, .. }) = self.running.take() else { return };
         let missing: BTreeSet<&str> = missing.iter().map(|(dc, _)| self.shared.topology.dc_name(*dc)).collect();
-        let (name, missing) = (&self.shared.keyspaces[usize::from(keyspace.0)].name, missing.into_iter().collect::<Vec<_>>().join(", "));
+        let (name, missing) = (self.shared.keyspaces[usize::from(keyspace.0)].name.clone(), missing.into_iter().collect::<Vec<_>>().join(", "));
+        let (now, patience) = (Instant::now(), Duration::from_millis(self.policy(keyspace).patience_ms));
+        let since = missed.unwrap_or(now);
+        if let Some(alarm) = alarm.filter(|_| now - since < patience && self.waiting.len() < MOST_ALARMS) {
+            if missed.is_none() {
+                let for_s = patience.as_secs_f64();
+                tracing::warn!(monitor = %target, alarm = number, keyspace = name, missing, "not rolled back yet: not every data center answers; nothing was changed, and it is tried again for {for_s} s");
+            }
+            // No other one would be begun either.
+            for wanted in &mut self.waiting {
+                wanted.missed = Some((wanted.missed.map_or(now, |(since, _)| since), now + RETRY));
+            }
+            self.waiting.push_front(Wanted { keyspace, alarm, missed: Some((since, now + RETRY)) });
+            return;
+        }
+        lock(&self.shared.monitors.heard).rollbacks[Ended::Failed as usize] += 1;
         match taken {
             None => {
                 tracing::error!(monitor = %target, alarm = number, keyspace = name, missing, "not rolled back: not every data center answers; nothing was changed");
@@ -571,7 +602,7 @@ impl Coordinator {
 
 fn running(keyspace: KeyspaceId, target: Target, number: u64, aim: Aim) -> Running {
     let (told, asked) = (Instant::now(), BTreeMap::new());
-    Running { keyspace, target, number, alarm: None, aim, taken: None, course: None, asked, again: None, told }
+    Running { keyspace, target, number, alarm: None, missed: None, aim, taken: None, course: None, asked, again: None, told }
 }
 
 /// What came of a violation that was to be rolled back.

@@ -336,7 +336,11 @@ async fn a_rollback_whose_node_dies_is_taken_over_and_ended_once() {
 /// A data center that does not answer would keep clients stopped for nothing.
 #[tokio::test]
 async fn nothing_is_rolled_back_by_itself_while_a_data_center_is_away() {
-    let mut cluster = Plan { change: by_itself, ..Plan::three(1) }.start(None).await;
+    let change = |config: &mut NodeConfig| {
+        by_itself(config);
+        config.keyspaces[0].on_violation.patience_ms = 100;
+    };
+    let mut cluster = Plan { change, ..Plan::three(1) }.start(None).await;
     watched_by_the_first(&cluster).await;
     cluster.stop(2).await;
     let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
@@ -346,6 +350,40 @@ async fn nothing_is_rolled_back_by_itself_while_a_data_center_is_away() {
     eventually("it was not begun", async || rollbacks(&cluster).await == [0, 1, 0]).await;
     assert_eq!(here.ask("SET lock_a 2").await, Reply::ok());
     assert_eq!(there.ask("GET lock_b").await, Reply::bulk("1"));
+    cluster.stop_all().await;
+}
+
+/// A node that is started again, say: what was to be rolled back is, when every data center answers again.
+#[tokio::test]
+async fn what_could_not_be_rolled_back_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan { change: by_itself, ..Plan::three(1) }.start(Some(folder.path())).await;
+    watched_by_the_first(&cluster).await;
+    let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
+    here.ask_until("SET seats 10", Reply::ok()).await;
+    cluster.client(2).await.ask_until("GET seats", Reply::bulk("10")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.stop(2).await;
+    for (client, command) in [(&mut here, "SET lock_a 1"), (&mut there, "SET lock_b 1")] {
+        client.ask_until(command, Reply::ok()).await;
+    }
+    here.ask_until("SET seats 9", Reply::ok()).await;
+    // Longer than all are given to say that they are there.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(rollbacks(&cluster).await, [0, 0, 0], "nothing is begun, and nothing given up");
+    assert_eq!(here.ask("SET seats 8").await, Reply::ok(), "clients go on meanwhile");
+    cluster.start(2).await;
+    until_rolled_back(&cluster, "it is rolled back when all are there", |told| told == [1, 0, 0]).await;
+    for node in 0..3 {
+        let mut client = cluster.client(node).await;
+        for (key, value) in [("lock_a", Reply::Null), ("lock_b", Reply::Null), ("seats", Reply::bulk("10"))] {
+            client.ask_until(&format!("GET {key}"), value).await;
+        }
+    }
+    // What waited beside it was about the same.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(here.ask("SET seats 7").await, Reply::ok());
+    assert_eq!(rollbacks(&cluster).await, [1, 0, 0]);
     cluster.stop_all().await;
 }
 

@@ -289,6 +289,29 @@ async fn a_lock_whose_client_has_died_is_free_after_its_time_and_a_task_outlasts
         others.attempt(async |task: &mut Task<'_>| task.lock("{t}c", "2", "0").await).await.unwrap();
     }
 
+    // It dies while it writes: what it has put first is there, and nothing behind what is not.
+    let mut tasks = Tasks::with(&clients[0], options.clone(), Alarms::none()).unwrap();
+    const PUTS: usize = 2_000;
+    let dies = tasks.attempt(async |task: &mut Task<'_>| {
+        task.lock("{t}c", "1", "0").await?;
+        (0..PUTS).for_each(|number| task.put(Put::new(format!("{{t}}w{number}"), "w")));
+        task.write().await?;
+        std::future::pending::<Result<(), Stop>>().await
+    });
+    tokio::select! {
+        _ = dies => unreachable!("it waits for ever"),
+        () = crate::client::eventually("it writes", async || session.clone().get("{t}w20").await.unwrap().value.is_some()) => {}
+    }
+    drop(tasks);
+    crate::client::eventually("it is free", async || session.clone().get("{t}c").await.unwrap().value.is_none()).await;
+    let mut written = 0;
+    for number in 0..PUTS {
+        let is_there = session.get(format!("{{t}}w{number}")).await.unwrap().value.is_some();
+        assert!(!is_there || written == number, "{number} is there, and {written} is not");
+        written += usize::from(is_there);
+    }
+    assert!((21..PUTS).contains(&written), "it has died while it wrote: {written}");
+
     // A rollback's coordinator that has died: what a task reads and writes is refused for some seconds.
     session = clients[0].session("plain");
     let at = session.put("x", "1").await.unwrap();
