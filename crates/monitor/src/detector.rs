@@ -16,7 +16,7 @@ pub const MOST_STANDING: usize = 50_000;
 pub const MOST_WAITING: usize = 4096;
 
 /// While something stands that a monitor knows of, it is told how far the server has come: for so long after something has happened so often, in microseconds, and at last for ever. What `None` says depends on ε.
-const TELL_US: [(u64, Option<u64>); 3] = [(1_000_000, Some(5_000)), (30_000_000, None), (u64::MAX, Some(1_000_000))];
+const TELL_US: [(u64, Option<u64>); 3] = [(1_000_000, Some(5_000)), (60_000_000, None), (u64::MAX, Some(1_000_000))];
 
 /// How often, in microseconds, so that a monitor need not ask when something begins elsewhere: what it has been told then of others is within ε, with as much again for the way.
 fn steady_us(epsilon: Epsilon) -> u64 {

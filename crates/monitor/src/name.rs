@@ -85,16 +85,21 @@ impl Name {
         })
     }
 
-    /// Whether `key` may be of this name, by how it begins.
-    pub fn may_match(&self, key: &[u8]) -> bool {
+    /// How all keys of this name begin.
+    pub fn beginning(&self) -> &[u8] {
         match self.0.first() {
-            Some(Segment::Text(text)) => key.starts_with(text),
+            Some(Segment::Text(text)) => text,
             Some(Segment::Keys(pattern)) => {
                 let literal = pattern.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(pattern.len());
-                key.starts_with(&pattern[..literal])
+                &pattern[..literal]
             }
-            _ => true,
+            _ => &[],
         }
+    }
+
+    /// Whether `key` may be of this name, by how it begins.
+    pub fn may_match(&self, key: &[u8]) -> bool {
+        key.starts_with(self.beginning())
     }
 
     /// What must stand in the `holes` holes for `key` to be of this name; `None` if it is not.

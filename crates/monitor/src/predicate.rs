@@ -277,9 +277,51 @@ impl Sieve {
     }
 }
 
+/// How keys may begin that a predicate is about: most others are known by their first two bytes not to be among them.
+#[derive(Debug)]
+struct Beginnings {
+    bits: [u64; 64],
+}
+
+impl Default for Beginnings {
+    fn default() -> Beginnings {
+        Beginnings { bits: [0; 64] }
+    }
+}
+
+impl Beginnings {
+    #[inline]
+    fn place(first: u8, second: u8) -> (usize, u64) {
+        let place = usize::from(first) << 4 ^ usize::from(second);
+        (place >> 6, 1 << (place & 63))
+    }
+
+    /// Keys that begin with `prefix`; `whole`: that key alone.
+    fn insert(&mut self, prefix: &[u8], whole: bool) {
+        let mut insert = |first, second| {
+            let (word, bit) = Beginnings::place(first, second);
+            self.bits[word] |= bit;
+        };
+        match prefix {
+            [first, second, ..] => insert(*first, *second),
+            [first] if whole => insert(*first, 0),
+            [first] => (0..=255).for_each(|second| insert(*first, second)),
+            [] => self.bits = [u64::MAX; 64],
+        }
+    }
+
+    #[inline]
+    fn lets_through(&self, key: &[u8]) -> bool {
+        let (first, second) = (key.first().copied().unwrap_or(0), key.get(1).copied().unwrap_or(0));
+        let (word, bit) = Beginnings::place(first, second);
+        self.bits[word] & bit != 0
+    }
+}
+
 /// The predicates of one keyspace, found by the names of what they are about.
 #[derive(Default, Debug)]
 pub struct Predicates {
+    beginnings: Beginnings,
     sieve: Sieve,
     named: BTreeMap<Arc<str>, Arc<Predicate>>,
     by_key: BTreeMap<Key, Vec<(Arc<Predicate>, usize)>>,
@@ -302,6 +344,9 @@ impl Predicates {
         }
         predicates.sieve = Sieve::new(predicates.by_key.len());
         predicates.by_key.keys().for_each(|key| predicates.sieve.insert(key));
+        predicates.by_key.keys().for_each(|key| predicates.beginnings.insert(key, true));
+        let patterns = predicates.patterns.iter().map(|(predicate, place)| &predicate.places[*place].variable);
+        patterns.for_each(|variable| predicates.beginnings.insert(variable.beginning(), false));
         predicates
     }
 
@@ -345,7 +390,8 @@ impl Predicates {
 
 impl Wanted for Predicates {
     fn wants(&self, key: &[u8]) -> bool {
-        self.is_named(key) || self.patterns.iter().any(|(predicate, place)| predicate.places[*place].variable.may_match(key))
+        self.beginnings.lets_through(key)
+            && (self.is_named(key) || self.patterns.iter().any(|(predicate, place)| predicate.places[*place].variable.may_match(key)))
     }
 }
 
@@ -414,6 +460,29 @@ mod tests {
         let through = (0..64_000).filter(|number| predicates.sieve.lets_through(format!("other:{number}").as_bytes())).count();
         assert!(through < 4000, "{through} of 64000");
         assert!(!Predicates::default().wants(b"x"));
+    }
+
+    #[test]
+    fn keys_are_told_apart_by_how_they_begin_and_none_is_left_out() {
+        let beginnings = |given: &[(&str, bool)]| {
+            let mut beginnings = Beginnings::default();
+            given.iter().for_each(|(prefix, whole)| beginnings.insert(prefix.as_bytes(), *whole));
+            move |key: &str| beginnings.lets_through(key.as_bytes())
+        };
+        let named = beginnings(&[("x", true), ("stock:7", true)]);
+        assert!(named("x") && named("stock:7") && named("stone"));
+        assert!(!named("k:1") && !named("xa") && !named("s") && !named("") && !named("tx"));
+        let begun = beginnings(&[("s", false)]);
+        assert!(begun("s") && begun("stock") && begun("sa") && begun("s\u{ff}") && !begun("k:1") && !begun(""));
+        let any = beginnings(&[("", false)]);
+        assert!(any("") && any("k:1") && any("x"));
+        let others = (0..26 * 26u32).filter(|number| {
+            let letter = |number: u32| char::from(b'a' + number as u8);
+            named(&format!("{}{}:1", letter(number / 26), letter(number % 26)))
+        });
+        assert!(others.count() < 8, "`st`, and few whose place is the same");
+        let sums = Predicates::new([Arc::new(Predicate::new(definition("p", "sum(*) >= 0")).unwrap())]);
+        assert!(sums.wants(b"k:1") && sums.wants(b""));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod folder;
 pub mod grpc;
 mod guard;
 pub mod keyspace;
+mod leads;
 mod life;
 mod lost;
 mod memory;

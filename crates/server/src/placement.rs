@@ -1,8 +1,9 @@
 //! Where this node's partition servers are: which of them it hosts, and on which of its shards.
 
+use crate::leads::Led;
 use crate::topology::Topology;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One of this node's partition servers, or one that can be moved here.
 #[derive(Debug)]
@@ -30,12 +31,20 @@ pub(crate) struct Placement {
     shards: usize,
     /// By keyspace, then by partition: the servers that are or can be here, in the order of the replicas.
     hosted: Vec<Vec<Hosted>>,
-    /// Likewise: which replica leads in this data center, as the servers here say; [`NOBODY`] if they know of none.
-    leaders: Vec<AtomicU8>,
+    /// Likewise: which replica leads in this data center, as the servers here say, or its own node where there is none; [`NOBODY`] if it is not known. See [`packed`].
+    leaders: Vec<AtomicU64>,
 }
 
-/// No replica's number.
-const NOBODY: u8 = u8::MAX;
+const NOBODY: u64 = 0;
+
+/// A leader and its term in one word, the greater the later; not [`NOBODY`].
+fn packed(replica: u8, term: u64) -> u64 {
+    term << 8 | u64::from(replica) + 1
+}
+
+fn unpacked(leader: u64) -> Option<(u8, u64)> {
+    Some(((leader as u8).checked_sub(1)?, leader >> 8))
+}
 
 impl Placement {
     /// The servers of this node on at most `shards` shards, fewer if there are not so many servers to spread. Replica 0 of the partitions that the node owns
@@ -76,7 +85,7 @@ impl Placement {
                 row.sort_by_key(|hosted| hosted.replica);
             }
         }
-        let leaders = hosted.iter().map(|_| AtomicU8::new(NOBODY)).collect();
+        let leaders = hosted.iter().map(|_| AtomicU64::new(NOBODY)).collect();
         Placement { partitions, shards, hosted, leaders }
     }
 
@@ -102,10 +111,9 @@ impl Placement {
         if let Some(hosted) = self.seats(keyspace, partition).iter().find(|hosted| hosted.replica == replica) {
             hosted.here.store(here, Ordering::Release);
         }
-        let none = self.hosted(keyspace, partition).next().is_none();
-        if let Some(leads) = self.row(keyspace, partition).and_then(|row| self.leaders.get(row)).filter(|_| none) {
-            // Nobody here hears who leads any more.
-            leads.store(NOBODY, Ordering::Relaxed);
+        // Nobody here hears any more who leads; the last that was heard of is another node's, and that one tells of itself.
+        if !here && self.leader(keyspace, partition) == Some(replica) {
+            self.set_leader(keyspace, partition, None);
         }
     }
 
@@ -116,17 +124,47 @@ impl Placement {
         (partition < self.partitions).then(|| usize::from(keyspace.0) * self.partitions + partition)
     }
 
-    /// Which replica of `partition` leads in this data center, if a server of it here knows one.
-    pub(crate) fn leader(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<u8> {
-        let leader = self.leaders.get(self.row(keyspace, partition)?)?.load(Ordering::Relaxed);
-        (leader != NOBODY).then_some(leader)
+    fn leads(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<&AtomicU64> {
+        self.leaders.get(self.row(keyspace, partition)?)
     }
 
-    /// A server of `partition` here says which replica leads in this data center. Returns it if that was not known.
-    pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<u8>) -> Option<u8> {
-        let leads = self.row(keyspace, partition).and_then(|row| self.leaders.get(row))?;
-        let before = leads.swap(leader.unwrap_or(NOBODY), Ordering::Relaxed);
-        leader.filter(|leader| *leader != before)
+    /// Which replica of `partition` leads in this data center, if a server of it here knows one, or a node has told it that leads.
+    pub(crate) fn leader(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<u8> {
+        unpacked(self.leads(keyspace, partition)?.load(Ordering::Relaxed)).map(|(leader, _)| leader)
+    }
+
+    /// All that is known of who leads.
+    pub(crate) fn led(&self) -> impl Iterator<Item = Led> {
+        let known = self.leaders.iter().enumerate().filter_map(|(row, leader)| Some((row, unpacked(leader.load(Ordering::Relaxed))?)));
+        known.map(|(row, (replica, term))| {
+            let (keyspace, partition) = (row / self.partitions, row % self.partitions);
+            Led { keyspace: KeyspaceId(keyspace as u16), partition: PartitionId(partition as u16), replica, term }
+        })
+    }
+
+    /// A server of `partition` here says which replica leads in this data center, and in which term. Returns it if that was not known.
+    pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<(u8, u64)>) -> Option<Led> {
+        let leads = self.leads(keyspace, partition)?;
+        let before = leads.swap(leader.map_or(NOBODY, |(replica, term)| packed(replica, term)), Ordering::Relaxed);
+        let (replica, term) = leader.filter(|(leader, _)| unpacked(before).is_none_or(|(before, _)| before != *leader))?;
+        Some(Led { keyspace, partition, replica, term })
+    }
+
+    /// A node has told that it leads. Says whether that is news: it counts where no server is here, and nobody has told of a later term.
+    pub(crate) fn hear_leader(&self, Led { keyspace, partition, replica, term }: Led) -> bool {
+        let Some(leads) = self.leads(keyspace, partition).filter(|_| self.hosted(keyspace, partition).next().is_none()) else { return false };
+        let before = leads.fetch_max(packed(replica, term), Ordering::Relaxed);
+        before < packed(replica, term) && unpacked(before).is_none_or(|(before, _)| before != replica)
+    }
+
+    /// What was heard of these leaders is not known any more.
+    pub(crate) fn forget_heard(&self, of: impl Fn(&Led) -> bool) {
+        let heard = self.led().filter(|led| of(led) && self.hosted(led.keyspace, led.partition).next().is_none());
+        for led in heard {
+            if let Some(leads) = self.leads(led.keyspace, led.partition) {
+                let _ = leads.compare_exchange(packed(led.replica, led.term), NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The shard of one server, if it is here.
@@ -271,13 +309,47 @@ mod tests {
         let placement = Placement::new(&topology(&[&[0], &[1], &[2]], 0, 3), 2);
         let (keyspace, partition) = (KeyspaceId(1), PartitionId(2));
         assert_eq!(placement.leader(keyspace, partition), None);
-        placement.set_leader(keyspace, partition, Some(2));
+        let led = Led { keyspace, partition, replica: 2, term: 4 };
+        assert_eq!(placement.set_leader(keyspace, partition, Some((2, 4))), Some(led));
+        assert_eq!(placement.set_leader(keyspace, partition, Some((2, 5))), None, "that is known");
         assert_eq!((placement.leader(keyspace, partition), placement.leader(keyspace, PartitionId(1))), (Some(2), None));
+        assert_eq!(placement.led().collect::<Vec<_>>(), [Led { term: 5, ..led }]);
+        assert!(!placement.hear_leader(Led { replica: 1, term: 9, ..led }), "a server of it is here, and says it itself");
+        placement.forget_heard(|_| true);
+        assert_eq!(placement.leader(keyspace, partition), Some(2));
         placement.set_leader(keyspace, partition, None);
         assert_eq!(placement.leader(keyspace, partition), None);
         // There is none of these, and nothing to remember.
-        placement.set_leader(keyspace, PartitionId(3), Some(1));
-        placement.set_leader(KeyspaceId(9), partition, Some(1));
+        placement.set_leader(keyspace, PartitionId(3), Some((1, 1)));
+        placement.set_leader(KeyspaceId(9), partition, Some((1, 1)));
         assert_eq!((placement.leader(keyspace, PartitionId(3)), placement.leader(KeyspaceId(9), partition)), (None, None));
+    }
+
+    #[test]
+    fn where_no_server_is_the_latest_that_says_it_leads_does() {
+        // Three replicas at nodes 0 to 2, and this is the fourth.
+        let placement = Placement::new(&topology(&[&[0], &[1], &[2], &[]], 3, 3), 1);
+        let (keyspace, partition) = (KeyspaceId(1), PartitionId(0));
+        assert_eq!(placement.hosted(keyspace, partition).count(), 0);
+        let led = |replica, term| Led { keyspace, partition, replica, term };
+        assert!(placement.hear_leader(led(0, 4)) && !placement.hear_leader(led(0, 4)) && !placement.hear_leader(led(0, 5)));
+        assert!(!placement.hear_leader(led(1, 4)), "it has led before");
+        assert_eq!(placement.leader(keyspace, partition), Some(0));
+        assert!(placement.hear_leader(led(1, 6)));
+        placement.forget_heard(|led| led.replica == 0);
+        assert_eq!(placement.leader(keyspace, partition), Some(1));
+        placement.forget_heard(|led| led.replica == 1);
+        assert_eq!(placement.leader(keyspace, partition), None);
+        assert!(placement.hear_leader(led(2, 1)), "of an earlier term, and nobody else says so any more");
+        assert!(
+            !placement.hear_leader(Led { partition: PartitionId(9), ..led(0, 9) })
+                && !placement.hear_leader(Led { keyspace: KeyspaceId(9), ..led(0, 9) })
+        );
+        // A server that goes knows who leads after it.
+        placement.set_here(keyspace, partition, 2, false);
+        assert_eq!(placement.leader(keyspace, partition), None, "it was that one");
+        assert!(placement.hear_leader(led(0, 2)));
+        placement.set_here(keyspace, partition, 2, false);
+        assert_eq!(placement.leader(keyspace, partition), Some(0));
     }
 }

@@ -294,7 +294,10 @@ impl Shared {
         }
         let written = self.seats.save(&self.keyspace_names(), &self.topology.data_centers);
         self.shards.iter().for_each(|shard| shard.control(Control::Seats));
-        self.peers.iter().flatten().for_each(|peer| self.tell_seats(peer));
+        for peer in self.peers.iter().flatten() {
+            self.tell_seats(peer);
+            self.tell_leads(peer);
+        }
         written.map_err(|error| format!("where servers are could not be kept on this node's disk: {error}"))
     }
 

@@ -261,18 +261,6 @@ impl Shared {
         }
     }
 
-    /// `leader` leads `partition` of `keyspace` in this data center, as a server here says.
-    pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<u8>) {
-        if let Some(leader) = self.placement.set_leader(keyspace, partition, leader) {
-            let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
-            for replica in (0..replicas).filter(|replica| *replica != leader) {
-                if let Some(peer) = self.peer(self.topology.host(keyspace, self.topology.here, partition, replica)) {
-                    peer.leads_no_more(self.clocks.monotonic_us(), keyspace, partition);
-                }
-            }
-        }
-    }
-
     /// The connections to `node`, if this node talks to it.
     pub(crate) fn peer(&self, node: NodeId) -> Option<&Arc<Peer>> {
         self.peers.get(node.index())?.as_ref()

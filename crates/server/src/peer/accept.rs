@@ -113,6 +113,7 @@ async fn greet_and_read(
     let ended = read(&shard, shared, &peer, generation, &link_key, stream.as_mut()).await;
     if peer.generation.load(Ordering::Relaxed) == generation {
         peer.accepted.store(false, Ordering::Relaxed);
+        shared.forget_leads(&peer);
     }
     ended
 }
@@ -267,6 +268,7 @@ fn take(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, link
         Frame::Attend { keyspace, first } => shared.hears_of_asking(shared.clocks.monotonic_us(), peer.dc, keyspace, first),
         Frame::Monitors(bytes) => shared.on_monitors_frame(bytes),
         Frame::Seats(bytes) => shared.on_seats_frame(peer, bytes),
+        Frame::Leads(bytes) => shared.on_leads_frame(peer, bytes),
         Frame::Lost(bytes) => shared.on_lost_frame(peer.dc, bytes),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
         Frame::AskTime { asked_us } => peer.tell_time(shared.clocks.monotonic_us(), asked_us, shared.clocks.shown_us()),

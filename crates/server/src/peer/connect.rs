@@ -76,6 +76,7 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
                 shared.greet_monitors(&peer);
                 shared.tell_lost(&peer);
                 shared.tell_seats(&peer);
+                shared.tell_leads(&peer);
                 shared.announce_connected(&peer);
                 let ended = pump(&peer, &shared, stream.as_mut(), &mut paused).await;
                 let why = ended.map_or_else(|error| error.to_string(), str::to_owned);

@@ -36,6 +36,8 @@ pub(super) enum Frame<'a> {
     Lost(&'a [u8]),
     /// Seats that were moved; see [`crate::seats`].
     Seats(&'a [u8]),
+    /// What the sender leads; see [`crate::leads`].
+    Leads(&'a [u8]),
     /// The answer, in microseconds.
     Time { asked_us: u64, shown_us: u64 },
 }
@@ -79,6 +81,7 @@ const TIME: u8 = 7;
 const MONITORS: u8 = 8;
 const LOST: u8 = 9;
 const SEATS: u8 = 10;
+const LEADS: u8 = 11;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -191,6 +194,10 @@ pub(super) fn seats(list: &[u8]) -> Vec<u8> {
     framed(SEATS, list.len(), |out| out.extend_from_slice(list))
 }
 
+pub(super) fn leads(list: &[u8]) -> Vec<u8> {
+    framed(LEADS, list.len(), |out| out.extend_from_slice(list))
+}
+
 pub(super) fn ask_time(asked_us: u64) -> Vec<u8> {
     framed(ASK_TIME, 8, |out| asked_us.encode(out))
 }
@@ -233,6 +240,7 @@ impl<'a> Frame<'a> {
             MONITORS => return Ok(Frame::Monitors(input.rest())),
             LOST => return Ok(Frame::Lost(input.rest())),
             SEATS => return Ok(Frame::Seats(input.rest())),
+            LEADS => return Ok(Frame::Leads(input.rest())),
             ASK_TIME => Frame::AskTime { asked_us: Wire::decode(&mut input)? },
             TIME => Frame::Time { asked_us: Wire::decode(&mut input)?, shown_us: Wire::decode(&mut input)? },
             _ => return Err(WireError::Invalid("a frame of unknown kind")),

@@ -264,6 +264,11 @@ impl Peer {
         let _ = self.push(now_us, UNORDERED, || frame::seats(moves));
     }
 
+    /// Tells what this node leads. If it cannot be told now, it is when the next connection is made.
+    pub(crate) fn send_leads(&self, now_us: u64, leads: &[u8]) {
+        let _ = self.push(now_us, UNORDERED, || frame::leads(leads));
+    }
+
     /// Where the node stands.
     pub(crate) fn dc(&self) -> DcId {
         self.dc

@@ -135,8 +135,6 @@ impl Shard {
         let row = self.row(keyspace, place.partition);
         self.members[row].retain(|(number, _)| *number != place.replica);
         self.shared.placement.set_here(keyspace, place.partition, place.replica, false);
-        // It hears no more of who leads.
-        self.shared.set_leader(keyspace, place.partition, None);
         self.look_up(keyspace, place.partition);
         let away = Away::new(&self.shared.keyspaces[usize::from(keyspace.0)], place, "it has moved to another node");
         let old = std::mem::replace(&mut self.replicas[replica.0 as usize].server, Box::new(away));

@@ -374,7 +374,7 @@ impl Shard {
             // Where the protocol itself has several servers, each of them may answer.
             if slot.grouped && self.shared.keyspaces[usize::from(slot.keyspace.0)].span == Span::Server {
                 let leader = slot.server.leader().filter(|(leader, _)| leader.dc == slot.place.dc);
-                self.shared.set_leader(slot.keyspace, slot.place.partition, leader.map(|(leader, _)| leader.replica));
+                self.shared.set_leader(slot.keyspace, slot.place.partition, leader.map(|(leader, term)| (leader.replica, term)));
             }
             if slot.grouped {
                 let counts = slot.tell_membership(&self.shared.keyspaces[usize::from(slot.keyspace.0)].name);

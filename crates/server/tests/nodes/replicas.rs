@@ -2,6 +2,7 @@
 
 use crate::client::{Client, Reply, eventually};
 use crate::cluster::{Cluster, Plan, keyspace};
+use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
 use rheostat_server::{FolderError, Node, NodeConfig, StartError};
 use std::collections::BTreeSet;
@@ -230,5 +231,76 @@ async fn a_node_that_stops_has_handed_over_what_it_led() {
     for key in ["a", "b", "c", "d"] {
         assert_eq!(client.ask(&format!("SET {key} 1")).await, Reply::ok());
     }
+    cluster.stop_all().await;
+}
+
+/// By the first slot of each partition: the port of the node that `client` is told it is at.
+async fn homes(client: &mut Client) -> Vec<i64> {
+    let slots = client.ask("CLUSTER SLOTS").await;
+    let integer = |reply: &Reply| if let Reply::Integer(integer) = reply { *integer } else { panic!("{slots:?}") };
+    let ranges: Vec<[i64; 3]> =
+        slots.items().iter().map(|range| [integer(&range.items()[0]), integer(&range.items()[1]), integer(&range.items()[2].items()[1])]).collect();
+    let at = |slot: i64| ranges.iter().find(|[from, to, _]| (*from..=*to).contains(&slot)).expect("every slot is somewhere")[2];
+    (0..5).map(|partition| at(partition * 16384 / 5 + 100)).collect()
+}
+
+/// The nodes that lead each partition, as their servers say.
+async fn leaders(cluster: &Cluster) -> Vec<usize> {
+    let mut found: Vec<(u16, usize)> = Vec::new();
+    for (index, node) in cluster.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.as_ref()?))) {
+        for replica in &node.router().status().await.replicas {
+            let (server, leader) = (replica.status.server, replica.status.gauges.iter().find(|(gauge, _)| *gauge == "leader"));
+            found.extend(leader.filter(|(_, leads)| *leads > 0.0).map(|_| (server.partition.0, index)));
+        }
+    }
+    found.sort();
+    found.dedup_by_key(|(partition, _)| *partition);
+    found.into_iter().map(|(_, node)| node).collect()
+}
+
+/// Nodes without a server of a partition are told who leads it: at all of them cluster clients see the same, which is what is.
+#[tokio::test]
+async fn every_node_knows_who_leads_what_it_has_no_server_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![replicated("group", "causal")];
+    let owners = (0..5).map(|partition| vec![partition]).collect();
+    let mut cluster = Plan { data_centers: vec!["a"], partitions: 5, owners, one_way_ms: 0.0, change }.start(Some(folder.path())).await;
+    let mut client = cluster.client(0).await;
+    for index in 0..100 {
+        client.ask_until(&format!("SET k{index} {index}"), Reply::ok()).await;
+    }
+    let port = |cluster: &Cluster, node: usize| i64::from(cluster.node(node).addresses().resp.unwrap().port());
+    let all_know = async |cluster: &Cluster, what: &str| {
+        eventually(what, async || {
+            let leaders = leaders(cluster).await;
+            let wanted: Vec<i64> = leaders.iter().map(|node| port(cluster, *node)).collect();
+            let mut same = wanted.len() == 5;
+            let mut keys = 0;
+            for node in (0..5).filter(|node| cluster.nodes[*node].is_some()) {
+                let mut client = cluster.client(node).await;
+                same &= homes(&mut client).await == wanted;
+                let Reply::Integer(counted) = client.ask("DBSIZE").await else { panic!() };
+                keys += counted;
+            }
+            same && keys == 100
+        })
+        .await;
+        leaders(cluster).await
+    };
+    let before = all_know(&cluster, "all know who leads first").await;
+    // Partition 0 has servers at nodes 0 to 2, so nodes 3 and 4 only hear of it.
+    let (from, to) = (before[0], (before[0] + 1) % 3);
+    cluster.node(from).router().hand_over(KeyspaceId(0), PartitionId(0), &format!("a{to}")).await.unwrap();
+    eventually("it has handed over", async || leaders(&cluster).await.first() == Some(&to)).await;
+    all_know(&cluster, "all know to whom it was handed over").await;
+    cluster.stop(to).await;
+    let after = all_know(&cluster, "all know who leads when a node is gone").await;
+    assert!(!after.contains(&to));
+    cluster.start(to).await;
+    all_know(&cluster, "and when it is back").await;
+    // One that starts anew has heard nothing yet.
+    cluster.stop(4).await;
+    cluster.start(4).await;
+    all_know(&cluster, "and one that was away").await;
     cluster.stop_all().await;
 }
