@@ -35,10 +35,10 @@ impl Wire for Led {
 }
 
 impl Shared {
-    /// What leads in this data center, as a server here says: a replica, and its term.
+    /// Who leads `partition` of `keyspace` in this data center, as a server here says: a replica, and its term.
     pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<(u8, u64)>) {
         if let Some(led) = self.placement.set_leader(keyspace, partition, leader) {
-            self.is_led(led);
+            self.others_lead_no_more(led);
             if self.topology.host(keyspace, self.topology.here, partition, led.replica) == self.topology.node {
                 self.peers.iter().flatten().filter(|peer| peer.dc() == self.topology.here).for_each(|peer| self.tell(peer, &[led]));
             }
@@ -46,7 +46,7 @@ impl Shared {
     }
 
     /// Another one than was known leads: who was asked instead is not waited for any longer.
-    fn is_led(&self, Led { keyspace, partition, replica: leader, .. }: Led) {
+    fn others_lead_no_more(&self, Led { keyspace, partition, replica: leader, .. }: Led) {
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
         for replica in (0..replicas).filter(|replica| *replica != leader) {
             if let Some(peer) = self.peer(self.topology.host(keyspace, self.topology.here, partition, replica)) {
@@ -80,7 +80,7 @@ impl Shared {
                 && led.partition.0 < topology.partitions
                 && topology.host(led.keyspace, topology.here, led.partition, led.replica) == peer.node();
             if is_its_own && self.placement.hear_leader(led) {
-                self.is_led(led);
+                self.others_lead_no_more(led);
             }
         }
     }
