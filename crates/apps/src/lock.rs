@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Between two looks at a lock that somebody else holds.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// For how long a lock may be held by another.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 const TAKEN: &str = "true";
 const FREE: &str = "false";
 
@@ -93,17 +93,15 @@ pub fn around(graph: &Graph, node: u32, owner: impl Fn(u32) -> usize) -> Vec<Loc
     locks
 }
 
-/// Takes `locks`, and waits until an alarm about them would have come. Whoever else holds them is known as long as the visit lasts.
+/// Takes `locks`, each of which another may hold for so long (`patience`). They are to settle before anything is done that rests on them. Whoever else holds them is known as long as the visit lasts.
 ///
 /// # Errors
 /// As [`Lock::take`].
-pub async fn enter<'a, B: Backend>(task: &mut Task<'_, B>, locks: &[Lock], course: &'a Course) -> Result<Visit<'a>, Stop> {
+pub async fn enter<'a, B: Backend>(task: &mut Task<'_, B>, locks: &[Lock], course: &'a Course, patience: Duration) -> Result<Visit<'a>, Stop> {
     for lock in locks {
-        lock.take(task, course.prefix(), course.setting.looks, PATIENCE).await?;
+        lock.take(task, course.prefix(), course.setting.looks, patience).await?;
     }
-    let visit = course.ledger.enter(locks.iter().map(|lock| lock.edge()).collect());
-    task.settle().await?;
-    Ok(visit)
+    Ok(course.ledger.enter(locks.iter().map(|lock| lock.edge()).collect()))
 }
 
 /// Who is between taking locks and giving them back, for those who run all clients in one process: finds work that stands though two did it at the same time.

@@ -89,7 +89,8 @@ pub async fn work<B: Backend>(mut worker: Worker<B>, graph: Rc<Graph>) -> Result
 }
 
 async fn colour<B: Backend>(task: &mut Task<'_, B>, graph: &Graph, node: u32, locks: &[Lock], course: &Course) -> Result<(), Stop> {
-    let visit = lock::enter(task, locks, course).await?;
+    let visit = lock::enter(task, locks, course, lock::PATIENCE).await?;
+    task.settle().await?;
     let mut taken = Vec::new();
     for other in graph.of_node(node) {
         if let Some(value) = task.get(key(course.prefix(), *other)).await?.value {

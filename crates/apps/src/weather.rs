@@ -8,11 +8,16 @@ use crate::report::{Progress, Report};
 use crate::run::{Options, Run};
 use rheostat_client::Put;
 use rheostat_client::task::{Backend, Stop, Task};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Attributes of a node that one task writes at most, and extra reads that it makes at most, to come to the share of PUTs.
 const MOST_EXTRA: u64 = 40;
+/// So many tasks with locks settle at the same time, where so many in a row have not collided with anybody.
+const TOGETHER: usize = 8;
+const CALM: u32 = 16;
 
 /// Where the nodes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +143,91 @@ pub struct Work {
     pub states: BTreeMap<u32, Vec<String>>,
 }
 
+/// The nodes of one client. None is followed again before each of them has been followed.
+struct Section {
+    graph: Rc<Graph>,
+    shape: Shape,
+    clients: usize,
+    put_percent: Option<u8>,
+    /// In this round.
+    todo: VecDeque<u32>,
+    done: Vec<u32>,
+    /// Tasks that were begun.
+    begun: u64,
+    /// Whose locks are taken, or being taken.
+    settling: Vec<u32>,
+    /// Tasks with locks in a row that were done at the first try.
+    calm: u32,
+    work: Work,
+}
+
+/// A task: to follow a node's neighbours.
+struct Follow {
+    node: u32,
+    locks: Vec<Lock>,
+    around: u64,
+    reads: u64,
+    writes: u64,
+    /// In the state that it writes, so that no two are the same.
+    number: u64,
+}
+
+impl Section {
+    /// The node whose turn it is.
+    fn first(&mut self) -> Option<u32> {
+        if self.todo.is_empty() {
+            self.todo.extend(self.done.drain(..));
+        }
+        self.todo.front().copied()
+    }
+
+    /// Another node of this round: one between nodes of the same client, which needs no lock. When there is none left, one that needs locks, if it may settle beside those that do.
+    fn another(&self) -> Option<(u32, bool)> {
+        let owner = |node: u32| self.shape.owner(node, self.clients);
+        let is_inner = |node: u32| self.graph.of_node(node).iter().all(|other| owner(*other) == owner(node));
+        let find = |inner: bool| self.todo.iter().copied().find(|node| is_inner(*node) == inner && !self.settling.contains(node));
+        let inner = find(true).map(|node| (node, true));
+        let may_settle = self.calm >= CALM && self.settling.len() < TOGETHER;
+        inner.or_else(|| find(false).filter(|_| may_settle).map(|node| (node, false)))
+    }
+
+    fn begin(&mut self, node: u32) -> Follow {
+        self.begun += 1;
+        let locks = lock::around(&self.graph, node, |other| self.shape.owner(other, self.clients));
+        let around = self.graph.of_node(node).len() as u64;
+        let (reads, writes) = self.put_percent.map_or((0, 1), |percent| balance(self.work.gets + around, self.work.puts, percent.into()));
+        Follow { node, locks, around, reads, writes, number: self.begun }
+    }
+
+    /// It is done, and has written this state.
+    fn end(&mut self, follow: &Follow, state: String) {
+        self.work.gets += follow.around + follow.reads;
+        self.work.puts += follow.writes;
+        let states = self.work.states.entry(follow.node).or_default();
+        // What failed before may come late.
+        if states.len() <= 1 {
+            states.clear();
+        }
+        states.push(state);
+        self.calm += u32::from(!follow.locks.is_empty());
+        self.todo.retain(|node| *node != follow.node);
+        self.done.push(follow.node);
+    }
+
+    /// It failed: the node's value is not known here, and any will do from now on.
+    fn lose(&mut self, node: u32) {
+        self.work.states.entry(node).or_default().extend(["?".into(), "?".into()]);
+    }
+
+    /// Another one first. Where there is none left in this round, the next one has begun.
+    fn put_off(&mut self) {
+        if self.todo.len() == 1 {
+            self.todo.extend(self.done.drain(..));
+        }
+        self.todo.rotate_left(1);
+    }
+}
+
 /// Lets the nodes of one client follow their neighbours, until the time is over.
 ///
 /// # Errors
@@ -145,61 +235,88 @@ pub struct Work {
 pub async fn work<B: Backend>(mut worker: Worker<B>, shape: Shape, graph: Rc<Graph>, put_percent: Option<u8>) -> Result<Work, String> {
     let course = worker.course.clone();
     let clients = course.setting.clients;
-    let mut nodes: std::collections::VecDeque<u32> = (0..graph.nodes() as u32).filter(|node| shape.owner(*node, clients) == worker.number).collect();
-    let (mut work, mut round) = (Work::default(), 0u64);
-    while !worker.is_over() && !nodes.is_empty() {
-        let node = nodes[0];
-        let locks = lock::around(&graph, node, |other| shape.owner(other, clients));
-        let around = graph.of_node(node).len() as u64;
-        let (reads, writes) = put_percent.map_or((0, 1), |percent| balance(work.gets + around, work.puts, percent.into()));
-        round += 1;
-        let follow = async |task: &mut Task<'_, B>| follow(task, &graph, node, &locks, (reads, writes, round), &course).await;
-        match worker.attempt(follow).await? {
-            Tried::Done(state) => {
-                (work.gets, work.puts) = (work.gets + around + reads, work.puts + writes);
-                let states = work.states.entry(node).or_default();
-                // What failed before may come late.
-                if states.len() <= 1 {
-                    states.clear();
+    let todo = (0..graph.nodes() as u32).filter(|node| shape.owner(*node, clients) == worker.number).collect();
+    let mut section =
+        Section { graph, shape, clients, put_percent, todo, done: Vec::new(), begun: 0, settling: Vec::new(), calm: 0, work: Work::default() };
+    while let Some(node) = section.first().filter(|_| !worker.is_over()) {
+        let one = section.begin(node);
+        let tried = worker.attempt(async |task: &mut Task<'_, B>| follow_locked(task, &one, &mut section, &course).await).await?;
+        section.settling.clear();
+        match tried {
+            Tried::Done(state) => section.end(&one, state),
+            Tried::Later => {
+                section.calm = 0;
+                if course.setting.livelock == Livelock::Reorder {
+                    section.put_off();
                 }
-                states.push(state);
-                nodes.rotate_left(1);
             }
-            Tried::Later if course.setting.livelock == Livelock::Reorder => nodes.rotate_left(1),
-            Tried::Later => {}
-            // Its value is not known here: any will do from now on.
-            Tried::Unknown => work.states.entry(node).or_default().extend(["?".into(), "?".into()]),
+            Tried::Unknown => section.lose(node),
         }
     }
-    Ok(work)
+    Ok(section.work)
 }
 
-async fn follow<B: Backend>(
-    task: &mut Task<'_, B>,
-    graph: &Graph,
-    node: u32,
-    locks: &[Lock],
-    (reads, writes, round): (u64, u64, u64),
-    course: &Course,
-) -> Result<String, Stop> {
-    let visit = lock::enter(task, locks, course).await?;
+/// Takes the locks, and while an alarm about them could come, follows others. Who has locks does not wait for more: another node whose locks are held is left for later.
+fn follow_locked<'a, B: Backend>(
+    task: &'a mut Task<'_, B>,
+    one: &'a Follow,
+    section: &'a mut Section,
+    course: &'a Course,
+) -> Pin<Box<dyn Future<Output = Result<String, Stop>> + 'a>> {
+    Box::pin(async move {
+        let patience = if section.settling.is_empty() { lock::PATIENCE } else { Duration::ZERO };
+        section.settling.push(one.node);
+        let visit = lock::enter(task, &one.locks, course, patience).await?;
+        if let Some(until) = task.settles_until() {
+            while task.now() < until && !course.is_over(task.now()) {
+                task.check()?;
+                let Some((node, inner)) = section.another() else { break };
+                let next = section.begin(node);
+                let tried = match inner {
+                    true => task.beside(async |other: &mut Task<'_, B>| follow(other, &next, &section.graph, course).await).await,
+                    false => task.beside(async |other: &mut Task<'_, B>| follow_locked(other, &next, section, course).await).await,
+                };
+                section.settling.retain(|settling| *settling != node);
+                match tried {
+                    Ok(state) => {
+                        section.end(&next, state);
+                        course.count_done();
+                    }
+                    Err(stop) if stop.is_passing() && inner => {}
+                    Err(stop) => {
+                        section.calm = 0;
+                        if !stop.is_passing() {
+                            section.lose(node);
+                        }
+                        break;
+                    }
+                }
+            }
+            task.settle_until(until).await?;
+        }
+        let state = follow(task, one, &section.graph, course).await?;
+        task.check()?;
+        visit.write();
+        task.write().await?;
+        Ok(state)
+    })
+}
+
+async fn follow<B: Backend>(task: &mut Task<'_, B>, one: &Follow, graph: &Graph, course: &Course) -> Result<String, Stop> {
     let mut sum = 0.0;
-    for other in graph.of_node(node) {
+    for other in graph.of_node(one.node) {
         let read = task.get(key(course.prefix(), *other, 0)).await?.value.unwrap_or_default();
         let state = String::from_utf8_lossy(&read);
         // Nobody has written it yet: it begins with its number.
         sum += state.split(' ').next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(f64::from(*other));
     }
-    for read in 0..reads {
-        task.get(key(course.prefix(), node, read)).await?;
+    for read in 0..one.reads {
+        task.get(key(course.prefix(), one.node, read)).await?;
     }
-    let state = format!("{:.6} {round}", sum / graph.of_node(node).len() as f64);
-    for attribute in 0..writes {
-        task.put(Put { expires_after: Some(course.kept()), ..Put::new(key(course.prefix(), node, attribute), state.clone()) });
+    let state = format!("{:.6} {}", sum / one.around as f64, one.number);
+    for attribute in 0..one.writes {
+        task.put(Put { expires_after: Some(course.kept()), ..Put::new(key(course.prefix(), one.node, attribute), state.clone()) });
     }
-    task.check()?;
-    visit.write();
-    task.write().await?;
     Ok(state)
 }
 
@@ -232,6 +349,55 @@ mod tests {
         }
         let shape = Shape::Grid { width: 4, height: 4 };
         assert_eq!([0, 1, 2, 7, 8, 15].map(|node| shape.owner(node, 4)), [0, 0, 1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn no_node_is_followed_again_before_each_has_been() {
+        let shape = Shape::Grid { width: 6, height: 4 };
+        let graph = Rc::new(shape.graph().unwrap());
+        let todo = (0..24).filter(|node| shape.owner(*node, 2) == 0).collect();
+        let mut section = Section {
+            graph,
+            shape,
+            clients: 2,
+            put_percent: None,
+            todo,
+            done: Vec::new(),
+            begun: 0,
+            settling: Vec::new(),
+            calm: 0,
+            work: Work::default(),
+        };
+        let nodes: Vec<u32> = section.todo.iter().copied().collect();
+        assert_eq!(nodes, [0, 1, 2, 6, 7, 8, 12, 13, 14, 18, 19, 20]);
+        for round in 1..=3 {
+            let mut followed = std::collections::BTreeSet::new();
+            while followed.len() < nodes.len() {
+                let first = section.first().unwrap();
+                section.settling = vec![first];
+                while let Some((node, is_inner)) = section.another().filter(|_| first % 6 == 2) {
+                    let next = section.begin(node);
+                    assert_eq!((next.locks.is_empty(), is_inner), (is_inner, node % 6 < 2));
+                    assert!(node != first && (is_inner || round > 2), "{round}: only after eight in a row that did not collide");
+                    section.end(&next, String::new());
+                    assert!(followed.insert(node), "{round}: {node}");
+                }
+                let one = section.begin(first);
+                assert_eq!(one.locks.len(), usize::from(first % 6 == 2));
+                section.end(&one, String::new());
+                assert!(followed.insert(first), "{round}: {first}");
+            }
+        }
+        assert_eq!((section.work.puts, section.begun), (36, 36));
+        // The last one of a round that collides comes after those of the next.
+        section.first();
+        while section.todo.len() > 1 {
+            let one = section.begin(section.todo[1]);
+            section.end(&one, String::new());
+        }
+        let last = section.first().unwrap();
+        section.put_off();
+        assert_eq!((section.todo.len(), section.todo.back()), (nodes.len(), Some(&last)));
     }
 
     #[test]

@@ -335,39 +335,36 @@ struct Finished {
 
 /// Does tasks, one after another, and listens to the monitors meanwhile.
 pub struct Tasks<B = Session> {
-    options: TaskOptions,
-    session: B,
-    alarms: Alarms,
+    ground: Ground<B>,
     random: u64,
     /// Of the last tries: whether they were rolled back.
     last: VecDeque<bool>,
-    counts: Counts,
     /// Tries in a row that had to end.
     in_vain: u32,
     calm: u32,
     /// Of these, how many would have collided.
     close: u32,
-    done: VecDeque<Finished>,
     late: VecDeque<Arc<v1::MonitorEvent>>,
     /// How often the way back was too early.
     early: u32,
     /// After how many tries the last way back was taken.
     back_at: Option<u64>,
-    is_sequential: bool,
     moves: VecDeque<Move>,
+}
+
+/// What tasks are done on, and what is known of those that are done.
+struct Ground<B> {
+    options: TaskOptions,
+    session: B,
+    alarms: Alarms,
+    counts: Counts,
+    done: VecDeque<Finished>,
+    is_sequential: bool,
 }
 
 /// One try of a task: what it has read and locked, and what it is going to write.
 pub struct Task<'a, B = Session> {
-    session: &'a mut B,
-    counts: &'a mut Counts,
-    alarms: &'a Alarms,
-    keyspace: &'a str,
-    possible: bool,
-    settle: Duration,
-    lock_for: Option<Duration>,
-    is_sequential: bool,
-    last: Option<Dial>,
+    ground: &'a mut Ground<B>,
     /// Events from here on concern it.
     from: u64,
     /// Of [`Told::missed`], when it began.
@@ -411,26 +408,21 @@ impl<B: Backend> Tasks<B> {
         session.set_dial(begins.unwrap_or(options.weak));
         Tasks {
             random: options.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()) | 1,
-            options,
-            session,
-            alarms,
+            ground: Ground { options, session, alarms, counts: Counts::default(), done: VecDeque::new(), is_sequential: begins.is_some() },
             last: VecDeque::new(),
-            counts: Counts::default(),
             in_vain: 0,
             calm: 0,
             close: 0,
-            done: VecDeque::new(),
             late: VecDeque::new(),
             early: 0,
             back_at: None,
-            is_sequential: begins.is_some(),
             moves: VecDeque::new(),
         }
     }
 
     /// What tasks are done on.
     pub fn backend(&self) -> &B {
-        &self.session
+        &self.ground.session
     }
 
     /// Does a task: `body` reads, locks and says what is to be written, and is begun again from the start if an alarm comes while it does. Then it is written.
@@ -438,7 +430,7 @@ impl<B: Backend> Tasks<B> {
     /// # Errors
     /// What `body` says; a read, a lock or a write failed; it had to begin again as often as the options allow. Nothing was written then, unless a write failed, and locks are given back as far as possible.
     pub async fn run<T>(&mut self, body: impl AsyncFn(&mut Task<'_, B>) -> Result<T, Stop>) -> Result<T, Stop> {
-        let tries = self.options.tries.max(1);
+        let tries = self.ground.options.tries.max(1);
         for attempt in 1..=tries {
             match self.attempt(&body).await {
                 Err(stop) if stop.is_passing() => {
@@ -458,44 +450,7 @@ impl<B: Backend> Tasks<B> {
     /// As [`Tasks::run`].
     pub async fn attempt<T>(&mut self, body: impl AsyncFnOnce(&mut Task<'_, B>) -> Result<T, Stop>) -> Result<T, Stop> {
         self.look_back();
-        self.counts.tries += 1;
-        let (from, missed) = {
-            let heard = locked(&self.alarms.0.heard);
-            (heard.next, heard.missed)
-        };
-        let mut task = Task {
-            session: &mut self.session,
-            counts: &mut self.counts,
-            alarms: &self.alarms,
-            keyspace: &self.options.keyspace,
-            possible: self.options.possible,
-            settle: self.options.settle,
-            lock_for: self.options.lock_for,
-            is_sequential: self.is_sequential,
-            last: self.options.last.filter(|_| !self.is_sequential),
-            from,
-            missed,
-            seen: BTreeMap::new(),
-            writes: Vec::new(),
-            changes: false,
-            is_writing: false,
-            locks: Vec::new(),
-        };
-        let done = match body(&mut task).await {
-            Ok(value) => task.write().await.map(|()| value),
-            Err(stop) => Err(stop),
-        };
-        task.release().await;
-        let close = task.is_sequential && task.changes && task.alarm().is_some();
-        let (seen, was_sequential, changed) = (std::mem::take(&mut task.seen), task.is_sequential, task.changes);
-        if done.is_ok() && !close && changed {
-            let until = self.session.now() + self.options.remember.unwrap_or(self.options.settle * 2);
-            let from = locked(&self.alarms.0.heard).next;
-            self.done.push_back(Finished { from, until, seen, was_sequential });
-            if self.done.len() > MOST_DONE {
-                self.done.pop_front();
-            }
-        }
+        let (done, close) = self.ground.attempt(body).await;
         self.note(done.as_ref().err(), close);
         done
     }
@@ -506,15 +461,15 @@ impl<B: Backend> Tasks<B> {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let most = self.options.pause.saturating_mul(1 << self.in_vain.saturating_sub(1).min(16)).min(self.options.longest_pause);
-        self.session.sleep(most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)).await;
+        let most = self.ground.options.pause.saturating_mul(1 << self.in_vain.saturating_sub(1).min(16)).min(self.ground.options.longest_pause);
+        self.ground.session.sleep(most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)).await;
     }
 
     /// Looks for alarms about tasks that are done.
     fn look_back(&mut self) {
-        let now = self.session.now();
-        let heard = locked(&self.alarms.0.heard);
-        let (keyspace, possible, next) = (&self.options.keyspace, self.options.possible, heard.next);
+        let now = self.ground.session.now();
+        let heard = locked(&self.ground.alarms.0.heard);
+        let (keyspace, possible, next) = (&self.ground.options.keyspace, self.ground.options.possible, heard.next);
         let about = |done: &mut Finished| {
             let events = heard.events.iter().rev().take_while(|(number, _)| *number >= done.from);
             let alarm = events.map(|(_, event)| event).find(|event| is_concerned(event, keyspace, possible, &done.seen)).cloned();
@@ -522,7 +477,7 @@ impl<B: Backend> Tasks<B> {
             alarm
         };
         let (mut late, mut close) = (Vec::new(), 0);
-        self.done.retain_mut(|done| match about(done) {
+        self.ground.done.retain_mut(|done| match about(done) {
             Some(_) if done.was_sequential => {
                 close += 1;
                 false
@@ -534,13 +489,13 @@ impl<B: Backend> Tasks<B> {
             None => now < done.until,
         });
         drop(heard);
-        self.counts.late += late.len() as u64;
+        self.ground.counts.late += late.len() as u64;
         self.late.extend(late);
         while self.late.len() > MOST_LATE {
             self.late.pop_front();
         }
         for _ in 0..close {
-            self.counts.close += 1;
+            self.ground.counts.close += 1;
             self.come_close();
         }
     }
@@ -548,7 +503,7 @@ impl<B: Backend> Tasks<B> {
     /// A task has come so close to another that they would have collided, had they been weak.
     fn come_close(&mut self) {
         self.close += 1;
-        if self.close > self.options.close {
+        if self.close > self.ground.options.close {
             (self.calm, self.close) = (0, 0);
         }
     }
@@ -562,12 +517,12 @@ impl<B: Backend> Tasks<B> {
 
     /// What tasks have asked for so far, and what has become of them.
     pub fn counts(&self) -> Counts {
-        self.counts
+        self.ground.counts
     }
 
     /// Whether tasks ask for quorums that meet now.
     pub fn is_sequential(&self) -> bool {
-        self.is_sequential
+        self.ground.is_sequential
     }
 
     /// The last changes of what tasks ask for, with their reasons.
@@ -578,43 +533,72 @@ impl<B: Backend> Tasks<B> {
     /// A try has ended, so or so. Enough of them that were rolled back, or were not, change what the next ask for.
     fn note(&mut self, stop: Option<&Stop>, close: bool) {
         let rolled_back = matches!(stop, Some(Stop::Alarm(_)));
-        self.counts.rolled_back += u64::from(rolled_back);
-        self.counts.begun_again += u64::from(matches!(stop, Some(Stop::Again(_))));
-        self.counts.close += u64::from(close);
         self.in_vain = if stop.is_some_and(Stop::is_passing) { self.in_vain.saturating_add(1) } else { 0 };
         self.last.push_back(rolled_back);
-        if self.last.len() > self.options.window.max(1) {
+        if self.last.len() > self.ground.options.window.max(1) {
             self.last.pop_front();
         }
         self.calm = if rolled_back { 0 } else { self.calm.saturating_add(1) };
         if close {
             self.come_close();
         }
-        let Some(sequential) = self.options.sequential else { return };
+        let Some(sequential) = self.ground.options.sequential else { return };
         let count = self.last.iter().filter(|rolled_back| **rolled_back).count();
-        let wanted_calm = self.options.calm.max(1).saturating_mul(1 << self.early.min(5));
-        if !self.is_sequential && count >= self.options.too_many.max(1) as usize {
-            let soon = self.back_at.is_some_and(|at| self.counts.tries - at < u64::from(wanted_calm));
+        let wanted_calm = self.ground.options.calm.max(1).saturating_mul(1 << self.early.min(5));
+        if !self.ground.is_sequential && count >= self.ground.options.too_many.max(1) as usize {
+            let soon = self.back_at.is_some_and(|at| self.ground.counts.tries - at < u64::from(wanted_calm));
             self.early = if soon { self.early + 1 } else { self.early };
             self.turn(true, sequential, format!("{count} of the last {} tries were rolled back", self.last.len()));
-        } else if self.is_sequential && self.calm >= wanted_calm {
-            self.back_at = Some(self.counts.tries);
+        } else if self.ground.is_sequential && self.calm >= wanted_calm {
+            self.back_at = Some(self.ground.counts.tries);
             let reason = match self.close {
                 0 => format!("no alarm in {} tries", self.calm),
                 close => format!("{close} of the last {} tries would have collided", self.calm),
             };
-            self.turn(false, self.options.weak, reason);
+            self.turn(false, self.ground.options.weak, reason);
         }
     }
 
     fn turn(&mut self, to_sequential: bool, dial: Dial, reason: String) {
-        self.is_sequential = to_sequential;
-        self.session.set_dial(dial);
+        self.ground.is_sequential = to_sequential;
+        self.ground.session.set_dial(dial);
         (self.calm, self.close, self.last) = (0, 0, VecDeque::new());
-        self.moves.push_back(Move { tries: self.counts.tries, sequential: to_sequential, reason });
+        self.moves.push_back(Move { tries: self.ground.counts.tries, sequential: to_sequential, reason });
         if self.moves.len() > MOVES {
             self.moves.pop_front();
         }
+    }
+}
+
+impl<B: Backend> Ground<B> {
+    /// One try of a task, from its first read until its locks are given back. Says as well whether it would have collided, had nothing met.
+    async fn attempt<T>(&mut self, body: impl AsyncFnOnce(&mut Task<'_, B>) -> Result<T, Stop>) -> (Result<T, Stop>, bool) {
+        self.counts.tries += 1;
+        let (from, missed) = {
+            let heard = locked(&self.alarms.0.heard);
+            (heard.next, heard.missed)
+        };
+        let mut task =
+            Task { ground: self, from, missed, seen: BTreeMap::new(), writes: Vec::new(), changes: false, is_writing: false, locks: Vec::new() };
+        let done = match body(&mut task).await {
+            Ok(value) => task.write().await.map(|()| value),
+            Err(stop) => Err(stop),
+        };
+        task.release().await;
+        let close = task.is_sequential() && task.changes && task.alarm().is_some();
+        let (seen, changed) = (std::mem::take(&mut task.seen), task.changes);
+        if done.is_ok() && !close && changed {
+            let until = self.session.now() + self.options.remember.unwrap_or(self.options.settle * 2);
+            let from = locked(&self.alarms.0.heard).next;
+            self.done.push_back(Finished { from, until, seen, was_sequential: self.is_sequential });
+            if self.done.len() > MOST_DONE {
+                self.done.pop_front();
+            }
+        }
+        self.counts.rolled_back += u64::from(matches!(done, Err(Stop::Alarm(_))));
+        self.counts.begun_again += u64::from(matches!(done, Err(Stop::Again(_))));
+        self.counts.close += u64::from(close);
+        (done, close)
     }
 }
 
@@ -637,8 +621,8 @@ impl<B: Backend> Task<'_, B> {
     /// The read's, or there has been an alarm.
     pub async fn get(&mut self, key: impl Into<Bytes>) -> Result<Read, Stop> {
         let key = key.into();
-        self.counts.gets += 1;
-        let read = self.session.get(key.clone()).await?;
+        self.ground.counts.gets += 1;
+        let read = self.ground.session.get(key.clone()).await?;
         if let Some(version) = &read.version {
             self.note(key, version.clone());
         }
@@ -659,9 +643,9 @@ impl<B: Backend> Task<'_, B> {
         if is_first {
             self.locks.push((key.clone(), free));
         }
-        self.counts.puts += 1;
-        let put = Put { expires_after: self.lock_for, ..Put::new(key.clone(), value) };
-        let version = match self.session.put(put).await {
+        self.ground.counts.puts += 1;
+        let put = Put { expires_after: self.ground.options.lock_for, ..Put::new(key.clone(), value) };
+        let version = match self.ground.session.put(put).await {
             Err(Error::Busy(why)) if is_first => {
                 self.locks.pop();
                 return Err(Stop::Again(why));
@@ -680,9 +664,9 @@ impl<B: Backend> Task<'_, B> {
         let key = key.into();
         self.changes = true;
         self.check()?;
-        self.counts.puts += 1;
-        let put = Put { expires_after: self.lock_for, ..Put::new(key.clone(), value) };
-        let version = self.session.put(put).await?;
+        self.ground.counts.puts += 1;
+        let put = Put { expires_after: self.ground.options.lock_for, ..Put::new(key.clone(), value) };
+        let version = self.ground.session.put(put).await?;
         self.note(key, version);
         self.check()
     }
@@ -693,11 +677,25 @@ impl<B: Backend> Task<'_, B> {
     /// # Errors
     /// There has been an alarm.
     pub async fn settle(&mut self) -> Result<(), Stop> {
-        if self.is_sequential || self.locks.is_empty() {
-            return self.check();
+        match self.settles_until() {
+            Some(until) => self.settle_until(until).await,
+            None => self.check(),
         }
-        let mut news = self.alarms.0.news.subscribe();
-        let over = self.session.sleep(self.settle);
+    }
+
+    /// When what has been locked so far will have settled ([`Task::now`]), for who does other tasks meanwhile: those go to [`Task::beside`], and then comes [`Task::settle_until`]. `None` where
+    /// [`Task::settle`] would not wait.
+    pub fn settles_until(&self) -> Option<Duration> {
+        (!self.ground.is_sequential && !self.locks.is_empty()).then(|| self.now() + self.ground.options.settle)
+    }
+
+    /// Waits until then for an alarm about what has been locked.
+    ///
+    /// # Errors
+    /// There has been an alarm.
+    pub async fn settle_until(&mut self, until: Duration) -> Result<(), Stop> {
+        let mut news = self.ground.alarms.0.news.subscribe();
+        let over = self.ground.session.sleep(until.saturating_sub(self.now()));
         tokio::pin!(over);
         loop {
             news.mark_unchanged();
@@ -711,19 +709,28 @@ impl<B: Backend> Task<'_, B> {
         }
     }
 
+    /// One try of another task while this one settles, as [`Tasks::attempt`]. It may take locks, but must not wait for one that somebody else holds, who may wait for one of this task: it gives up instead
+    /// ([`Stop::Again`]). How it ends says nothing of whether tasks are to ask for quorums that meet.
+    ///
+    /// # Errors
+    /// As [`Tasks::attempt`]. An alarm about this task is told by this task's own calls, not here.
+    pub async fn beside<T>(&mut self, body: impl AsyncFnOnce(&mut Task<'_, B>) -> Result<T, Stop>) -> Result<T, Stop> {
+        self.ground.attempt(body).await.0
+    }
+
     /// The time since some moment, always the same one.
     pub fn now(&self) -> Duration {
-        self.session.now()
+        self.ground.session.now()
     }
 
     /// Waits for so long.
     pub async fn sleep(&self, time: Duration) {
-        self.session.sleep(time).await;
+        self.ground.session.sleep(time).await;
     }
 
     /// Whether it asks for quorums that meet.
     pub fn is_sequential(&self) -> bool {
-        self.is_sequential
+        self.ground.is_sequential
     }
 
     /// Writes `put` when the task has come to its end without an alarm.
@@ -737,13 +744,13 @@ impl<B: Backend> Task<'_, B> {
     /// # Errors
     /// One does; or it is not known, since monitors could not be heard all the time.
     pub fn check(&self) -> Result<(), Stop> {
-        if self.is_sequential || self.is_writing || !self.changes {
+        if self.ground.is_sequential || self.is_writing || !self.changes {
             return Ok(());
         }
         if let Some(event) = self.alarm() {
             return Err(Stop::Alarm(Box::new((*event).clone())));
         }
-        let heard = locked(&self.alarms.0.heard);
+        let heard = locked(&self.ground.alarms.0.heard);
         let is_short = heard.events.front().is_some_and(|(first, _)| *first > self.from);
         match heard.is_deaf || heard.missed != self.missed || is_short {
             true => Err(Stop::Again("an alarm may have been missed".into())),
@@ -752,9 +759,12 @@ impl<B: Backend> Task<'_, B> {
     }
 
     fn alarm(&self) -> Option<Arc<v1::MonitorEvent>> {
-        let heard = locked(&self.alarms.0.heard);
+        let heard = locked(&self.ground.alarms.0.heard);
         let events = heard.events.iter().rev().take_while(|(number, _)| *number >= self.from);
-        events.map(|(_, event)| event).find(|event| is_concerned(event, self.keyspace, self.possible, &self.seen)).cloned()
+        events
+            .map(|(_, event)| event)
+            .find(|event| is_concerned(event, &self.ground.options.keyspace, self.ground.options.possible, &self.seen))
+            .cloned()
     }
 
     fn note(&mut self, key: Bytes, version: Version) {
@@ -771,8 +781,9 @@ impl<B: Backend> Task<'_, B> {
     pub async fn write(&mut self) -> Result<(), Stop> {
         self.check()?;
         self.is_writing = true;
-        let dial = self.session.dial();
-        self.session.set_dial(self.last.unwrap_or(dial));
+        let dial = self.ground.session.dial();
+        let last = self.ground.options.last.filter(|_| !self.ground.is_sequential);
+        self.ground.session.set_dial(last.unwrap_or(dial));
         let mut written = Ok(());
         for put in std::mem::take(&mut self.writes) {
             written = self.put_at_last(put).await.map_err(Stop::Failed);
@@ -780,24 +791,24 @@ impl<B: Backend> Task<'_, B> {
                 break;
             }
         }
-        self.session.set_dial(dial);
+        self.ground.session.set_dial(dial);
         written
     }
 
     /// Gives locks back, the last taken first. What fails is tried again by nobody: the lock's own time, if it has one, ends it.
     async fn release(&mut self) {
         for (key, free) in std::mem::take(&mut self.locks).into_iter().rev() {
-            let _ = self.put_at_last(Put { expires_after: self.lock_for, ..Put::new(key, free) }).await;
+            let _ = self.put_at_last(Put { expires_after: self.ground.options.lock_for, ..Put::new(key, free) }).await;
         }
     }
 
     /// Writes, and goes on trying for some time where it is refused for a passing reason: then nothing was written.
     async fn put_at_last(&mut self, put: Put) -> Result<(), Error> {
-        let until = self.session.now() + BUSY;
+        let until = self.ground.session.now() + BUSY;
         loop {
-            self.counts.puts += 1;
-            match self.session.put(put.clone()).await {
-                Err(Error::Busy(_)) if self.session.now() < until => self.session.sleep(BUSY_PAUSE).await,
+            self.ground.counts.puts += 1;
+            match self.ground.session.put(put.clone()).await {
+                Err(Error::Busy(_)) if self.ground.session.now() < until => self.ground.session.sleep(BUSY_PAUSE).await,
                 done => return done.map(drop),
             }
         }

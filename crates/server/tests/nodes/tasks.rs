@@ -378,6 +378,59 @@ async fn a_task_begins_again_while_nobody_can_tell_it_of_alarms() {
 
 /// An alarm that comes when a task has written is for its application, or, where quorums met, one of those that count against a way back.
 #[tokio::test]
+async fn while_a_task_settles_others_are_done_beside_it() {
+    let (cluster, clients) = watched(None).await;
+    let alarms = Alarms::listen(&clients[0]).await.unwrap();
+    let options = TaskOptions { settle: Duration::from_secs(3600), ..TaskOptions::new("locks") };
+    let mut tasks = Tasks::with(&clients[0], options.clone(), alarms.clone()).unwrap();
+    let put = async |task: &mut Task<'_>, key: &'static str| {
+        task.put(Put::new(key, "1"));
+        Ok(())
+    };
+    let settles = async |task: &mut Task<'_>| {
+        assert_eq!(task.settles_until(), None, "nothing is locked");
+        task.lock("{t}a", "1", "0").await?;
+        let until = task.settles_until().unwrap();
+        assert!(until > task.now() + options.settle / 2);
+        task.put(Put::new("{t}never", "1"));
+        task.beside(async |other: &mut Task<'_>| put(other, "{t}beside").await).await?;
+        let locks = async |other: &mut Task<'_>| {
+            put(other, "{t}nor this").await?;
+            other.lock("{t}held", "1", "0").await?;
+            assert!(other.settles_until().is_some());
+            Err(Stop::Again("held by somebody".into()))
+        };
+        let ended: Result<(), Stop> = task.beside(locks).await;
+        assert_eq!(ended, Err(Stop::Again("held by somebody".into())));
+        assert_eq!(task.get("{t}held").await?.value.as_deref(), Some(&b"0"[..]), "given back before this one ends");
+        assert_eq!(task.get("{t}a").await?.value.as_deref(), Some(&b"1"[..]), "this one's is not");
+        // What concerns one does not concern the other.
+        provoke(&clients[1], &alarms).await;
+        task.beside(async |other: &mut Task<'_>| put(other, "{t}after").await).await?;
+        task.settle_until(until).await
+    };
+    let ended = tasks.attempt(settles).await;
+    assert!(matches!(ended, Err(Stop::Alarm(_))), "{ended:?}");
+    assert_eq!((tasks.counts().tries, tasks.counts().rolled_back, tasks.counts().begun_again, tasks.late().len()), (4, 1, 1, 0));
+    let mut session = clients[0].session("locks");
+    for (key, value) in [("{t}beside", Some("1")), ("{t}after", Some("1")), ("{t}never", None), ("{t}nor this", None), ("{t}a", Some("0"))] {
+        assert_eq!(session.get(key).await.unwrap().value.as_deref(), value.map(str::as_bytes), "{key}");
+    }
+    // An alarm about a task that was done beside another one comes as late as about any.
+    let alarms = Alarms::listen(&clients[0]).await.unwrap();
+    session.put("{t}b", "0").await.unwrap();
+    crate::client::eventually("it is free", async || clients[1].session("locks").get("{t}b").await.unwrap().value.as_deref() == Some(&b"0"[..]))
+        .await;
+    let mut tasks = Tasks::with(&clients[0], TaskOptions { remember: Some(options.settle), ..options }, alarms.clone()).unwrap();
+    let marks = async |task: &mut Task<'_>| task.beside(async |other: &mut Task<'_>| other.mark("{t}a", "1").await).await;
+    tasks.attempt(marks).await.unwrap();
+    provoke(&clients[1], &alarms).await;
+    assert_eq!(tasks.late().len(), 1);
+    drop(tasks);
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
 async fn alarms_about_tasks_that_are_done_are_kept_and_counted() {
     let (cluster, clients) = watched(None).await;
     let set = async |key: &'static str, value: &'static str| {
