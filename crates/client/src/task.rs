@@ -8,6 +8,7 @@ use crate::session::{Put, Read, Version};
 use crate::violation::{Heard, Subscription};
 use crate::{Client, Dial, Error, Quorum, Session, v1};
 use bytes::Bytes;
+use rheostat_core::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -113,7 +114,7 @@ pub struct TaskOptions {
     pub close: u32,
     /// For how long alarms about a task that is done are looked for: twice [`TaskOptions::settle`] if it is `None`.
     pub remember: Option<Duration>,
-    /// Of the random pauses; `None`: any.
+    /// Of the random pauses; `None`: any. Clients whose tasks collide need seeds of their own, however close to each other.
     pub seed: Option<u64>,
 }
 
@@ -336,7 +337,7 @@ struct Finished {
 /// Does tasks, one after another, and listens to the monitors meanwhile.
 pub struct Tasks<B = Session> {
     ground: Ground<B>,
-    random: u64,
+    random: Random,
     /// Of the last tries: whether they were rolled back.
     last: VecDeque<bool>,
     /// Tries in a row that had to end.
@@ -407,7 +408,7 @@ impl<B: Backend> Tasks<B> {
         let begins = options.sequential.filter(|_| options.begins_sequential);
         session.set_dial(begins.unwrap_or(options.weak));
         Tasks {
-            random: options.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()) | 1,
+            random: Random::new(options.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())),
             ground: Ground { options, session, alarms, counts: Counts::default(), done: VecDeque::new(), is_sequential: begins.is_some() },
             last: VecDeque::new(),
             in_vain: 0,
@@ -457,12 +458,9 @@ impl<B: Backend> Tasks<B> {
 
     /// Waits for a random time, the longer the more tries in a row had to end: so who has collided does not come at the same time again.
     pub async fn pause(&mut self) {
-        // xorshift64
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
         let most = self.ground.options.pause.saturating_mul(1 << self.in_vain.saturating_sub(1).min(16)).min(self.ground.options.longest_pause);
-        self.ground.session.sleep(most.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)).await;
+        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        self.ground.session.sleep(Duration::from_nanos(self.random.below(nanos.max(1)))).await;
     }
 
     /// Looks for alarms about tasks that are done.

@@ -4,6 +4,7 @@
 //! node is *short of space*: clients write nothing to keyspaces on disk, other servers' updates are not taken, checkpoints wait. What is left is what servers
 //! must note to go on reading: a few hundred bytes per second and partition. When the reserve can be had again, with as much beside it, all goes on.
 
+use rheostat_core::random::Random;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,13 +142,10 @@ fn fill(file: &File, bytes: u64) -> io::Result<()> {
         done => return Ok(done?),
     }
     // Bytes that no file system can leave out.
-    let mut word = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = Random::new(0);
     let mut block = Vec::with_capacity(1 << 16);
     for _ in 0..(1 << 16) / 8 {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        block.extend_from_slice(&word.to_le_bytes());
+        block.extend_from_slice(&random.next_u64().to_le_bytes());
     }
     let mut left = bytes as usize;
     while left > 0 {

@@ -15,5 +15,5 @@ mod standing;
 pub use client::QuorumClient;
 pub use context::Context;
 pub use message::{Message, Reply, Request};
-pub use options::QuorumOptions;
+pub use options::{QuorumOptions, Resolver};
 pub use server::Quorum;

@@ -2,6 +2,7 @@
 
 use rheostat_core::operation;
 use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a request gets that says nothing of quorums. Paper: section 2.2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
@@ -23,6 +24,39 @@ pub enum Resolver {
     LastWriter,
     /// The values' lines, each once, in order: for values that are sets of lines.
     Union,
+    /// As `Union`, but of lines that differ in the number after their last blank only, the one with the greatest: for counters that have a line for each writer, who raises no other.
+    Counters,
+}
+
+impl Resolver {
+    /// One value of those that stand side by side; `None` if it is the one that was written last, whatever they hold.
+    pub fn merge<'a>(self, values: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+        let lines = values.flat_map(|value| value.split(|byte| *byte == b'\n'));
+        match self {
+            Resolver::LastWriter => None,
+            Resolver::Union => Some(lines.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(&b'\n')),
+            Resolver::Counters => {
+                let mut counts: BTreeMap<&[u8], (Option<i64>, &[u8])> = BTreeMap::new();
+                for line in lines {
+                    let (name, count) = counted(line);
+                    let greatest = counts.entry(name).or_insert((count, line));
+                    if count > greatest.0 {
+                        *greatest = (count, line);
+                    }
+                }
+                Some(counts.into_values().map(|(_, line)| line).collect::<Vec<_>>().join(&b'\n'))
+            }
+        }
+    }
+}
+
+/// A line's name and number; a line without a number is a name.
+fn counted(line: &[u8]) -> (&[u8], Option<i64>) {
+    let number = |blank: usize| Some((blank, str::from_utf8(&line[blank + 1..]).ok()?.parse().ok()?));
+    match line.iter().rposition(|byte| *byte == b' ').and_then(number) {
+        Some((blank, count)) => (&line[..blank], Some(count)),
+        None => (line, None),
+    }
 }
 
 /// The options of protocol `quorum`.
@@ -41,7 +75,7 @@ pub struct QuorumOptions {
     pub writes: u8,
     /// When too few have answered after so many milliseconds, others are asked, one after the other.
     pub round_ms: u64,
-    /// What `GET` answers where values stand side by side: `last-writer` or `union`.
+    /// What `GET` answers where values stand side by side: `last-writer`, `union` or `counters`.
     pub resolver: Resolver,
     /// The published rule: plain version vectors, whose entries are the servers', so that a write hides one that its writer has not seen.
     pub published: bool,

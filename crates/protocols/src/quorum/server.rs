@@ -122,14 +122,11 @@ impl Quorum {
     fn resolve(&self, standing: &[Version<Context>], now_ms: u64) -> Read {
         let Some(newest) = standing.first() else { return Read::default() };
         let live = || standing.iter().filter_map(|version| version.live(now_ms).map(|value| (version, value)));
+        let merged = || self.options.resolver.merge(live().map(|(_, value)| &value[..]));
         match (self.options.resolver, live().next()) {
-            (Resolver::Union, Some((_, value))) => {
-                let value = if live().nth(1).is_none() {
-                    value.clone()
-                } else {
-                    let lines: BTreeSet<&[u8]> = live().flat_map(|(_, value)| value.split(|byte| *byte == b'\n')).collect();
-                    lines.into_iter().collect::<Vec<_>>().join(&b'\n').into()
-                };
+            (Resolver::Union | Resolver::Counters, Some((_, value))) => {
+                let several = live().nth(1).and_then(|_| merged());
+                let value = several.map_or_else(|| value.clone(), Into::into);
                 let expires_ms = live().map(|(version, _)| version.expires_ms).max_by_key(|at| if *at == 0 { u64::MAX } else { *at });
                 Read { value: Some(value), version: Some(newest.id), expires_ms: expires_ms.unwrap_or(0) }
             }
@@ -141,7 +138,7 @@ impl Quorum {
     fn newest<S: Store<Context>>(&self, step: &mut Step<'_, Self, S>, key: &Key) -> Read {
         match self.options.resolver {
             Resolver::LastWriter => stability::newest(step, key),
-            Resolver::Union => {
+            Resolver::Union | Resolver::Counters => {
                 let standing = undominated(step.store.chain(key), self.replaces());
                 self.resolve(&standing, step.now.physical_ms)
             }

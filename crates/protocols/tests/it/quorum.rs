@@ -6,6 +6,7 @@ use rheostat_core::ids::ServerId;
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome, Quorum};
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key};
+use rheostat_protocols::quorum::Resolver;
 use rheostat_protocols::registry::Sessions;
 
 fn everything(_: ServerId, _: ServerId) -> bool {
@@ -410,6 +411,42 @@ fn values_that_are_sets_of_lines_are_united() {
     desk.put(0, &mut desk.session(), &x, "eggs");
     desk.pass(1_000, everything);
     assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("eggs"), "who has seen both replaces both");
+}
+
+/// Each writer raises a line of its own. Whoever reads finds all of them, and the greatest number of each.
+#[test]
+fn counters_with_a_line_for_each_writer_lose_nothing() {
+    let mut desk = Desk::new("quorum", "resolver = 'counters'", 2, 1);
+    let x = key("x", 0, 1);
+    desk.pass(300, everything);
+    let (mut here, mut there) = (desk.session(), desk.session());
+    desk.put(0, &mut here, &x, "us-east 1");
+    desk.pass(300, everything);
+    for round in 2..=4 {
+        // Both begin with what the round before has left, and neither sees the other's step.
+        let counts = |value: Option<String>, name: &str| {
+            let others = value.iter().flat_map(|value| value.lines()).filter(|line| !line.starts_with(name));
+            others.map(str::to_owned).chain([format!("{name} {round}")]).collect::<Vec<_>>().join("\n")
+        };
+        let (east, eu) = (desk.get(0, &mut here, &x), desk.get(1, &mut there, &x));
+        desk.put(0, &mut here, &x, &counts(east, "us-east"));
+        desk.put(1, &mut there, &x, &counts(eu, "eu"));
+        desk.pass(300, everything);
+        for dc in 0..2 {
+            assert_eq!(desk.get(dc, &mut desk.session(), &x), Some(format!("eu {round}\nus-east {round}")));
+        }
+    }
+}
+
+#[test]
+fn lines_are_counted_by_what_stands_before_their_number() {
+    let merge = |values: &[&str]| String::from_utf8(Resolver::Counters.merge(values.iter().map(|value| value.as_bytes())).unwrap()).unwrap();
+    assert_eq!(merge(&["a 9\nb 2", "a 10\nb 1"]), "a 10\nb 2", "numbers, not texts");
+    assert_eq!(merge(&["a -5", "a -7"]), "a -5");
+    assert_eq!(merge(&["a", "a 1", "a b"]), "a 1\na b", "a number counts more than none");
+    assert_eq!(merge(&["a 99999999999999999999", "a 1"]), "a 1\na 99999999999999999999", "what is no number of 64 bits is text");
+    assert_eq!(merge(&["", "a 1"]), "\na 1");
+    assert_eq!(Resolver::LastWriter.merge([&b"x"[..]].into_iter()), None);
 }
 
 #[test]
