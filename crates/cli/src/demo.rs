@@ -1,6 +1,6 @@
 //! `rheostat demo`: a cluster of several data centers in this process.
 
-use crate::output::{self, say};
+use crate::output::say;
 use crate::regions::round_trips;
 use crate::signal::Stop;
 use crate::table::Table;
@@ -229,7 +229,7 @@ fn welcome(description: &Description, cluster: &InProcess, folder: &Folder, star
             format!("http://127.0.0.1:{}/", ports.admin),
         ]);
     }
-    output::text(&table.text(2));
+    table.print(2);
     let network = &description.emulation;
     let times: Vec<String> = network.links.iter().map(|link| format!("{} {} ms", link.between.join(":"), link.round_trip_ms)).collect();
     let jitter = if network.jitter_ms > 0.0 { format!(", and {} ms of jitter on average", network.jitter_ms) } else { String::new() };

@@ -17,6 +17,7 @@ mod lock;
 mod logging;
 mod model;
 mod output;
+mod paint;
 mod probe;
 mod protocols;
 mod regions;
@@ -30,6 +31,7 @@ mod tour;
 mod verify;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use paint::Paint;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -154,7 +156,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(why) => {
-            eprintln!("rheostat: {why}");
+            eprintln!("{} {why}", Paint::of_errors().grave("rheostat:"));
             ExitCode::FAILURE
         }
     }

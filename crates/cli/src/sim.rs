@@ -298,7 +298,7 @@ fn run_planted(arguments: &Arguments, options: &BatchOptions, bugs: &[&'static s
         let promise = by.map_or_else(|| "nothing".to_owned(), |(_, promise)| promise);
         table.row([bug.to_owned(), promise, seeds.to_string()]);
     }
-    output::text(&table.text(0));
+    table.print(0);
     say!("{} of {} planted bugs were caught, {:.1} s", bugs.len() - missed, bugs.len(), ticker.began.elapsed().as_secs_f64());
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,5 +1,8 @@
 //! Tables of text.
 
+use crate::output;
+use crate::paint::Paint;
+
 /// Rows of cells, printed with columns aligned.
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -23,6 +26,16 @@ impl Table {
 
     /// The table, each line with `indent` blanks in front. Columns of numbers are aligned to the right.
     pub fn text(&self, indent: usize) -> String {
+        self.painted(indent, Paint::PLAIN)
+    }
+
+    /// Prints it, the titles as standard output shows titles.
+    pub fn print(&self, indent: usize) {
+        output::text(&self.painted(indent, Paint::of_output()));
+    }
+
+    /// As [`Table::text`], with titles that are seen as such.
+    pub fn painted(&self, indent: usize, paint: Paint) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
         let widths: Vec<usize> =
@@ -34,15 +47,19 @@ impl Table {
             })
             .collect();
         let mut out = String::new();
-        for row in &self.rows {
-            let mut line = " ".repeat(indent);
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
             for column in 0..columns {
                 let text = cell(row, column);
                 let fill = " ".repeat(widths[column] - text.chars().count());
                 line.push_str(&if numeric[column] { fill + &text } else { text + &fill });
                 line.push_str("  ");
             }
-            out.push_str(line.trim_end());
+            let line = line.trim_end();
+            if !line.is_empty() {
+                out.push_str(&" ".repeat(indent));
+                out.push_str(&if index == 0 { paint.title(line) } else { line.to_string() });
+            }
             out.push('\n');
         }
         out
@@ -79,6 +96,7 @@ mod tests {
         table.row(["a", "5", ""]);
         table.row(["long name", "1234", "x"]);
         assert_eq!(table.text(1), " name       keys  note\n a             5\n long name  1234  x\n");
+        assert_eq!(table.painted(1, Paint::shown()), " \x1b[1mname       keys  note\x1b[0m\n a             5\n long name  1234  x\n");
     }
 
     #[test]

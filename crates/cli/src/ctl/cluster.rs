@@ -129,7 +129,7 @@ async fn up(fleet: &Fleet, wait: Duration) -> Result<ExitCode, Failure> {
     for member in &fleet.members {
         table.row([member.planned.config.node.clone(), member.planned.config.data_center.clone()].into_iter().chain(addresses(&member.planned)));
     }
-    output::text(&table.text(2));
+    table.print(2);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -183,7 +183,7 @@ async fn status(json: bool, fleet: &Fleet) -> Result<ExitCode, Failure> {
         output::json(&json!({ "cluster": fleet.description.cluster, "nodes": rows }));
         return Ok(if failed.is_empty() && all { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    output::text(&table.text(0));
+    table.print(0);
     match (failed.is_empty(), all) {
         (true, true) => Ok(ExitCode::SUCCESS),
         (true, false) => Ok(ExitCode::FAILURE),

@@ -7,7 +7,7 @@ use super::convergence::Writer;
 use super::{bits, is_group, one_of_each, version_json};
 use crate::Failure;
 use crate::connection::Node;
-use crate::output::{self, say};
+use crate::output::say;
 use crate::table::{Table, printable};
 use rheostat_client::{Client, Error, v1};
 use serde_json::{Value, json};
@@ -173,7 +173,7 @@ pub(super) fn print(differences: &[Difference]) {
         table.row([difference.keyspace.clone(), difference.slot.to_string(), key, format!("{}.{}@{origin}", at >> 16, at & 0xFFFF), lack]);
     }
     say!();
-    output::text(&table.text(0));
+    table.print(0);
     let (count, most) = (differences.len(), if differences.len() >= MOST_KEYS { ", or more" } else { "" });
     say!("the content differs in {count} keys{most}; `rheostat ctl convergence --repair` gives each data center what it lacks");
 }

@@ -9,6 +9,7 @@ use crate::Failure;
 use crate::connection::Node;
 use crate::date::span;
 use crate::output::{self, say};
+use crate::paint::Paint;
 use crate::table::Table;
 use clap::Args;
 use rheostat_client::v1;
@@ -137,11 +138,14 @@ fn tell(lags: &BTreeMap<Link, Lag>, converged: bool, waited_ms: u64) {
         let (behind, has_all) = (lag.behind_ms.map_or("-".to_string(), span), if lag.has_all() { "yes" } else { "no" });
         table.row([from.clone(), to.clone(), keyspace.clone(), partition.to_string(), behind, has_all.to_string()]);
     }
-    output::text(&table.text(0));
-    let waited = span(waited_ms);
+    table.print(0);
+    let (waited, paint) = (span(waited_ms), Paint::of_output());
     match converged {
-        true => say!("converged: after {waited}, everything written before the question is in every data center"),
-        false => say!("not converged after {waited}: see the links without `yes`; rheostat ctl status says what is wrong, --wait waits longer"),
+        true => say!("{}: after {waited}, everything written before the question is in every data center", paint.good("converged")),
+        false => say!(
+            "{} after {waited}: see the links without `yes`; rheostat ctl status says what is wrong, --wait waits longer",
+            paint.grave("not converged")
+        ),
     }
 }
 
@@ -263,7 +267,7 @@ impl Digests {
             table.row([keyspace.clone(), data_center.clone(), keys.to_string(), format!("{digest:016x}")]);
         }
         say!();
-        output::text(&table.text(0));
+        table.print(0);
         say!("{}", if self.same { "every data center shows the same" } else { "the data centers do not show the same" });
     }
 

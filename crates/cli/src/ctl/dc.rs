@@ -134,7 +134,7 @@ async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Re
     for (name, nodes, answering, _, _, state) in rows {
         table.row([name, nodes.to_string(), answering.to_string(), state]);
     }
-    output::text(&table.text(2));
+    table.print(2);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -322,7 +322,7 @@ fn tell_place(name: &str, generation: u32, json: bool, new: &[Node], found: &[Re
     for (node, found) in new.iter().zip(found) {
         table.row([node.info.name.clone(), state(found)]);
     }
-    output::text(&table.text(2));
+    table.print(2);
     if found.iter().any(|found| *found != Ok(generation)) {
         say!("Start each of them with an empty data directory and generation = {generation} in its configuration.");
     }
@@ -464,7 +464,7 @@ fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, statuses: 
     for ((keyspace, partition), had) in had {
         table.row([keyspace.clone(), partition.to_string(), ago(newest(had)), ago(oldest(had))]);
     }
-    output::text(&table.text(2));
+    table.print(2);
     say!(
         "Keyspaces of groups (session, strong) and of staged are not in the list: in session each data center has what it had received, in the others a majority decides."
     );

@@ -103,5 +103,5 @@ pub(super) fn print(data_center: &str, answer: &v1::ExplainResponse, raw: bool) 
             state,
         ]);
     }
-    output::text(&table.text(2));
+    table.print(2);
 }

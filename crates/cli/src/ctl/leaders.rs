@@ -142,7 +142,7 @@ fn list(json: bool, nodes: &[Node], groups: &BTreeMap<Place, Group>) {
         let dc = if dc.is_empty() { "all" } else { dc };
         table.row([keyspace.clone(), partition.to_string(), dc.to_string(), leader, term, others.join(", ")]);
     }
-    output::text(&table.text(2));
+    table.print(2);
     let loads = super::groups::loads(groups, nodes.len());
     let leads: Vec<String> = loads.iter().enumerate().map(|(node, load)| format!("{} {load}", name(node))).collect();
     say!("Leads: {}", leads.join(", "));
@@ -167,7 +167,7 @@ pub(super) fn plan(json: bool, nodes: &[Node], moves: &[Move], nothing: &str) {
         let (keyspace, partition, _) = &one.place;
         table.row([keyspace.clone(), partition.to_string(), nodes[one.from].info.name.clone(), nodes[one.to].info.name.clone()]);
     }
-    output::text(&table.text(2));
+    table.print(2);
 }
 
 /// Asks the leaders of `moves` to hand over, and says who refused and why.

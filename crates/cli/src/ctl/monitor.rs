@@ -184,7 +184,7 @@ async fn list(json: bool, client: &Client) -> Result<(), Failure> {
         let node = if monitor.node.is_empty() { "all nodes".to_owned() } else { monitor.node };
         rows.row([monitor.name, monitor.keyspace, kind, node, one_line(&monitor.expression)]);
     }
-    crate::output::text(&rows.text(0));
+    rows.print(0);
     Ok(())
 }
 

@@ -99,7 +99,7 @@ async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Re
         };
         table.row([node.info.name.clone(), node.info.data_center.clone(), state.to_string(), servers, leads]);
     }
-    output::text(&table.text(2));
+    table.print(2);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -276,7 +276,7 @@ fn list(json: bool, held: &BTreeMap<Key, Held>, answers: &Answers, nodes: &[Node
     for ((keyspace, dc, partition), nodes) in rows {
         table.row([keyspace.clone(), dc.clone(), partition.to_string(), nodes.join(", ")]);
     }
-    output::text(&table.text(2));
+    table.print(2);
     let counts = counts(held);
     let silent = |index: usize| answers.get(index).is_none_or(Result::is_err);
     let count = |(index, node): (usize, &Node)| {

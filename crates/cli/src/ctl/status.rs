@@ -5,6 +5,7 @@ use crate::Failure;
 use crate::connection::{Node, plain};
 use crate::date::span;
 use crate::output::{self, say};
+use crate::paint::Paint;
 use crate::table::{Table, bytes};
 use clap::Args;
 use rheostat_client::v1;
@@ -31,7 +32,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     if json {
         output::json(&as_json(topology, &infos, &answers, &complaints, &places));
     } else {
-        output::text(&glance(topology, &complaints, &places));
+        output::text(&glance(topology, &complaints, &places, Paint::of_output()));
         lost.iter().for_each(|name| say!("\n{name} is given up for ever, and in none of this."));
         if arguments.verbose {
             details(topology, &infos, &answers);
@@ -40,16 +41,26 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     Ok(if complaints.iter().any(|complaint| complaint.grave) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What an operator reads first.
-fn glance(topology: &v1::TopologyResponse, complaints: &[Complaint], places: &[Place]) -> String {
-    let mut out = match complaints.len() {
-        0 => format!("cluster {}: all is well\n", topology.cluster),
-        1 => format!("cluster {}: something is wrong\n", topology.cluster),
-        count => format!("cluster {}: {count} things are wrong\n", topology.cluster),
+/// Whether something is wrong, and what to do about it: a line each.
+pub(super) fn headline(cluster: &str, complaints: &[Complaint], paint: Paint) -> String {
+    let mut out = format!("cluster {cluster}: ");
+    let is_grave = complaints.iter().any(|complaint| complaint.grave);
+    let tone = |text: &str, grave: bool| if grave { paint.grave(text) } else { paint.mild(text) };
+    out += &match complaints.len() {
+        0 => paint.good("all is well"),
+        1 => tone("something is wrong", is_grave),
+        count => tone(&format!("{count} things are wrong"), is_grave),
     };
+    out.push('\n');
     for complaint in complaints {
-        out.push_str(&format!("  {}; {}\n", complaint.what, complaint.next));
+        out.push_str(&format!("  {}; {}\n", tone(&complaint.what, complaint.grave), complaint.next));
     }
+    out
+}
+
+/// What an operator reads first.
+fn glance(topology: &v1::TopologyResponse, complaints: &[Complaint], places: &[Place], paint: Paint) -> String {
+    let mut out = headline(&topology.cluster, complaints, paint);
     let mut table = Table::new(["data center", "nodes", "keys", "memory", "log", "waiting", "behind the others by"]);
     for place in places {
         let nodes = if place.answering == place.nodes { place.nodes.to_string() } else { format!("{} of {}", place.answering, place.nodes) };
@@ -66,7 +77,7 @@ fn glance(topology: &v1::TopologyResponse, complaints: &[Complaint], places: &[P
         ]);
     }
     out.push('\n');
-    out + &table.text(2)
+    out + &table.painted(2, paint)
 }
 
 /// Every node, every server of a group, every link.
@@ -93,14 +104,14 @@ fn details(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
         }
         table.row(row);
     }
-    output::text(&table.text(2));
+    table.print(2);
     let mut table = Table::new(["node", "key"]);
     for (node, status) in nodes.iter().zip(answers).filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?))) {
         table.row([node.name.clone(), dash(&status.receipt_key)]);
     }
     if !table.is_empty() {
         say!("\nKeys that sign receipts (rheostat verify --trust)");
-        output::text(&table.text(2));
+        table.print(2);
     }
     groups(topology, answers);
     links(topology, answers);
@@ -131,7 +142,7 @@ fn groups(topology: &v1::TopologyResponse, answers: &[Answer]) {
     }
     if !table.is_empty() {
         say!("\nServers that keep a partition's data together");
-        output::text(&table.text(2));
+        table.print(2);
     }
 }
 
@@ -157,7 +168,7 @@ fn links(topology: &v1::TopologyResponse, answers: &[Answer]) {
     }
     if !table.is_empty() {
         say!("\nLinks: how far behind the present, by the receiver's clock, and bytes sent the other way that are not on disk there");
-        output::text(&table.text(2));
+        table.print(2);
     }
 }
 
@@ -247,7 +258,7 @@ mod tests {
         let places = places(&topology, &nodes, answers);
         let json = as_json(&topology, &nodes, answers, &complaints, &places);
         assert_eq!((json["wrong"].as_array().unwrap().len(), json["nodes"].as_array().unwrap().len()), (complaints.len(), 3));
-        (glance(&topology, &complaints, &places), complaints.iter().any(|complaint| complaint.grave))
+        (glance(&topology, &complaints, &places, Paint::PLAIN), complaints.iter().any(|complaint| complaint.grave))
     }
 
     #[test]

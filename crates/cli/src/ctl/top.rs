@@ -1,15 +1,17 @@
 //! `rheostat ctl top`: what the nodes do now, look after look.
 
+use super::status::headline;
 use super::status_of_all;
 use crate::Failure;
 use crate::connection::{Connection, Node, plain};
 use crate::date::span;
 use crate::output::{self, say};
+use crate::paint::Paint;
 use crate::table::{Table, bytes};
 use clap::Args;
 use rheostat_client::v1;
 use rheostat_core::sla::parse_bound;
-use rheostat_proto::glance::{Answer, complaints, places, without_lost};
+use rheostat_proto::glance::{Answer, Complaint, complaints, places, without_lost};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -34,6 +36,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
     if arguments.every < SHORTEST_MS {
         return Err(format!("--every {}ms: at least {SHORTEST_MS}ms", arguments.every));
     }
+    let paint = Paint::of_output();
     let on_screen = !json && std::io::stdout().is_terminal();
     let (mut topology, mut nodes) = connection.nodes().await?;
     let mut before: BTreeMap<String, v1::StatusResponse> = BTreeMap::new();
@@ -53,8 +56,8 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
             match (json, on_screen) {
                 (true, _) => output::json(&look.json()),
                 // From the top of the screen: each line is replaced, and what is left below goes.
-                (_, true) => output::text(&format!("\x1b[H{}\x1b[J", look.text().replace('\n', "\x1b[K\n"))),
-                _ => say!("{}", look.text()),
+                (_, true) => output::text(&format!("\x1b[H{}\x1b[J", look.text(paint).replace('\n', "\x1b[K\n"))),
+                _ => say!("{}", look.text(paint)),
             }
             if arguments.count.is_some_and(|count| looks >= count) {
                 return Ok(ExitCode::SUCCESS);
@@ -128,7 +131,7 @@ type Told<'a> = Result<(&'a v1::StatusResponse, Option<Rates>), &'a str>;
 /// One look at all nodes.
 struct Look<'a> {
     cluster: &'a str,
-    wrong: Vec<String>,
+    wrong: Vec<Complaint>,
     nodes: Vec<(&'a Node, Told<'a>)>,
     behind: BTreeMap<String, String>,
 }
@@ -136,8 +139,6 @@ struct Look<'a> {
 impl<'a> Look<'a> {
     fn new(topology: &'a v1::TopologyResponse, nodes: &'a [Node], answers: &'a [Answer], before: &BTreeMap<String, v1::StatusResponse>) -> Look<'a> {
         let (infos, living, lost) = without_lost(nodes.iter().map(|node| &node.info).collect(), answers.to_vec());
-        let wrong = complaints(topology, &infos, &living);
-        let wrong = wrong.into_iter().map(|complaint| format!("{}; {}", complaint.what, complaint.next)).collect();
         let behind = places(topology, &infos, &living).into_iter().map(|place| {
             let each = place.behind_ms.iter().map(|(from, ms)| format!("{from} {}", ms.map_or("?".to_string(), span)));
             (place.name.clone(), each.collect::<Vec<_>>().join(", "))
@@ -146,18 +147,14 @@ impl<'a> Look<'a> {
         let nodes = nodes.iter().zip(answers).filter(|(node, _)| !lost.contains(&node.info.data_center));
         Look {
             cluster: &topology.cluster,
-            wrong,
+            wrong: complaints(topology, &infos, &living),
             behind: behind.collect(),
             nodes: nodes.map(|(node, answer)| (node, answer.as_ref().map(|status| (status, rated(node, status))).map_err(String::as_str))).collect(),
         }
     }
 
-    fn text(&self) -> String {
-        let mut out = match self.wrong.len() {
-            0 => format!("cluster {}: all is well\n", self.cluster),
-            _ => format!("cluster {}:\n", self.cluster),
-        };
-        self.wrong.iter().for_each(|line| out.push_str(&format!("  {line}\n")));
+    fn text(&self, paint: Paint) -> String {
+        let mut out = headline(self.cluster, &self.wrong, paint);
         let mut table = Table::new([
             "data center",
             "node",
@@ -188,7 +185,7 @@ impl<'a> Look<'a> {
             table.row(row);
         }
         out.push('\n');
-        out.push_str(&table.text(2));
+        out.push_str(&table.painted(2, paint));
         let behind: Vec<String> =
             self.behind.iter().filter(|(_, of)| !of.is_empty()).map(|(name, of)| format!("  {name} is behind {of}\n")).collect();
         if !behind.is_empty() {
@@ -216,7 +213,8 @@ impl<'a> Look<'a> {
             }
             value
         };
-        json!({ "cluster": self.cluster, "wrong": self.wrong, "nodes": self.nodes.iter().map(node).collect::<Vec<_>>() })
+        let wrong = self.wrong.iter().map(|complaint| format!("{}; {}", complaint.what, complaint.next));
+        json!({ "cluster": self.cluster, "wrong": wrong.collect::<Vec<_>>(), "nodes": self.nodes.iter().map(node).collect::<Vec<_>>() })
     }
 }
 
