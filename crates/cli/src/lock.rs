@@ -59,9 +59,11 @@ pub async fn tell(regions: &[String], ports: &[(u16, u16)]) -> Result<(), Failur
     let mut events = alice.client.admin().watch_monitors(request).await.map_err(|status| status.to_string())?.into_inner();
 
     say!("--- both at the same time ---");
-    let (one, other) = tokio::join!(alice.take(), bob.take());
-    one?;
-    other?;
+    // What takes its time when a program begins is done before.
+    let (one, other) = tokio::join!(alice.looks(), bob.looks());
+    (one?, other?);
+    let (one, other) = tokio::join!(alice.takes(), bob.takes());
+    (one?, other?);
     let event = alarm(&mut events).await?;
 
     say!("\n--- back to before it ---");
@@ -74,10 +76,19 @@ pub async fn tell(regions: &[String], ports: &[(u16, u16)]) -> Result<(), Failur
     if report.failed.is_some() {
         return Err("the rollback did not come to its end".to_string());
     }
-    for person in [&alice, &bob] {
-        let (own, other) = (person.read(person.own).await?, person.read(person.other).await?);
-        if !own.is_empty() || !other.is_empty() {
-            return Err(format!("{} still reads what was rolled back", person.who));
+    let mut kept = false;
+    for (person, other) in [(&alice, &bob), (&bob, &alice)] {
+        let holds = [alice.read(person.own).await?, bob.read(person.own).await?].map(|value| value == "taken");
+        match holds {
+            [false, false] => {}
+            // On a busy machine the two can be further apart than the clocks' bound. Then nothing was wrong before the second one.
+            [true, true] if !kept => {
+                kept = true;
+                say!("{} had it so long before that nothing was violated yet, keeps it, and has done with it now:", person.who);
+                person.give_back().await?;
+                other.sees("free").await?;
+            }
+            _ => return Err(format!("what was rolled back of {} is still read", person.own)),
         }
     }
     say!("Nobody has the lock, wherever one looks. A second later Alice happens to be first to try again; Bob looks when that has arrived:");
@@ -119,11 +130,19 @@ impl Person {
     }
 
     async fn take(&self) -> Result<(), Failure> {
-        let seen = self.read(self.other).await?;
-        if seen == "taken" {
+        if self.looks().await? { self.takes().await } else { Ok(()) }
+    }
+
+    /// Whether the lock is free, by what is seen here.
+    async fn looks(&self) -> Result<bool, Failure> {
+        let is_free = self.read(self.other).await? != "taken";
+        if !is_free {
             self.says(&format!("{} is taken: waits", self.other));
-            return Ok(());
         }
+        Ok(is_free)
+    }
+
+    async fn takes(&self) -> Result<(), Failure> {
         self.write("taken").await?;
         self.says(&format!("{} is not taken: takes {}, and has the lock", self.other, self.own));
         Ok(())

@@ -557,7 +557,11 @@ fn the_story_of_the_lock_ends_with_its_alarm_and_a_hand_over_without_one() {
     assert!(told.status.success(), "{said}{}", text(&told.stderr));
     assert!(said.contains("one-holder: VIOLATED in keyspace eventual"), "{said}");
     assert!(said.contains("lock_a = \"taken\"  in us-east") && said.contains("lock_b = \"taken\"  in eu"), "{said}");
-    assert!(said.contains("2 of 2 keys were written back; 2 versions written since are lost."), "{said}");
+    let both = said.contains("2 of 2 keys were written back; 2 versions written since are lost.");
+    // On a busy machine the second lock can be taken so late that before it nothing was violated.
+    let one =
+        said.contains("1 of 1 keys were written back; 1 versions written since are lost.") && said.contains("nothing was violated yet, keeps it");
+    assert!(both || one, "{said}");
     assert!(said.contains("Every data center shows what was.") && said.contains("Clients write again."), "{said}");
     assert!(said.contains("lock_a is taken: waits"), "{said}");
     assert!(said.contains("No alarm: Alice had given it back"), "{said}");
