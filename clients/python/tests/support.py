@@ -151,10 +151,11 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 class PlainRedis:
-    """Speaks enough of Redis to be asked for RHEO, and says that it does not know it."""
+    """Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, and tells so many to whoever listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, resp3: bool = False, alarms: int = 0) -> None:
         self.commands: list[str] = []
+        self._resp3, self._alarms = resp3, alarms
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -175,11 +176,28 @@ class PlainRedis:
                 words.append(stream.read(length + 2)[:-2].decode())
             self.commands.append(words[0].upper())
             known = words[0].upper() in ("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING")
-            stream.write(b"+OK\r\n" if known else f"-ERR unknown command '{words[0]}', with args beginning with: \r\n".encode())
+            if words[0].upper() == "HELLO" and self._resp3:
+                stream.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
+            elif words[0].upper() == "RHEO" and self._alarms:
+                stream.write(b"+OK\r\n" + b"".join(map(_alarm, range(self._alarms))))
+            else:
+                stream.write(b"+OK\r\n" if known else f"-ERR unknown command '{words[0]}', with args beginning with: \r\n".encode())
             stream.flush()
 
     def close(self) -> None:
         self._listener.close()
+
+
+def _alarm(number: int) -> bytes:
+    texts = {"what": "possible", "monitor": "m", "keyspace": "k", "node": "n", "not_before": "1.0"}
+    pairs = "".join(f"${len(name)}\r\n{name}\r\n${len(said)}\r\n{said}\r\n" for name, said in texts.items())
+    return f">2\r\n$7\r\nmonitor\r\n%8\r\n{pairs}$6\r\nnumber\r\n:{number}\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n".encode()
+
+
+def watch(name: str, expression: str) -> str:
+    """Has a predicate over keys of the keyspace eventual watched for."""
+    ctl("--address", f"127.0.0.1:{PORTS['us-east'] + 1}", "monitor", "add", name, expression, "--keyspace", "eventual")
+    return name
 
 
 def unused_port() -> int:
@@ -209,6 +227,9 @@ class Sync:
     def wrap(self, thing: Any) -> Any:
         return thing
 
+    def listen(self, client: Any, monitor: str = "") -> Any:
+        return rheostat.Violations.listen(client, monitor)
+
 
 class Async(Sync):
     """The async client, called from threads as the sync one is."""
@@ -232,8 +253,11 @@ class Async(Sync):
         return asyncio.run_coroutine_threadsafe(calling(), self.loop).result(PATIENCE * 2)
 
     def wrap(self, thing: Any) -> Any:
-        kinds = (rheostat.AsyncClient, rheostat.AsyncSession, rheostat.AsyncCounter, redis.asyncio.Redis)
+        kinds = (rheostat.AsyncClient, rheostat.AsyncSession, rheostat.AsyncCounter, rheostat.AsyncViolations, redis.asyncio.Redis)
         return Wrapped(self, thing) if isinstance(thing, kinds) else thing
+
+    def listen(self, client: Any, monitor: str = "") -> Any:
+        return self.wrap(self.call(rheostat.AsyncViolations.listen, client._thing, monitor))
 
 
 class Wrapped:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import redis
-from support import EAST_ALONE, PORTS, Async, PlainRedis, Proxy, Sync, cut, eventually, key, start_again, tell, unused_port
+from support import EAST_ALONE, PORTS, Async, PlainRedis, Proxy, Sync, cut, eventually, key, start_again, tell, unused_port, watch
 
 import rheostat
 from rheostat import Absent, Dial, NewCounter, Options, SessionAsgi, SessionWsgi, Value
@@ -548,3 +550,158 @@ def test_cancelled_operation_leaves_the_pool_clean(api: Sync) -> None:
                 waiting.get(k)
         assert other.get(k + "2").value == b"mine"
         assert waiting.token == east.token
+
+
+def _name(word: str) -> str:
+    """A predicate's name."""
+    return key(word).replace(":", "_")
+
+
+def _two_keys(word: str) -> tuple[str, str, str]:
+    """A predicate that two keys must not be 1 at once; its name, and the keys."""
+    one, other = key(word), key(word)
+    return watch(_name(word), f"!({one} = 1 && {other} = 1)"), one, other
+
+
+def _violate(api: Sync, one: str, other: str) -> None:
+    api.connect("us-east").session("eventual").put(one, "1")
+    api.connect("eu").session("eventual").put(other, "1")
+
+
+def _until(violations: Any, what: str, wanted: Any) -> Any:
+    until = time.monotonic() + 60
+    while (left := until - time.monotonic()) > 0:
+        said = violations.next(left)
+        if wanted(said):
+            return said
+    raise AssertionError(f"never told: {what}")
+
+
+def _certain(said: Any) -> bool:
+    return isinstance(said, rheostat.Violation) and said.certain
+
+
+def test_violation_is_told_with_its_evidence(api: Sync) -> None:
+    name, one, other = _two_keys("told")
+    elsewhere = _two_keys("elsewhere")[0]
+    violations, others = api.listen(api.connect("eu"), name), api.listen(api.connect("eu"), elsewhere)
+    first = api.connect("us-east").session("eventual").put(one, "1")
+    second = api.connect("us-west").session("eventual").put(other, "1")
+    told = _until(violations, "the violation", _certain)
+    assert (told.monitor, told.keyspace) == (name, "eventual") and told.node.endswith("-1") and told.number > 0
+    assert abs(told.at_ms / 1000 - time.time()) < 60 and told.not_before[0] < told.at_ms
+    states = {state.key.decode(): state for state in told.evidence}
+    assert set(states) == {one, other}
+    for k, place, version in ((one, "us-east", first), (other, "us-west", second)):
+        state = states[k]
+        assert (state.value, state.data_center) == (b"1", place)
+        assert (state.version.millis, state.version.counter) == (version.millis, version.counter)
+        assert told.not_before[0] - 1000 < state.from_[0] <= told.at_ms and (state.until is None or state.until > state.from_)
+    assert not isinstance(others.next(0.2), rheostat.Violation)
+    violations.close()
+    others.close()
+
+
+def test_alarms_come_again_from_another_region(api: Sync) -> None:
+    name, one, other = _two_keys("again")
+    violations = api.listen(api.connect("us-west", "eu", options=Options(return_after=0.05)), name)
+    tell("us-west", signal.SIGKILL)
+    try:
+        assert "127.0.0.1" in _until(violations, "silence", lambda said: isinstance(said, rheostat.Silence)).why
+        missed = violations.missed
+        _until(violations, "that it goes on", lambda said: isinstance(said, rheostat.Missed))
+        assert violations.missed > missed
+    finally:
+        start_again()
+    _violate(api, one, other)
+    _until(violations, "the violation", _certain)
+    violations.close()
+
+
+def test_silent_node_is_passed_over(api: Sync) -> None:
+    name, one, other = _two_keys("silent")
+    west = Proxy(PORTS["us-west"])
+    violations = api.listen(api.connect(west.port, "eu", options=Options(silence_after=1.0), socket_timeout=2), name)
+    # It is asked whether it is there, and says so.
+    assert not isinstance(violations.next(1.6), rheostat.Silence)
+    west.hangs = True
+    began = time.monotonic()
+    _until(violations, "silence", lambda said: isinstance(said, rheostat.Silence))
+    assert time.monotonic() - began < 2
+    _until(violations, "that it goes on", lambda said: isinstance(said, rheostat.Missed))
+    _violate(api, one, other)
+    _until(violations, "the violation", _certain)
+    violations.close()
+    west.close()
+
+
+def test_closing_ends_the_wait(api: Sync) -> None:
+    name = _two_keys("close")[0]
+    one = api.redis("eu")
+
+    def connections() -> int:
+        return int(api.call(one.info, "clients")["connected_clients"])
+
+    before = connections()
+    violations = api.listen(api.connect("eu"), name)
+    assert connections() == before + 1
+    began = time.monotonic()
+    while violations.next(0.2) is not None:
+        pass
+    assert time.monotonic() - began < 30
+    threading.Timer(0.2, violations.close).start()
+    while violations.next() is not None:
+        pass
+    assert violations.next() is None and violations.next(0.1) is None
+    violations.close()
+    eventually("one connection less", lambda: connections() == before)
+    # The other idioms.
+    if isinstance(api, Async):
+
+        async def loop() -> list[Any]:
+            async with await rheostat.AsyncViolations.listen(api.connect("eu")._thing, name) as listening:
+                asyncio.get_running_loop().call_later(0.1, lambda: asyncio.ensure_future(listening.close()))
+                waiting = asyncio.ensure_future(listening.next())
+                await asyncio.sleep(0.01)
+                waiting.cancel()
+                return [said async for said in listening if isinstance(said, rheostat.Violation)]
+
+        assert api.call(loop) == []
+    else:
+        with rheostat.Violations.listen(api.connect("eu"), name) as listening:
+            threading.Timer(0.1, listening.close).start()
+            assert [said for said in listening if isinstance(said, rheostat.Violation)] == []
+
+
+def test_listening_is_refused_with_a_typed_error(api: Sync) -> None:
+    for options in ({"username": "writer", "password": "only writes"}, {"password": "guess"}):
+        with pytest.raises(rheostat.Unauthenticated):
+            api.listen(api.connect("us-east", **options))
+    # A right one ends the count of wrong ones.
+    api.connect("us-east").session(KEYSPACE).get("k")
+    plain, old, port = PlainRedis(resp3=True), PlainRedis(), unused_port()
+    with pytest.raises(rheostat.NotRheostat, match="no Rheostat"):
+        api.listen(api.connect(plain.port))
+    with pytest.raises(rheostat.Refused, match="RESP3"):
+        api.listen(api.connect(old.port))
+    with pytest.raises(rheostat.Unreachable, match=str(port)) as dead:
+        api.listen(api.connect(port))
+    assert dead.value.nothing_sent
+    plain.close()
+    old.close()
+
+
+def test_slow_listener_is_told_what_was_left_out(api: Sync) -> None:
+    plain = PlainRedis(resp3=True, alarms=3000)
+    violations = api.listen(api.connect(plain.port), "m")
+    time.sleep(1)
+    told, left_out = [], 0
+    while len(told) + left_out < 3000:
+        said = _until(violations, "all", lambda said: said is not None)
+        if isinstance(said, rheostat.Violation):
+            told.append(said.number)
+        else:
+            left_out += int(re.findall(r"(\d+) events were left out", said.why)[0])
+    assert told == sorted(told) and told[0] == 0 and len(told) + left_out == 3000
+    violations.close()
+    plain.close()

@@ -3,6 +3,7 @@
 from ._aio import AsyncClient, AsyncCounter, AsyncSession, current_async_session
 from ._core import SESSION_HEADER
 from ._errors import Busy, NoRights, NotRheostat, Refused, RheostatError, ServerError, Timeout, TokenError, Unauthenticated, Unreachable
+from ._listen import AsyncViolations, Violations
 from ._sync import Client, Counter, Session, current_session
 from ._types import (
     Absent,
@@ -21,11 +22,12 @@ from ._types import (
     Value,
     Version,
 )
+from ._violation import Evidence, Missed, Said, Silence, Violation
 from .web import SessionAsgi, SessionWsgi
 
 __all__ = [
-    "Absent", "Achieved", "AsyncClient", "AsyncCounter", "AsyncSession", "Busy", "Client", "Condition", "Counter", "CounterView", "Dial", "Many", "NewCounter",
-    "NoRights", "NotRheostat", "Options", "Present", "Quality", "Read", "Refused", "RheostatError", "Rights", "SESSION_HEADER", "ServerError", "Session",
-    "SessionAsgi", "SessionWsgi", "Siblings", "Timeout", "TokenError", "Unauthenticated", "Unreachable", "Value", "Version", "current_async_session",
-    "current_session",
+    "Absent", "Achieved", "AsyncClient", "AsyncCounter", "AsyncSession", "AsyncViolations", "Busy", "Client", "Condition", "Counter", "CounterView", "Dial",
+    "Evidence", "Many", "Missed", "NewCounter", "NoRights", "NotRheostat", "Options", "Present", "Quality", "Read", "Refused", "RheostatError", "Rights",
+    "SESSION_HEADER", "Said", "ServerError", "Session", "SessionAsgi", "SessionWsgi", "Siblings", "Silence", "Timeout", "TokenError", "Unauthenticated",
+    "Unreachable", "Value", "Version", "Violation", "Violations", "current_async_session", "current_session",
 ]  # fmt: skip

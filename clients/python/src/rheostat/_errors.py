@@ -54,7 +54,7 @@ _RIGHTS = re.compile(
 
 
 class Unauthenticated(RheostatError, redis.AuthenticationError):
-    """The password is missing or wrong. Nothing was changed."""
+    """The password is missing or wrong, or the user may not do this. Nothing was changed."""
 
 
 class Busy(RheostatError, redis.ResponseError):
@@ -91,7 +91,7 @@ def of_reply(error: redis.RedisError) -> RheostatError:
     if not code:
         first, _, rest = text.partition(" ")
         code, text = (first, rest) if first.isupper() else ("", text)
-    if isinstance(error, redis.AuthenticationError) or code in ("NOAUTH", "WRONGPASS"):
+    if isinstance(error, (redis.AuthenticationError, redis.exceptions.NoPermissionError)) or code in ("NOAUTH", "WRONGPASS", "NOPERM"):
         return Unauthenticated(text)
     if isinstance(error, redis.exceptions.ClusterDownError) or code == "CLUSTERDOWN":
         return Unreachable(text)

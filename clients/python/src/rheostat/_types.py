@@ -216,3 +216,5 @@ class Options:
     retry_pause: float = 0.02
     #: For how long a region that could not be reached is passed over, in seconds.
     return_after: float = 5.0
+    #: When a subscription to violations hears nothing for so long, not even an answer to its question whether somebody is there, it takes the connection for lost, in seconds.
+    silence_after: float = 10.0
