@@ -25,6 +25,9 @@ type Options struct {
 	RetryPause time.Duration
 	// ReturnAfter is for how long a region that could not be reached is passed over. Default 5 s.
 	ReturnAfter time.Duration
+	// SilenceAfter is after what time a subscription to violations takes the connection for lost when it hears nothing, not even an answer to its question whether somebody is
+	// there. Default 10 s.
+	SilenceAfter time.Duration
 }
 
 func (o Options) filled() Options {
@@ -39,6 +42,9 @@ func (o Options) filled() Options {
 	}
 	if o.ReturnAfter == 0 {
 		o.ReturnAfter = 5 * time.Second
+	}
+	if o.SilenceAfter == 0 {
+		o.SilenceAfter = 10 * time.Second
 	}
 	return o
 }

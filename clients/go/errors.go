@@ -21,7 +21,7 @@ var (
 	ErrNotRheostat = errors.New("not a Rheostat")
 	// ErrToken: the session's token is damaged or forged, does not belong to this cluster or keyspace, or was signed too long ago. Nothing was changed.
 	ErrToken = errors.New("session refused")
-	// ErrUnauthenticated: the password is missing or wrong. Nothing was changed.
+	// ErrUnauthenticated: the password is missing or wrong, or the user may not do this. Nothing was changed.
 	ErrUnauthenticated = errors.New("not authenticated")
 	// ErrBusy: the server has too much to do, or the pool has no connection left. Nothing was changed.
 	ErrBusy = errors.New("busy")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -615,4 +616,185 @@ func Test_cancelled_operation_leaves_the_pool_clean(t *testing.T) {
 	_, err = waiting.Get(late, k)
 	is(t, err, ErrTimeout)
 	holds(t, string(must(other.Get(ctx, k+"2")).Value) == "mine")
+}
+
+// twoKeys has a predicate watched for that two keys must not be 1 at once; its name, and the keys.
+func twoKeys(word string) (name, one, other string) {
+	name, one, other = strings.ReplaceAll(key(word), ":", "_"), key(word), key(word)
+	watch(name, fmt.Sprintf("!(%s = 1 && %s = 1)", one, other))
+	return name, one, other
+}
+
+func violate(t *testing.T, one, other string) {
+	must(connectTo(t, "us-east").Session("eventual").Put(ctx, one, "1", 0))
+	must(connectTo(t, "eu").Session("eventual").Put(ctx, other, "1", 0))
+}
+
+func listen(t *testing.T, client *Client, monitor string) *Violations {
+	t.Helper()
+	violations, err := Listen(ctx, client, monitor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = violations.Close() })
+	return violations
+}
+
+func until(t *testing.T, violations *Violations, what string, wanted func(Said) bool) Said {
+	t.Helper()
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		said, err := violations.Next(bounded)
+		if err != nil {
+			t.Fatal("never told: ", what, ": ", err)
+		}
+		if wanted(said) {
+			return said
+		}
+	}
+}
+
+func isA[T Said](said Said) bool { _, ok := said.(T); return ok }
+
+func certain(said Said) bool {
+	violation, ok := said.(Violation)
+	return ok && violation.Certain
+}
+
+// nothingWithin waits for violations in vain.
+func nothingWithin(t *testing.T, violations *Violations, within time.Duration) {
+	t.Helper()
+	bounded, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		said, err := violations.Next(bounded)
+		if err != nil {
+			is(t, err, context.DeadlineExceeded)
+			return
+		}
+		holds(t, isA[Missed](said), said)
+	}
+}
+
+func Test_violation_is_told_with_its_evidence(t *testing.T) {
+	name, one, other := twoKeys("told")
+	elsewhere, _, _ := twoKeys("elsewhere")
+	violations, others := listen(t, connectTo(t, "eu"), name), listen(t, connectTo(t, "eu"), elsewhere)
+	first := must(connectTo(t, "us-east").Session("eventual").Put(ctx, one, "1", 0))
+	second := must(connectTo(t, "us-west").Session("eventual").Put(ctx, other, "1", 0))
+	told := until(t, violations, "the violation", certain).(Violation)
+	holds(t, told.Monitor == name && told.Keyspace == "eventual" && strings.HasSuffix(told.Node, "-1") && told.Number > 0, told)
+	holds(t, time.Since(told.At).Abs() < time.Minute && told.NotBefore.Millis < uint64(told.At.UnixMilli()), told)
+	holds(t, len(told.Evidence) == 2, told)
+	expected := map[string]struct {
+		place   string
+		version Version
+	}{one: {"us-east", first}, other: {"us-west", second}}
+	for _, state := range told.Evidence {
+		wrote, known := expected[string(state.Key)]
+		delete(expected, string(state.Key))
+		holds(t, known && string(state.Value) == "1" && state.DataCenter == wrote.place, state)
+		holds(t, state.Version != nil && state.Version.Millis == wrote.version.Millis && state.Version.Counter == wrote.version.Counter, state)
+		holds(t, told.NotBefore.Millis < state.From.Millis+1000 && state.From.Millis <= uint64(told.At.UnixMilli()), state)
+		holds(t, state.Until == nil || state.Until.Millis >= state.From.Millis, state)
+	}
+	nothingWithin(t, others, 200*time.Millisecond)
+}
+
+func Test_alarms_come_again_from_another_region(t *testing.T) {
+	name, one, other := twoKeys("again")
+	violations := listen(t, connect(t, Options{ReturnAfter: 50 * time.Millisecond}, at("us-west"), at("eu")), name)
+	tell("us-west", syscall.SIGKILL)
+	defer sync.OnceFunc(startAgain)()
+	silence := until(t, violations, "silence", isA[Silence]).(Silence)
+	holds(t, strings.Contains(silence.Why, "127.0.0.1"), silence)
+	before := violations.Missed()
+	until(t, violations, "that it goes on", isA[Missed])
+	holds(t, violations.Missed() > before)
+	startAgain()
+	violate(t, one, other)
+	until(t, violations, "the violation", certain)
+}
+
+func Test_silent_node_is_passed_over(t *testing.T) {
+	name, one, other := twoKeys("silent")
+	proxy := newProxy(t, port("us-west"), "\xff", 0)
+	west := atPort(proxy.port)
+	west.ReadTimeout = 2 * time.Second
+	violations := listen(t, connect(t, Options{SilenceAfter: time.Second}, west, at("eu")), name)
+	// It is asked whether it is there, and says so.
+	nothingWithin(t, violations, 1600*time.Millisecond)
+	proxy.hangs.Store(true)
+	began := time.Now()
+	until(t, violations, "silence", isA[Silence])
+	holds(t, time.Since(began) < 2*time.Second, time.Since(began))
+	until(t, violations, "that it goes on", isA[Missed])
+	violate(t, one, other)
+	until(t, violations, "the violation", certain)
+}
+
+func Test_closing_ends_the_wait(t *testing.T) {
+	name, _, _ := twoKeys("close")
+	rdb := redis.NewClient(at("eu"))
+	defer func() { _ = rdb.Close() }()
+	connections := func() int {
+		_, rest, _ := strings.Cut(must(rdb.Info(ctx, "clients").Result()), "connected_clients:")
+		return must(strconv.Atoi(strings.Fields(rest)[0]))
+	}
+	before := connections()
+	violations := listen(t, connectTo(t, "eu"), name)
+	holds(t, connections() == before+1)
+	nothingWithin(t, violations, 200*time.Millisecond)
+	time.AfterFunc(200*time.Millisecond, func() { _ = violations.Close() })
+	for {
+		said, err := violations.Next(ctx)
+		if err != nil {
+			is(t, err, ErrClosed)
+			break
+		}
+		holds(t, isA[Missed](said), said)
+	}
+	_, err := violations.Next(ctx)
+	is(t, err, ErrClosed)
+	holds(t, violations.Close() == nil)
+	eventually(t, "one connection less", func() bool { return connections() == before })
+}
+
+func Test_listening_is_refused_with_a_typed_error(t *testing.T) {
+	writer, stranger := at("us-east"), at("us-east")
+	writer.Username, writer.Password, stranger.Password = "writer", "only writes", "guess"
+	for _, options := range []*redis.Options{writer, stranger} {
+		_, err := Listen(ctx, connect(t, Options{}, options), "")
+		is(t, err, ErrUnauthenticated)
+	}
+	// A right one ends the count of wrong ones.
+	must(connectTo(t, "us-east").Session(keyspace).Get(ctx, "k"))
+	_, err := Listen(ctx, connect(t, Options{}, atPort(newTellingRedis(t, true, 0).port)), "")
+	is(t, err, ErrNotRheostat)
+	_, err = Listen(ctx, connect(t, Options{}, atPort(newPlainRedis(t).port)), "")
+	is(t, err, ErrRefused)
+	nobody := unusedPort()
+	_, err = Listen(ctx, connect(t, Options{}, atPort(nobody)), "")
+	is(t, err, ErrUnreachable)
+	var failed *Error
+	holds(t, errors.As(err, &failed) && failed.NothingSent && strings.Contains(err.Error(), fmt.Sprint(nobody)), err)
+}
+
+func Test_slow_listener_is_told_what_was_left_out(t *testing.T) {
+	violations := listen(t, connect(t, Options{}, atPort(newTellingRedis(t, true, 3000).port)), "m")
+	time.Sleep(time.Second)
+	told, leftOut := 0, 0
+	for told+leftOut < 3000 {
+		switch said := until(t, violations, "all", func(Said) bool { return true }).(type) {
+		case Violation:
+			holds(t, said.Number == uint64(told+leftOut), said)
+			told++
+		case Missed:
+			var count int
+			must(fmt.Sscanf(said.Why, "this subscriber reads too slowly: %d events were left out", &count))
+			leftOut += count
+		}
+	}
+	holds(t, told+leftOut == 3000 && leftOut > 0, told, leftOut)
 }

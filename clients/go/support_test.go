@@ -217,14 +217,29 @@ func newProxy(t *testing.T, target int, marker string, times int64) *proxy {
 	return p
 }
 
-// plainRedis speaks enough of Redis to be asked for RHEO, and says that it does not know it.
+// watch has a predicate over keys of the keyspace eventual watched for.
+func watch(name, expression string) {
+	ctl("--address", fmt.Sprintf("127.0.0.1:%d", port("us-east")+1), "monitor", "add", name, expression, "--keyspace", "eventual")
+}
+
+// plainRedis speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, and tells so many to whoever listens.
 type plainRedis struct {
 	port     int
 	mutex    sync.Mutex
 	commands map[string]bool
 }
 
-func newPlainRedis(t *testing.T) *plainRedis {
+func newPlainRedis(t *testing.T) *plainRedis { return newTellingRedis(t, false, 0) }
+
+func alarm(number int) string {
+	var pairs strings.Builder
+	for _, said := range [][2]string{{"what", "possible"}, {"monitor", "m"}, {"keyspace", "k"}, {"node", "n"}, {"not_before", "1.0"}} {
+		fmt.Fprintf(&pairs, "$%d\r\n%s\r\n$%d\r\n%s\r\n", len(said[0]), said[0], len(said[1]), said[1])
+	}
+	return fmt.Sprintf(">2\r\n$7\r\nmonitor\r\n%%8\r\n%s$6\r\nnumber\r\n:%d\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n", &pairs, number)
+}
+
+func newTellingRedis(t *testing.T, resp3 bool, alarms int) *plainRedis {
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = listener.Close() })
 	p := &plainRedis{port: listener.Addr().(*net.TCPAddr).Port, commands: map[string]bool{}}
@@ -248,7 +263,14 @@ func newPlainRedis(t *testing.T) *plainRedis {
 					p.commands[name] = true
 					p.mutex.Unlock()
 					answer := "+OK\r\n"
-					if !known[name] {
+					switch {
+					case name == "HELLO" && resp3:
+						answer = "%1\r\n$5\r\nproto\r\n:3\r\n"
+					case name == "RHEO" && alarms > 0:
+						for number := range alarms {
+							answer += alarm(number)
+						}
+					case !known[name]:
 						answer = fmt.Sprintf("-ERR unknown command '%s', with args beginning with: \r\n", args[0])
 					}
 					_, _ = io.WriteString(client, answer)
