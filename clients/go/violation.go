@@ -315,6 +315,10 @@ func (v *Violations) hear(made *wire) error {
 			return err
 		default:
 			asked = false
+			if refusal, ok := value.(refusal); ok {
+				// Who is refused is told nothing more: its password was changed, or it may not any more.
+				return refusal
+			}
 			if pushed, ok := value.(pushed); ok && len(pushed) == 2 && text(pushed[0]) == "monitor" {
 				v.put(ofPush(pushed[1]))
 			}

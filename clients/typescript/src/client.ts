@@ -44,7 +44,7 @@ export class Client<C extends NodeRedis = NodeRedis> {
     const all: readonly C[] = Array.isArray(regions) ? (regions as readonly C[]) : [regions as C];
     const [first] = all;
     if (first === undefined) throw new errors.Refused("no region to connect to");
-    this.options = { deadlineMs: 5000, replyTimeoutMs: 10000, readRetries: 3, retryPauseMs: 20, returnAfterMs: 5000, poolSize: 50, ...options };
+    this.options = { deadlineMs: 5000, replyTimeoutMs: 10000, readRetries: 3, retryPauseMs: 20, returnAfterMs: 5000, silenceAfterMs: 10000, poolSize: 50, ...options };
     this.regions = all.map((one) => ({ pool: new Pool(one, this.options.poolSize, this.options.replyTimeoutMs), avoidedUntil: 0 }));
     this.given = first;
     this.redis = lend(first, currentSession);

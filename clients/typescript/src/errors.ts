@@ -20,7 +20,7 @@ export class NotRheostat extends Refused {}
 /** The session's token is damaged or forged, does not belong to this cluster or keyspace, or was signed too long ago. Nothing was changed. */
 export class TokenError extends RheostatError {}
 
-/** The password is missing or wrong. Nothing was changed. */
+/** The password is missing or wrong, or the user may not do this. Nothing was changed. */
 export class Unauthenticated extends RheostatError {}
 
 /** The server has too much to do, or the pool has no connection left. Nothing was changed. */

@@ -6,4 +6,5 @@ export * from "./errors.js";
 export type { NodeRedis } from "./pool.js";
 export { Session } from "./session.js";
 export * from "./types.js";
+export { type Evidence, type Missed, type Moment, type Said, type Silence, type Violation, Violations } from "./violation.js";
 export { SESSION_HEADER, sessionMiddleware, type WithSession } from "./web.js";

@@ -41,8 +41,9 @@ export class Pool {
   readonly name: string;
   /** The keyspace that its connections are in. */
   readonly database: number;
+  /** Whose options its connections have. */
+  readonly given: NodeRedis;
 
-  readonly #given: NodeRedis;
   readonly #most: number;
   readonly #replyTimeoutMs: number;
   readonly #idle: NodeRedis[] = [];
@@ -55,7 +56,7 @@ export class Pool {
     const socket = (options.socket ?? {}) as { host?: string; port?: number; path?: string };
     this.name = options.url?.replace(/\/\/.*@/, "//") ?? socket.path ?? `${socket.host ?? "localhost"}:${socket.port ?? 6379}`;
     this.database = options.database ?? 0;
-    this.#given = given;
+    this.given = given;
     this.#most = most;
     this.#replyTimeoutMs = replyTimeoutMs;
     if (options.name?.startsWith("rheo:") && options.name.includes("session=")) {
@@ -85,9 +86,9 @@ export class Pool {
 
   async #make(): Promise<NodeRedis> {
     this.#count += 1;
-    const socket = { ...this.#given.options?.socket, reconnectStrategy: false };
+    const socket = { ...this.given.options?.socket, reconnectStrategy: false };
     // What waits must never be sent on another connection than the session's.
-    const made = this.#given.duplicate({ socket, disableOfflineQueue: true });
+    const made = this.given.duplicate({ socket, disableOfflineQueue: true });
     made.on("error", () => undefined);
     try {
       await made.connect();

@@ -147,6 +147,8 @@ export interface Options {
   readonly retryPauseMs?: number;
   /** For how long a region that could not be reached is passed over. Default 5000. */
   readonly returnAfterMs?: number;
+  /** After what time a subscription to violations takes the connection for lost when it hears nothing, not even an answer to its question whether somebody is there. Default 10000. */
+  readonly silenceAfterMs?: number;
   /** Connections to each region, at most. Default 50. */
   readonly poolSize?: number;
 }

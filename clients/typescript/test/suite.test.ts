@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
 import { ErrorReply, MultiErrorReply } from "@redis/client";
 import * as rheostat from "../src/index.js";
-import { assert, connect, cut, EAST_ALONE, eventually, key, KEYSPACE, PLACES, plainRedis, type Place, port, proxy, redis, sleep, startAgain, tell, text, unusedPort } from "./support.js";
+import { assert, connect, cut, EAST_ALONE, eventually, key, KEYSPACE, PLACES, plainRedis, type Place, port, proxy, redis, sleep, startAgain, tell, text, unusedPort, watch } from "./support.js";
 
 test("session_waits_in_another_region", async (t) => {
   const [k, east, eu] = [key("waits"), connect("us-east"), connect("eu")];
@@ -508,4 +508,136 @@ test("cancelled_operation_leaves_the_pool_clean", async (t) => {
   const hurried = connect("eu", { poolSize: 1, replyTimeoutMs: 200, readRetries: 0 });
   await assert.rejects(hurried.resume(KEYSPACE, east.token).get(k), rheostat.Timeout);
   assert.equal(text((await hurried.resume(KEYSPACE, other.token).get(`${k}2`)).value), "mine");
+});
+
+/** A predicate that two keys must not be 1 at once; its name, and the keys. */
+function twoKeys(word: string): [string, string, string] {
+  const [name, one, other] = [key(word).replaceAll(":", "_"), key(word), key(word)];
+  watch(name, `!(${one} = 1 && ${other} = 1)`);
+  return [name, one, other];
+}
+
+async function violate(one: string, other: string): Promise<void> {
+  await connect("us-east").session("eventual").put(one, "1");
+  await connect("eu").session("eventual").put(other, "1");
+}
+
+async function until<S extends rheostat.Said>(violations: rheostat.Violations, what: string, wanted: (said: rheostat.Said) => said is S): Promise<S> {
+  for (const end = performance.now() + 60_000; performance.now() < end; ) {
+    const said = await violations.next(end - performance.now());
+    if (said && wanted(said)) return said;
+  }
+  return assert.fail(`never told: ${what}`);
+}
+
+const certain = (said: rheostat.Said): said is rheostat.Violation => said.kind === "violation" && said.certain;
+const silence = (said: rheostat.Said): said is rheostat.Silence => said.kind === "silence";
+const gap = (said: rheostat.Said): said is rheostat.Missed => said.kind === "missed";
+
+/** Waits for violations in vain. */
+async function nothingWithin(violations: rheostat.Violations, withinMs: number): Promise<void> {
+  for (const end = performance.now() + withinMs; performance.now() < end; ) {
+    const said = await violations.next(end - performance.now());
+    assert.ok(said === undefined || said.kind === "missed", JSON.stringify(said));
+  }
+}
+
+test("violation_is_told_with_its_evidence", async (t) => {
+  const [[name, one, other], [elsewhere]] = [twoKeys("told"), twoKeys("elsewhere")];
+  const violations = await rheostat.Violations.listen(connect("eu"), name);
+  const others = await rheostat.Violations.listen(connect("eu"), elsewhere);
+  t.after(() => [violations, others].forEach((each) => each.close()));
+  const first = await connect("us-east").session("eventual").put(one, "1");
+  const second = await connect("us-west").session("eventual").put(other, "1");
+  const told = await until(violations, "the violation", certain);
+  assert.deepEqual([told.monitor, told.keyspace], [name, "eventual"]);
+  assert.ok(told.node.endsWith("-1") && told.number > 0 && Math.abs(told.atMs - Date.now()) < 60_000 && told.notBefore.millis < told.atMs);
+  assert.deepEqual(told.evidence.map((state) => String(state.key)).sort(), [one, other].sort());
+  for (const state of told.evidence) {
+    const [place, version] = String(state.key) === one ? ["us-east", first] : ["us-west", second];
+    assert.deepEqual([text(state.value), state.dataCenter], ["1", place]);
+    assert.deepEqual([state.version?.millis, state.version?.counter], [version.millis, version.counter]);
+    assert.ok(told.notBefore.millis < state.from.millis + 1000 && state.from.millis <= told.atMs);
+    assert.ok(state.until === undefined || state.until.millis >= state.from.millis);
+  }
+  await nothingWithin(others, 200);
+});
+
+test("alarms_come_again_from_another_region", async (t) => {
+  const [name, one, other] = twoKeys("again");
+  const violations = await rheostat.Violations.listen(connect(["us-west", "eu"], { returnAfterMs: 50 }), name);
+  t.after(() => violations.close());
+  t.after(startAgain);
+  tell("us-west", "SIGKILL");
+  assert.match((await until(violations, "silence", silence)).why, /127\.0\.0\.1/);
+  const before = violations.missed;
+  await until(violations, "that it goes on", gap);
+  assert.ok(violations.missed > before);
+  startAgain();
+  await violate(one, other);
+  await until(violations, "the violation", certain);
+});
+
+test("silent_node_is_passed_over", async (t) => {
+  const [name, one, other] = twoKeys("silent");
+  const west = await proxy(port("us-west"));
+  const violations = await rheostat.Violations.listen(connect([west.port, "eu"], { silenceAfterMs: 1000, replyTimeoutMs: 2000 }), name);
+  t.after(() => violations.close());
+  // It is asked whether it is there, and says so.
+  await nothingWithin(violations, 1600);
+  west.hangs = true;
+  const began = performance.now();
+  await until(violations, "silence", silence);
+  assert.ok(performance.now() - began < 2000, `${performance.now() - began}`);
+  await until(violations, "that it goes on", gap);
+  await violate(one, other);
+  await until(violations, "the violation", certain);
+});
+
+test("closing_ends_the_wait", async () => {
+  const [name] = twoKeys("close");
+  const one = redis("eu");
+  await one.connect();
+  const connections = async () => Number(/connected_clients:(\d+)/.exec(String(await one.sendCommand(["INFO", "clients"])))?.[1]);
+  const before = await connections();
+  const violations = await rheostat.Violations.listen(connect("eu"), name);
+  assert.equal(await connections(), before + 1);
+  await nothingWithin(violations, 200);
+  void sleep(200).then(() => violations.close());
+  for await (const said of violations) assert.equal(said.kind, "missed");
+  assert.equal(await violations.next(), undefined);
+  violations.close();
+  await eventually("one connection less", async () => (await connections()) === before);
+  one.destroy();
+});
+
+test("listening_is_refused_with_a_typed_error", async () => {
+  for (const options of [{ username: "writer", password: "only writes" }, { password: "guess" }]) {
+    await assert.rejects(rheostat.Violations.listen(connect("us-east", {}, options)), rheostat.Unauthenticated);
+  }
+  // A right one ends the count of wrong ones.
+  await connect("us-east").session(KEYSPACE).get("k");
+  const [plain, old, nobody] = [await plainRedis(true), await plainRedis(), await unusedPort()];
+  await assert.rejects(rheostat.Violations.listen(connect(plain.port)), rheostat.NotRheostat);
+  await assert.rejects(rheostat.Violations.listen(connect(old.port)), (error) => error instanceof rheostat.Refused && error.message.includes("RESP3"));
+  await assert.rejects(
+    rheostat.Violations.listen(connect(nobody)),
+    (error) => error instanceof rheostat.Unreachable && error.nothingSent && error.message.includes(String(nobody)),
+  );
+});
+
+test("slow_listener_is_told_what_was_left_out", async (t) => {
+  const plain = await plainRedis(true, 3000);
+  const violations = await rheostat.Violations.listen(connect(plain.port), "m");
+  t.after(() => violations.close());
+  await sleep(1000);
+  let [told, leftOut] = [0, 0];
+  while (told + leftOut < 3000) {
+    const said = await until(violations, "all", (said): said is rheostat.Said => said !== undefined);
+    if (said.kind === "violation") {
+      assert.equal(said.number, told + leftOut);
+      told += 1;
+    } else leftOut += Number(/(\d+) events were left out/.exec(said.why)?.[1]);
+  }
+  assert.ok(told + leftOut === 3000 && leftOut > 0, `${told} and ${leftOut}`);
 });

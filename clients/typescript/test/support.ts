@@ -115,8 +115,19 @@ export async function proxy(target: number, marker = "\xff", times = 0) {
   return told;
 }
 
-/** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. */
-export async function plainRedis() {
+/** Has a predicate over keys of the keyspace eventual watched for. */
+export function watch(name: string, expression: string): void {
+  ctl("--address", `127.0.0.1:${port("us-east") + 1}`, "monitor", "add", name, expression, "--keyspace", "eventual");
+}
+
+function alarm(number: number): string {
+  const texts = Object.entries({ what: "possible", monitor: "m", keyspace: "k", node: "n", not_before: "1.0" });
+  const pairs = texts.map(([name, said]) => `$${name.length}\r\n${name}\r\n$${said.length}\r\n${said}\r\n`).join("");
+  return `>2\r\n$7\r\nmonitor\r\n%8\r\n${pairs}$6\r\nnumber\r\n:${number}\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n`;
+}
+
+/** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, and tells so many to whoever listens. */
+export async function plainRedis(resp3 = false, alarms = 0) {
   const told = { commands: [] as string[], port: 0 };
   const known = new Set(["SELECT", "SET", "GET", "CLIENT", "AUTH", "PING"]);
   const server = net.createServer((client) => {
@@ -130,7 +141,9 @@ export async function plainRedis() {
         const name = (lines[2] ?? "").toUpperCase();
         input = lines.slice(2 * count + 1).join("\r\n");
         told.commands.push(name);
-        client.write(known.has(name) ? "+OK\r\n" : `-ERR unknown command '${name}', with args beginning with: \r\n`);
+        if (name === "HELLO" && resp3) client.write("%1\r\n$5\r\nproto\r\n:3\r\n");
+        else if (name === "RHEO" && alarms) client.write(`+OK\r\n${Array.from({ length: alarms }, (_, number) => alarm(number)).join("")}`);
+        else client.write(known.has(name) ? "+OK\r\n" : `-ERR unknown command '${name}', with args beginning with: \r\n`);
       }
     });
   });
