@@ -36,7 +36,7 @@ public abstract class RheostatException extends JedisDataException {
     }
   }
 
-  /** The password is missing or wrong. Nothing was changed. */
+  /** The password is missing or wrong, or the user may not do this. Nothing was changed. */
   public static final class Unauthenticated extends RheostatException {
     Unauthenticated(String message, Throwable cause) {
       super(message, cause);

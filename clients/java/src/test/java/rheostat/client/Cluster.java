@@ -24,6 +24,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import redis.clients.jedis.Connection;
 import redis.clients.jedis.ConnectionPoolConfig;
 import redis.clients.jedis.DefaultJedisClientConfig;
@@ -241,13 +243,30 @@ final class Cluster {
     }
   }
 
-  /** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. */
+  /** Has a predicate over keys of the keyspace eventual watched for. */
+  static void watch(String name, String expression) {
+    ctl("--address", "127.0.0.1:" + (port("us-east") + 1), "monitor", "add", name, expression, "--keyspace", "eventual");
+  }
+
+  private static String alarm(int number) {
+    StringBuilder pairs = new StringBuilder();
+    for (String word : List.of("what", "possible", "monitor", "m", "keyspace", "k", "node", "n", "not_before", "1.0")) {
+      pairs.append("$").append(word.length()).append("\r\n").append(word).append("\r\n");
+    }
+    return ">2\r\n$7\r\nmonitor\r\n%8\r\n" + pairs + "$6\r\nnumber\r\n:" + number + "\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n";
+  }
+
+  /** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, and tells so many to whoever listens. */
   static final class PlainRedis implements Closeable {
     private static final Set<String> KNOWN = Set.of("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING");
     final Set<String> commands = ConcurrentHashMap.newKeySet();
     private final ServerSocket listener = listen();
 
     PlainRedis() throws IOException {
+      this(false, 0);
+    }
+
+    PlainRedis(boolean resp3, int alarms) throws IOException {
       accept(listener, client -> {
         BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream(), StandardCharsets.ISO_8859_1));
         OutputStream out = client.getOutputStream();
@@ -262,6 +281,11 @@ final class Cluster {
           boolean info = words.size() > 1 && words.get(1).equals("INFO");
           String known = info ? "$4\r\ndb=0\r\n" : "+OK\r\n";
           String answer = KNOWN.contains(name) ? known : "-ERR unknown command '" + words.get(0) + "', with args beginning with: \r\n";
+          if (name.equals("HELLO") && resp3) {
+            answer = "%1\r\n$5\r\nproto\r\n:3\r\n";
+          } else if (name.equals("RHEO") && alarms > 0) {
+            answer = "+OK\r\n" + IntStream.range(0, alarms).mapToObj(Cluster::alarm).collect(Collectors.joining());
+          }
           out.write(answer.getBytes(StandardCharsets.ISO_8859_1));
         }
       });

@@ -41,7 +41,10 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Predicate;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
@@ -49,6 +52,8 @@ import redis.clients.jedis.AbstractPipeline;
 import redis.clients.jedis.AbstractTransaction;
 import redis.clients.jedis.CommandArguments;
 import redis.clients.jedis.Connection;
+import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.JedisPooled;
 import redis.clients.jedis.Protocol;
 import redis.clients.jedis.RedisProtocol;
@@ -678,6 +683,181 @@ class SuiteTest {
       assertThrows(RheostatException.Timeout.class, () -> waiting.get(k));
       assertEquals("mine", other.get(k + "2").text());
       assertEquals(east.token(), waiting.token());
+    }
+  }
+
+  /** A predicate that two keys must not be 1 at once: its name, and the keys. */
+  private static String[] twoKeys(String word) {
+    String[] made = {key(word).replace(':', '_'), key(word), key(word)};
+    Cluster.watch(made[0], "!(" + made[1] + " = 1 && " + made[2] + " = 1)");
+    return made;
+  }
+
+  private static void violate(String[] twoKeys) {
+    connect("us-east").session("eventual").put(twoKeys[1], "1");
+    connect("eu").session("eventual").put(twoKeys[2], "1");
+  }
+
+  private static Said until(Violations violations, String what, Predicate<Said> wanted) throws InterruptedException {
+    for (long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(1), now = System.nanoTime(); now < end; now = System.nanoTime()) {
+      Said said = violations.next(Duration.ofNanos(end - now));
+      if (said != null && wanted.test(said)) {
+        return said;
+      }
+    }
+    throw new AssertionError("never told: " + what);
+  }
+
+  private static boolean isCertain(Said said) {
+    return said instanceof Violation violation && violation.certain();
+  }
+
+  /** Waits for violations in vain. */
+  private static void nothingWithin(Violations violations, long ms) throws InterruptedException {
+    for (long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ms), now = System.nanoTime(); now < end; now = System.nanoTime()) {
+      Said said = violations.next(Duration.ofNanos(end - now));
+      assertTrue(said == null || said instanceof Said.Missed, () -> "" + said);
+    }
+  }
+
+  @Test
+  void violation_is_told_with_its_evidence() throws Exception {
+    String[] names = twoKeys("told");
+    String elsewhere = twoKeys("elsewhere")[0];
+    try (Violations violations = Violations.listen(connect("eu"), names[0]); Violations others = Violations.listen(connect("eu"), elsewhere)) {
+      Map<String, Version> versions = Map.of(names[1], connect("us-east").session("eventual").put(names[1], "1"), names[2],
+          connect("us-west").session("eventual").put(names[2], "1"));
+      Violation told = (Violation) until(violations, "the violation", SuiteTest::isCertain);
+      assertEquals(names[0], told.monitor());
+      assertEquals("eventual", told.keyspace());
+      assertTrue(told.node().endsWith("-1") && told.number() > 0 && told.notBefore().millis() < told.atMs(), told::toString);
+      assertTrue(Math.abs(told.atMs() - System.currentTimeMillis()) < 60_000, told::toString);
+      Set<String> seen = new TreeSet<>();
+      for (Violation.Evidence state : told.evidence()) {
+        String of = new String(state.key(), StandardCharsets.UTF_8);
+        seen.add(of);
+        Version version = versions.get(of);
+        assertEquals("1", new String(state.value(), StandardCharsets.UTF_8));
+        assertEquals(of.equals(names[1]) ? "us-east" : "us-west", state.dataCenter());
+        assertEquals(List.of(version.millis(), version.counter()), List.of(state.version().millis(), state.version().counter()));
+        assertTrue(told.notBefore().millis() < state.from().millis() + 1000 && state.from().millis() <= told.atMs(), state::toString);
+        assertTrue(state.until() == null || state.until().millis() >= state.from().millis(), state::toString);
+      }
+      assertEquals(Set.of(names[1], names[2]), seen);
+      nothingWithin(others, 200);
+    }
+  }
+
+  @Test
+  void alarms_come_again_from_another_region() throws Exception {
+    String[] names = twoKeys("again");
+    Client client = new Client(Options.DEFAULT.withReturnAfter(Duration.ofMillis(50)), pool("us-west"), pool("eu"));
+    try (Violations violations = Violations.listen(client, names[0])) {
+      Cluster.tell("us-west", "KILL");
+      try {
+        Said.Silence silence = (Said.Silence) until(violations, "silence", Said.Silence.class::isInstance);
+        assertTrue(silence.why().contains("127.0.0.1"), silence.why());
+        long before = violations.missed();
+        until(violations, "that it goes on", Said.Missed.class::isInstance);
+        assertTrue(violations.missed() > before);
+      } finally {
+        Cluster.startAgain();
+      }
+      violate(names);
+      until(violations, "the violation", SuiteTest::isCertain);
+    }
+  }
+
+  @Test
+  void silent_node_is_passed_over() throws Exception {
+    String[] names = twoKeys("silent");
+    try (Cluster.Proxy west = new Cluster.Proxy(port("us-west"), "\u00ff", 0)) {
+      Client client =
+          new Client(Options.DEFAULT.withSilenceAfter(Duration.ofSeconds(1)), pool(west.port(), 8, PASSWORD, 2000, RedisProtocol.RESP3), pool("eu"));
+      try (Violations violations = Violations.listen(client, names[0])) {
+        // It is asked whether it is there, and says so.
+        nothingWithin(violations, 1600);
+        west.hangs = true;
+        long began = System.nanoTime();
+        until(violations, "silence", Said.Silence.class::isInstance);
+        assertTrue(System.nanoTime() - began < TimeUnit.SECONDS.toNanos(2));
+        until(violations, "that it goes on", Said.Missed.class::isInstance);
+        violate(names);
+        until(violations, "the violation", SuiteTest::isCertain);
+      }
+    }
+  }
+
+  @Test
+  void closing_ends_the_wait() throws Exception {
+    String name = twoKeys("close")[0];
+    try (JedisPooled one = pool("eu")) {
+      Supplier<Integer> connections = () -> {
+        String info = new String((byte[]) one.sendCommand(Protocol.Command.INFO, "clients"), StandardCharsets.UTF_8);
+        return Integer.parseInt(info.replaceAll("(?s).*connected_clients:(\\d+).*", "$1"));
+      };
+      int before = connections.get();
+      Violations violations = Violations.listen(connect("eu"), name);
+      assertEquals(before + 1, connections.get());
+      nothingWithin(violations, 200);
+      Thread closing = new Thread(() -> {
+        try {
+          Thread.sleep(200);
+        } catch (InterruptedException nobodyDoes) {
+          throw new AssertionError(nobodyDoes);
+        }
+        violations.close();
+      });
+      closing.start();
+      for (Said said = violations.next(); said != null; said = violations.next()) {
+        assertInstanceOf(Said.Missed.class, said);
+      }
+      closing.join();
+      assertNull(violations.next());
+      violations.close();
+      eventually("one connection less", () -> connections.get() == before);
+    }
+  }
+
+  @Test
+  void listening_is_refused_with_a_typed_error() throws Exception {
+    DefaultJedisClientConfig writer = DefaultJedisClientConfig.builder().user("writer").password("only writes").build();
+    Client may = new Client(new JedisPooled(new HostAndPort("127.0.0.1", port("us-east")), writer));
+    assertThrows(RheostatException.Unauthenticated.class, () -> Violations.listen(may, ""));
+    Client stranger = new Client(pool(port("us-east"), 8, "guess", 20_000, null));
+    assertThrows(RheostatException.Unauthenticated.class, () -> Violations.listen(stranger, ""));
+    // A right one ends the count of wrong ones.
+    connect("us-east").session(KEYSPACE).get("k");
+    try (Cluster.PlainRedis plain = new Cluster.PlainRedis(true, 0); Cluster.PlainRedis old = new Cluster.PlainRedis()) {
+      Client none = new Client(pool(plain.port(), 8, PASSWORD, 20_000, null));
+      assertThrows(RheostatException.NotRheostat.class, () -> Violations.listen(none, ""));
+      Client before = new Client(pool(old.port(), 8, PASSWORD, 20_000, null));
+      assertTrue(assertThrows(RheostatException.Refused.class, () -> Violations.listen(before, "")).getMessage().contains("RESP3"));
+    }
+    int port = Cluster.unusedPort();
+    Client nobody = new Client(pool(port, 8, PASSWORD, 20_000, null));
+    RheostatException.Unreachable dead = assertThrows(RheostatException.Unreachable.class, () -> Violations.listen(nobody, ""));
+    assertTrue(dead.nothingSent() && dead.getMessage().contains("" + port), dead.getMessage());
+  }
+
+  @Test
+  void slow_listener_is_told_what_was_left_out() throws Exception {
+    try (Cluster.PlainRedis plain = new Cluster.PlainRedis(true, 3000);
+        Violations violations = Violations.listen(new Client(pool(plain.port(), 8, PASSWORD, 20_000, null)), "m")) {
+      Thread.sleep(1000);
+      int told = 0;
+      int leftOut = 0;
+      while (told + leftOut < 3000) {
+        Said said = until(violations, "all", any -> true);
+        if (said instanceof Violation violation) {
+          assertEquals(told + leftOut, violation.number());
+          told++;
+        } else {
+          leftOut += Integer.parseInt(((Said.Missed) said).why().replaceAll(".*: (\\d+) events were left out", "$1"));
+        }
+      }
+      assertEquals(3000, told + leftOut);
+      assertTrue(leftOut > 0);
     }
   }
 }
