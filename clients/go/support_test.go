@@ -222,7 +222,8 @@ func watch(name, expression string) {
 	ctl("--address", fmt.Sprintf("127.0.0.1:%d", port("us-east")+1), "monitor", "add", name, expression, "--keyspace", "eventual")
 }
 
-// plainRedis speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, and tells so many to whoever listens.
+// plainRedis speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first,
+// and refuses all after that.
 type plainRedis struct {
 	port     int
 	mutex    sync.Mutex
@@ -260,12 +261,17 @@ func newTellingRedis(t *testing.T, resp3 bool, alarms int) *plainRedis {
 					}
 					name := strings.ToUpper(args[0])
 					p.mutex.Lock()
+					listened := p.commands["RHEO"] && alarms > 0
 					p.commands[name] = true
 					p.mutex.Unlock()
 					answer := "+OK\r\n"
 					switch {
 					case name == "HELLO" && resp3:
 						answer = "%1\r\n$5\r\nproto\r\n:3\r\n"
+					case name == "RHEO" && listened:
+						answer = "-NOPERM no more\r\n"
+					case name == "PING" && listened:
+						answer = "-NOAUTH Authentication required.\r\n"
 					case name == "RHEO" && alarms > 0:
 						for number := range alarms {
 							answer += alarm(number)

@@ -151,7 +151,7 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 class PlainRedis:
-    """Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, and tells so many to whoever listens."""
+    """Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that."""
 
     def __init__(self, *, resp3: bool = False, alarms: int = 0) -> None:
         self.commands: list[str] = []
@@ -178,6 +178,8 @@ class PlainRedis:
             known = words[0].upper() in ("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING")
             if words[0].upper() == "HELLO" and self._resp3:
                 stream.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
+            elif words[0].upper() in ("RHEO", "PING") and self.commands.count("RHEO") > (words[0].upper() == "RHEO") and self._alarms:
+                stream.write(b"-NOPERM no more\r\n" if words[0].upper() == "RHEO" else b"-NOAUTH Authentication required.\r\n")
             elif words[0].upper() == "RHEO" and self._alarms:
                 stream.write(b"+OK\r\n" + b"".join(map(_alarm, range(self._alarms))))
             else:

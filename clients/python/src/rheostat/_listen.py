@@ -42,6 +42,7 @@ class Violations:
         self._connection: Any = None
         self._turn = threading.Lock()
         self._closed = threading.Event()
+        self._failed: errors.RheostatError | None = None
         #: How often violations may have been missed so far.
         self.missed = 0
         self._steps = v.listening(client._regions)
@@ -95,8 +96,11 @@ class Violations:
                     if not self._closed.is_set():
                         self._step = self._steps.send(result) if thrown is None else self._steps.throw(thrown)
                 self._drop()
+                if self._failed is not None:
+                    raise self._failed
                 return None
-            except errors.RheostatError:
+            except errors.RheostatError as error:
+                self._failed = error
                 self._closed.set()
                 self._drop()
                 raise
@@ -170,6 +174,7 @@ class AsyncViolations:
         self._connection: Any = None
         self._turn = asyncio.Lock()
         self._closed = asyncio.Event()
+        self._failed: errors.RheostatError | None = None
         #: How often violations may have been missed so far.
         self.missed = 0
         self._steps = v.listening(client._regions)
@@ -218,8 +223,11 @@ class AsyncViolations:
                     if not self._closed.is_set():
                         self._step = self._steps.send(result) if thrown is None else self._steps.throw(thrown)
                 await self._drop()
+                if self._failed is not None:
+                    raise self._failed
                 return None
-            except errors.RheostatError:
+            except errors.RheostatError as error:
+                self._failed = error
                 self._closed.set()
                 await self._drop()
                 raise

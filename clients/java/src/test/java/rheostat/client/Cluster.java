@@ -256,7 +256,7 @@ final class Cluster {
     return ">2\r\n$7\r\nmonitor\r\n%8\r\n" + pairs + "$6\r\nnumber\r\n:" + number + "\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n";
   }
 
-  /** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, and tells so many to whoever listens. */
+  /** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that. */
   static final class PlainRedis implements Closeable {
     private static final Set<String> KNOWN = Set.of("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING");
     final Set<String> commands = ConcurrentHashMap.newKeySet();
@@ -277,12 +277,15 @@ final class Cluster {
             words.add(reader.readLine());
           }
           String name = words.get(0).toUpperCase(java.util.Locale.ROOT);
+          boolean listened = alarms > 0 && commands.contains("RHEO");
           commands.add(name);
           boolean info = words.size() > 1 && words.get(1).equals("INFO");
           String known = info ? "$4\r\ndb=0\r\n" : "+OK\r\n";
           String answer = KNOWN.contains(name) ? known : "-ERR unknown command '" + words.get(0) + "', with args beginning with: \r\n";
           if (name.equals("HELLO") && resp3) {
             answer = "%1\r\n$5\r\nproto\r\n:3\r\n";
+          } else if (listened && (name.equals("RHEO") || name.equals("PING"))) {
+            answer = name.equals("RHEO") ? "-NOPERM no more\r\n" : "-NOAUTH Authentication required.\r\n";
           } else if (name.equals("RHEO") && alarms > 0) {
             answer = "+OK\r\n" + IntStream.range(0, alarms).mapToObj(Cluster::alarm).collect(Collectors.joining());
           }

@@ -815,7 +815,7 @@ class SuiteTest {
       closing.join();
       assertNull(violations.next());
       violations.close();
-      eventually("one connection less", () -> connections.get() == before);
+      eventually("one connection less", () -> connections.get() <= before);
     }
   }
 
@@ -838,6 +838,21 @@ class SuiteTest {
     Client nobody = new Client(pool(port, 8, PASSWORD, 20_000, null));
     RheostatException.Unreachable dead = assertThrows(RheostatException.Unreachable.class, () -> Violations.listen(nobody, ""));
     assertTrue(dead.nothingSent() && dead.getMessage().contains("" + port), dead.getMessage());
+  }
+
+  @Test
+  void refusal_later_ends_the_subscription() throws Exception {
+    try (Cluster.PlainRedis plain = new Cluster.PlainRedis(true, 1)) {
+      Client client = new Client(Options.DEFAULT.withSilenceAfter(Duration.ofSeconds(1)), pool(plain.port(), 8, PASSWORD, 20_000, null));
+      try (Violations violations = Violations.listen(client, "m")) {
+        assertInstanceOf(Violation.class, violations.next(Duration.ofSeconds(10)));
+        String why = ((Said.Silence) until(violations, "silence", Said.Silence.class::isInstance)).why();
+        assertTrue(why.contains("Authentication"), why);
+        for (int turn = 0; turn < 2; turn++) {
+          assertThrows(RheostatException.Unauthenticated.class, () -> violations.next(Duration.ofSeconds(10)));
+        }
+      }
+    }
   }
 
   @Test
