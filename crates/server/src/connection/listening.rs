@@ -1,5 +1,6 @@
 //! A connection that listens to monitors: what they say is pushed between replies (RESP3).
 
+use super::info::version_text;
 use crate::monitors::{Heard, Told, What};
 use crate::resp::ReplyWriter;
 use crate::shared::Shared;
@@ -57,7 +58,7 @@ fn evidence(shared: &Shared, one: &Evidence, writer: &mut ReplyWriter<'_>) {
     writer.bulk(b"value");
     writer.bulk_or_null(one.value.as_deref());
     writer.bulk(b"version");
-    writer.bulk_or_null(one.version.map(|version| version.to_string()).as_deref().map(str::as_bytes));
+    writer.bulk_or_null(one.version.map(|version| version_text(&shared.topology, version)).as_deref().map(str::as_bytes));
     text(writer, "data_center", shared.topology.dc_name(one.server.dc));
     text(writer, "from", &one.from.to_string());
     writer.bulk(b"until");
