@@ -3,8 +3,8 @@
 import { s } from './dom.js';
 import { span, time } from './format.js';
 
-/** Longer gaps between two events are drawn as this much, so that what happens remains visible. */
-function scaleOf(times, cap, from, to) {
+/** Longer gaps between two events are drawn as `cap`, shorter ones as `least`, so that what happens remains visible. */
+export function scaleOf(times, cap, from, to, least = 0) {
   const sorted = [...new Set(times)].sort((a, b) => a - b);
   const at = new Map();
   const breaks = [];
@@ -13,7 +13,7 @@ function scaleOf(times, cap, from, to) {
     if (index > 0) {
       const gap = t - sorted[index - 1];
       if (gap > cap) breaks.push([sorted[index - 1], t]);
-      drawn += Math.min(gap, cap);
+      drawn += Math.max(least, Math.min(gap, cap));
     }
     at.set(t, drawn);
   });

@@ -21,6 +21,8 @@ pub mod counter;
 pub mod export;
 pub mod feed;
 pub mod glob;
+#[cfg(target_arch = "wasm32")]
+mod hmac;
 pub mod ids;
 pub mod link;
 pub mod moment;

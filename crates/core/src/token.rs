@@ -4,9 +4,12 @@
 //! MAC (HMAC-SHA-256) under a key that the cluster's servers share. Several parts mean what all of them say together: so a client joins what several servers told it
 //! without being able to say anything of its own. Hints ([`crate::protocol::Client::encode_hints`]) make transactions fast, and servers judge them like any request.
 
+#[cfg(target_arch = "wasm32")]
+use crate::hmac;
 use crate::ids::KeyspaceId;
 use crate::session::{ClusterId, Session};
 use crate::wire::{Reader, Wire, WireError, put_varint};
+#[cfg(not(target_arch = "wasm32"))]
 use ring::hmac;
 use std::fmt;
 

@@ -12,6 +12,7 @@ use crate::marks;
 use crate::plan::{Action, Expected, Step};
 use crate::text::ActionText;
 use crate::trace::TraceLevel;
+use crate::watch::Touch;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use bounds::within;
 use courses::{NothingHeld, at_level, bounded, nobody_answers};
@@ -53,12 +54,12 @@ pub(crate) struct Reply {
 }
 
 /// An operation under way.
-struct Current {
+pub(crate) struct Current {
     number: u64,
     server: ServerIndex,
-    action: Action,
+    pub(crate) action: Action,
     /// What it is in the history.
-    event: Option<EventId>,
+    pub(crate) event: Option<EventId>,
     /// Of a wait for replication: up to where. Of a read of the past: as of when.
     awaited: Timestamp,
     /// Of a transaction that the client takes to the partitions itself: what has come, and its session.
@@ -84,7 +85,7 @@ pub(crate) struct Client {
     course: Option<(Course, Ask)>,
     /// Since when it has tried to reach its server.
     trying_since_us: Option<u64>,
-    current: Option<Current>,
+    pub(crate) current: Option<Current>,
     attempts: u64,
     /// Its session's place in the order, where there is one.
     order: bounds::Place,
@@ -193,6 +194,8 @@ impl World<'_> {
             self.schedule(self.now_us, Event::Step { client, turn });
             return;
         }
+        self.watch_ends(client);
+        let state = &mut self.clients[client];
         state.step += 1;
         state.turn += 1;
         state.trying_since_us = None;
@@ -520,8 +523,13 @@ impl World<'_> {
             let Some(delay_us) = self.delay_in_course(attempt.client, server, false) else { continue };
             let incarnation = self.servers[server].incarnation;
             let (operation, session) = (Box::new(operation), Box::new(session.clone()));
+            let (number, touch) = self.watch_request(attempt.client, server);
+            if touch == Touch::Drop {
+                continue;
+            }
             self.requests_under_way += 1;
-            self.schedule(self.now_us + delay_us, Event::Request { server, incarnation, attempt, operation, session });
+            let at_us = self.now_us + delay_us + touch.delay_us();
+            self.schedule(at_us, Event::Request { server, incarnation, attempt, operation, session, number });
         }
     }
 
@@ -812,7 +820,7 @@ impl World<'_> {
     }
 }
 
-fn describe(read: &Read) -> String {
+pub(crate) fn describe(read: &Read) -> String {
     let value = read.value.as_ref().map(|value| String::from_utf8_lossy(value));
     match (value, read.version) {
         (Some(value), Some(version)) => format!("{value} (version {version})"),

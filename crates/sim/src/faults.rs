@@ -455,6 +455,7 @@ impl World<'_> {
     /// Everything is in order from now on: connections, servers, disks, clocks.
     pub(crate) fn heal(&mut self) {
         self.healed = true;
+        self.watch_healing();
         self.trace.line(TraceLevel::Story, self.now_us, "healing", || "no more faults; every server is up, every clock is right".into());
         self.links.iter_mut().for_each(|link| link.slow_us = 0);
         for from in (0..self.plan.data_centers).map(DcId) {

@@ -486,6 +486,9 @@ impl World<'_> {
         }
         let held = || self.plan.held_to.map_or(Ok(()), |promise| check(&at_the_strongest_level(history), promise).map(drop));
         if let Err(violation) = check_all(history, &promises).map(drop).and_then(|()| held()) {
+            if let Some(watch) = &mut self.watch {
+                watch.course.shown = violation.trace.clone();
+            }
             self.failure.get_or_insert_with(|| Failure {
                 promise: violation.promise.name().to_owned(),
                 text: violation.to_string(),

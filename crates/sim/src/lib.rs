@@ -27,9 +27,10 @@ mod servers;
 pub mod shrink;
 pub mod text;
 mod trace;
+pub mod watch;
 mod world;
 
 pub use node::planted;
-pub use run::{RunReport, run_plan};
+pub use run::{RunReport, run_plan, watch_plan};
 pub use trace::TraceLevel;
 pub use world::Failure;

@@ -3,6 +3,7 @@
 use crate::marks;
 use crate::plan::{Spread, Transport};
 use crate::trace::TraceLevel;
+use crate::watch::{BY_HAND, Touch};
 use crate::world::{Event, ServerIndex, World};
 
 /// A new connection between data centers takes so many round trips.
@@ -22,11 +23,14 @@ impl World<'_> {
         }
         let now_us = self.now_us;
         let route = *self.route(source.dc, target.dc);
+        let (number, touch) = self.watch_frame(from, to, remote, &bytes);
         if remote && route.cuts > 0 {
+            self.watch_lost(number, "the way is cut");
             self.lose();
             return;
         }
         if !remote && (self.servers[from].isolated > 0 || self.servers[to].isolated > 0) {
+            self.watch_lost(number, "a server is cut off in its data center");
             self.lose();
             return;
         }
@@ -34,26 +38,38 @@ impl World<'_> {
         let slow_us = self.servers[to].slow_us;
         let (transport, healed) = (self.plan.transport, self.healed);
         let link = self.link(from, to);
-        let mut at_us = || now_us.max(route.held_until_us) + delay.least_us + link.random.below(delay.jitter_us + 1) + link.slow_us + slow_us;
+        let mut at_us =
+            || now_us.max(route.held_until_us) + delay.least_us + link.random.below(delay.jitter_us + 1) + link.slow_us + slow_us + touch.delay_us();
         match transport {
             Transport::Datagram { loss, duplicate } if remote => {
                 let at_us = [at_us(), at_us()];
                 let (lost, twice) = (link.random.chance(loss.into(), 1000), link.random.chance(duplicate.into(), 1000));
-                if lost && !healed {
+                if lost && !healed || touch == Touch::Drop {
+                    self.watch_lost(number, if touch == Touch::Drop { BY_HAND } else { "the network lost it" });
                     self.lose();
                     return;
                 }
                 if twice && !healed {
                     self.marks.see(marks::FRAME_DOUBLED);
-                    self.schedule(at_us[1], Event::Frame { from, to, connection: None, bytes: bytes.clone() });
+                    self.schedule(at_us[1], Event::Frame { from, to, connection: None, bytes: bytes.clone(), number });
                 }
-                self.schedule(at_us[0], Event::Frame { from, to, connection: None, bytes });
+                self.schedule(at_us[0], Event::Frame { from, to, connection: None, bytes, number });
             }
             _ => {
                 let at_us = at_us().max(link.last_arrival_us);
+                if touch == Touch::Drop {
+                    self.watch_lost(number, BY_HAND);
+                    self.lose();
+                    // A connection loses nothing without breaking.
+                    if remote {
+                        self.break_connection(from, to);
+                        self.connect(from, to);
+                    }
+                    return;
+                }
                 link.last_arrival_us = at_us;
                 let connection = Some(link.connection);
-                self.schedule(at_us, Event::Frame { from, to, connection, bytes });
+                self.schedule(at_us, Event::Frame { from, to, connection, bytes, number });
             }
         }
     }

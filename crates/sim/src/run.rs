@@ -3,6 +3,7 @@
 use crate::marks::Marks;
 use crate::plan::Plan;
 use crate::trace::TraceLevel;
+use crate::watch::{Course, Watch, Watching};
 use crate::world::{Failure, World};
 use rheostat_checkers::History;
 use rheostat_core::operation::Level;
@@ -40,7 +41,23 @@ pub struct RunReport {
 ///
 /// The plan makes no sense: see [`Plan::check`]; unknown protocol, option or planted bug. A broken promise is no error but a failure in the report.
 pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
-    let mut world = World::new(plan, level)?;
+    Ok(run(World::new(plan, level)?).0)
+}
+
+/// As [`run_plan`], and keeps what a person is shown of it; what `watching` says is done to messages on the way. With no such thing, and within its limits, the run is the
+/// same to the byte.
+///
+/// # Errors
+///
+/// As [`run_plan`].
+pub fn watch_plan(plan: &Plan, watching: &Watching) -> Result<(RunReport, Course), String> {
+    let mut world = World::new(plan, TraceLevel::Story)?;
+    world.watch = Some(Box::new(Watch::new(watching.clone(), plan)));
+    let (report, watch) = run(world);
+    Ok((report, watch.map(|watch| watch.into_course()).unwrap_or_default()))
+}
+
+fn run(mut world: World<'_>) -> (RunReport, Option<Box<Watch>>) {
     let history = world.finish();
     if let Some(history) = &history {
         world.check(history);
@@ -53,7 +70,7 @@ pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
         world.trace.bytes(text.as_bytes());
     }
     let promised = world.promised();
-    Ok(RunReport {
+    let report = RunReport {
         hash: world.trace.hash(),
         virtual_us: world.now_us,
         events: world.events,
@@ -65,5 +82,6 @@ pub fn run_plan(plan: &Plan, level: TraceLevel) -> Result<RunReport, String> {
         trace: world.trace.into_lines(),
         promised,
         history,
-    })
+    };
+    (report, world.watch)
 }

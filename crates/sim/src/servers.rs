@@ -4,6 +4,7 @@ use crate::clients::Reply;
 use crate::marks;
 use crate::plan::{Moment, Transport};
 use crate::trace::TraceLevel;
+use crate::watch::Touch;
 use crate::world::{Attempt, Event, ServerIndex, Waiting, World};
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
@@ -26,6 +27,9 @@ impl World<'_> {
     pub(crate) fn deliver(&mut self, server: ServerIndex, event: Event) {
         let state = &mut self.servers[server];
         if state.node.is_none() {
+            if let Event::Frame { number, .. } = event {
+                self.watch_lost(number, "its server was down");
+            }
             return;
         }
         if state.paused_until_us > self.now_us {
@@ -106,7 +110,8 @@ impl World<'_> {
                 node.server().tick(now, out);
                 self.check_answered(server);
             }
-            Event::Frame { from, bytes, .. } => {
+            Event::Frame { from, bytes, number, .. } => {
+                self.watch_arrived(number);
                 self.trace.bytes(&bytes);
                 let (from, to) = (self.servers[from].id, self.servers[server].id);
                 let remote = from.dc != to.dc;
@@ -127,7 +132,8 @@ impl World<'_> {
                     node.server().end_flush(now, flushed, out);
                 }
             }
-            Event::Request { attempt, operation, mut session, .. } => {
+            Event::Request { attempt, operation, mut session, number, .. } => {
+                self.watch_arrived(number);
                 self.trace.number(attempt.number << 16 | attempt.client as u64);
                 self.trace.line(TraceLevel::Full, self.now_us, self.servers[server].id, || {
                     format!("executes for client {}: {operation:?}, session {:?}", attempt.client, session.to_bytes())
@@ -162,7 +168,7 @@ impl World<'_> {
                     node.server().abandon(op);
                 }
             }
-            Event::Reply(_) | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {
+            Event::Reply { .. } | Event::Reset { .. } | Event::Deadline { .. } | Event::Step { .. } => {
                 unreachable!("what comes to clients comes to no server")
             }
             Event::FaultBegins { .. } | Event::FaultEnds { .. } | Event::Revive { .. } | Event::Operator => unreachable!("a fault is no input"),
@@ -286,7 +292,10 @@ impl World<'_> {
             *moment = Moment::AtOnce;
         }
         if let Some(delay_us) = self.delay_in_course(reply.attempt.client, server, true) {
-            self.schedule(self.now_us + delay_us, Event::Reply(Box::new(reply)));
+            let (number, touch) = self.watch_reply(&reply);
+            if touch != Touch::Drop {
+                self.schedule(self.now_us + delay_us + touch.delay_us(), Event::Reply { reply: Box::new(reply), number });
+            }
         }
     }
 

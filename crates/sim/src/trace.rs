@@ -19,7 +19,15 @@ pub enum TraceLevel {
 pub(crate) struct Trace {
     hash: u64,
     level: TraceLevel,
-    lines: Vec<String>,
+    lines: Vec<Line>,
+}
+
+/// Something that is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    now_us: u64,
+    pub(crate) who: String,
+    pub(crate) what: String,
 }
 
 impl Trace {
@@ -52,7 +60,7 @@ impl Trace {
     /// Keeps a line, if lines of `level` are kept.
     pub(crate) fn line(&mut self, level: TraceLevel, now_us: u64, who: impl std::fmt::Display, what: impl FnOnce() -> String) {
         if self.wants(level) {
-            self.lines.push(format!("{:>12}  {:<14} {}", Millis(now_us).to_string(), who.to_string(), what()));
+            self.lines.push(Line { now_us, who: who.to_string(), what: what() });
         }
     }
 
@@ -61,8 +69,14 @@ impl Trace {
         self.hash
     }
 
-    /// The lines.
+    /// What was told so far.
+    pub(crate) fn told(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The lines, as text.
     pub(crate) fn into_lines(self) -> Vec<String> {
-        self.lines
+        let text = |line: &Line| format!("{:>12}  {:<14} {}", Millis(line.now_us).to_string(), line.who, line.what);
+        self.lines.iter().map(text).collect()
     }
 }

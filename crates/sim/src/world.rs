@@ -12,6 +12,7 @@ use crate::marks::Marks;
 use crate::node;
 use crate::plan::{Moment, Plan, Spread};
 use crate::trace::{Trace, TraceLevel};
+use crate::watch::{Number, Watch};
 use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::counters::CounterHistory;
@@ -57,17 +58,17 @@ pub(crate) enum Event {
     /// A server's timer.
     Tick { server: ServerIndex },
     /// A frame arrives. A frame of a connection that has broken since is dropped.
-    Frame { from: ServerIndex, to: ServerIndex, connection: Option<u32>, bytes: Vec<u8> },
+    Frame { from: ServerIndex, to: ServerIndex, connection: Option<u32>, bytes: Vec<u8>, number: Number },
     /// A server has a new connection to a data center.
     Connected { server: ServerIndex, incarnation: u32, dc: DcId },
     /// A flush ends.
     Flushed { server: ServerIndex, incarnation: u32 },
     /// A client's request arrives.
-    Request { server: ServerIndex, incarnation: u32, attempt: Attempt, operation: Box<Operation>, session: Box<Session> },
+    Request { server: ServerIndex, incarnation: u32, attempt: Attempt, operation: Box<Operation>, session: Box<Session>, number: Number },
     /// A client has given an operation up, and its server learns it.
     Abandon { server: ServerIndex, incarnation: u32, attempt: Attempt },
     /// A reply arrives at its client.
-    Reply(Box<Reply>),
+    Reply { reply: Box<Reply>, number: Number },
     /// A client learns that its connection broke.
     Reset { attempt: Attempt },
     /// A client has waited long enough.
@@ -248,6 +249,8 @@ pub(crate) struct World<'p> {
     /// See [`crate::RunReport::clocks_distrusted`].
     pub(crate) clocks_distrusted: u64,
     pub(crate) trace: Trace,
+    /// What a person is shown of the run, if one watches.
+    pub(crate) watch: Option<Box<Watch>>,
     /// A server that never runs: it makes, reads and merges sessions for the clients.
     pub(crate) front: Box<dyn Stack>,
     pub(crate) sessions: u64,
@@ -322,6 +325,7 @@ impl<'p> World<'p> {
             restarted_ahead_ms: 0,
             clocks_distrusted: 0,
             trace: Trace::new(level),
+            watch: None,
             front,
             sessions: 0,
             last_arrival_us: 0,
@@ -460,7 +464,12 @@ impl<'p> World<'p> {
                 self.fail("progress", format!("after {MAX_EVENTS} events, at {at_us} us of virtual time, there is no end in sight\n"));
                 return;
             }
+            if self.watched_enough() {
+                return;
+            }
+            self.begin_step(&event);
             self.happen(event);
+            self.end_step();
             if done(self) {
                 return;
             }
@@ -489,8 +498,11 @@ impl<'p> World<'p> {
                     self.deliver(server, Event::Tick { server });
                 }
             }
-            Event::Frame { from, to, connection, .. } if connection.is_some_and(|connection| connection != self.link(from, to).connection) => {
+            Event::Frame { from, to, connection, number, .. }
+                if connection.is_some_and(|connection| connection != self.link(from, to).connection) =>
+            {
                 self.trace.number(self.now_us ^ 1);
+                self.watch_lost(number, "its connection broke");
             }
             Event::Frame { to: server, .. } => self.deliver(server, event),
             Event::Connected { server, incarnation, .. } | Event::Flushed { server, incarnation } | Event::Abandon { server, incarnation, .. } => {
@@ -498,12 +510,15 @@ impl<'p> World<'p> {
                     self.deliver(server, event);
                 }
             }
-            Event::Request { server, incarnation, attempt, .. } => {
+            Event::Request { server, incarnation, attempt, number, .. } => {
                 self.requests_under_way -= 1;
                 // The connection broke with the server that it led to.
                 match self.servers[server].incarnation == incarnation && self.servers[server].node.is_some() {
                     true => self.deliver(server, event),
-                    false => self.refuse(attempt),
+                    false => {
+                        self.watch_lost(number, "its server was down");
+                        self.refuse(attempt);
+                    }
                 }
             }
             Event::AskTime { server, again } => {
@@ -518,7 +533,10 @@ impl<'p> World<'p> {
                     self.deliver(server, event);
                 }
             }
-            Event::Reply(reply) => self.on_reply(*reply),
+            Event::Reply { reply, number } => {
+                self.watch_arrived(number);
+                self.on_reply(*reply);
+            }
             Event::Reset { attempt } => self.give_up(attempt),
             Event::Deadline { attempt } => self.on_deadline(attempt),
             Event::Step { client, turn } => self.on_step(client, turn),

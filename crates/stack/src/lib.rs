@@ -20,7 +20,10 @@ use rheostat_core::version::VersionId;
 use rheostat_core::wire::Wire;
 use rheostat_counters::{Counting, Options, Setup};
 use rheostat_protocols::registry::{self, Visitor};
-use rheostat_storage::{DiskOptions, DiskStore, MemoryStore};
+use rheostat_storage::MemoryStore;
+#[cfg(not(target_arch = "wasm32"))]
+use rheostat_storage::{DiskOptions, DiskStore};
+#[cfg(not(target_arch = "wasm32"))]
 use std::path::PathBuf;
 
 /// What a partition server is made of.
@@ -43,7 +46,8 @@ pub enum Backing {
     Memory,
     /// In memory, with a disk that is simulated: what was flushed outlives [`Stack::halt`].
     SimulatedDisk,
-    /// In this folder.
+    /// In this folder. Not in a browser.
+    #[cfg(not(target_arch = "wasm32"))]
     Disk(PathBuf, DiskOptions),
 }
 
@@ -246,6 +250,7 @@ impl Visitor for Open<'_> {
         let (store, found) = match backing {
             Backing::Memory => (Driver::Memory(Box::default()), Recovered::default()),
             Backing::SimulatedDisk => (Driver::Memory(Box::new(MemoryStore::with_simulated_disk())), Recovered::default()),
+            #[cfg(not(target_arch = "wasm32"))]
             Backing::Disk(folder, settings) => {
                 let (store, found) = DiskStore::open(&folder, settings).map_err(|error| error.to_string())?;
                 (Driver::Disk(Box::new(store)), found)

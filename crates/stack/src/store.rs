@@ -5,7 +5,9 @@ use rheostat_core::version::{Key, Update, Version};
 use rheostat_core::wire::Wire;
 use rheostat_core::{DcId, Timestamp};
 use rheostat_group::Ahead;
-use rheostat_storage::{DiskStore, MemoryStore};
+#[cfg(not(target_arch = "wasm32"))]
+use rheostat_storage::DiskStore;
+use rheostat_storage::MemoryStore;
 use std::io::Result;
 
 /// A store in memory or on disk.
@@ -13,6 +15,7 @@ pub enum Driver<M> {
     /// In memory.
     Memory(Box<MemoryStore<M>>),
     /// On disk.
+    #[cfg(not(target_arch = "wasm32"))]
     Disk(Box<DiskStore<M>>),
 }
 
@@ -21,6 +24,7 @@ pub enum AnyStore<M> {
     /// In memory.
     Memory(Box<MemoryStore<M>>),
     /// On disk.
+    #[cfg(not(target_arch = "wasm32"))]
     Disk(Box<DiskStore<M>>),
     /// Of a partition server with replicas.
     Ahead(Box<Ahead<M, Driver<M>>>),
@@ -30,6 +34,7 @@ impl<M> From<Driver<M>> for AnyStore<M> {
     fn from(driver: Driver<M>) -> AnyStore<M> {
         match driver {
             Driver::Memory(store) => AnyStore::Memory(store),
+            #[cfg(not(target_arch = "wasm32"))]
             Driver::Disk(store) => AnyStore::Disk(store),
         }
     }
@@ -164,5 +169,12 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for $name<M> {
     };
 }
 
+// In a browser there is no disk.
+#[cfg(not(target_arch = "wasm32"))]
 store_of_any!(Driver: Memory, Disk);
+#[cfg(not(target_arch = "wasm32"))]
 store_of_any!(AnyStore: Memory, Disk, Ahead);
+#[cfg(target_arch = "wasm32")]
+store_of_any!(Driver: Memory);
+#[cfg(target_arch = "wasm32")]
+store_of_any!(AnyStore: Memory, Ahead);

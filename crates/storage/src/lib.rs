@@ -6,6 +6,7 @@
 
 mod chains;
 pub mod conformance;
+#[cfg(not(target_arch = "wasm32"))]
 mod disk;
 mod entries;
 mod index;
@@ -13,6 +14,7 @@ mod memory;
 mod own;
 mod table;
 
+#[cfg(not(target_arch = "wasm32"))]
 pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError, store_number};
 pub use memory::MemoryStore;
 
