@@ -17,6 +17,9 @@ mod seeds;
 use serde::Serialize;
 use serde_json::json;
 
+/// The most letters of an error: some name all that there is.
+const MOST_ERROR: usize = 600;
+
 /// What there is to choose: protocols with their planted bugs, profiles, promises, scenarios.
 pub fn catalogue() -> String {
     text(&catalogue::catalogue())
@@ -40,7 +43,7 @@ pub fn shrink(request: &str) -> String {
 fn answer<T: Serialize>(result: Result<T, String>) -> String {
     match result {
         Ok(value) => text(&value),
-        Err(error) => text(&json!({ "error": error })),
+        Err(error) => text(&json!({ "error": report::cut(&error, MOST_ERROR) })),
     }
 }
 

@@ -203,7 +203,7 @@ fn version(id: VersionId) -> String {
 }
 
 /// The first `most` letters.
-fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),

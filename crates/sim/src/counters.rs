@@ -2,6 +2,7 @@
 
 use crate::clients::Counting;
 use crate::plan::Action;
+use crate::watch::words_of;
 use crate::world::{Failure, ServerIndex, World};
 use rheostat_checkers::Observation;
 use rheostat_checkers::counters::{self, Came, FinalView, Learned, Reclaim, Seen, Update};
@@ -277,7 +278,7 @@ impl World<'_> {
 
     /// The reply to an operation on counters has come.
     pub(crate) fn counter_ends(&mut self, client: usize, action: Action, (server, arrived_ms): (ServerIndex, Option<u64>), outcome: Outcome) {
-        self.tell(client, || format!("-> {outcome:?}"));
+        self.tell(client, || format!("-> {}", words_of(&outcome)));
         let (now_us, quality) = (self.now_us, outcome.quality());
         let claimed = |world: &Self, counter: usize| world.claimed(counter, server, quality, arrived_ms);
         match (&action, outcome) {

@@ -208,7 +208,7 @@ impl Watch {
 }
 
 /// What came of an operation, in words.
-fn words_of(outcome: &Outcome) -> String {
+pub(crate) fn words_of(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Read(read, _) => describe(read),
         Outcome::Many(reads, _) => reads.iter().map(describe).collect::<Vec<_>>().join(", "),
@@ -217,7 +217,14 @@ fn words_of(outcome: &Outcome) -> String {
         Outcome::Changed { before, version: Some(version) } => format!("was {}, now version {version}", describe(before)),
         Outcome::Changed { before, version: None } => format!("was {}, nothing to change", describe(before)),
         Outcome::Counted(values, _) => values.iter().map(|value| format!("now {value}")).collect::<Vec<_>>().join(", "),
-        Outcome::Counter(view) => format!("value {}", view.value),
+        Outcome::Counter(view) => {
+            let rights = view.rights.iter().map(|of| {
+                let ways = [(of.down, "down"), (of.up, "up")];
+                let ways = ways.into_iter().filter_map(|(rights, way)| Some(format!("{} {way}", rights?))).collect::<Vec<_>>();
+                format!("data center {} has rights {}", of.dc, ways.join(" and "))
+            });
+            format!("value {}; {}", view.value, rights.collect::<Vec<_>>().join(", "))
+        }
         Outcome::Failed(failure) => failure.to_string(),
         other => format!("{other:?}").chars().take(200).collect(),
     }

@@ -29,7 +29,7 @@ class Page {
     this.searching = false;
     this.took = 0;
     const places = ['choice', 'problem', 'verdict', 'bar', 'figure', 'detail', 'state', 'tables'];
-    for (const place of places) this[place] = h('div', { class: place });
+    for (const place of places) this[place] = h('div', { class: `of-${place}` });
     this.problem.setAttribute('role', 'alert');
     this.scroll = h('div', { class: 'scroll time', tabindex: 0, role: 'region', 'aria-label': 'Diagram; the arrow keys go from step to step' });
     this.names = h('div', { class: 'names' });
@@ -363,9 +363,9 @@ class Page {
     const place = open.findLastIndex((index) => index <= this.step);
     const button = (text, label, onclick, more = {}) => h('button', { type: 'button', class: 'quiet', 'aria-label': label, title: label, 'data-focus': label, onclick, ...more }, text);
     put(this.bar, h('div', { class: 'steps' },
-      button('⏮', 'First step', () => this.show(open[0] ?? 0)), button('◀', 'Step back', () => this.go(-1)),
+      button('|◀', 'First step', () => this.show(open[0] ?? 0)), button('◀', 'Step back', () => this.go(-1)),
       button(this.playing === null ? 'Play' : 'Pause', this.playing === null ? 'Play' : 'Pause', () => this.play()),
-      button('▶', 'Step forward', () => this.go(1)), button('⏭', 'Last step', () => this.show(this.last())),
+      button('▶', 'Step forward', () => this.go(1)), button('▶|', 'Last step', () => this.show(this.last())),
       h('label', { class: 'slider' }, h('span', { class: 'hidden' }, 'Step'), h('input', { type: 'range', min: 0, max: Math.max(0, open.length - 1), value: Math.max(0, place), 'data-focus': 'slider', oninput: (event) => this.show(open[Number(event.target.value)] ?? 0) })),
       h('span', { class: 'note where' }, `step ${place + 1} of ${open.length}, at ${now.at} ms`)),
     h('div', { class: 'steps' }, button('−', 'Narrower', () => this.scale(1 / 1.5)), button('+', 'Wider', () => this.scale(1.5)),

@@ -9,6 +9,7 @@ export const MOST_DRAWN = 2500;
 const SERVER = 34;
 const CLIENT = 62;
 const HEAD = 22;
+const NAMES = 104;
 
 /** The lanes in the order in which they are drawn: by data center, clients first. */
 export function order(report) {
@@ -93,7 +94,7 @@ export function spacetime(report, { all, width, zoom, now, chosen, marked, pick 
     const until = times.has(fault.until) ? x(fault.until) : wide;
     out.back.push(s('g', {}, s('rect', { x: x(fault.from), width: Math.max(2, until - x(fault.from)), y: 0, height: 5, class: 'fault' }), s('title', {}, `${fault.text}, ${fault.from} to ${fault.until} ms`)));
   }
-  if (report.healed !== null) out.back.push(s('line', { x1: x(report.healed), x2: x(report.healed), y1: 8, y2: height - 16, class: 'healed' }), s('text', { x: x(report.healed) + 4, y: 17, class: 'tick' }, 'everything heals'));
+  if (report.healed !== null) out.back.push(s('line', { x1: x(report.healed), x2: x(report.healed), y1: 8, y2: height - 16, class: 'healed' }), s('text', { x: x(report.healed) - 5, y: 17, 'text-anchor': 'end', class: 'tick' }, 'everything heals'));
 
   for (const number of numbers) {
     const message = report.messages[number - 1];
@@ -142,7 +143,7 @@ export function spacetime(report, { all, width, zoom, now, chosen, marked, pick 
     ticks.push(s('text', { x: x(at), y: height - 4, class: 'tick' }, `${Math.round(at * 10) / 10}`));
   }
 
-  const names = s('svg', { class: 'diagram lanes', viewBox: `0 0 92 ${height}`, width: 92, height, 'aria-hidden': 'true' },
+  const names = s('svg', { class: 'diagram lanes', viewBox: `0 0 ${NAMES} ${height}`, width: NAMES, height, 'aria-hidden': 'true' },
     groups.map(([dc, down]) => s('text', { x: 2, y: down + 12, class: 'lanename' }, `data center ${dc}`)),
     report.lanes.map((lane, index) => s('text', { x: 2, y: y[index] + 4, class: 'state soft' }, lane.name)),
     s('text', { x: 2, y: height - 4, class: 'tick' }, 'ms'));

@@ -1,0 +1,230 @@
+// The simulator in a page, in a real browser, from a server of plain files: every scenario, steps, messages dropped and delayed, addresses good and bad, seeds, at two sizes and in both themes.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import { extname, join, normalize } from 'node:path';
+import { after, before, test } from 'node:test';
+import { chromium } from 'playwright-core';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const KINDS = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.wasm': 'application/wasm' };
+const FOLDER = process.env.SIMULATOR_PAGE;
+const SHOTS = process.env.UI_SCREENSHOTS;
+
+let server;
+let browser;
+let url;
+
+before(async () => {
+  server = createServer((request, response) => {
+    const path = normalize(decodeURIComponent(new URL(request.url, 'http://localhost').pathname));
+    try {
+      const bytes = readFileSync(join(FOLDER, path.endsWith('/') ? `${path}index.html` : path));
+      response.writeHead(200, { 'content-type': KINDS[extname(path)] ?? 'text/html' }).end(bytes);
+    } catch {
+      response.writeHead(404).end();
+    }
+  });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  // In a folder of its own: nothing may depend on where the page lies.
+  url = `http://127.0.0.1:${server.address().port}/`;
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS });
+});
+
+after(async () => {
+  await browser?.close();
+  server?.closeAllConnections();
+  server?.close();
+});
+
+async function open(hash = '', { width = 1280, theme = 'light' } = {}) {
+  const context = await browser.newContext({ viewport: { width, height: width > 600 ? 860 : 844 }, colorScheme: theme });
+  const page = await context.newPage();
+  page.setDefaultTimeout(30_000);
+  const faults = [];
+  page.on('request', (request) => { if (!request.url().startsWith(url)) faults.push(`asks ${request.url()}`); });
+  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) faults.push(`console: ${message.text()}`); });
+  page.on('pageerror', (error) => faults.push(`fails: ${error.stack}`));
+  page.on('dialog', (dialog) => { faults.push('opens a dialog'); dialog.dismiss(); });
+  await page.goto(`${url}${hash}`);
+  await page.waitForSelector('svg.spacetime .operation', { state: 'attached' });
+  return { page, faults, end: async () => { await context.close(); assert.deepEqual(faults, []); } };
+}
+
+const verdict = (page) => page.locator('section[aria-label=Verdict] .chip').innerText();
+const fragment = (page) => new URLSearchParams(new URL(page.url()).hash.slice(1));
+const where = (page) => page.locator('.where').innerText();
+/** The number of the message that says `words`. */
+const saying = (page, words) => page.evaluate((wanted) => globalThis.page.report.messages.findIndex((message) => message.updates && message.words.includes(wanted)) + 1, words);
+const choose = (page, number) => page.locator(`[data-message="${number}"]`).press('Enter');
+
+for (const width of [1280, 390]) {
+  for (const theme of ['light', 'dark']) {
+    test(`the page at ${width} pixels in ${theme}`, async () => {
+      const { page, end } = await open('#scenario=photo&variant=eventual', { width, theme });
+      await page.evaluate(AXE);
+      for (const [name, tab] of [['scenario', 'Scenario'], ['seed', 'Seed'], ['plan', 'Plan']]) {
+        await page.getByRole('button', { name: tab, exact: true }).click();
+        const sideways = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(sideways <= 0, `${name} scrolls sideways by ${sideways} pixels`);
+        if (SHOTS) await page.screenshot({ path: `${SHOTS}/simulator-${name}-${width}-${theme}.png`, fullPage: true });
+        const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+        assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 160)} ${nodes[0].failureSummary}`), [], name);
+      }
+      const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      assert.equal(back, theme === 'dark' ? 'rgb(16, 22, 28)' : 'rgb(245, 246, 247)');
+      await end();
+    });
+  }
+}
+
+test('every scenario under everything that it can be run with comes to what it says', async () => {
+  const { page, end } = await open();
+  const scenarios = await page.evaluate(() => globalThis.page.catalogue.scenarios);
+  assert.ok(scenarios.length >= 9);
+  for (const { name, variants } of scenarios) {
+    await page.selectOption('select[name=scenario]', name);
+    for (const variant of variants) {
+      await page.selectOption('select[name=variant]', variant.name);
+      assert.equal(fragment(page).get('variant'), variant.name);
+      assert.match(await verdict(page), variant.breaks ? new RegExp(`${variant.breaks} is broken`) : /No promise is broken/, `${name} under ${variant.name}`);
+    }
+  }
+  await end();
+});
+
+test('a violation names its operations, and they are marked in the diagram', async () => {
+  const { page, end } = await open('#scenario=photo&variant=eventual');
+  assert.match(await verdict(page), /causal is broken/);
+  const involved = page.locator('.involved li');
+  assert.ok(await involved.count() >= 2);
+  assert.match(await involved.last().innerText(), /get causal photo → absent/);
+  assert.equal(await page.locator('.spacetime .operation.grave').count(), await involved.count());
+  const last = page.locator('.involved button').last();
+  await last.click();
+  assert.match(await where(page), /at 20\d\d ms/);
+  await end();
+});
+
+test('steps go forward and back, by keys too, and show the servers at that moment', async () => {
+  const { page, end } = await open('#scenario=photo&variant=causal');
+  await page.locator('.spacetime').first().scrollIntoViewIfNeeded();
+  await page.getByRole('button', { name: 'First step' }).click();
+  const first = await where(page);
+  assert.match(first, /^step 1 of \d+/);
+  await page.locator('.scroll.time').focus();
+  await page.keyboard.press('ArrowRight');
+  await page.keyboard.press('ArrowRight');
+  assert.match(await where(page), /^step 3 of/);
+  await page.keyboard.press('ArrowLeft');
+  assert.match(await where(page), /^step 2 of/);
+  await page.keyboard.press('End');
+  // Somewhere between, data center 1 has the comment and hides it.
+  let hidden = null;
+  for (let back = 0; back < 60 && !hidden; back++) {
+    const state = await page.locator('.of-state').innerText();
+    if (/comment 2 .*\n?.*hidden/.test(state)) hidden = state;
+    await page.keyboard.press('ArrowLeft');
+  }
+  assert.ok(hidden, 'the comment is hidden at some step');
+  assert.match(hidden, /waits for /);
+  await page.getByRole('button', { name: 'First step' }).click();
+  await page.getByRole('button', { name: 'Play' }).click();
+  await page.waitForFunction(() => !document.querySelector('.where').innerText.startsWith('step 1 '));
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.getByRole('button', { name: 'Wider' }).click();
+  await page.getByLabel('also heartbeats').check();
+  assert.ok(await page.locator('.spacetime .message.quiet').count() > 10, 'what keeps servers informed is drawn');
+  await end();
+});
+
+test('a message is delayed and dropped, what follows is run anew, and the address has it', async () => {
+  const { page, end } = await open('#scenario=photo&variant=eventual');
+  const comment = await saying(page, ' comment=');
+  await choose(page, comment);
+  assert.match(await page.locator('.card.message').innerText(), /comment=2/);
+  await page.fill('input[name=delay]', '400');
+  await page.getByRole('button', { name: 'Delay it by' }).click();
+  await page.getByText('No promise is broken').waitFor();
+  assert.equal(fragment(page).get('touch'), `${comment}w400`);
+  assert.ok(await page.locator('.spacetime .message.touched').count() >= 1);
+  const shared = page.url();
+  await page.getByRole('button', { name: 'Drop it' }).click();
+  await page.getByText('dropped by hand').waitFor();
+  assert.equal(fragment(page).get('touch'), `${comment}d`);
+  await page.locator('.card.message').getByRole('button', { name: 'Undo' }).click();
+  await page.getByText('causal is broken').waitFor();
+  assert.equal(fragment(page).get('touch'), null);
+  // Whoever gets the address sees the same run.
+  const other = await open(new URL(shared).hash);
+  assert.match(await verdict(other.page), /No promise is broken/);
+  assert.equal(await other.page.evaluate(() => globalThis.page.report.messages[globalThis.page.request.touches[0][0] - 1].touch), 400);
+  await other.end();
+  await end();
+});
+
+test('what is behind the address may be anything', async () => {
+  const bad = ['#scenario=nothing', '#seed=-1&protocol=causal', '#seed=1&protocol=<img src=x onerror=alert(1)>', '#touch=zzz&scenario=photo', '#%00%ff', '#a=b', '#plan=protocol%20none', `#plan=${'x'.repeat(90_000)}`, '#scenario=photo&touch=' + Array.from({ length: 300 }, (_, n) => `${n}d`).join('_'),
+    '#plan=protocol eventual%0Akeys a%0Acluster 8 x 64', '#scenario=__proto__', '#seed=1&protocol=causal&option=%5B', '#plan='];
+  for (const hash of bad) {
+    const { page, end } = await open(hash);
+    assert.ok((await page.locator('.of-problem').innerText()).length > 10, `${hash.slice(0, 60)} is said to be wrong`);
+    assert.equal(await page.locator('img[src=x]').count(), 0);
+    assert.ok(await page.locator('select[name=scenario]').count() === 1, 'the page goes on with a scenario');
+    await end();
+  }
+  const { page, end } = await open('#scenario=photo&variant=eventual&touch=999999999d&step=9999999');
+  assert.match(await page.locator('section[aria-label=Verdict]').innerText(), /Nothing was done to message 999999999/);
+  // Another address in the same page.
+  await page.evaluate(() => { location.hash = '#scenario=moved&variant=eventual'; });
+  await page.getByText('read-your-writes is broken').waitFor();
+  await page.evaluate(() => { location.hash = '#nonsense'; });
+  await page.getByText('which is nothing of a run').waitFor();
+  await end();
+});
+
+test('a failing seed is found while the page answers, shared, and made smaller', async () => {
+  const { page, end } = await open();
+  await page.getByRole('button', { name: 'Seed', exact: true }).click();
+  await page.selectOption('select[name=protocol]', 'causal');
+  await page.check('input[name=published]');
+  await page.fill('input[name=seed]', '1500');
+  // The longest time for which the page did not answer.
+  await page.evaluate(() => { globalThis.longest = 0; let last = performance.now(); globalThis.beat = setInterval(() => { const now = performance.now(); globalThis.longest = Math.max(globalThis.longest, now - last); last = now; }, 5); });
+  await page.getByRole('button', { name: 'Next failing seed' }).click();
+  await page.getByText(/Seed \d+ breaks/).waitFor({ timeout: 120_000 });
+  const stood = await page.evaluate(() => { clearInterval(globalThis.beat); return globalThis.longest; });
+  assert.ok(stood < 3000, `the page stood still for ${stood} ms`);
+  assert.match(await verdict(page), /is broken/);
+  assert.ok(Number(fragment(page).get('seed')) > 1500);
+  assert.equal(fragment(page).get('option'), 'published=true');
+  const promise = (await verdict(page)).match(/([a-z-]+) is broken/)[1];
+  await page.getByRole('button', { name: 'Plan', exact: true }).click();
+  const before = (await page.inputValue('textarea[name=plan]')).split('\n').length;
+  await page.getByRole('button', { name: 'Make it smaller' }).click();
+  await page.getByText(/runs made it as small as this/).waitFor({ timeout: 180_000 });
+  const text = await page.inputValue('textarea[name=plan]');
+  assert.ok(text.split('\n').length < before / 2, `${before} lines became ${text.split('\n').length}`);
+  assert.match(await verdict(page), new RegExp(`${promise} is broken`));
+  assert.ok(fragment(page).get('plan').includes('protocol causal'), 'the address has the plan');
+  // Something that is no plan is refused, and what was shown stays.
+  await page.fill('textarea[name=plan]', 'nonsense <script>');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByText('this is no plan: line 1').waitFor();
+  assert.match(await verdict(page), new RegExp(`${promise} is broken`));
+  await end();
+});
+
+test('a planted bug is chosen and found', async () => {
+  const { page, end } = await open('#seed=0&protocol=eventual&planted=counter-spends-before-durable');
+  await page.getByRole('button', { name: 'Next failing seed' }).click();
+  await page.getByText(/Seed \d+ breaks counters/).waitFor({ timeout: 120_000 });
+  assert.equal(await page.inputValue('select[name=planted]'), 'counter-spends-before-durable');
+  await page.locator('input[name=seed]').fill('18446744073709551616');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByText('is no seed').waitFor();
+  await end();
+});
