@@ -1,16 +1,33 @@
 #!/usr/bin/env bash
-# The simulator in a page, as a folder of files that any web server can serve: ui/simulator/build.sh [folder]
+# The simulator in a page, as a folder of files that any web server can serve: ui/simulator/build.sh [--files] [folder]
 #
 # The folder is target/simulator unless one is named. What it needs is Rust for the target wasm32-unknown-unknown:
 #   with rustup:   rustup target add wasm32-unknown-unknown
 #   on Debian:     apt-get install rustc-web rust-web-src     (1.93 or newer; the standard library is then compiled as well), and a linker: lld, or the one that comes with rustup's toolchain
-# The first that is there is used. As root on Debian, PAGE_INSTALL=1 installs the packages. Nothing else is downloaded but crates, by cargo.
+# The first that is there is used. --files copies the page's files only, beside a module that is there already. As root on Debian, PAGE_INSTALL=1 installs the packages. Nothing else is downloaded but crates, by cargo.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=wasm32-unknown-unknown
 base=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+files=
+if [ "${1:-}" = --files ]; then
+  files=only
+  shift
+fi
 out=$(realpath -m "${1:-$base/simulator}")
 log() { echo "page: $*"; }
+
+copy() {
+  mkdir -p "$out/js" "$out/simulator"
+  install -m 644 ui/simulator/index.html ui/simulator/simulator.css ui/console.css ui/icon.svg "$out/"
+  install -m 644 ui/simulator/js/*.js "$out/simulator/"
+  # What the console's pages are made of.
+  install -m 644 ui/js/dom.js ui/js/diagram.js ui/js/format.js ui/js/theme.js "$out/js/"
+}
+if [ "$files" = only ]; then
+  copy
+  exit
+fi
 
 # A linker for WebAssembly: rustup's toolchains bring one, Debian's do not.
 linker() {
@@ -45,11 +62,7 @@ fi
 # Names of functions are nothing that a page needs.
 cargo "${arguments[@]}" -j "${PAGE_JOBS:-2}" -- -C strip=symbols
 
-mkdir -p "$out/js" "$out/simulator"
+copy
 install -m 644 "$base/$target/sim/rheostat_page.wasm" "$out/simulator.wasm"
-install -m 644 ui/simulator/index.html ui/simulator/simulator.css ui/console.css ui/icon.svg "$out/"
-install -m 644 ui/simulator/js/*.js "$out/simulator/"
-# What the console's pages are made of.
-install -m 644 ui/js/dom.js ui/js/diagram.js ui/js/format.js ui/js/theme.js "$out/js/"
 log "$out: $(du -sk "$out" | cut -f 1) KiB, simulator.wasm $(wc -c < "$out/simulator.wasm") bytes, $(gzip -9 -c "$out/simulator.wasm" | wc -c) compressed"
 log "to look at it: python3 -m http.server --bind 127.0.0.1 --directory $out 8000"

@@ -4,6 +4,8 @@
 //! - [`DiskStore`]: hot chains in memory, an append-only log on disk, and an embedded engine for what does not fit in memory.
 //! - [`conformance`]: what any driver must do, as checks that any driver can run.
 
+#![cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "what only the store on disk uses of the modules that both drivers share"))]
+
 mod chains;
 pub mod conformance;
 #[cfg(not(target_arch = "wasm32"))]

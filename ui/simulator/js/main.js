@@ -92,7 +92,7 @@ class Page {
     this.chosen = null;
     this.marked = new Set(this.report.verdict.shown.map(([event]) => event));
     this.index();
-    this.step = Math.min(step ?? this.last(), this.report.steps.length - 1);
+    this.step = Math.min(step ?? this.start(), this.report.steps.length - 1);
     put(this.progress, '');
     this.remember();
     this.choose();
@@ -118,8 +118,17 @@ class Page {
     return last;
   }
 
+  /** Where a run is looked at first: at the end of what breaks a promise, or at the last step. */
+  start() {
+    const { steps, operations } = this.report;
+    const ends = operations.filter((operation) => this.marked.has(operation.event)).map((operation) => operation.ended ?? operation.begun);
+    if (ends.length === 0) return this.last();
+    const place = steps.findLastIndex((step) => step.asked && step.at <= Math.max(...ends));
+    return place < 0 ? this.last() : place;
+  }
+
   remember() {
-    this.written = write(this.request, this.step === this.last() ? null : this.step);
+    this.written = write(this.request, this.step === this.start() ? null : this.step);
     history.replaceState(null, '', this.written);
     // What a browser makes of it can be spelled otherwise.
     this.written = location.hash;
@@ -452,7 +461,7 @@ class Page {
     const key = (held) => {
       const value = held.value === null ? 'deleted' : held.value;
       return h('div', { class: 'held' }, h('b', {}, report.keys[held.key]), ` ${value} `, h('span', { class: 'note' }, held.newest), held.hidden ? chip('grave', 'hidden') : chip('good', 'visible'),
-        held.hidden && h('div', { class: 'note' }, `waits for ${held.hidden}`), held.needs && held.needs !== '{}' && h('div', { class: 'note' }, `needs ${held.needs}`));
+        held.hidden && h('div', { class: 'note' }, held.hidden), held.needs && held.needs !== '{}' && h('div', { class: 'note' }, `needs ${held.needs}`));
     };
     const rows = report.lanes.map((lane, index) => [lane, states.get(index)]).filter(([lane]) => !lane.client).map(([lane, state]) => (state ? [
       h('b', {}, lane.name), [String(state.physical), 'number mono'], [state.clock, 'number mono'], [vector(state.stable), 'mono'],
@@ -476,7 +485,8 @@ class Page {
         message.kind, report.lanes[message.from].name, report.lanes[message.to].name, [`${message.sent}`, 'number'], [message.arrived.join(', ') || 'lost', 'number'], [message.words.slice(0, 200), 'wide'],
       ])));
     });
-    put(this.tables, section('What clients asked', null, table('What clients asked', ['event', 'client', ['begun, ms', 'number'], ['ended, ms', 'number'], 'asked', 'came'], rows.slice(0, 1000)), messages));
+    put(this.tables, section('What clients asked', null,
+      h('details', { open: rows.length <= 30 }, h('summary', {}, `${count(rows.length)} operations${rows.length > 1000 ? ', the first 1000 here' : ''}`), table('What clients asked', ['event', 'client', ['begun, ms', 'number'], ['ended, ms', 'number'], 'asked', 'came'], rows.slice(0, 1000))), messages));
   }
 }
 

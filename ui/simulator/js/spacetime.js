@@ -144,7 +144,7 @@ export function spacetime(report, { all, width, zoom, now, chosen, marked, pick 
   }
 
   const names = s('svg', { class: 'diagram lanes', viewBox: `0 0 ${NAMES} ${height}`, width: NAMES, height, 'aria-hidden': 'true' },
-    groups.map(([dc, down]) => s('text', { x: 2, y: down + 12, class: 'lanename' }, `data center ${dc}`)),
+    groups.map(([dc, down]) => s('text', { x: 2, y: down + 12, class: 'lanename' }, width < 500 ? `center ${dc}` : `data center ${dc}`)),
     report.lanes.map((lane, index) => s('text', { x: 2, y: y[index] + 4, class: 'state soft' }, lane.name)),
     s('text', { x: 2, y: height - 4, class: 'tick' }, 'ms'));
   const words = `${report.lanes.length} lanes, ${numbers.length} messages, ${report.operations.length} operations of clients. The tables below say the same.`;
