@@ -3,21 +3,17 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
-import { chromium } from 'playwright-core';
+import { AXE, BACK, SHOTS, judge, launch, openPage } from './browser.js';
 import { demo, designer, endAll, guarded, redis, rheostat, until } from './cluster.js';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const PAGES = ['map', 'key', 'dial', 'time', 'counters', 'monitors', 'designer'];
-const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-const SHOTS = process.env.UI_SCREENSHOTS;
 
 let cluster;
 let browser;
 
 before(async () => {
-  [cluster, browser] = await Promise.all([demo(), chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS })]);
+  [cluster, browser] = await Promise.all([demo(), launch()]);
   const [east] = Object.values(cluster.ports);
   await redis(east, ['SET', 'photo', 'sunset']);
   await redis(east, ['RHEO', 'COUNTER', 'CREATE', 'stock', 'MIN', '0', 'VALUE', '1000']);
@@ -29,19 +25,7 @@ after(async () => {
   endAll();
 });
 
-/** A page at `url`; what it does that it must not is kept in `faults`. */
-async function open(url, { width = 1280, theme = 'light', allow } = {}) {
-  const context = await browser.newContext({ viewport: { width, height: width > 600 ? 860 : 844 }, colorScheme: theme });
-  const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
-  const faults = [];
-  page.on('request', (request) => { if (!request.url().startsWith(url) && !request.url().startsWith('data:')) faults.push(`asks ${request.url()}`); });
-  page.on('console', (message) => { if (['error', 'warning'].includes(message.type()) && !allow?.test(message.text())) faults.push(`console: ${message.text()}`); });
-  page.on('pageerror', (error) => faults.push(`fails: ${error.stack}`));
-  page.on('dialog', (dialog) => { faults.push('opens a dialog'); dialog.dismiss(); });
-  await page.goto(url);
-  return { page, faults, end: async () => { await context.close(); assert.deepEqual(faults, []); } };
-}
+const open = (url, options) => openPage(browser, url, options);
 
 async function show(page, name) {
   await page.click(`nav a[href="#${name}"]`);
@@ -68,15 +52,6 @@ const FILL = {
   designer: (page) => page.waitForSelector('svg.map .spot'),
 };
 
-/** A page that is filled: whole in its width, nothing that axe finds, and a picture of it. */
-async function judge(page, name, width, theme) {
-  const sideways = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  assert.ok(sideways <= 0, `${name} scrolls sideways by ${sideways} pixels`);
-  if (SHOTS) await page.screenshot({ path: `${SHOTS}/${name}-${width}-${theme}.png`, fullPage: true });
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
-  assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 160)} ${nodes[0].failureSummary}`), [], name);
-}
-
 for (const width of [1280, 390]) {
   for (const theme of ['light', 'dark']) {
     test(`every page at ${width} pixels in ${theme}`, async () => {
@@ -89,7 +64,7 @@ for (const width of [1280, 390]) {
         await judge(page, name, width, theme);
       }
       const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-      assert.equal(back, theme === 'dark' ? 'rgb(16, 22, 28)' : 'rgb(245, 246, 247)');
+      assert.equal(back, BACK[theme]);
       await page.selectOption('.theme select', theme === 'dark' ? 'light' : 'dark');
       assert.notEqual(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), back, 'the switch switches');
       await end();

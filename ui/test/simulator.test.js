@@ -3,16 +3,12 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { createRequire } from 'node:module';
 import { extname, join, normalize } from 'node:path';
 import { after, before, test } from 'node:test';
-import { chromium } from 'playwright-core';
+import { AXE, BACK, judge, launch, openPage } from './browser.js';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const KINDS = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.wasm': 'application/wasm' };
 const FOLDER = process.env.SIMULATOR_PAGE;
-const SHOTS = process.env.UI_SCREENSHOTS;
 
 let server;
 let browser;
@@ -20,7 +16,7 @@ let url;
 
 before(async () => {
   server = createServer((request, response) => {
-    const path = normalize(decodeURIComponent(new URL(request.url, 'http://localhost').pathname));
+    const path = normalize(decodeURIComponent(new URL(request.url, 'http://localhost').pathname)).replace(/^\/lab\//, '/');
     try {
       const bytes = readFileSync(join(FOLDER, path.endsWith('/') ? `${path}index.html` : path));
       response.writeHead(200, { 'content-type': KINDS[extname(path)] ?? 'text/html' }).end(bytes);
@@ -29,9 +25,9 @@ before(async () => {
     }
   });
   await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
-  // In a folder of its own: nothing may depend on where the page lies.
-  url = `http://127.0.0.1:${server.address().port}/`;
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS });
+  // Nothing may depend on where the page lies.
+  url = `http://127.0.0.1:${server.address().port}/lab/`;
+  browser = await launch();
 });
 
 after(async () => {
@@ -40,18 +36,11 @@ after(async () => {
   server?.close();
 });
 
-async function open(hash = '', { width = 1280, theme = 'light' } = {}) {
-  const context = await browser.newContext({ viewport: { width, height: width > 600 ? 860 : 844 }, colorScheme: theme });
-  const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
-  const faults = [];
-  page.on('request', (request) => { if (!request.url().startsWith(url)) faults.push(`asks ${request.url()}`); });
-  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) faults.push(`console: ${message.text()}`); });
-  page.on('pageerror', (error) => faults.push(`fails: ${error.stack}`));
-  page.on('dialog', (dialog) => { faults.push('opens a dialog'); dialog.dismiss(); });
-  await page.goto(`${url}${hash}`);
-  await page.waitForSelector('svg.spacetime .operation', { state: 'attached' });
-  return { page, faults, end: async () => { await context.close(); assert.deepEqual(faults, []); } };
+async function open(hash = '', options = {}) {
+  const opened = await openPage(browser, `${url}${hash}`, { ...options, origin: url });
+  opened.page.setDefaultTimeout(30_000);
+  await opened.page.waitForSelector('svg.spacetime .operation', { state: 'attached' });
+  return opened;
 }
 
 const verdict = (page) => page.locator('section[aria-label=Verdict] .chip').innerText();
@@ -68,14 +57,10 @@ for (const width of [1280, 390]) {
       await page.evaluate(AXE);
       for (const [name, tab] of [['scenario', 'Scenario'], ['seed', 'Seed'], ['plan', 'Plan']]) {
         await page.getByRole('button', { name: tab, exact: true }).click();
-        const sideways = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        assert.ok(sideways <= 0, `${name} scrolls sideways by ${sideways} pixels`);
-        if (SHOTS) await page.screenshot({ path: `${SHOTS}/simulator-${name}-${width}-${theme}.png`, fullPage: true });
-        const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
-        assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 160)} ${nodes[0].failureSummary}`), [], name);
+        await judge(page, `simulator-${name}`, width, theme);
       }
       const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-      assert.equal(back, theme === 'dark' ? 'rgb(16, 22, 28)' : 'rgb(245, 246, 247)');
+      assert.equal(back, BACK[theme]);
       await end();
     });
   }
