@@ -88,6 +88,14 @@ fn watching_changes_nothing() {
             let arrived = course.messages.iter().filter(|message| !message.arrived_us.is_empty()).count();
             assert!(arrived * 2 > course.messages.len(), "{protocol} {profile}: {arrived} of {} messages arrive", course.messages.len());
             assert!(course.messages.iter().all(|message| message.arrived_us.iter().all(|at| *at >= message.sent_us)));
+            // Each message is sent in one step, and arrives in as many as it does; healing is told.
+            let mut sent: Vec<u32> = course.steps.iter().flat_map(|step| step.sent.clone()).collect();
+            sent.sort_unstable();
+            assert!(sent.iter().copied().eq(1..=course.messages.len() as u32), "{protocol} {profile}");
+            let got: usize = course.steps.iter().map(|step| step.got.len()).sum();
+            assert_eq!(got, course.messages.iter().map(|message| message.arrived_us.len()).sum::<usize>(), "{protocol} {profile}");
+            assert_eq!(course.steps.iter().flat_map(|step| &step.told).filter(|(who, _)| who == "healing").count(), 1, "{protocol} {profile}");
+            assert!(course.steps.is_sorted_by_key(|step| step.at_us), "{protocol} {profile}");
         }
     }
 }

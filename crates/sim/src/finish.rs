@@ -46,6 +46,7 @@ impl World<'_> {
     /// Runs the plan to its end; the history, unless the run broke off.
     pub(crate) fn finish(&mut self) -> Option<History> {
         for server in 0..self.servers.len() {
+            self.watch_start(server);
             self.start(server);
         }
         self.make_counters();

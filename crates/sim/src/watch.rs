@@ -321,7 +321,14 @@ impl World<'_> {
         true
     }
 
+    /// A server starts for the first time.
+    pub(crate) fn watch_start(&mut self, server: ServerIndex) {
+        self.end_step();
+        self.open_step(Some(End::Server(server)));
+    }
+
     pub(crate) fn watch_healing(&mut self) {
+        self.end_step();
         let now_us = self.now_us;
         if let Some(watch) = &mut self.watch {
             watch.course.healed_us = Some(now_us);
@@ -336,7 +343,7 @@ impl World<'_> {
         }
         let (words, updates) = describe(self);
         if self.watch.as_ref().is_some_and(|watch| watch.step.is_none()) {
-            // Not one of the events: a server that starts, or is asked by the simulator itself.
+            // Between events: the simulator itself has asked a server.
             self.open_step(Some(from));
         }
         let (now_us, healed) = (self.now_us, self.healed);

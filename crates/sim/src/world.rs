@@ -457,6 +457,8 @@ impl<'p> World<'p> {
                 self.now_us = self.now_us.max(until_us);
                 return;
             }
+            // What has happened between events: servers that start, or everything that heals.
+            self.end_step();
             let Some((at_us, event)) = self.agenda.take() else { return };
             self.now_us = at_us;
             self.events += 1;
