@@ -414,7 +414,7 @@ class Page {
   /** What is done to messages of this run. */
   done() {
     const touches = this.request.touches ?? [];
-    return h('article', { class: 'card' }, h('h3', {}, 'Done by hand'), touches.length === 0 && h('p', { class: 'note' }, 'Nothing. Choose a message in the diagram, or one of those on the left.'),
+    return h('article', { class: 'card' }, h('h3', {}, 'Done by hand'), touches.length === 0 && h('p', { class: 'note' }, 'Nothing. Choose a message in the diagram, or one of those of this step.'),
       touches.map(([number, done]) => h('p', {}, h('button', { type: 'button', class: 'small', 'data-focus': `go ${number}`, onclick: () => { this.chosen = number; this.draw(); } }, String(number)), done === 'drop' ? ' is dropped ' : ` is delayed by ${done} ms `,
         h('button', { type: 'button', class: 'small danger', 'data-focus': `undo ${number}`, onclick: () => this.touch(number, null) }, 'undo'))));
   }
