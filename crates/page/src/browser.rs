@@ -5,13 +5,11 @@
 //! nothing here is unsafe but that the names are as they are written.
 #![allow(unsafe_code)]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::RefCell;
 
-static INPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-static OUTPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-fn lock(text: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
-    text.lock().unwrap_or_else(PoisonError::into_inner)
+thread_local! {
+    static INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static OUTPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 // The Raft library seeds a source of randomness of which nothing comes here: groups replace what it draws by what the plan's seed does.
@@ -23,13 +21,13 @@ fn nothing_at_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
 }
 
 fn answer(answer: impl FnOnce(&str) -> String) -> usize {
-    let request = std::mem::take(&mut *lock(&INPUT));
+    let request = INPUT.take();
     let text = match std::str::from_utf8(&request) {
         Ok(text) => answer(text),
         Err(_) => "{\"error\":\"a request is text\"}".to_owned(),
     };
     let length = text.len();
-    *lock(&OUTPUT) = text.into_bytes();
+    OUTPUT.set(text.into_bytes());
     length
 }
 
@@ -39,21 +37,20 @@ pub extern "C" fn input(length: usize) -> usize {
     if length > crate::request::MOST_BYTES {
         return 0;
     }
-    let mut input = lock(&INPUT);
-    *input = vec![0; length];
-    input.as_ptr() as usize
+    INPUT.set(vec![0; length]);
+    INPUT.with_borrow(|input| input.as_ptr() as usize)
 }
 
 /// Where the last answer is.
 #[unsafe(no_mangle)]
 pub extern "C" fn output() -> usize {
-    lock(&OUTPUT).as_ptr() as usize
+    OUTPUT.with_borrow(|output| output.as_ptr() as usize)
 }
 
 /// [`crate::catalogue`]; how long the answer is.
 #[unsafe(no_mangle)]
 pub extern "C" fn catalogue() -> usize {
-    std::panic::set_hook(Box::new(|panic| *lock(&OUTPUT) = panic.to_string().into_bytes()));
+    std::panic::set_hook(Box::new(|panic| OUTPUT.set(panic.to_string().into_bytes())));
     answer(|_| crate::catalogue())
 }
 
@@ -78,5 +75,5 @@ pub extern "C" fn shrink() -> usize {
 /// How long the last words of a call are that ended in a trap.
 #[unsafe(no_mangle)]
 pub extern "C" fn last_words() -> usize {
-    lock(&OUTPUT).len()
+    OUTPUT.with_borrow(Vec::len)
 }
