@@ -72,6 +72,7 @@ const ROOMS: &[&str] = &[
     "lab",
     "designer",
     "cli",
+    "mutants",
 ];
 
 #[test]

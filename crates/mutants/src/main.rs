@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Mutants of the rooms that data depends on, all in one build, each a run of tests and of the simulator's seeds.
 #[derive(Parser, Debug)]
-#[command(after_help = "The whole course: rheostat-mutants build && rheostat-mutants run && rheostat-mutants report")]
+#[command(after_help = "The whole course: rheostat-mutants build && rheostat-mutants baseline && rheostat-mutants run && rheostat-mutants report")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -48,6 +48,12 @@ enum Command {
         /// How many compilers at once
         #[arg(long, default_value_t = 2)]
         jobs: usize,
+    },
+    /// Run everything without a mutant: how long it takes, and what comes by which mutant
+    Baseline {
+        /// Seeds of each kind
+        #[arg(long, default_value_t = 2)]
+        each: u64,
     },
     /// Run each mutant that has no result yet
     Run {
@@ -106,8 +112,13 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
                 let by = String::new();
                 results.put(Line { number: *number, fate: Fate::DoesNotCompile, by, reached: false, seconds: 0.0, seeds: 0 })?;
             }
-            let baseline = running::baseline(&built, &folder, Duration::from_secs(1800), &mut |line| println!("{line}"))?;
-            let reached = |number: &&u32| baseline.cover.contains_key(number) || baseline.programs.iter().any(|(_, _, cover)| cover.contains_key(number));
+            Ok(true)
+        }
+        Command::Baseline { each } => {
+            let built: Built = folder.kept("built.json")?;
+            let baseline = running::baseline(&built, &folder, *each, Duration::from_secs(3600), &mut |line| println!("{line}"))?;
+            let reached =
+                |number: &&u32| baseline.cover.contains_key(number) || baseline.programs.iter().any(|(_, _, cover)| cover.contains_key(number));
             println!("{} of them are come by", built.mutants.iter().filter(reached).count());
             Ok(true)
         }
@@ -124,7 +135,7 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
             let mut open: Vec<(u32, String)> = set.mutants.iter().map(|mutant| (mutant.number, mutant.file.clone())).collect();
             open.retain(|(number, _)| wanted(*number) && built.mutants.contains(number));
             // In no order, so that a part of a run is a sample of the whole.
-            open.sort_by_key(|(number, _)| std::cmp::Reverse(hash(&format!("in turn {number}"))));
+            open.sort_by_key(|(number, _)| hash(&format!("in turn {number}")).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29));
             run_all(&folder, &built, open, results, budget, (*jobs).max(1), max_seconds.map(Duration::from_secs))
         }
         Command::Report { check } => {

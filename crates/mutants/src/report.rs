@@ -118,7 +118,9 @@ pub fn report(set: &Set, results: &Results, survivors: &Survivors) -> Report {
         };
         told.push((mutant, line.reached, why));
     }
-    let mut text = String::from("| | mutants | do not compile | caught by tests | caught by seeds | equivalent | survive | not run | caught |\n|---|---|---|---|---|---|---|---|---|\n");
+    let mut text = String::from(
+        "| | mutants | do not compile | caught by tests | caught by seeds | equivalent | survive | not run | caught |\n|---|---|---|---|---|---|---|---|---|\n",
+    );
     for (name, row) in &rooms {
         let _ = writeln!(text, "| `{name}` | {} |", row.cells());
     }

@@ -85,13 +85,13 @@ fn seeds_command(built: &Built, folder: &Folder) -> Result<Command, Fault> {
 ///
 /// # Errors
 /// Something fails without a mutant.
-pub fn baseline(built: &Built, folder: &Folder, longest: Duration, say: &mut dyn FnMut(&str)) -> Result<Baseline, Fault> {
+pub fn baseline(built: &Built, folder: &Folder, each: u64, longest: Duration, say: &mut dyn FnMut(&str)) -> Result<Baseline, Fault> {
     let mut found = Baseline::default();
     let seen = folder.state("cover");
     let fresh = || if seen.exists() { fs::remove_file(&seen).map_err(|error| format!("{}: {error}", seen.display())) } else { Ok(()) };
     fresh()?;
     let mut command = seeds_command(built, folder)?;
-    command.args(["--each", "2", "--kinds"]).env("RHEOSTAT_MUTANT", "cover").env("RHEOSTAT_MUTANT_SEEN", &seen);
+    command.args(["--each", &each.to_string(), "--kinds"]).env("RHEOSTAT_MUTANT", "cover").env("RHEOSTAT_MUTANT_SEEN", &seen);
     let outcome = process::run(&mut command, longest, |line| line.strip_prefix("FAILED ").map(str::to_owned))?;
     if outcome.ended != Ended::Well {
         return Err(format!("seeds fail without a mutant: {:?}", outcome.ended));
@@ -99,7 +99,8 @@ pub fn baseline(built: &Built, folder: &Folder, longest: Duration, say: &mut dyn
     found.kinds = outcome.lines.iter().filter_map(|line| line.strip_prefix("kind ")).map(str::to_owned).collect();
     found.cover = cover(&seen)?;
     say(&format!("{} kinds of seeds, {:.1} s", found.kinds.len(), outcome.took.as_secs_f64()));
-    for program in &built.programs {
+    let left_out = |program: &&Program| crate::building::is_left_out(&program.room, &program.name);
+    for program in built.programs.iter().filter(|program| !left_out(program)) {
         fresh()?;
         let mut command = process::limited(&program.path.to_string_lossy());
         quiet(&mut command, &folder.tree(), &program.room);
@@ -119,9 +120,9 @@ pub fn baseline(built: &Built, folder: &Folder, longest: Duration, say: &mut dyn
         let seconds = outcome.took.as_secs_f64();
         say(&format!("{} {}: {} tests come by {} mutants, {seconds:.1} s", program.room, program.name, tests.len(), by.len()));
         found.programs.push((program.clone(), seconds, by));
+        folder.keep("baseline.json", &found)?;
     }
     fresh()?;
-    folder.keep("baseline.json", &found)?;
     Ok(found)
 }
 
@@ -134,7 +135,8 @@ pub fn mutant(number: u32, file: &str, built: &Built, baseline: &Baseline, folde
     let seen = folder.state(&format!("seen-{number}"));
     let _ = fs::remove_file(&seen);
     let mut line = Line { number, fate: Fate::Survived, by: String::new(), reached: false, seconds: 0.0, seeds: 0 };
-    let mut programs: Vec<_> = baseline.programs.iter().filter(|(_, seconds, cover)| cover.contains_key(&number) && *seconds <= budget.longest).collect();
+    let mut programs: Vec<_> =
+        baseline.programs.iter().filter(|(_, seconds, cover)| cover.contains_key(&number) && *seconds <= budget.longest).collect();
     programs.sort_by(|a, b| ((a.0.room != room(file)), a.1).partial_cmp(&((b.0.room != room(file)), b.1)).unwrap_or(std::cmp::Ordering::Equal));
     let (quick, slow): (Vec<_>, Vec<_>) = programs.into_iter().partition(|(_, seconds, _)| *seconds <= QUICK);
     for (program, seconds, cover) in quick {
@@ -225,6 +227,7 @@ fn seeds(line: &mut Line, built: &Built, baseline: &Baseline, folder: &Folder, b
 
 fn seeds_of(outcome: &Outcome) -> u64 {
     let said = |line: &String| line.strip_prefix("seeds ").and_then(|count| count.parse::<u64>().ok());
-    let seen = |line: &String| line.strip_prefix("FAILED ").and_then(|rest| rest.rsplit_once("; seeds ")).and_then(|(_, count)| count.parse::<u64>().ok());
+    let seen =
+        |line: &String| line.strip_prefix("FAILED ").and_then(|rest| rest.rsplit_once("; seeds ")).and_then(|(_, count)| count.parse::<u64>().ok());
     outcome.lines.iter().rev().find_map(|line| said(line).or_else(|| seen(line))).unwrap_or(0)
 }

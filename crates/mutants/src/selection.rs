@@ -175,9 +175,8 @@ impl Set {
         let mut places: BTreeMap<&str, Vec<Edit>> = BTreeMap::new();
         for one in chosen {
             let source = sources.iter().find(|source| source.file == one.file);
-            let alike = |site: &&sites::Site| {
-                (&site.function, site.rule, &site.text, site.nth) == (&one.function, one.rule.as_str(), &one.text, one.nth)
-            };
+            let alike =
+                |site: &&sites::Site| (&site.function, site.rule, &site.text, site.nth) == (&one.function, one.rule.as_str(), &one.text, one.nth);
             let site = source.and_then(|source| source.sites.iter().find(alike));
             match (source, site) {
                 (Some(source), Some(site)) => places.entry(&source.file).or_default().push(Edit::new(one.number, site)),
@@ -191,7 +190,7 @@ impl Set {
                 function: one.function.clone(),
                 rule: one.rule.clone(),
                 text: one.text.clone(),
-                instead: site.map_or_else(|| one.instead.clone(), |site| one_line(&site.replacement)),
+                instead: one.instead.clone(),
             });
         }
         for one in written {

@@ -387,7 +387,8 @@ impl<'a> Visit<'a> for Finder {
     fn visit_block(&mut self, block: &'a Block) {
         let number = self.blocks;
         self.blocks += 1;
-        for statement in &block.stmts {
+        // What `let` names is used after it.
+        for statement in block.stmts.iter().filter(|statement| !matches!(statement, Stmt::Local(_))) {
             self.source.statements.push((number, range(statement)));
         }
         visit::visit_block(self, block);
