@@ -2,7 +2,7 @@
 
 use crate::rewrite::{Edit, Rewritten, rewrite};
 use crate::selection::Set;
-use crate::{Fault, ROOMS, TESTED};
+use crate::{Fault, ROOMS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -157,21 +157,28 @@ pub fn copy(root: &Path, set: &Set, dropped: &BTreeSet<u32>, folder: &Folder) ->
     Ok(rewritten)
 }
 
-/// Copies and builds, again and again without the mutants that do not compile.
+/// Copies, and builds the tests of `rooms`, and seeds if `sim` is among them, without `dropped`, again and again without the mutants that do not compile.
 ///
 /// # Errors
 /// What is wrong is no mutant's fault.
-pub fn build(root: &Path, set: &Set, folder: &Folder, jobs: usize, say: &mut dyn FnMut(&str)) -> Result<Built, Fault> {
-    let mut dropped: BTreeSet<u32> = BTreeSet::new();
+pub fn build(
+    root: &Path,
+    set: &Set,
+    mut dropped: BTreeSet<u32>,
+    rooms: &[String],
+    folder: &Folder,
+    jobs: usize,
+    say: &mut dyn FnMut(&str),
+) -> Result<Built, Fault> {
     loop {
         let rewritten = copy(root, set, &dropped, folder)?;
         let mut programs = Vec::new();
         let mut seeds = None;
-        let mut bad = cargo(folder, &["test", "--no-run", "--lib", "--tests"], jobs, &rewritten, &mut |room, name, path| {
+        let mut bad = cargo(folder, &["test", "--no-run", "--lib", "--tests"], rooms, jobs, &rewritten, &mut |room, name, path| {
             programs.push(Program { room: room.to_owned(), name: name.to_owned(), path });
         })?;
-        if bad.is_empty() {
-            bad = cargo(folder, &["build", "--example", SEEDS], jobs, &rewritten, &mut |_, name, path| {
+        if bad.is_empty() && rooms.iter().any(|room| room == "sim") {
+            bad = cargo(folder, &["build", "--example", SEEDS], rooms, jobs, &rewritten, &mut |_, name, path| {
                 if name == SEEDS {
                     seeds = Some(path);
                 }
@@ -195,13 +202,14 @@ pub fn build(root: &Path, set: &Set, folder: &Folder, jobs: usize, say: &mut dyn
 fn cargo(
     folder: &Folder,
     command: &[&str],
+    rooms: &[String],
     jobs: usize,
     rewritten: &BTreeMap<String, Rewritten>,
     program: &mut dyn FnMut(&str, &str, PathBuf),
 ) -> Result<BTreeMap<u32, String>, Fault> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(command).args(["--profile", "mutants", "--message-format", "json", "--jobs", &jobs.to_string()]);
-    for room in TESTED.iter().filter(|room| folder.tree().join("crates").join(room).is_dir()) {
+    for room in rooms {
         cargo.args(["-p", &format!("rheostat-{room}")]);
     }
     cargo.env("CARGO_TARGET_DIR", folder.0.join("build")).env("RUSTFLAGS", "--cap-lints=allow").env_remove("CARGO_MANIFEST_DIR");

@@ -5,7 +5,7 @@ use rheostat_mutants::building::{self, Built, Folder};
 use rheostat_mutants::results::{Fate, Line, Results};
 use rheostat_mutants::running::{self, Baseline, Budget};
 use rheostat_mutants::selection::{self, FOLDER, Set};
-use rheostat_mutants::{Fault, ROOMS, hash, report};
+use rheostat_mutants::{Fault, ROOMS, TESTED, hash, report};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,6 +48,9 @@ enum Command {
         /// How many compilers at once
         #[arg(long, default_value_t = 2)]
         jobs: usize,
+        /// The rooms whose tests are built; seeds with `sim` only [default: all that are tested]
+        #[arg(long, value_delimiter = ',')]
+        rooms: Vec<String>,
     },
     /// Run everything without a mutant: how long it takes, and what comes by which mutant
     Baseline {
@@ -102,12 +105,16 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
     match &arguments.command {
         Command::List { sites, stale } => list(&root, *sites, *stale),
         Command::Draw { seed, rooms } => draw(&root, *seed, rooms),
-        Command::Build { jobs } => {
+        Command::Build { jobs, rooms } => {
+            let all = || TESTED.iter().map(|room| (*room).to_owned()).collect();
+            let rooms: Vec<String> = if rooms.is_empty() { all() } else { rooms.clone() };
             let set = Set::read(&root)?;
             set.stale.iter().for_each(|(number, why)| eprintln!("mutant {number} is stale: {why}"));
-            let built = building::build(&root, &set, &folder, *jobs, &mut |line| println!("{line}"))?;
-            println!("{} mutants, {} do not compile, {} programs of tests", built.mutants.len(), built.dropped.len(), built.programs.len());
             let mut results = results(&root)?;
+            let known = |number: &u32| results.get(*number).is_some_and(|line| line.fate == Fate::DoesNotCompile);
+            let dropped = set.mutants.iter().map(|mutant| mutant.number).filter(known).collect();
+            let built = building::build(&root, &set, dropped, &rooms, &folder, *jobs, &mut |line| println!("{line}"))?;
+            println!("{} mutants, {} do not compile, {} programs of tests", built.mutants.len(), built.dropped.len(), built.programs.len());
             for number in &built.dropped {
                 let by = String::new();
                 results.put(Line { number: *number, fate: Fate::DoesNotCompile, by, reached: false, seconds: 0.0, seeds: 0 })?;

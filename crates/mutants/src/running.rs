@@ -90,15 +90,17 @@ pub fn baseline(built: &Built, folder: &Folder, each: u64, longest: Duration, sa
     let seen = folder.state("cover");
     let fresh = || if seen.exists() { fs::remove_file(&seen).map_err(|error| format!("{}: {error}", seen.display())) } else { Ok(()) };
     fresh()?;
-    let mut command = seeds_command(built, folder)?;
-    command.args(["--each", &each.to_string(), "--kinds"]).env("RHEOSTAT_MUTANT", "cover").env("RHEOSTAT_MUTANT_SEEN", &seen);
-    let outcome = process::run(&mut command, longest, |line| line.strip_prefix("FAILED ").map(str::to_owned))?;
-    if outcome.ended != Ended::Well {
-        return Err(format!("seeds fail without a mutant: {:?}", outcome.ended));
+    if built.seeds.is_some() {
+        let mut command = seeds_command(built, folder)?;
+        command.args(["--each", &each.to_string(), "--kinds"]).env("RHEOSTAT_MUTANT", "cover").env("RHEOSTAT_MUTANT_SEEN", &seen);
+        let outcome = process::run(&mut command, longest, |line| line.strip_prefix("FAILED ").map(str::to_owned))?;
+        if outcome.ended != Ended::Well {
+            return Err(format!("seeds fail without a mutant: {:?}", outcome.ended));
+        }
+        found.kinds = outcome.lines.iter().filter_map(|line| line.strip_prefix("kind ")).map(str::to_owned).collect();
+        found.cover = cover(&seen)?;
+        say(&format!("{} kinds of seeds, {:.1} s", found.kinds.len(), outcome.took.as_secs_f64()));
     }
-    found.kinds = outcome.lines.iter().filter_map(|line| line.strip_prefix("kind ")).map(str::to_owned).collect();
-    found.cover = cover(&seen)?;
-    say(&format!("{} kinds of seeds, {:.1} s", found.kinds.len(), outcome.took.as_secs_f64()));
     let left_out = |program: &&Program| crate::building::is_left_out(&program.room, &program.name);
     for program in built.programs.iter().filter(|program| !left_out(program)) {
         fresh()?;
@@ -135,21 +137,28 @@ pub fn mutant(number: u32, file: &str, built: &Built, baseline: &Baseline, folde
     let seen = folder.state(&format!("seen-{number}"));
     let _ = fs::remove_file(&seen);
     let mut line = Line { number, fate: Fate::Survived, by: String::new(), reached: false, seconds: 0.0, seeds: 0 };
-    let mut programs: Vec<_> =
-        baseline.programs.iter().filter(|(_, seconds, cover)| cover.contains_key(&number) && *seconds <= budget.longest).collect();
-    programs.sort_by(|a, b| ((a.0.room != room(file)), a.1).partial_cmp(&((b.0.room != room(file)), b.1)).unwrap_or(std::cmp::Ordering::Equal));
+    let mut programs: Vec<(&Program, f64, &BTreeSet<String>)> = Vec::new();
+    for (program, seconds, cover) in &baseline.programs {
+        let Some(names) = cover.get(&number) else { continue };
+        let all: BTreeSet<&String> = cover.values().flatten().filter(|name| *name != EVERY).collect();
+        // Its part of the whole, as far as tests take equally long.
+        let share = if names.contains(EVERY) || all.is_empty() { 1.0 } else { names.len() as f64 / all.len() as f64 };
+        programs.push((program, seconds * share, names));
+    }
+    programs.retain(|(_, seconds, _)| *seconds <= budget.longest);
+    programs.sort_by(|a, b| (a.0.room != room(file), a.1).partial_cmp(&(b.0.room != room(file), b.1)).unwrap_or(std::cmp::Ordering::Equal));
     let (quick, slow): (Vec<_>, Vec<_>) = programs.into_iter().partition(|(_, seconds, _)| *seconds <= QUICK);
-    for (program, seconds, cover) in quick {
+    for (program, seconds, names) in quick {
         if line.fate == Fate::Survived {
-            tests(&mut line, program, *seconds, &cover[&number], folder, &seen)?;
+            tests(&mut line, program, seconds, names, folder, &seen)?;
         }
     }
     if line.fate == Fate::Survived {
         seeds(&mut line, built, baseline, folder, budget.seeds, &seen)?;
     }
-    for (program, seconds, cover) in slow {
+    for (program, seconds, names) in slow {
         if line.fate == Fate::Survived {
-            tests(&mut line, program, *seconds, &cover[&number], folder, &seen)?;
+            tests(&mut line, program, seconds, names, folder, &seen)?;
         }
     }
     line.reached = seen.exists();
@@ -158,20 +167,47 @@ pub fn mutant(number: u32, file: &str, built: &Built, baseline: &Baseline, folde
     Ok(line)
 }
 
-fn tests(line: &mut Line, program: &Program, seconds: f64, names: &BTreeSet<String>, folder: &Folder, seen: &Path) -> Result<(), Fault> {
+/// Runs tests of `program`, those called `names`.
+fn run_tests(
+    program: &Program,
+    names: Option<&BTreeSet<String>>,
+    mutant: Option<(u32, &Path)>,
+    folder: &Folder,
+    limit: Duration,
+) -> Result<Outcome, Fault> {
     let mut command = process::limited(&program.path.to_string_lossy());
     quiet(&mut command, &folder.tree(), &program.room);
-    if !names.contains(EVERY) && names.len() < 200 {
+    if let Some(names) = names {
         command.arg("--exact").args(names);
     }
-    command.args(["--test-threads", "1"]).env("RHEOSTAT_MUTANT", line.number.to_string()).env("RHEOSTAT_MUTANT_SEEN", seen);
+    command.args(["--test-threads", "1"]);
+    if let Some((number, seen)) = mutant {
+        command.env("RHEOSTAT_MUTANT", number.to_string()).env("RHEOSTAT_MUTANT_SEEN", seen);
+    }
+    process::run(&mut command, limit, failed)
+}
+
+fn tests(line: &mut Line, program: &Program, seconds: f64, names: &BTreeSet<String>, folder: &Folder, seen: &Path) -> Result<(), Fault> {
+    let chosen = Some(names).filter(|names| !names.contains(EVERY) && names.len() < 200);
     // It ran on two threads, on a machine that may be busier now.
-    let outcome = process::run(&mut command, Duration::from_secs_f64(30.0 + 6.0 * seconds), failed)?;
+    let limit = Duration::from_secs_f64(30.0 + 6.0 * seconds);
+    let mut outcome = run_tests(program, chosen, Some((line.number, seen)), folder, limit)?;
+    if outcome.ended == Ended::TimeUp && run_tests(program, chosen, None, folder, limit)?.ended != Ended::Well {
+        // No mutant's fault.
+        outcome = run_tests(program, chosen, Some((line.number, seen)), folder, limit * 8)?;
+    }
     let what = match outcome.ended {
         Ended::Well => return Ok(()),
-        Ended::Seen(name) => name,
-        Ended::TimeUp => format!("{} does not end", last_test(&outcome.lines)),
-        Ended::Badly(how) => format!("{}: {how}", last_test(&outcome.lines)),
+        Ended::Seen(name) => {
+            let alone = BTreeSet::from([name.clone()]);
+            if run_tests(program, Some(&alone), None, folder, limit * 8)?.ended != Ended::Well {
+                eprintln!("without a mutant, too: {} {}: {name}", program.room, program.name);
+                return Ok(());
+            }
+            name
+        }
+        Ended::TimeUp => format!("no end after {}", last_test(&outcome.lines)),
+        Ended::Badly(how) => format!("after {}: {how}", last_test(&outcome.lines)),
     };
     line.fate = Fate::Test;
     line.by = format!("{} {}: {what}", program.room, program.name);
@@ -184,7 +220,7 @@ fn last_test(lines: &[String]) -> &str {
 }
 
 fn seeds(line: &mut Line, built: &Built, baseline: &Baseline, folder: &Folder, budget: Duration, seen: &Path) -> Result<(), Fault> {
-    let Some(kinds) = baseline.cover.get(&line.number) else { return Ok(()) };
+    let Some(kinds) = baseline.cover.get(&line.number).filter(|_| built.seeds.is_some()) else { return Ok(()) };
     let kinds: Vec<&str> = baseline.kinds.iter().filter(|kind| kinds.contains(*kind)).map(String::as_str).collect();
     if kinds.is_empty() {
         return Ok(());
