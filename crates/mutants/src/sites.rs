@@ -442,10 +442,11 @@ impl<'a> Visit<'a> for Finder {
             Expr::Call(call) if matches!(&*call.func, Expr::Path(path) if path.path.is_ident("Some")) => {
                 self.replace("none", of, "None".to_owned());
             }
-            Expr::Lit(literal) => match &literal.lit {
-                Lit::Bool(value) => self.replace("word", of, (!value.value).to_string()),
-                _ => {}
-            },
+            Expr::Lit(literal) => {
+                if let Lit::Bool(value) = &literal.lit {
+                    self.replace("word", of, (!value.value).to_string());
+                }
+            }
             Expr::Break(leave) if leave.expr.is_none() && leave.label.is_none() && self.loops.last() == Some(&true) => {
                 self.replace("loop", of, "continue".to_owned());
             }
