@@ -194,6 +194,9 @@ fn a_sender_stops_at_its_window_and_goes_on_when_acknowledged() {
     assert!(!sender.on_acknowledge(at(1)));
     assert_eq!(sender.cursor(), Some(at(1)));
     assert_eq!(sender.bytes_under_way(), 0);
+    // One that was under way for long takes nothing back.
+    assert!(sender.on_acknowledge(at(9)) && !sender.on_acknowledge(at(5)));
+    assert_eq!(sender.acknowledged(), at(9));
 }
 
 fn request(receiver: &mut LinkReceiver, now_us: u64, missing: Missing) -> Option<LinkFrame<()>> {

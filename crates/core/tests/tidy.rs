@@ -73,6 +73,7 @@ const ROOMS: &[&str] = &[
     "designer",
     "page",
     "cli",
+    "mutants",
 ];
 
 #[test]

@@ -7,7 +7,7 @@ use rheostat_core::planted::Planted;
 use rheostat_core::random::Random;
 use rheostat_core::version::VersionId;
 use rheostat_counters::fence::Absorbed;
-use rheostat_counters::state::{Circle, DIRECTIONS};
+use rheostat_counters::state::{Circle, DIRECTIONS, Demand};
 use rheostat_counters::{Definition, Refusal, State};
 
 const DOWN: Direction = Direction::Down;
@@ -355,4 +355,30 @@ fn numbers_that_do_not_fit_are_refused() {
     assert_eq!(desk.add(0, 1), Ok(i64::MAX));
     assert_eq!(desk.add(0, 1), Err(Refusal::Overflow));
     assert_eq!(desk.add(0, i64::MIN), Ok(-1));
+}
+
+#[test]
+fn the_newest_word_about_what_is_needed_counts() {
+    let mut here = State::new(made());
+    let mut there = State::new(made());
+    let demand = |number, down| Demand { number, down, up: 0 };
+    there.row_mut(DcId(1)).demand = demand(2, 50);
+    assert!(here.merge(&there), "that is news");
+    assert_eq!(here.row(DcId(1)).demand, demand(2, 50));
+    there.row_mut(DcId(1)).demand = demand(1, 90);
+    assert!(!here.merge(&there), "that is old");
+    assert_eq!(here.row(DcId(1)).demand, demand(2, 50));
+}
+
+/// Who finds itself taken for gone takes over what another knows, and takes for gone whom that one does: it would hear from them otherwise.
+#[test]
+fn who_was_gone_takes_for_gone_whom_the_others_do() {
+    let circle = Circle::of_all(DcId(2), 4);
+    let mut theirs = State::new(made());
+    theirs.fence(DcId(0), DcId(2));
+    theirs.fence(DcId(0), DcId(1));
+    let mut state = State::new(made());
+    assert_eq!(state.absorb(&circle, DcId(0), &theirs), Absorbed::News);
+    assert_eq!(state.row(DcId(2)).gone.iter().copied().collect::<Vec<_>>(), [DcId(1), DcId(2)]);
+    assert_eq!(state.absorb(&circle, DcId(1), &State::new(made())), Absorbed::Ignored);
 }

@@ -508,3 +508,21 @@ fn byte_forms_are_read_as_they_were_written_and_older_ones_too() {
     }
     assert!(Configuration::from_bytes(&Configuration::default().to_bytes()).is_err(), "a group of nobody");
 }
+
+/// Who is told that its number has been given to somebody else takes part in nothing any more; a word about another seat, or an older one, changes nothing.
+#[test]
+fn who_is_told_that_it_was_replaced_stands_aside() {
+    let mut group = Group::new(3);
+    let server = group.at(1);
+    let next = (2..=1 << 17).find(|number| seat_of(*number) == 1 && generation_of(*number) == 1).unwrap();
+    let elsewhere = (2..=1 << 17).find(|number| seat_of(*number) == 2 && generation_of(*number) == 1).unwrap();
+    for word in [Word::Replaced(elsewhere), Word::Replaced(server.standing.me())] {
+        assert_eq!(server.standing.hear(&mut server.member, false, 2, word), Next::Nothing);
+        assert!(server.standing.takes_part() && server.standing.replaced().is_none());
+    }
+    server.standing.hear(&mut server.member, false, 9, Word::Replaced(next));
+    assert!(server.standing.takes_part(), "seat 9 is nobody's");
+    server.standing.hear(&mut server.member, false, 2, Word::Replaced(next));
+    assert!(!server.standing.takes_part());
+    assert!(server.standing.replaced().unwrap().contains(&format!("replaced by member {next}")));
+}

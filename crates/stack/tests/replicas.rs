@@ -1,12 +1,15 @@
 //! Three replicas of a partition server, step by step: who answers when the one that led is gone.
 
+use raft::eraftpb::{Message, MessageType};
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
 use rheostat_core::replica::{Execution, Membership, Outbox, ReplicaConfig};
 use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
+use rheostat_core::wire::Wire;
 use rheostat_counters::Options;
+use rheostat_group::{Frame, RaftMessage};
 use rheostat_stack::{Backing, Halt, Plan, Stack};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -272,4 +275,68 @@ fn who_comes_to_a_seat_with_nothing_is_nobody_and_who_comes_back_with_everything
         group.seat(moves, (taken.restart)(config(moves, true)).unwrap());
         assert_eq!(group.membership(moves), Membership::Counts(1), "{protocol}");
     }
+}
+
+impl Group {
+    /// `candidate` asks `voter` for its vote in `term`, with a log that is longer than any; says what is answered before the disk has it and after.
+    fn votes(&mut self, voter: usize, candidate: usize, term: u64) -> (Vec<bool>, Vec<bool>) {
+        let mut message =
+            Message { from: candidate as u64 + 1, to: voter as u64 + 1, term, index: 1 << 40, log_term: term - 1, ..Message::default() };
+        message.set_msg_type(MessageType::MsgRequestVote);
+        let frame = Frame::Raft(RaftMessage::of(message).unwrap()).to_bytes();
+        let now = Now { monotonic_us: self.now_us, physical_ms: 1_700_000_000_000 + self.now_us / 1000 };
+        let server = &mut self.servers[voter];
+        let given = |out: &mut Outbox| {
+            let messages = std::mem::take(&mut out.frames).into_iter().filter_map(|(_, frame)| match Frame::from_bytes(&frame) {
+                Ok(Frame::Raft(message)) => Some(message.into_library()),
+                _ => None,
+            });
+            messages.filter(|message| message.get_msg_type() == MessageType::MsgRequestVoteResponse).map(|message| !message.reject).collect()
+        };
+        let mut out = Outbox::default();
+        server.server().receive(now, id(candidate), &frame, &mut out);
+        server.server().end_round(now, &mut out);
+        let before = given(&mut out);
+        while let Some(job) = server.server().poll_flush(now) {
+            let flushed = job.run();
+            server.server().end_flush(now, flushed, &mut out);
+        }
+        (before, given(&mut out))
+    }
+}
+
+/// A vote is on disk before it is given; a member that starts again gives none for a while, since it does not know whom it has told that it votes for nobody else, and in no term a second one.
+#[test]
+fn a_vote_is_given_once_and_when_it_is_on_disk_and_not_just_after_a_start() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let (voter, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.writes(voter, "before");
+    group.gone.extend([leader, other]);
+    group.wait(3 * FAILOVER_US);
+    assert_eq!(group.votes(voter, other, 1_000), (vec![], vec![true]), "it is given when it is on disk");
+    assert_eq!(group.votes(voter, leader, 1_000).1, [false; 0], "one vote in a term");
+    let old = std::mem::replace(&mut group.servers[voter], open("eventual", voter, false)).halt(Halt::PowerLoss);
+    group.seat(voter, (old.restart)(config(voter, false)).unwrap());
+    assert_eq!(group.votes(voter, other, 1_001), (vec![], vec![]), "it may have promised a lease");
+    group.wait(2 * FAILOVER_US);
+    let (before, after) = group.votes(voter, leader, 1_000);
+    assert!(!before.contains(&true) && !after.contains(&true), "it has voted for another one in this term");
+    assert_eq!(group.votes(voter, leader, 1_001), (vec![], vec![true]));
+}
+
+/// A member whose disk was emptied, and who does not know it, lets pass what speaks of entries that it does not have; the group goes on.
+#[test]
+fn a_member_whose_disk_was_emptied_unnoticed_goes_on_and_so_does_its_group() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let (emptied, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.writes(other, "before");
+    group.wait(FAILOVER_US);
+    group.seat(emptied, open("eventual", emptied, false));
+    group.wait(3 * FAILOVER_US);
+    group.writes(other, "with the leader");
+    assert!(!group.servers[emptied].look().failed());
 }

@@ -499,3 +499,20 @@ fn large_values_and_many_segments() {
     assert_eq!(recovered.notes, Vec::<String>::new());
     assert_eq!(read(&mut store, 70_000), own);
 }
+
+/// A flush is of what was written when it began: what came after that is not on disk by it.
+#[test]
+fn a_flush_counts_for_what_was_written_when_it_began() {
+    let disk = Disk::new(DiskOptions::default(), false);
+    let (mut store, _) = disk.open();
+    append(&mut store, &put(id(1, 0), &["a"]), true);
+    let first = store.end();
+    let job = store.begin_flush().expect("there is something to flush");
+    append(&mut store, &put(id(2, 0), &["b"]), true);
+    store.write_through().expect("writes through");
+    let flushed = job.run().expect("flushes");
+    store.end_flush(flushed);
+    assert_eq!(store.durable(), first);
+    assert!(store.end() > first);
+    flush(&mut store);
+}

@@ -6,6 +6,7 @@ mod operation;
 use operation::operation;
 use proptest::prelude::*;
 use rheostat_core::store::{Recovered, Store};
+use rheostat_core::{DcId, Timestamp};
 use rheostat_storage::MemoryStore;
 use rheostat_storage::conformance::{self, Driver, Meta, append, delete, flush, id, model, put};
 
@@ -98,6 +99,28 @@ fn a_checkpoint_bounds_the_log_and_changes_nothing() {
     assert_eq!(crashed.end(), store.end());
     let after = id(60, 0).written;
     assert_eq!(crashed.own_updates(after, 1 << 20).expect("reads"), store.own_updates(after, 1 << 20).expect("reads"));
+}
+
+/// A portion of what another data center wrote is no larger than was asked for, or is one update.
+#[test]
+fn held_updates_come_in_portions() {
+    let mut store = Volatile.create();
+    let names: Vec<String> = (1..=9).map(|at| format!("key-{at}")).collect();
+    for (at, name) in (1..=9).zip(&names) {
+        append(&mut store, &put(id(at, 1), &[name]), false);
+    }
+    let (mut from, mut portions) = (Timestamp::ZERO, Vec::new());
+    loop {
+        let (some, all) = store.held_updates(DcId(1), from, 120).expect("reads");
+        portions.push(some.len());
+        from = some.last().expect("a portion has something in it").id.written;
+        if all {
+            break;
+        }
+    }
+    assert_eq!(portions.iter().sum::<usize>(), 9);
+    assert!(portions.iter().all(|count| (1..=4).contains(count)) && portions[0] > 1, "{portions:?}");
+    assert_eq!(store.held_updates(DcId(1), Timestamp::ZERO, 1).expect("reads").0.len(), 1, "one that does not fit comes alone");
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! The group: what is proposed, logged, voted, applied.
 
+use super::lease::lasts_us;
 use super::{Batch, ELECTION_TICKS, MOST_IN_FLIGHT, Replicas, Seat, Sits, member, seat_at};
 use crate::ahead::ENTRY_BYTES;
 use crate::frame::Frame;
@@ -158,8 +159,7 @@ impl<F: Seat> Replicas<F> {
         if self.config.planted.is("replicas-lease-without-end") {
             return u64::MAX / 2;
         }
-        let promised_us = (ELECTION_TICKS as u64 - 1) * self.tick_us;
-        promised_us - promised_us * self.config.group.most_drift_ppm / 1_000_000
+        lasts_us(self.tick_us, self.config.group.most_drift_ppm)
     }
 
     fn send_raft(&mut self, now: Now, message: Message, after: Position, out: &mut Outbox) {

@@ -4,11 +4,18 @@
 //! passed; the first of them may come at once. So from when it asked, the leader has one tick less, by a clock that may be slower than theirs by so much. A member that has started again does not know what it
 //! promised, and gives no vote for as long. Nothing is handed over to another leader before the server has stopped.
 
+use super::ELECTION_TICKS;
 use rheostat_core::ids::Now;
 use std::collections::VecDeque;
 
 /// Questions under way that are remembered.
 const MOST_ASKED: usize = 256;
+
+/// For how long an answer holds, from when its question was asked, in microseconds: this clock may be slower than the others' by so many millionths.
+pub(super) fn lasts_us(tick_us: u64, most_drift_ppm: u64) -> u64 {
+    let promised_us = (ELECTION_TICKS as u64 - 1) * tick_us;
+    promised_us - promised_us * most_drift_ppm / 1_000_000
+}
 
 /// See the module.
 #[derive(Default)]
@@ -79,6 +86,17 @@ mod tests {
         lease.answered(&first, 5_000);
         lease.answered(&second, 5_000);
         assert!(!lease.holds(at(2_500)));
+    }
+
+    /// Whoever answered votes for nobody else for the election's ticks, less the first, of a clock that may be faster than this one.
+    #[test]
+    fn it_is_over_before_anybody_may_vote_for_another() {
+        for (tick_us, drift_ppm) in [(100_000, 0), (100_000, 200), (2_500, 50_000), (125_000, 200_000)] {
+            let others_us = ELECTION_TICKS as u64 * tick_us - tick_us;
+            let here_us = others_us * (1_000_000 - drift_ppm) / 1_000_000;
+            assert!(lasts_us(tick_us, drift_ppm) <= here_us, "{tick_us} {drift_ppm}");
+            assert!(lasts_us(tick_us, drift_ppm) + 1 >= here_us, "and no sooner than it has to be");
+        }
     }
 
     #[test]

@@ -191,6 +191,24 @@ fn versions_and_tombstones_are_collected_below_the_stable_cut() {
     common::superseded_versions_are_collected("causal", "");
 }
 
+/// D1: a version goes when everybody may read what replaces it, which needs what that depends on to be stable, and not its own time.
+#[test]
+fn what_was_replaced_goes_before_the_time_of_what_replaces_it_is_stable() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let x = key("x", 0, 2);
+    desk.pass(SLOW, everything);
+    // Partition 1 hears nothing from data center 0 any more, so the stable vector stands still.
+    let cut = |from: rheostat_core::ids::ServerId, to: rheostat_core::ids::ServerId| from.dc == to.dc || from.partition.0 == 0;
+    for round in 0..10 {
+        desk.put(0, &mut desk.session(), &x, &round.to_string());
+        desk.pass(SLOW, cut);
+    }
+    desk.pass(2_000, cut);
+    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("9"));
+    let versions = desk.replicas[&server(1, 0)].status(desk.now(server(1, 0))).store.versions;
+    assert_eq!(versions, 1);
+}
+
 /// WAIT's ground: the links say up to where each data center has a partition's writes.
 #[test]
 fn replication_can_be_awaited() {
@@ -211,4 +229,34 @@ fn replication_can_be_awaited() {
     desk.pass(2_000, everything);
     let (outcome, _) = desk.done.remove(&(at, both)).unwrap();
     assert!(matches!(outcome, Outcome::Replicated(progress) if progress.iter().all(|upto| *upto >= written)));
+}
+
+/// D1, of a transaction: what a session writes next is in no snapshot that was read before any of what it has read arrived, whichever slice came last.
+#[test]
+fn a_transaction_remembers_the_latest_arrival_of_all_its_slices() {
+    let mut desk = Desk::new("causal", "", 2, 3);
+    let (d, q, z) = (key("d", 0, 3), key("q", 1, 3), key("z", 2, 3));
+    desk.pass(SLOW, everything);
+    desk.put(1, &mut desk.session(), &d, "d");
+    // Its own slice is done before d arrives; the other one is under way.
+    let snapshot = Operation::ReadTransaction { keys: vec![d.clone(), z.clone()], dial: Dial::default() };
+    let (at, op) = desk.wait(0, &mut desk.session(), snapshot);
+    let d_only = |from: rheostat_core::ids::ServerId, to: rheostat_core::ids::ServerId| from == server(1, 0) && to == server(0, 0);
+    // Nothing else comes from there, so d is not stable.
+    desk.now_us += 1_000;
+    desk.with(server(1, 0), |replica, now, out| replica.tick(now, out));
+    desk.deliver(d_only);
+    let mut reader = desk.session();
+    let both = Operation::ReadTransaction { keys: vec![d, q], dial: Dial::default() };
+    let (reads, outcome) = desk.wait(0, &mut reader, both);
+    let between =
+        |from: rheostat_core::ids::ServerId, to: rheostat_core::ids::ServerId| from.dc == to.dc && from.partition.0 < 2 && to.partition.0 < 2;
+    desk.deliver(between);
+    let (found, after) = desk.done.remove(&(reads, outcome)).expect("both partitions have answered");
+    assert!(matches!(&found, Outcome::Many(reads, _) if reads[0].value.as_deref() == Some(b"d")), "{found:?}");
+    desk.put(0, &mut { after }, &z, "z after d");
+    desk.deliver(|from, to| from.dc == to.dc);
+    let (found, _) = desk.done.remove(&(at, op)).expect("both partitions have answered");
+    let Outcome::Many(found, _) = found else { panic!("{found:?}") };
+    assert_eq!(found.iter().map(|read| read.value.is_some()).collect::<Vec<_>>(), [false, false], "z depends on d");
 }

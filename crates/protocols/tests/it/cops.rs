@@ -245,3 +245,20 @@ fn versions_and_tombstones_are_collected_below_the_oldest_snapshot() {
         assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("3"));
     }
 }
+
+/// An operator is told what a version depends on, and what of that is nearest.
+#[test]
+fn a_version_says_what_it_depends_on() {
+    let mut desk = Desk::new("cops", "", 1, 2);
+    let (x, y, z) = (key("x", 0, 2), key("y", 1, 2), key("z", 0, 2));
+    let mut session = desk.session();
+    let first = desk.put(0, &mut session, &x, "1");
+    let second = desk.put(0, &mut session, &y, "2");
+    desk.put(0, &mut session, &z, "3");
+    let explained = desk.run(0, &mut session, rheostat_core::operation::Operation::Explain { key: z });
+    let rheostat_core::operation::Outcome::Explained(versions) = explained else { panic!("{explained:?}") };
+    let told = &versions[0].dependencies;
+    let (x, y) = (String::from_utf8_lossy(&x), String::from_utf8_lossy(&y));
+    assert!(told.contains(&format!("{y} {second}")) && !told.contains(&format!("{y} {second}@0 (through")), "{told}");
+    assert!(!told.contains(&*x) || told.contains(&format!("{x} {first}@0 (through another)")), "{told}");
+}

@@ -53,3 +53,18 @@ fn a_tombstone_stays_while_an_older_write_may_arrive() {
         assert_eq!(desk.replicas[&id].status(desk.now(id)).store.versions, 0);
     }
 }
+
+/// What names a data center that there is not was not made here: nodes look at that when they are handed a token.
+#[test]
+fn a_session_says_up_to_which_data_center_it_names_any() {
+    let mut desk = Desk::new("eventual", "", 3, 1);
+    let x = key("x", 0, 1);
+    let mut session = desk.session();
+    assert_eq!(session.data_centers(), 0);
+    desk.put(1, &mut session, &x, "1");
+    assert_eq!(session.data_centers(), 2);
+    desk.put(0, &mut session, &x, "0");
+    assert_eq!(session.data_centers(), 2);
+    desk.put(2, &mut session, &x, "2");
+    assert_eq!(session.data_centers(), 3);
+}

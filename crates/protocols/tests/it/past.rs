@@ -36,3 +36,20 @@ fn nothing_is_written_any_more_where_the_past_was_read() {
         assert!(matches!(&early, Outcome::Failed(Failure::Refused(why)) if why.contains("before what is kept")), "{protocol}: {early:?}");
     }
 }
+
+/// A read of the past is one server's: it is refused as a whole if any of its keys is another one's.
+#[test]
+fn a_read_of_the_past_stays_in_its_partition() {
+    let mut desk = Desk::new("causal", "", 1, 2);
+    let (x, y, z) = (key("x", 0, 2), key("y", 1, 2), key("z", 0, 2));
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 2, replicas: 1 };
+    desk.replicas.insert(server(0, 0), open_keeping(60_000, "causal", "", place));
+    desk.with(server(0, 0), |replica, now, out| replica.start(now, out));
+    desk.pass(300, |_, _| true);
+    let dial = Dial { as_of: AsOf::new(Timestamp::new(desk.now(server(0, 0)).physical_ms, 0)), ..Dial::default() };
+    let read = |keys: &[&rheostat_core::version::Key]| Operation::ReadTransaction { keys: keys.iter().map(|key| (*key).clone()).collect(), dial };
+    let one = desk.run(0, &mut desk.session(), read(&[&x, &z]));
+    assert!(matches!(&one, Outcome::Many(reads, _) if reads.len() == 2), "{one:?}");
+    let two = desk.run(0, &mut desk.session(), read(&[&x, &y]));
+    assert!(matches!(&two, Outcome::Failed(Failure::Refused(why)) if why.contains("several partitions")), "{two:?}");
+}

@@ -358,6 +358,21 @@ fn sessions_travel() {
     assert!(replica.decode_session(&[9, 9, 9]).is_err());
 }
 
+/// Who waits until all that a session has written is elsewhere waits for the last of it, in whichever partition that is.
+#[test]
+fn the_last_write_of_a_session_is_that_of_any_partition() {
+    let mut desk = Desk::with_replicas("session", QUICK, 1, 2, 1);
+    desk.pass(200, all);
+    let mut alice = desk.session();
+    for round in 0..3 {
+        for partition in [0, 1, 1, 0] {
+            let k = key("k", partition, 2);
+            let version = written(desk.ask(server(0, partition), &mut alice, put(&k, &round.to_string()), 200, all));
+            assert_eq!(alice.last_write(server(0, 0).dc), version.written);
+        }
+    }
+}
+
 fn put_if(items: &[(&Key, &str)], guards: &[(&Key, Option<VersionId>)]) -> Operation {
     let items = items.iter().map(|(key, value)| Item { key: Key::clone(key), value: Some(value.as_bytes().into()), expires_ms: 0 }).collect();
     let guards = guards.iter().map(|(key, version)| Guard { key: Key::clone(key), version: *version }).collect();
