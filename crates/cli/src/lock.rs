@@ -61,9 +61,11 @@ pub async fn tell(regions: &[String], ports: &[(u16, u16)]) -> Result<(), Failur
     say!("--- both at the same time ---");
     // What takes its time when a program begins is done before.
     let (one, other) = tokio::join!(alice.looks(), bob.looks());
-    (one?, other?);
+    one?;
+    other?;
     let (one, other) = tokio::join!(alice.takes(), bob.takes());
-    (one?, other?);
+    one?;
+    other?;
     let event = alarm(&mut events).await?;
 
     say!("\n--- back to before it ---");
