@@ -1,6 +1,6 @@
 //! A read as of a time returns, of each key, the greatest version that was written up to then: the same whoever asks, wherever, and whenever.
 
-use crate::history::{History, KeyId, Observation};
+use crate::history::{History, KeyId, Observation, Outcome};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::version::VersionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub struct PastRead {
     pub observed: Vec<(KeyId, Observation)>,
 }
 
-/// Checks `reads` against every version that `history` or any of them knows of. Of versions that may be lost ([`History::lost_allowed`]), a read may return the newest or none.
+/// Checks `reads` against every version that `history` or any of them knows of. A key may be absent after a deletion of which the client does not know whether it was made. Of versions that may be lost ([`History::lost_allowed`]), a read may return the newest or none.
 ///
 /// # Errors
 /// The first read that missed a version, or returned one from after its time, in words.
@@ -38,6 +38,14 @@ pub fn check(history: &History, reads: &[PastRead]) -> Result<(), String> {
                     lost.insert((item.key, version));
                 }
             }
+        }
+    }
+    // A deletion that nobody was told of, or not by its version: nobody may ever see its version, since what it leaves is absent once its tombstone is collected.
+    let mut deleted_since: BTreeMap<KeyId, u64> = BTreeMap::new();
+    for event in history.events.iter().filter(|event| matches!(event.outcome, Outcome::Unknown) || event.acknowledged() == Some(None)) {
+        for item in event.items().iter().filter(|item| item.value.is_none()) {
+            let since = deleted_since.entry(item.key).or_insert(event.invoked_us);
+            *since = event.invoked_us.min(*since);
         }
     }
     let in_events = history.events.iter().flat_map(|event| event.observations());
@@ -69,6 +77,8 @@ pub fn check(history: &History, reads: &[PastRead]) -> Result<(), String> {
                 Some((newest, deletes)) => is(newest, *deletes),
             };
             let fine = fine || written().take_while(|(version, _)| lost.contains(&(*key, **version))).any(|(version, deletes)| is(version, *deletes));
+            let is_absent = found.version.is_none() && found.value.is_none();
+            let fine = fine || is_absent && deleted_since.get(key).is_some_and(|since| since <= completed_us);
             if let Some((newest, _)) = newest.filter(|_| !fine) {
                 let is = found.version.map_or_else(|| "absent".to_owned(), |version| format!("version {version}"));
                 return Err(format!("{name} is {is}, and version {newest} was written up to that time: {asked}\n"));
