@@ -9,9 +9,11 @@ mod counter;
 mod dc;
 mod dial;
 mod explain;
+mod fault;
 mod groups;
 mod leaders;
 mod link;
+mod load;
 pub(crate) mod monitor;
 mod node;
 mod restore;
@@ -37,6 +39,7 @@ Examples:
   rheostat ctl top                              operations a second, latencies, who waits: each second anew
   rheostat ctl explain photo                    every version of a key in every data center, and why it is visible or not
   rheostat ctl bounds --late                    operations that took longer than they might, and what had been planned for them
+  rheostat ctl slow                             operations that took long, and what they waited for; `hot` and `clients` likewise
   rheostat ctl counter stock                    a counter's rights, as every data center sees them
   rheostat ctl pause-link us-east eu            cut a link on purpose
   rheostat ctl resume-link us-east eu
@@ -78,6 +81,14 @@ enum Command {
     Counter(counter::Arguments),
     /// What was planned for the latest operations with a bound (`RHEO WITHIN`) where the protocol keeps bounds, how long they took, and what they came to
     Bounds(bounds::Arguments),
+    /// Operations of clients that took long of late, and what they waited for
+    Slow(load::Slow),
+    /// The keys that were asked most in the last minute, by node and keyspace
+    Hot(load::Hot),
+    /// The connections of each node over RESP: who, since when, what each waits for
+    Clients(load::Clients),
+    /// Make something go wrong for some time, where nodes allow it: a slower link, a pause, a wrong clock
+    Fault(fault::Arguments),
     /// Cut the link between two data centers until it is resumed
     PauseLink(link::Arguments),
     /// Let a paused link go on
@@ -128,6 +139,10 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Explain(explain) => explain::run(&explain, json, &topology, &nodes).await,
         Command::Counter(counter) => counter::run(&counter, json, &topology, &nodes).await,
         Command::Bounds(bounds) => bounds::run(&bounds, json, &topology, &nodes).await,
+        Command::Slow(slow) => load::slow(&slow, json, &nodes).await,
+        Command::Hot(hot) => load::hot(&hot, json, &nodes).await,
+        Command::Clients(clients) => load::clients(&clients, json, &nodes).await,
+        Command::Fault(fault) => fault::run(&fault, json, &topology, &nodes).await,
         Command::PauseLink(link) => link::run(&link, true, json, &topology, &nodes).await,
         Command::ResumeLink(link) => link::run(&link, false, json, &topology, &nodes).await,
         Command::RotateTokenKey => token_key::run(json, &nodes).await,

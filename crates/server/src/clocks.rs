@@ -33,6 +33,8 @@ pub(crate) struct Clocks {
     epoch_us: u64,
     boot: Option<u64>,
     offset_ms: i64,
+    /// By how much it is wrong besides, since an operator wants it.
+    wrong_ms: AtomicI64,
     watch: Mutex<ClockWatch>,
     /// The lead of the physical clock that was believed last, and how far it may be from that now; what [`ClockWatch::bounds`] says, for readers that do not wait.
     lead_us: AtomicI64,
@@ -54,6 +56,7 @@ impl Clocks {
             epoch_us,
             boot: boot(),
             offset_ms,
+            wrong_ms: AtomicI64::new(0),
             watch: Mutex::new(ClockWatch::new(others, max_ahead_ms)),
             lead_us: AtomicI64::new(0),
             bound_us: AtomicI64::new(ANY),
@@ -120,7 +123,15 @@ impl Clocks {
     /// What the physical clock shows, right or wrong, in microseconds since the Unix epoch.
     pub(crate) fn shown_us(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (since.as_micros() as u64).saturating_add_signed(self.offset_ms.saturating_mul(1000))
+        let offset_ms = self.offset_ms.saturating_add(self.wrong_ms.load(Ordering::Relaxed));
+        (since.as_micros() as u64).saturating_add_signed(offset_ms.saturating_mul(1000))
+    }
+
+    /// From now on the physical clock shows so many milliseconds more than it does by itself.
+    pub(crate) fn set_wrong_ms(&self, wrong_ms: i64) {
+        if self.wrong_ms.swap(wrong_ms, Ordering::Relaxed) != wrong_ms {
+            self.leapt.notify_one();
+        }
     }
 
     /// What the physical and the monotonic clock show at one time.

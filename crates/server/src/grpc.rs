@@ -5,8 +5,10 @@ mod asked;
 mod backup;
 mod convert;
 mod counters;
+mod faults;
 mod feed;
 mod incoming;
+mod load;
 mod monitors;
 mod store;
 

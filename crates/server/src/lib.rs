@@ -4,6 +4,7 @@
 //! - [`router`]: the way to every key from any thread; [`keyspace`], [`topology`], [`status`]: what is known of the cluster.
 //! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it; [`resp`]: RESP as pure functions.
 //! - `peer`: connections between nodes.
+//! - `load`: operations that took long, keys that are asked most, who is connected.
 //! - [`grpc`], [`admin`], [`metrics`]: the other front ends; `console`: pages for people on the admin port; [`tls`]: certificates; [`probe`]: asking a node whether it serves.
 //! - [`monitoring`]: a dashboard and alerts, made from the metrics.
 
@@ -17,6 +18,7 @@ mod console;
 mod counters;
 mod descriptors;
 mod drained;
+mod faults;
 mod feed;
 mod folder;
 pub mod grpc;
@@ -24,6 +26,7 @@ mod guard;
 pub mod keyspace;
 mod leads;
 mod life;
+mod load;
 mod lost;
 mod memory;
 pub mod metrics;

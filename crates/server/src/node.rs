@@ -378,6 +378,7 @@ impl Drop for Node {
 impl Shared {
     fn stop(&self) {
         if !self.stopping.send_replace(true) {
+            self.end_faults(None);
             // Each says itself when nothing waits there any more.
             self.unfinished.iter().for_each(|waiting| waiting.store(1, Ordering::Relaxed));
             for shard in &self.shards {

@@ -29,11 +29,18 @@ use tokio::sync::{broadcast, oneshot};
 #[derive(Clone)]
 pub struct Router {
     shared: Arc<Shared>,
+    /// On whose behalf, for [`crate::load::Load::note`]; 0: nobody's.
+    ticket: u64,
 }
 
 impl Router {
     pub(crate) fn new(shared: Arc<Shared>) -> Router {
-        Router { shared }
+        Router { shared, ticket: 0 }
+    }
+
+    /// The same on behalf of `ticket`, who waits for one thing at a time.
+    pub(crate) fn on_behalf_of(&self, ticket: u64) -> Router {
+        Router { shared: self.shared.clone(), ticket }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -315,7 +322,7 @@ impl Router {
 
 impl Access for Router {
     fn start(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started {
-        self.shared.start(keyspace, partition, session, operation)
+        self.shared.start(self.ticket, keyspace, partition, session, operation)
     }
 
     fn is_here(&self, _: KeyspaceId, _: PartitionId) -> bool {

@@ -7,9 +7,11 @@ use crate::config::NodeConfig;
 use crate::console::designer::Desk;
 use crate::descriptors::{self, Reserve};
 use crate::drained::Drained;
+use crate::faults::Faults;
 use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
+use crate::load::Load;
 use crate::lost::LostDataCenters;
 use crate::memory::Memory;
 use crate::monitors::Monitors;
@@ -69,6 +71,9 @@ pub(crate) struct Shared {
     pub(crate) drained: Drained,
     pub(crate) seats: Seats,
     pub(crate) stopping: watch::Sender<bool>,
+    pub(crate) load: Load,
+    /// Those that an operator makes.
+    pub(crate) faults: Faults,
     /// What wrong passwords cost.
     pub(crate) guard: Guard,
     users: RwLock<Arc<Users>>,
@@ -128,7 +133,7 @@ impl Shared {
         let unfinished = shards.iter().map(|_| AtomicUsize::new(0)).collect();
         let _descriptors = descriptors::reserve(stores * descriptors::PER_STORE + peers.iter().flatten().count() * descriptors::PER_NODE);
         let space = config.data_dir.as_ref().map(|dir| Arc::new(Space::new(dir, config.limits.disk_reserve_bytes)));
-        let users = Users::new(&config);
+        let (users, slow_ms) = (Users::new(&config), config.limits.slow_operation_ms);
         Shared {
             monitors: Monitors::new(&topology, keyspaces.len(), config.limits.monitor_epsilon_ms),
             service_levels: ServiceLevels::new(&config),
@@ -152,6 +157,8 @@ impl Shared {
             drained: Drained::default(),
             seats,
             stopping: watch::Sender::new(false),
+            load: Load::new(slow_ms),
+            faults: Faults::default(),
             guard: Guard::default(),
             users: RwLock::new(Arc::new(users)),
             users_version: AtomicU64::new(0),
@@ -301,8 +308,8 @@ impl Shared {
         }
     }
 
-    /// Hands an operation to the shard or the node that serves it. What fails at once comes back as an outcome too.
-    pub(crate) fn start(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started {
+    /// Hands an operation of `ticket` (0: nobody's) to the shard or the node that serves it. What fails at once comes back as an outcome too.
+    pub(crate) fn start(&self, ticket: u64, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started {
         let failed = |failure: Failure, session: Session| Started::Done(Outcome::Failed(failure), session);
         if usize::from(keyspace.0) >= self.keyspaces.len() || partition.0 >= self.topology.partitions {
             return failed(Failure::Refused(format!("there is no keyspace {} with a partition {partition}", keyspace.0)), session);
@@ -311,7 +318,7 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         match self.route(keyspace, partition) {
             Route::Here(shard) => {
-                let sequence = Sequence::one(keyspace, partition, operation, Answer::Task(sender)).given(self.clocks.monotonic_us());
+                let sequence = Sequence::one(keyspace, partition, operation, Answer::Task(sender)).of(ticket).given(self.clocks.monotonic_us());
                 let message = Message::Execute(Box::new((sequence, session)));
                 if shard.send(message).is_err() {
                     let failure = match *self.stopping.borrow() {

@@ -412,6 +412,11 @@ pub trait PartitionServer: Send {
     /// Nobody waits for `op` any more.
     fn abandon(&mut self, op: OpId);
 
+    /// What the waiting `op` waits for, in words for an operator, as far as that is known. Asked of few operations, those that take long.
+    fn waits_for(&self, _op: OpId) -> Option<String> {
+        None
+    }
+
     /// Nobody asks anything of the cluster (or somebody does again): what only keeps others informed is done at multiples of [`QUIET_US`] on the monotonic clock,
     /// so that all servers of a process wake together. What is promised holds either way.
     fn set_quiet(&mut self, _quiet: bool) {}

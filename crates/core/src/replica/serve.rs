@@ -426,6 +426,11 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.held_done.retain(|(_, done)| done.op != op);
     }
 
+    fn waits_for(&self, op: OpId) -> Option<String> {
+        let held = || self.held_done.iter().any(|(_, done)| done.op == op).then(|| "the disk of this server".to_owned());
+        self.pending.get(&op).map(|pending| pending.waits_for.clone()).or_else(held)
+    }
+
     fn hand_over(&mut self, now: Now, out: &mut Outbox) -> bool {
         let mut asked = false;
         self.step(now, out, |protocol, step| asked = protocol.hand_over(step));

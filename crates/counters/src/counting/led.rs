@@ -423,6 +423,19 @@ impl<R: PartitionServer> Counting<R> {
         name.unwrap_or(op)
     }
 
+    /// What the call `op` waits for, if another server has it, or none that leads is known, or the server inside runs it under another name.
+    pub(super) fn asked_of(&self, op: OpId) -> Option<String> {
+        let waits = |calling: &Calling| matches!(calling.asker, Asker::Here(waits) if waits == op);
+        if self.led.asked.values().any(|(calling, _)| waits(calling)) {
+            return Some("the server that leads this partition's servers to answer".into());
+        }
+        if self.led.unrouted.iter().any(waits) {
+            return Some("a leader of this partition's servers to be known".into());
+        }
+        let inside = self.led.calls.iter().find(|(_, calling)| waits(calling)).map(|(name, _)| *name)?;
+        self.inner.waits_for(inside)
+    }
+
     /// Answers the calls whose deadline has passed while another server had them.
     pub(super) fn expire_asked(&mut self, now: Now, out: &mut Outbox) {
         let late = |calling: &Calling| calling.deadline_us <= now.monotonic_us;

@@ -593,6 +593,13 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.settle(now, out);
     }
 
+    fn waits_for(&self, op: OpId) -> Option<String> {
+        let inside = || self.stages.iter().find(|(_, (outside, _))| *outside == op).map(|(inside, _)| *inside);
+        let of_inner = |op| self.inner.waits_for(op);
+        let known = of_inner(op).or_else(|| inside().and_then(of_inner)).or_else(|| self.asked_of(op));
+        known.or_else(|| self.parked.contains_key(&op).then(|| "what the newest version of this counter depends on to arrive here".into()))
+    }
+
     fn abandon(&mut self, op: OpId) {
         self.bounded.remove(&op);
         let op = self.abandon_asked(op);

@@ -592,6 +592,10 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         self.forget(op);
     }
 
+    fn waits_for(&self, op: OpId) -> Option<String> {
+        self.reason(op)
+    }
+
     fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
         if let Sits::Leads(server) = &mut self.sits {

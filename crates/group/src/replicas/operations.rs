@@ -291,6 +291,22 @@ impl<F: Seat> Replicas<F> {
     }
 
     /// Nobody here waits for `op` any more.
+    /// What the operation that a user here calls `op` waits for.
+    pub(super) fn reason(&self, op: OpId) -> Option<String> {
+        let asker = Asker::Here(op);
+        if self.queue.iter().any(|queued| queued.asker == asker) {
+            return Some("the servers of this partition to agree on who leads them".into());
+        }
+        if let Some(asked) = self.asked.values().find(|asked| asked.queued.asker == asker) {
+            return Some(format!("the server that leads this partition, {}", self.server_of(asked.leader.0)));
+        }
+        if self.held.iter().any(|held| held.asker == asker) {
+            return Some("a majority of this partition's servers to have it".into());
+        }
+        let inside = self.running.iter().find(|(_, running)| running.asker == asker).map(|(inside, _)| *inside)?;
+        self.server().and_then(|server| server.waits_for(inside))
+    }
+
     pub(super) fn forget(&mut self, op: OpId) {
         let asker = Asker::Here(op);
         self.queue.retain(|queued| queued.asker != asker);

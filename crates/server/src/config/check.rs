@@ -310,7 +310,7 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
 }
 
 fn limits(limits: &Limits) -> Result<(), ConfigError> {
-    let ranges: [(&str, u64, u64, u64); 19] = [
+    let ranges: [(&str, u64, u64, u64); 20] = [
         ("max_connections", limits.max_connections as u64, 1, 1 << 20),
         ("max_request_bytes", limits.max_request_bytes as u64, 1024, 1 << 31),
         ("max_arguments", limits.max_arguments as u64, 16, 1 << 24),
@@ -330,6 +330,7 @@ fn limits(limits: &Limits) -> Result<(), ConfigError> {
         ("monitor_epsilon_ms", limits.monitor_epsilon_ms, 0, 60_000),
         ("monitor_bytes", limits.monitor_bytes, 1 << 16, 1 << 40),
         ("stop_timeout_ms", limits.stop_timeout_ms, 0, 1 << 32),
+        ("slow_operation_ms", limits.slow_operation_ms, 0, 1 << 32),
     ];
     for (name, value, least, most) in ranges {
         check((least..=most).contains(&value), format!("limits.{name}"), || format!("{value} is not from {least} to {most}"))?;

@@ -438,6 +438,8 @@ pub struct Limits {
     pub monitor_bytes: u64,
     /// Milliseconds that a stopping node waits for requests that are under way.
     pub stop_timeout_ms: u64,
+    /// Milliseconds that an operation takes to be among the slow ones that are kept; 0: none is.
+    pub slow_operation_ms: u64,
 }
 
 impl Default for Limits {
@@ -465,6 +467,7 @@ impl Default for Limits {
             monitor_epsilon_ms: 20,
             monitor_bytes: 64 << 20,
             stop_timeout_ms: 1_000,
+            slow_operation_ms: 100,
         }
     }
 }

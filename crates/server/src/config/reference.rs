@@ -180,7 +180,11 @@ pub const KEYS: &[Key] = &[
     key("user[].keyspaces", "list", "The names of the keyspaces in which it may do that. Absent: in all."),
     key("user[].prefixes", "list", "What the keys begin with on which it may do that. Absent: on all."),
     key("console.serve", "boolean", "Serve the console on the admin port ([console.md](console.md)), behind `security.password` as `/metrics` is."),
-    key("console.faults", "boolean", "The console may cut and resume links. Without, it only looks."),
+    key(
+        "console.faults",
+        "boolean",
+        "The console may cut and resume links, and it and `rheostat ctl fault` may slow links, pause this node and skew its clock for some time. Without, the console only looks.",
+    ),
     key("limits.max_connections", "integer", "RESP connections at once."),
     key("limits.max_request_bytes", "integer", "Bytes of one request as it is sent, on RESP and gRPC."),
     key("limits.max_arguments", "integer", "Arguments of one RESP request."),
@@ -227,6 +231,11 @@ pub const KEYS: &[Key] = &[
         "States that the monitors of this node remember, in bytes; beyond, candidates are dropped, and that is told.",
     ),
     key("limits.stop_timeout_ms", "integer", "How long a stopping node waits for requests that are under way, in milliseconds."),
+    key(
+        "limits.slow_operation_ms",
+        "integer",
+        "An operation that takes so long, waiting included, is kept among the slow ones, in milliseconds ([console.md](console.md)). 0: none is.",
+    ),
     key("emulation.clock_offset_ms", "integer", "This node's physical clock is so many milliseconds ahead; negative: behind. For experiments."),
     key(
         "emulation.slow_ms",

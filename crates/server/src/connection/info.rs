@@ -3,7 +3,8 @@
 use super::cluster::View;
 use super::slow::{Context, Slow};
 use crate::access;
-use crate::resp::command::{ClientKind, ClientSelection};
+use crate::load::slow;
+use crate::resp::command::{ClientKind, ClientSelection, SlowLogCommand};
 use crate::resp::number::parse_u64;
 use crate::resp::{Arguments, ReplyWriter};
 use crate::router::Router;
@@ -57,7 +58,8 @@ pub(super) fn config_get(shared: &Shared, patterns: Arguments<'_>, writer: &mut 
     let limits = &shared.config.limits;
     let on_disk = shared.keyspaces.iter().any(|keyspace| keyspace.durability != Durability::Memory);
     let always = shared.keyspaces.iter().all(|keyspace| keyspace.durability == Durability::Always);
-    let options: [(&str, String); 12] = [
+    let slower_than = limits.slow_operation_ms * 1000;
+    let options: [(&str, String); 14] = [
         ("appendfsync", if always { "always" } else { "everysec" }.into()),
         ("appendonly", if on_disk { "yes" } else { "no" }.into()),
         ("cluster-enabled", "yes".into()),
@@ -68,6 +70,8 @@ pub(super) fn config_get(shared: &Shared, patterns: Arguments<'_>, writer: &mut 
         ("maxmemory-policy", "noeviction".into()),
         ("proto-max-bulk-len", limits.max_request_bytes.to_string()),
         ("save", String::new()),
+        ("slowlog-log-slower-than", if slower_than == 0 { "-1".into() } else { slower_than.to_string() }),
+        ("slowlog-max-len", slow::KEPT.to_string()),
         ("tcp-keepalive", "60".into()),
         ("timeout", (limits.idle_timeout_ms / 1000).to_string()),
     ];
@@ -77,6 +81,50 @@ pub(super) fn config_get(shared: &Shared, patterns: Arguments<'_>, writer: &mut 
     for (name, value) in found {
         writer.bulk(name.as_bytes());
         writer.bulk(value.as_bytes());
+    }
+}
+
+/// SLOWLOG. In the place of the arguments stand the command, the beginning of its first key and, after them, what Redis has no place for.
+pub(super) fn slow_log(shared: &Shared, command: SlowLogCommand, writer: &mut ReplyWriter<'_>) {
+    let log = &shared.load.slow;
+    let most = match command {
+        SlowLogCommand::Get(most) => most.map_or(usize::MAX, |most| most as usize),
+        SlowLogCommand::Len => return writer.integer(log.len() as i64),
+        SlowLogCommand::Reset => {
+            log.clear();
+            return writer.ok();
+        }
+    };
+    let (operations, _) = log.last(most);
+    writer.array(operations.len());
+    for operation in operations {
+        let described = &operation.described;
+        let keyspace = shared.keyspaces.get(usize::from(described.keyspace.0)).map_or("", |keyspace| &keyspace.name);
+        let mut words: Vec<Vec<u8>> = described.what.to_uppercase().split('|').map(|word| word.as_bytes().to_vec()).collect();
+        if let Some(key) = &described.key {
+            let mut key = key.clone();
+            let cut = described.key_bytes - key.len();
+            if cut > 0 {
+                // As Redis says it.
+                key.extend_from_slice(format!("... ({cut} more bytes)").as_bytes());
+            }
+            words.push(key);
+        }
+        if described.keys > 1 {
+            words.push(format!("... ({} more keys)", described.keys - 1).into_bytes());
+        }
+        words.push(format!("keyspace={keyspace}").into_bytes());
+        words.push(format!("level={}", described.level).into_bytes());
+        words.push(format!("waited-for={}", operation.waited_for.as_deref().unwrap_or("?")).into_bytes());
+        words.push(format!("came-to={}", operation.failed.as_deref().unwrap_or("ok")).into_bytes());
+        writer.array(6);
+        writer.integer(operation.id as i64);
+        writer.integer((operation.at_ms / 1000) as i64);
+        writer.integer(operation.took_us as i64);
+        writer.array(words.len());
+        words.iter().for_each(|word| writer.bulk(word));
+        writer.bulk(operation.client.as_bytes());
+        writer.bulk(&operation.client_name);
     }
 }
 

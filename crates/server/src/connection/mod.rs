@@ -13,7 +13,10 @@ mod output;
 mod slow;
 mod state;
 mod stream;
+mod under_way;
 
+use crate::load::Load;
+use crate::load::clients::ClientInfo;
 use crate::memory::Arriving;
 use crate::resp::ahead::SecondArguments;
 use crate::resp::{Limits, Parser};
@@ -39,6 +42,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use under_way::UnderWay;
 
 /// Bytes that a connection reads at once, unless a request is larger.
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
@@ -81,6 +85,8 @@ struct Inner {
     /// Whether the shard's next turn knows of us.
     registered: bool,
     slow: Option<Slow>,
+    /// What that is.
+    under_way: UnderWay,
     /// Outcomes that have come and are told as the output has room.
     told: Option<Told>,
     /// Since when replies have waited for other shards.
@@ -150,6 +156,7 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
             output: Output::default(),
             registered: false,
             slow: None,
+            under_way: UnderWay::default(),
             told: None,
             held_since_us: None,
             state,
@@ -167,7 +174,9 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
     if let Err(error) = ended {
         tracing::debug!(%address, %error, "connection ended");
     }
-    shard.borrow_mut().connections.remove(&id);
+    let mut shard = shard.borrow_mut();
+    shard.connections.remove(&id);
+    shard.shared.load.take_reason(id);
 }
 
 fn parser_limits(limits: &crate::config::Limits) -> Limits {
@@ -287,6 +296,9 @@ impl Connection {
             let level = crate::status::level_index(inner.state.level());
             let took_us = now.monotonic_us.saturating_sub(inner.waiting_since_us);
             shard.counters.latency_us[level].record(took_us, inner.waiting);
+            if took_us >= shard.shared.load.slow.threshold_us() {
+                inner.under_way.late(now, &shard.shared, &inner.state, (inner.waiting_since_us, inner.waiting));
+            }
             inner.waiting = 0;
         }
         let waker = inner.waker.clone().unwrap_or_else(|| Waker::noop().clone());
@@ -339,6 +351,19 @@ impl Connection {
     pub(crate) fn describe(&self, now: Now) -> Option<String> {
         let inner = self.inner.try_borrow().ok()?;
         Some(inner.state.describe(now, inner.progress_us, inner.input.len(), inner.output.len()))
+    }
+
+    /// The same for programs; `None` likewise.
+    pub(crate) fn client(&self, now: Now, load: &Load) -> Option<ClientInfo> {
+        let inner = self.inner.try_borrow().ok()?;
+        let client = inner.state.to_client_info(now);
+        Some(ClientInfo {
+            idle_ms: now.monotonic_us.saturating_sub(inner.progress_us) / 1000,
+            pending: inner.under_way.pending(now, load, client.id),
+            input_bytes: inner.input.len() as u64,
+            output_bytes: inner.output.len() as u64,
+            ..client
+        })
     }
 }
 
@@ -452,6 +477,7 @@ impl Inner {
                 Flow::Authenticated => self.parser.set_limits(parser_limits(&borrowed.shared.config.limits)),
                 Flow::Forgotten => self.parser.set_limits(Limits::unauthenticated()),
                 Flow::Slow(slow) => {
+                    self.under_way.begin(now, self.state.last_command(), arguments);
                     self.slow = Some(slow);
                     self.unparsed = true;
                     break;
@@ -462,8 +488,11 @@ impl Inner {
                 }
             }
         }
-        let (collected, away) = (self.state.collects(), self.state.has_away());
+        let (collected, away) = (self.state.collected(), self.state.has_away());
         if let Flow::Slow(slow) = self.state.depart(&mut borrowed, now, shard, &mut self.output) {
+            if let Some(collected) = &collected {
+                self.under_way.begin_several(now, collected);
+            }
             self.slow = Some(slow);
             self.unparsed = true;
             if away {
@@ -472,7 +501,7 @@ impl Inner {
         }
         self.state.give();
         // What comes after them has waited.
-        self.unparsed |= collected;
+        self.unparsed |= collected.is_some();
         borrowed.counters.requests += count;
         if self.waiting == 0 {
             self.waiting_since_us = now.monotonic_us;
@@ -487,6 +516,7 @@ impl Inner {
         self.output.append(&done.reply, &done.waits);
         self.output.end_batch();
         shard.counters.errors += u64::from(done.reply.first() == Some(&b'-'));
+        self.under_way.end(shard.shared.clocks.monotonic_us(), &shard.shared, &self.state, || done.failure());
         self.told = self.state.finish(done);
         // If nothing is left, looking once more finds nothing.
         self.unparsed = true;

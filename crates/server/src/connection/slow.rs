@@ -54,6 +54,20 @@ pub(super) struct SlowDone {
     pub(super) receipt: Option<(KeyspaceId, Issued)>,
 }
 
+impl SlowDone {
+    /// The error that it came to, or one of its requests.
+    pub(super) fn failure(&self) -> Option<String> {
+        if let Some(error) = self.reply.strip_prefix(b"-") {
+            let end = error.iter().position(|byte| *byte == b'\r').unwrap_or(error.len());
+            return Some(String::from_utf8_lossy(&error[..end]).into_owned());
+        }
+        self.told.iter().flat_map(|told| told.outcomes.as_slice()).find_map(|outcome| match outcome {
+            Outcome::Failed(failure) => Some(failure_text(failure)),
+            _ => None,
+        })
+    }
+}
+
 /// Outcomes of requests in a row, on their way into the output.
 pub(super) struct Told {
     /// In order.
@@ -69,6 +83,8 @@ pub(super) struct Told {
 /// What of its connection a request takes with it.
 #[derive(Clone, Copy)]
 pub(super) struct Context {
+    /// The connection.
+    pub(super) client: u64,
     pub(super) keyspace: KeyspaceId,
     pub(super) version: RespVersion,
     pub(super) dial: Dial,
@@ -228,7 +244,7 @@ pub(super) fn send_away(context: Context, shard: &mut Shard, to: u16, away: Away
     let answer_to = Answer::Connection { shard: shard.index() as u16, sender };
     let partition = operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
     let fallback = session.clone();
-    shard.hand_over(to, Sequence::new(keyspace, operations, answer_to), session);
+    shard.hand_over(to, Sequence::new(keyspace, operations, answer_to).of(context.client), session);
     Box::pin(async move {
         // The other end goes without an answer only when a shard ends with operations under way.
         let lost = |_| (renders.iter().map(|_| Outcome::Failed(Failure::Unreachable(partition))).collect(), fallback);
@@ -411,18 +427,21 @@ pub(super) fn watch(context: Context, access: ShardAccess, session: Session, par
 pub(super) struct ShardAccess {
     shard: Rc<RefCell<Shard>>,
     shared: Arc<Shared>,
+    /// On whose behalf: the connection's number.
+    client: u64,
     /// What must be durable before anything that was done is told.
     waits: RefCell<Waits>,
 }
 
 impl ShardAccess {
-    pub(super) fn new(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>) -> ShardAccess {
-        ShardAccess::with(shard, shared, Waits::new())
+    /// For connection `client`.
+    pub(super) fn new(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, client: u64) -> ShardAccess {
+        ShardAccess::with(shard, shared, client, Waits::new())
     }
 
     /// What was done before must be durable up to `waits`.
-    pub(super) fn with(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, waits: Waits) -> ShardAccess {
-        ShardAccess { shard: shard.clone(), shared: shared.clone(), waits: RefCell::new(waits) }
+    pub(super) fn with(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, client: u64, waits: Waits) -> ShardAccess {
+        ShardAccess { shard: shard.clone(), shared: shared.clone(), client, waits: RefCell::new(waits) }
     }
 
     fn waits(&self) -> Waits {
@@ -435,7 +454,7 @@ impl Access for ShardAccess {
         let mut shard = self.shard.borrow_mut();
         let Some(replica) = shard.find(keyspace, partition) else {
             drop(shard);
-            return self.shared.start(keyspace, partition, session, operation);
+            return self.shared.start(self.client, keyspace, partition, session, operation);
         };
         let now = shard.now();
         match shard.execute(now, replica, operation, &mut session) {
@@ -447,7 +466,7 @@ impl Access for ShardAccess {
             }
             Execution::Waiting(op) => {
                 let (sender, answer) = oneshot::channel();
-                shard.expect(keyspace, replica, op, Answer::Task(sender));
+                shard.expect(now, keyspace, (replica, op), self.client, Answer::Task(sender));
                 Started::Waiting { answer, partition, fallback: session }
             }
         }

@@ -10,6 +10,8 @@ use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::access::Started;
 use crate::config::Role;
+use crate::load::beginning;
+use crate::load::clients::ClientInfo;
 use crate::monitors::Heard;
 use crate::named::{Member, NameError};
 use crate::receipts::{Begun, Issued};
@@ -152,6 +154,8 @@ pub(super) struct Away {
     /// Bytes of the operations.
     bytes: usize,
     now: Now,
+    /// The command of the first.
+    entry: Option<&'static Entry>,
 }
 
 /// Plain writes in a row, in a keyspace whose servers agree on each write. Those to one partition are one write, on which they agree once; those to
@@ -162,6 +166,20 @@ pub(super) struct Joined {
     /// For each request, in order, which of the writes it is part of.
     pub(super) requests: Vec<u8>,
     bytes: usize,
+    /// The command of the first.
+    entry: Option<&'static Entry>,
+}
+
+/// What requests are that were collected.
+pub(super) struct Collected {
+    /// The command of the first.
+    pub(super) entry: Option<&'static Entry>,
+    /// How many they are.
+    pub(super) requests: usize,
+    /// The key of the first.
+    pub(super) first: Option<Key>,
+    /// The node to which they leave, if they leave for one.
+    pub(super) node: Option<NodeId>,
 }
 
 /// Requests that leave together, or are joined, at most, and bytes of theirs after which no more join.
@@ -455,7 +473,7 @@ impl State {
             Telling::Short(render) => Ok(Ok(Single { partition, operation, render })),
             Telling::View => {
                 let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
-                let access = ShardAccess::new(handle, &self.shared);
+                let access = self.access(handle);
                 Ok(Err(slow::counter_view(self.context(now), access, session, (partition, operation), served)))
             }
         }
@@ -464,7 +482,7 @@ impl State {
     /// An operation whose reply carries the session's token, as the context of a later one.
     fn with_context(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, partition: PartitionId, operation: Operation) -> Flow {
         let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
-        Flow::Slow(slow::with_context(self.context(now), ShardAccess::new(handle, &self.shared), session, (partition, operation), served))
+        Flow::Slow(slow::with_context(self.context(now), self.access(handle), session, (partition, operation), served))
     }
 
     /// RHEO TEST. Errors: the error reply.
@@ -531,7 +549,7 @@ impl State {
         for (partition, operation) in requests {
             let mut copy = session.clone();
             let Some(replica) = shard.find(keyspace, partition) else {
-                started.push((partition, shard.shared.start(keyspace, partition, copy, operation)));
+                started.push((partition, shard.shared.start(self.id, keyspace, partition, copy, operation)));
                 continue;
             };
             match shard.execute(now, replica, operation, &mut copy) {
@@ -549,12 +567,12 @@ impl State {
                 }
                 Execution::Waiting(op) => {
                     let (sender, answer) = oneshot::channel();
-                    shard.expect(keyspace, replica, op, Answer::Task(sender));
+                    shard.expect(now, keyspace, (replica, op), self.id, Answer::Task(sender));
                     started.push((partition, Started::Waiting { answer, partition, fallback: copy }));
                 }
             }
         }
-        Flow::Slow(slow::gather(self.context(now), ShardAccess::with(handle, &self.shared, waits), session, scatter, started))
+        Flow::Slow(slow::gather(self.context(now), ShardAccess::with(handle, &self.shared, self.id, waits), session, scatter, started))
     }
 
     fn multi_set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Single, &'static str> {
@@ -595,7 +613,7 @@ impl State {
                 return Flow::Later;
             }
             let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
-            let access = ShardAccess::new(handle, &self.shared);
+            let access = self.access(handle);
             let Single { partition, operation, render } = single;
             return Flow::Slow(slow::with_receipt(self.context(now), access, session, (partition, operation, render), served, begun));
         }
@@ -605,7 +623,7 @@ impl State {
                 Ok(_) if self.collects() => return Flow::Later,
                 Ok(request) => {
                     let session = self.take_session(self.keyspace);
-                    let access = ShardAccess::new(handle, &self.shared);
+                    let access = self.access(handle);
                     return Flow::Slow(slow::serve(self.context(now), access, session, (single.partition, request, single.render), served));
                 }
             }
@@ -637,7 +655,7 @@ impl State {
         let (keyspace, partition, render) = (self.keyspace, single.partition, single.render);
         let found = shard.find(keyspace, partition);
         if let Some(to) = self.target(keyspace, partition, &single.operation, found.is_some()) {
-            self.away = Some(Away { to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now });
+            self.away = Some(Away { to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now, entry: self.last_command });
             return self.join_away(shard, partition, single.operation, render);
         }
         if let Some(replica) = found {
@@ -649,14 +667,14 @@ impl State {
                 }
                 Execution::Waiting(op) => {
                     let (sender, answer) = oneshot::channel();
-                    shard.expect(keyspace, replica, *op, Answer::Task(sender));
+                    shard.expect(now, keyspace, (replica, *op), self.id, Answer::Task(sender));
                     let fallback = self.take_session(keyspace);
                     Flow::Slow(slow::await_answer(self.context(now), answer, partition, fallback, render))
                 }
             };
         }
         let session = self.take_session(keyspace);
-        let started = shard.shared.start(keyspace, partition, session, single.operation);
+        let started = shard.shared.start(self.id, keyspace, partition, session, single.operation);
         Flow::Slow(slow::await_started(self.context(now), started, render))
     }
 
@@ -702,6 +720,7 @@ impl State {
             joined.writes.len() - 1
         });
         joined.requests.push(write as u8);
+        joined.entry = joined.entry.or(self.last_command);
         joined.bytes += bytes;
         let items = &mut joined.writes[write].1;
         match items.iter_mut().find(|earlier| earlier.key == item.key) {
@@ -716,7 +735,7 @@ impl State {
         if let Some(mut joined) = self.joined.take() {
             if joined.requests.len() > 1 {
                 let session = self.take_session(self.keyspace);
-                let access = ShardAccess::new(handle, &self.shared);
+                let access = self.access(handle);
                 return Flow::Slow(slow::write_joined(self.context(now), access, session, joined));
             }
             if let Some((partition, items)) = joined.writes.pop() {
@@ -731,7 +750,7 @@ impl State {
         let session = self.take_session(away.keyspace);
         match away.to {
             Target::Shard(to) => Flow::Slow(slow::send_away(self.context(away.now), shard, to, away, session)),
-            Target::Node(to) => Flow::Slow(slow::send_to_node(self.context(away.now), ShardAccess::new(handle, &self.shared), to, away, session)),
+            Target::Node(to) => Flow::Slow(slow::send_to_node(self.context(away.now), self.access(handle), to, away, session)),
         }
     }
 
@@ -773,7 +792,12 @@ impl State {
 
     /// What a waiting request takes with it.
     fn context(&self, now: Now) -> slow::Context {
-        slow::Context { keyspace: self.keyspace, version: self.version, dial: self.dial, now }
+        slow::Context { client: self.id, keyspace: self.keyspace, version: self.version, dial: self.dial, now }
+    }
+
+    /// A way to the partitions for a request that waits.
+    fn access(&self, handle: &Rc<RefCell<Shard>>) -> ShardAccess {
+        ShardAccess::new(handle, &self.shared, self.id)
     }
 
     /// Takes the session of `keyspace` out, for a request that waits.
@@ -782,6 +806,23 @@ impl State {
         self.give();
         let info = &self.shared.keyspaces[usize::from(keyspace.0)];
         self.sessions[usize::from(keyspace.0)].take().unwrap_or_else(|| info.new_session())
+    }
+
+    /// What is collected, if something is.
+    pub(super) fn collected(&self) -> Option<Collected> {
+        if let Some(away) = &self.away {
+            let first = away.operations.front().and_then(|(_, operation)| operation.key().cloned());
+            let node = if let Target::Node(node) = away.to { Some(node) } else { None };
+            return Some(Collected { entry: away.entry, requests: away.operations.len(), first, node });
+        }
+        let joined = self.joined.as_ref()?;
+        let first = joined.writes.first().and_then(|(_, items)| items.first()).map(|item| item.key.clone());
+        Some(Collected { entry: joined.entry, requests: joined.requests.len(), first, node: None })
+    }
+
+    /// The command of the last request.
+    pub(super) fn last_command(&self) -> Option<&'static Entry> {
+        self.last_command
     }
 
     /// Whether requests are collected that leave for another shard.
@@ -864,6 +905,40 @@ impl State {
     /// The name of its user.
     pub(super) fn user(&self) -> &str {
         self.rights.as_ref().map_or(users::DEFAULT, |rights| &rights.name)
+    }
+
+    /// Who the client is, for an operation of its that took long.
+    pub(super) fn who(&self) -> (String, Vec<u8>, String) {
+        (self.address.to_string(), beginning(&self.name).to_vec(), self.user().to_owned())
+    }
+
+    /// The connection's number.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The keyspace of its operations.
+    pub(super) fn keyspace(&self) -> KeyspaceId {
+        self.keyspace
+    }
+
+    /// The connection, as far as this knows of it.
+    pub(super) fn to_client_info(&self, now: Now) -> ClientInfo {
+        let (address, name, user) = self.who();
+        ClientInfo {
+            id: self.id,
+            address,
+            name,
+            user,
+            keyspace: self.keyspace,
+            level: Some(self.level()),
+            service_level: self.service_level().map(|served| served.text()),
+            library: (beginning(&self.library.0).to_vec(), beginning(&self.library.1).to_vec()),
+            age_ms: now.monotonic_us.saturating_sub(self.created_us) / 1000,
+            last_command: self.last_command.map_or("", |entry| entry.name),
+            authenticated: self.authenticated,
+            ..ClientInfo::default()
+        }
     }
 
     /// The line of CLIENT LIST and CLIENT INFO, in Redis' words.

@@ -1,6 +1,6 @@
 //! The service `Admin`.
 
-use super::{backup, convert, monitors};
+use super::{backup, convert, faults, load, monitors, opened};
 use crate::keyspace::KeyspaceInfo;
 use crate::lost::{Lost, Standing, StreamEnd};
 use crate::router::Router;
@@ -34,14 +34,8 @@ impl Service {
         Service { router }
     }
 
-    /// The two ends of a link. Errors: not data centers of this cluster.
     fn ends(&self, request: &v1::LinkRequest) -> Result<(DcId, DcId), Status> {
-        let topology = self.router.topology();
-        let find = |name: &str| {
-            let known = topology.data_centers.join(", ");
-            topology.dc_named(name).ok_or_else(|| Status::not_found(format!("there is no data center `{name}`; there are: {known}")))
-        };
-        Ok((find(&request.data_center)?, find(&request.other)?))
+        convert::ends(&self.router, &request.data_center, &request.other)
     }
 }
 
@@ -73,6 +67,7 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
         replica: status.server.replica.into(),
         bounded: status.bounded.iter().map(|one| bounded(router, one)).collect(),
         filling: status.filling,
+        conflicts: status.counters.conflicts,
         gauges: status.gauges.iter().map(|(name, value)| v1::Gauge { name: name.to_string(), value: *value }).collect(),
     }
 }
@@ -350,6 +345,36 @@ impl Admin for Service {
         };
         let keyspaces = self.router.keyspaces().iter().filter(|keyspace| wanted.is_none_or(|wanted| keyspace.id == wanted));
         Ok(Response::new(v1::NotchesResponse { keyspaces: keyspaces.map(of).collect() }))
+    }
+
+    async fn slow_operations(&self, request: Request<v1::SlowOperationsRequest>) -> Result<Response<v1::SlowOperationsResponse>, Status> {
+        let (caller, request) = opened(request)?;
+        load::sees_all(&caller)?;
+        Ok(Response::new(load::slow_operations(&self.router, &request)))
+    }
+
+    async fn hot_keys(&self, request: Request<v1::HotKeysRequest>) -> Result<Response<v1::HotKeysResponse>, Status> {
+        let (caller, request) = opened(request)?;
+        load::sees_all(&caller)?;
+        load::hot_keys(&self.router, &request).await.map(Response::new)
+    }
+
+    async fn list_clients(&self, request: Request<v1::ListClientsRequest>) -> Result<Response<v1::ListClientsResponse>, Status> {
+        let (caller, request) = opened(request)?;
+        load::sees_all(&caller)?;
+        Ok(Response::new(load::list_clients(&self.router, &request).await))
+    }
+
+    async fn begin_fault(&self, request: Request<v1::BeginFaultRequest>) -> Result<Response<v1::FaultsResponse>, Status> {
+        faults::begin(&self.router, request.into_inner()).map(Response::new)
+    }
+
+    async fn end_fault(&self, request: Request<v1::EndFaultRequest>) -> Result<Response<v1::FaultsResponse>, Status> {
+        faults::end(&self.router, request.into_inner().number).map(Response::new)
+    }
+
+    async fn list_faults(&self, _: Request<v1::ListFaultsRequest>) -> Result<Response<v1::FaultsResponse>, Status> {
+        Ok(Response::new(faults::list(&self.router)))
     }
 
     async fn digest(&self, request: Request<v1::DigestRequest>) -> Result<Response<v1::DigestResponse>, Status> {

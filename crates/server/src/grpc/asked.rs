@@ -2,11 +2,12 @@
 
 use super::{convert, denied};
 use crate::keyspace::KeyspaceInfo;
+use crate::load::slow::{Described, SlowOperation};
 use crate::receipts::{Begun, Receipts};
 use crate::router::Router;
 use crate::service_levels::{self, Reach, Served};
 use crate::token_keys;
-use crate::users::Caller;
+use crate::users::{self, Caller};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
 use rheostat_core::session::Session;
@@ -35,6 +36,9 @@ impl Wanted {
 /// A request's keyspace, session and deadline.
 pub(super) struct Asked<'a> {
     pub(super) router: &'a Router,
+    /// The same on behalf of this request.
+    behalf: Router,
+    ticket: u64,
     pub(super) keyspace: &'a KeyspaceInfo,
     session: Session,
     deadline: Option<Duration>,
@@ -48,7 +52,8 @@ impl<'a> Asked<'a> {
         let keyspace = convert::keyspace(router, &context.keyspace)?;
         let session = convert::session(router, keyspace, &context.session)?;
         let deadline = (context.deadline_ms > 0).then(|| Duration::from_millis(context.deadline_ms.into()));
-        Ok(Asked { router, keyspace, session, deadline, caller })
+        let ticket = router.shared().load.ticket();
+        Ok(Asked { router, behalf: router.on_behalf_of(ticket), ticket, keyspace, session, deadline, caller })
     }
 }
 
@@ -60,8 +65,13 @@ impl Asked<'_> {
 
     /// Runs `operation` at `partition`; returns its outcome, which is no failure, and the session's new token.
     pub(super) async fn run(self, partition: PartitionId, operation: Operation) -> Result<(Outcome, String), Status> {
+        let timed = self.begin(&operation);
+        timed.ended(self.run_now(partition, operation).await)
+    }
+
+    async fn run_now(self, partition: PartitionId, operation: Operation) -> Result<(Outcome, String), Status> {
         self.allow(&operation)?;
-        let running = self.router.execute(self.keyspace.id, partition, self.session, operation);
+        let running = self.behalf.execute(self.keyspace.id, partition, self.session, operation);
         let (outcome, session) = in_time(partition, self.deadline, running).await?;
         told(self.router, self.keyspace.id, outcome, &session)
     }
@@ -74,8 +84,19 @@ impl Asked<'_> {
         served: Option<Arc<Served>>,
         wanted: Option<Wanted>,
     ) -> Result<(Outcome, Option<Achieved>, String, Option<v1::Receipt>), Status> {
+        let timed = self.begin(&operation);
+        timed.ended(self.run_for_receipt_now(partition, operation, served, wanted).await)
+    }
+
+    async fn run_for_receipt_now(
+        self,
+        partition: PartitionId,
+        operation: Operation,
+        served: Option<Arc<Served>>,
+        wanted: Option<Wanted>,
+    ) -> Result<(Outcome, Option<Achieved>, String, Option<v1::Receipt>), Status> {
         let Some(Wanted(previous)) = wanted else {
-            return self.run_under(partition, operation, served).await.map(|(outcome, achieved, session)| (outcome, achieved, session, None));
+            return self.run_under_now(partition, operation, served).await.map(|(outcome, achieved, session)| (outcome, achieved, session, None));
         };
         self.allow(&operation)?;
         let (shared, keyspace) = (self.router.shared().clone(), self.keyspace.id);
@@ -86,11 +107,11 @@ impl Asked<'_> {
         };
         let (outcome, achieved, session) = match request {
             Ok((request, served)) => {
-                let running = service_levels::serve(self.router, (keyspace, partition), self.session, request, (&served, Reach::Here));
+                let running = service_levels::serve(&self.behalf, (keyspace, partition), self.session, request, (&served, Reach::Here));
                 in_time(partition, self.deadline, running).await?
             }
             Err(operation) => {
-                let running = self.router.execute(keyspace, partition, self.session, operation);
+                let running = self.behalf.execute(keyspace, partition, self.session, operation);
                 let (outcome, session) = in_time(partition, self.deadline, running).await?;
                 (outcome, None, session)
             }
@@ -107,6 +128,17 @@ impl Asked<'_> {
         Ok((outcome, achieved, session, receipt))
     }
 
+    /// `operation` begins: what is kept of it if it takes long.
+    fn begin(&self, operation: &Operation) -> Timed {
+        Timed {
+            described: Described::of(operation, self.keyspace.id, self.keyspace.level),
+            since_us: self.router.shared().clocks.monotonic_us(),
+            router: self.behalf.clone(),
+            ticket: self.ticket,
+            caller: self.caller.clone(),
+        }
+    }
+
     /// As [`Asked::run`], under the service level `served`, if there is one; also which entry was achieved.
     pub(super) async fn run_under(
         self,
@@ -114,16 +146,63 @@ impl Asked<'_> {
         operation: Operation,
         served: Option<Arc<Served>>,
     ) -> Result<(Outcome, Option<Achieved>, String), Status> {
-        let Some(served) = served else { return self.run(partition, operation).await.map(|(outcome, session)| (outcome, None, session)) };
+        let timed = self.begin(&operation);
+        timed.ended(self.run_under_now(partition, operation, served).await)
+    }
+
+    async fn run_under_now(
+        self,
+        partition: PartitionId,
+        operation: Operation,
+        served: Option<Arc<Served>>,
+    ) -> Result<(Outcome, Option<Achieved>, String), Status> {
+        let Some(served) = served else { return self.run_now(partition, operation).await.map(|(outcome, session)| (outcome, None, session)) };
         self.allow(&operation)?;
         let request = match Request::of(operation, &served.aims) {
             Ok(request) => request,
-            Err(other) => return self.run(partition, other).await.map(|(outcome, session)| (outcome, None, session)),
+            Err(other) => return self.run_now(partition, other).await.map(|(outcome, session)| (outcome, None, session)),
         };
-        let running = service_levels::serve(self.router, (self.keyspace.id, partition), self.session, request, (&served, Reach::Anywhere));
+        let running = service_levels::serve(&self.behalf, (self.keyspace.id, partition), self.session, request, (&served, Reach::Anywhere));
         let (outcome, achieved, session) = in_time(partition, self.deadline, running).await?;
         let (outcome, session) = told(self.router, self.keyspace.id, outcome, &session)?;
         Ok((outcome, achieved, session))
+    }
+}
+
+/// An operation that is under way.
+struct Timed {
+    described: Option<Described>,
+    since_us: u64,
+    router: Router,
+    ticket: u64,
+    caller: Caller,
+}
+
+impl Timed {
+    /// It has come to `result`, and is kept if it took long.
+    fn ended<T>(mut self, result: Result<T, Status>) -> Result<T, Status> {
+        let shared = self.router.shared().clone();
+        let took_us = shared.clocks.monotonic_us().saturating_sub(self.since_us);
+        if took_us >= shared.load.slow.threshold_us()
+            && let Some(described) = self.described.take()
+        {
+            let failed = result.as_ref().err().map(|status| status.message().to_owned());
+            let user = self.caller.as_ref().map_or(users::DEFAULT, |rights| &rights.name).to_owned();
+            let (at_ms, waited_for) = (shared.clocks.physical_ms(), shared.load.take_reason(self.ticket));
+            let (client, client_name) = ("gRPC".to_owned(), Vec::new());
+            shared.load.slow.add(SlowOperation { id: 0, at_ms, took_us, described, waited_for, failed, client, client_name, user });
+        }
+        result
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        // Its client may have gone while it was under way.
+        let load = &self.router.shared().load;
+        if self.router.shared().clocks.monotonic_us().saturating_sub(self.since_us) >= load.look_after_us() {
+            load.take_reason(self.ticket);
+        }
     }
 }
 

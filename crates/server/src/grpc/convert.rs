@@ -5,13 +5,13 @@ use crate::router::Router;
 use crate::service_levels::Served;
 use crate::topology::Topology;
 use bytes::Bytes;
-use rheostat_core::Timestamp;
 use rheostat_core::counter::{CounterView, Standing};
 use rheostat_core::operation::{Dial, Failure, Quality, Read, SetCondition};
 use rheostat_core::protocol::Span;
 use rheostat_core::session::Session;
 use rheostat_core::sla::Achieved;
 use rheostat_core::version::{Item, Key, Value, VersionId};
+use rheostat_core::{DcId, Timestamp};
 use rheostat_proto::dial::{dial_in, level_out};
 use rheostat_proto::rights::details_out;
 use rheostat_proto::v1;
@@ -41,6 +41,16 @@ fn session_refused(why: String) -> Status {
     let mut status = Status::failed_precondition(why);
     status.metadata_mut().insert(REFUSED, MetadataValue::from_static(REFUSED_SESSION));
     status
+}
+
+/// The two ends of a link. Errors: not data centers of this cluster.
+pub(super) fn ends(router: &Router, one: &str, other: &str) -> Result<(DcId, DcId), Status> {
+    let topology = router.topology();
+    let find = |name: &str| {
+        let known = topology.data_centers.join(", ");
+        topology.dc_named(name).ok_or_else(|| Status::not_found(format!("there is no data center `{name}`; there are: {known}")))
+    };
+    Ok((find(one)?, find(other)?))
 }
 
 /// The keyspace with this name or number; an empty name is number 0.

@@ -8,6 +8,8 @@ use rand_distr::{Distribution, Gamma};
 /// Says when what is sent now may leave: one way plus jitter later, and never before what was sent earlier.
 pub(crate) struct Delays {
     one_way_us: u64,
+    /// Besides, for some time.
+    extra_us: u64,
     jitter: Option<Gamma<f64>>,
     random: StdRng,
     latest_us: u64,
@@ -32,7 +34,22 @@ impl Delays {
         let one_way_us = delay.map_or(0, |delay| (delay.one_way_ms * 1000.0) as u64);
         // A megabit in a second is a bit in a microsecond.
         let bytes_per_us = delay.and_then(|delay| delay.mbit_per_s).map(|rate| rate / 8.0);
-        Delays { one_way_us: one_way_us + slow_us, jitter, random: StdRng::seed_from_u64(seed), latest_us: 0, bytes_per_us }
+        Delays { one_way_us: one_way_us + slow_us, extra_us: 0, jitter, random: StdRng::seed_from_u64(seed), latest_us: 0, bytes_per_us }
+    }
+
+    /// None of its own, for [`Delays::set_extra_us`].
+    pub(super) fn none() -> Delays {
+        Delays::new(None, 0, 1)
+    }
+
+    /// Whether there is nothing of all that.
+    pub(super) fn is_none(&self) -> bool {
+        self.one_way_us == 0 && self.extra_us == 0 && self.jitter.is_none() && self.bytes_per_us.is_none()
+    }
+
+    /// From now on everything leaves so much later besides.
+    pub(super) fn set_extra_us(&mut self, extra_us: u64) {
+        self.extra_us = extra_us;
     }
 
     /// What the way carries, if that is bounded.
@@ -43,7 +60,7 @@ impl Delays {
     /// When something that is sent at `now_us` may leave, on the same clock.
     pub(super) fn release_us(&mut self, now_us: u64) -> u64 {
         let jitter_us = self.jitter.map_or(0.0, |jitter| jitter.sample(&mut self.random)) as u64;
-        self.latest_us = self.latest_us.max(now_us + self.one_way_us + jitter_us);
+        self.latest_us = self.latest_us.max(now_us + self.one_way_us + self.extra_us + jitter_us);
         self.latest_us
     }
 }
@@ -75,6 +92,16 @@ mod tests {
     fn without_jitter_the_delay_is_exact() {
         let delay = Delay { from: "a".into(), to: "b".into(), one_way_ms: 1.5, jitter_ms: 0.0, jitter_shape: 2.0, mbit_per_s: None };
         assert_eq!(Delays::new(Some(&delay), 0, 1).release_us(10), 1510);
+    }
+
+    #[test]
+    fn what_is_slowed_for_a_while_keeps_its_order() {
+        let mut delays = Delays::none();
+        assert_eq!(delays.release_us(10), 10);
+        delays.set_extra_us(1000);
+        assert_eq!(delays.release_us(20), 1020);
+        delays.set_extra_us(0);
+        assert_eq!([30, 2000].map(|now_us| delays.release_us(now_us)), [1020, 2000]);
     }
 
     #[test]

@@ -408,6 +408,14 @@ impl Peer {
         }
     }
 
+    /// From now on everything leaves so much later, besides any delay that is emulated.
+    pub(crate) fn slow_down(&self, extra_us: u64) {
+        let leaving = &mut *lock(&self.leaving);
+        leaving.delays.get_or_insert_with(Delays::none).set_extra_us(extra_us);
+        // What waits still keeps its place before what follows.
+        leaving.delays.take_if(|delays| delays.is_none());
+    }
+
     fn push(&self, now_us: u64, stream: StreamId, frame: impl FnOnce() -> Vec<u8>) -> Result<(), Refused> {
         let mut leaving = lock(&self.leaving);
         if !leaving.connected {

@@ -22,7 +22,8 @@ pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, He
 pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Increment, Weights};
 pub use keys::{Expire, Scan, TimeOf};
 pub use server::{
-    AclCommand, ClusterCommand, Feed, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, Test, View, Wait,
+    AclCommand, ClusterCommand, Feed, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, SlowLogCommand, Test, View,
+    Wait,
 };
 pub use strings::{GetEx, Set, SetIf, SetReply};
 pub use time::{ExpiryForm, MAX_EXPIRY_MS, NewExpiry, TimeUnit, When};
@@ -84,6 +85,8 @@ pub enum Command<'a> {
     DbSize,
     /// WAIT.
     Wait(Wait),
+    /// SLOWLOG.
+    SlowLog(SlowLogCommand),
     /// CLUSTER.
     Cluster(ClusterCommand<'a>),
     /// RHEO: what only Rheostat has.

@@ -64,6 +64,10 @@ pub(crate) struct Sequence {
     pub(crate) answer: Answer,
     /// When it was given to the shard, in microseconds of the monotonic clock; 0: it did not have to wait for it.
     given_us: u64,
+    /// On whose behalf, for [`crate::load::Load::note`]; 0: nobody's who would ask.
+    ticket: u64,
+    /// What it waits for has been noted.
+    noted: bool,
 }
 
 /// Up to where which replicas must be durable before something is told.
@@ -86,12 +90,24 @@ impl Sequence {
 
     /// Several, in order.
     pub(crate) fn new(keyspace: KeyspaceId, operations: VecDeque<(PartitionId, Operation)>, answer: Answer) -> Sequence {
-        Sequence { keyspace, operations, outcomes: Vec::new(), waits: Waits::new(), answer, given_us: 0 }
+        Sequence { keyspace, operations, outcomes: Vec::new(), waits: Waits::new(), answer, given_us: 0, ticket: 0, noted: false }
     }
 
     /// It is given to a shard now, and may wait in its mailbox.
     pub(crate) fn given(self, now_us: u64) -> Sequence {
         Sequence { given_us: now_us, ..self }
+    }
+
+    /// It is on behalf of `ticket`.
+    pub(crate) fn of(self, ticket: u64) -> Sequence {
+        Sequence { ticket, ..self }
+    }
+
+    /// On whose behalf it is, the first time that it is asked after it has waited for `long_us`.
+    pub(super) fn waits_long(&mut self, now_us: u64, long_us: u64) -> Option<u64> {
+        let long = self.ticket > 0 && !self.noted && now_us.saturating_sub(self.given_us) >= long_us;
+        self.noted |= long;
+        long.then_some(self.ticket)
     }
 
     /// Its shard takes it: what it has waited counts towards the bound of the first operation; the others wait for that one anyway.

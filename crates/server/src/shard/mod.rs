@@ -16,6 +16,7 @@ mod watch;
 pub(crate) use start::{Acceptors, Starting, run};
 
 use crate::connection::Connection;
+use crate::load::hot::Hot;
 use crate::receipts::Turn;
 use crate::service_levels;
 use crate::shared::Shared;
@@ -129,6 +130,8 @@ pub(crate) struct Shard {
     look_again_us: u64,
     turn_waker: Option<Waker>,
     pub(crate) counters: ShardCounters,
+    /// The keys that are asked most.
+    pub(crate) hot: Hot,
     /// Writes are refused: too much is in memory.
     pub(crate) memory_full: bool,
     /// Writes to keyspaces on disk are refused: the disk is full.
@@ -221,6 +224,9 @@ impl Shard {
             return Execution::Done { outcome: self.failed(failure), after: Position(0) };
         }
         let begun = Begun::of(&operation, now);
+        if self.hot.is_next() {
+            self.hot.count(self.replicas[replica.0 as usize].keyspace, &operation);
+        }
         let slot = &mut self.replicas[replica.0 as usize];
         if self.disk_full && slot.on_disk && operation.writes() {
             return Execution::Done { outcome: self.failed(Failure::Busy(FULL.into())), after: Position(0) };
@@ -342,9 +348,10 @@ impl Shard {
         outcome
     }
 
-    /// The outcome of the waiting `op` goes to `answer`.
-    pub(crate) fn expect(&mut self, keyspace: KeyspaceId, replica: ReplicaIndex, op: OpId, answer: Answer) {
-        self.expected.insert((replica, op), Sequence::new(keyspace, VecDeque::new(), answer));
+    /// The outcome of the waiting `op` of `ticket`, which has waited since `now`, goes to `answer`.
+    pub(crate) fn expect(&mut self, now: Now, keyspace: KeyspaceId, (replica, op): (ReplicaIndex, OpId), ticket: u64, answer: Answer) {
+        let sequence = Sequence::new(keyspace, VecDeque::new(), answer).of(ticket).given(now.monotonic_us);
+        self.expected.insert((replica, op), sequence);
         // It may wait for a flush, which begins at a turn's end.
         self.want_turn();
     }
@@ -421,7 +428,7 @@ impl Shard {
             && service_levels::travels(operation)
             && from_elsewhere()
         {
-            let started = shared.start(keyspace, *partition, session, operation.clone());
+            let started = shared.start(0, keyspace, *partition, session, operation.clone());
             tokio::task::spawn_local(async move {
                 let (outcome, session) = started.finish().await;
                 if let Some(peer) = shared.peer(node) {

@@ -9,6 +9,7 @@ use crate::connection;
 use crate::descriptors::{self, Place as Descriptor};
 use crate::folder;
 use crate::keyspace::Build;
+use crate::load::hot::Hot;
 use crate::peer;
 use crate::shared::Shared;
 use crate::status::ShardCounters;
@@ -158,6 +159,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         look_again_us: u64::MAX,
         turn_waker: None,
         counters: ShardCounters::default(),
+        hot: Hot::new(shared.keyspaces.len(), shared.clocks.monotonic_us()),
         memory_full: false,
         receipts: None,
         disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),

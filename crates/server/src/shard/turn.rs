@@ -513,6 +513,8 @@ impl Shard {
             slot.server.abandon(op);
             slot.touched = true;
         }
+        self.note_reasons(now);
+        self.hot.pace(now.monotonic_us);
         // While nobody asks anything, little changes.
         if !self.quiet || now.monotonic_us % QUIET_LOOK_US < QUIET_SWEEP_US {
             self.look_at_memory(now);
@@ -521,6 +523,19 @@ impl Shard {
         let connections: Vec<Rc<Connection>> = self.connections.values().cloned().collect();
         for connection in connections {
             connection.check_stalled(self, now);
+        }
+    }
+
+    /// Notes what those operations wait for that have waited for some time.
+    fn note_reasons(&mut self, now: Now) {
+        let load = &self.shared.load;
+        let after_us = load.look_after_us();
+        for ((replica, op), sequence) in &mut self.expected {
+            if let Some(ticket) = sequence.waits_long(now.monotonic_us, after_us)
+                && let Some(reason) = self.replicas[replica.0 as usize].server.waits_for(*op)
+            {
+                load.note(ticket, self.shared.topology.with_names(&reason));
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod full_disk;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod load;
 mod lost;
 mod members;
 mod monitors;

@@ -3,7 +3,7 @@
 use super::{Choice, Flow, State, WRONG_PASSWORDS, session_of};
 use crate::connection::cluster::View;
 use crate::connection::output::Output;
-use crate::connection::slow::{self, ShardAccess};
+use crate::connection::slow;
 use crate::connection::{cluster, info};
 use crate::named::Member;
 use crate::resp::command::AclCommand;
@@ -81,9 +81,10 @@ impl State {
             Command::Watch(keys) => return self.watch(shard, handle, now, keys, out),
             Command::Unwatch => return self.unwatch(out),
             Command::Client(client) => return self.client(shard, handle, now, client, out),
+            Command::SlowLog(slow_log) => info::slow_log(&self.shared, slow_log, &mut writer),
             Command::Cluster(ClusterCommand::CountKeysInSlot(slot)) => {
                 let session = self.take_session(self.keyspace);
-                let access = ShardAccess::new(handle, &self.shared);
+                let access = self.access(handle);
                 return Flow::Slow(slow::count(self.context(now), access, session, (slot, slot), View::DataCenter));
             }
             Command::Cluster(ClusterCommand::KeySlot(key)) => writer.integer(slots::slot(key).into()),
@@ -92,10 +93,10 @@ impl State {
                 return self.error(shard, out, ONLY_READS);
             }
             Command::Rheo(RheoCommand::Feed(feed)) => {
-                return Flow::Slow(slow::feed(self.context(now), ShardAccess::new(handle, &self.shared), feed));
+                return Flow::Slow(slow::feed(self.context(now), self.access(handle), feed));
             }
             Command::Rheo(RheoCommand::Conflicts(key)) => {
-                return Flow::Slow(slow::conflicts(self.context(now), ShardAccess::new(handle, &self.shared), key.into()));
+                return Flow::Slow(slow::conflicts(self.context(now), self.access(handle), key.into()));
             }
             Command::Rheo(rheo) => return self.rheo(shard, now, rheo, out),
             Command::DbSize | Command::Scan(_) if self.dial.as_of.is_some() => return self.error(shard, out, ONLY_READS),
@@ -105,30 +106,30 @@ impl State {
             }
             Command::DbSize => {
                 let session = self.take_session(self.keyspace);
-                let access = ShardAccess::new(handle, &self.shared);
+                let access = self.access(handle);
                 return Flow::Slow(slow::count(self.context(now), access, session, (0, slots::SLOTS - 1), self.view));
             }
             Command::Wait(wait) => {
                 let session = self.take_session(self.keyspace);
                 let timeout = wait.timeout_ms.map(Duration::from_millis);
-                return Flow::Slow(slow::wait(self.context(now), ShardAccess::new(handle, &self.shared), session, wait.data_centers.into(), timeout));
+                return Flow::Slow(slow::wait(self.context(now), self.access(handle), session, wait.data_centers.into(), timeout));
             }
             Command::Scan(scan) => {
                 let session = self.take_session(self.keyspace);
                 let wanted = slow::Wanted::new(&scan);
-                return Flow::Slow(slow::scan(self.context(now), ShardAccess::new(handle, &self.shared), session, wanted, self.view));
+                return Flow::Slow(slow::scan(self.context(now), self.access(handle), session, wanted, self.view));
             }
             Command::Delete(keys) => {
                 let mut keys: Vec<Key> = keys.iter().map(Key::from).collect();
                 keys.sort_unstable();
                 keys.dedup();
                 let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::delete(self.context(now), ShardAccess::new(handle, &self.shared), session, keys));
+                return Flow::Slow(slow::delete(self.context(now), self.access(handle), session, keys));
             }
             Command::Exists(keys) => {
                 let keys: Vec<Key> = keys.iter().map(Key::from).collect();
                 let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::exists(self.context(now), ShardAccess::new(handle, &self.shared), session, keys));
+                return Flow::Slow(slow::exists(self.context(now), self.access(handle), session, keys));
             }
             Command::Get(_)
             | Command::Set(_)

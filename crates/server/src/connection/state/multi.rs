@@ -3,7 +3,7 @@
 use super::{Flow, Single, State};
 use crate::connection::answer::Render;
 use crate::connection::output::Output;
-use crate::connection::slow::{self, Part, ShardAccess};
+use crate::connection::slow::{self, Part};
 use crate::resp::command::RheoCommand;
 use crate::resp::table::Entry;
 use crate::resp::{Arguments, Command, CommandError, Kept, resolve};
@@ -240,7 +240,7 @@ impl State {
         let keys: Vec<Key> = keys.iter().map(Key::from).collect();
         let partition = self.shared.topology.partition_of(&keys[0]);
         let session = self.take_session(self.keyspace);
-        Flow::Slow(slow::watch(self.context(now), ShardAccess::new(handle, &self.shared), session, partition, keys))
+        Flow::Slow(slow::watch(self.context(now), self.access(handle), session, partition, keys))
     }
 
     /// EXEC.
@@ -274,7 +274,7 @@ impl State {
             );
         }
         let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
-        let access = ShardAccess::new(handle, &self.shared);
+        let access = self.access(handle);
         let operation = Operation::Transact { actions: plan.actions, guards: watched, dial: self.dial };
         Flow::Slow(slow::transact(self.context(now), access, session, (partition, operation), plan.parts, served))
     }

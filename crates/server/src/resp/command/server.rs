@@ -59,6 +59,17 @@ pub enum ClusterCommand<'a> {
     CountKeysInSlot(u16),
 }
 
+/// SLOWLOG's subcommands, except HELP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlowLogCommand {
+    /// The last operations that took long, at most so many; `None`: all that are kept.
+    Get(Option<u32>),
+    /// How many are kept.
+    Len,
+    /// Forgets them.
+    Reset,
+}
+
 /// RHEO's subcommands, except HELP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RheoCommand<'a> {
@@ -365,6 +376,29 @@ pub(in crate::resp) fn command_get_keys<'a>(_: &'static Entry, arguments: Argume
 pub(in crate::resp) fn command_get_keys_and_flags<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let (keys, request) = inner_request(arguments)?;
     Ok(Command::Catalogue(Catalogue::KeysAndFlags(keys, request)))
+}
+
+/// How many Redis tells where nothing else is asked for.
+const SLOW_OPERATIONS: u32 = 10;
+
+pub(in crate::resp) fn slowlog_get<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+    let most = match (arguments.get(2), arguments.len()) {
+        (None, _) => Some(SLOW_OPERATIONS),
+        (Some(count), 3) => match parse_i64(count).ok_or(CommandError::NotAnInteger)? {
+            -1 => None,
+            count => Some(u32::try_from(count).map_err(|_| CommandError::Other("ERR count should be greater than or equal to -1".into()))?),
+        },
+        _ => return Err(CommandError::WrongArity(entry.name)),
+    };
+    Ok(Command::SlowLog(SlowLogCommand::Get(most)))
+}
+
+pub(in crate::resp) fn slowlog_len<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::SlowLog(SlowLogCommand::Len))
+}
+
+pub(in crate::resp) fn slowlog_reset<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+    Ok(Command::SlowLog(SlowLogCommand::Reset))
 }
 
 pub(in crate::resp) fn cluster_slots<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {

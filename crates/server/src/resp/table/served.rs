@@ -410,6 +410,18 @@ pub static COMMANDS: &[Entry] = &[
             .does("Returns the bytes that a key and its newest value take, about; null without a key")
             .takes(&[KEY, Argument::new("count", Kind::Integer).after("SAMPLES").optional()]),
     ]),
+    Entry::server("slowlog", -2, SLOW, "2.2.12", parse::container).does("Is about operations that took long").contains(&[
+        Entry::server("slowlog|get", -2, Flags::ADMIN, "2.2.12", parse::slowlog_get)
+            .does("Returns the last operations of this node's clients that took long, the newest first: 10, so many, or with -1 all that are kept. Waiting counts, as it does for the client. After the command and its first key stand the keyspace, the level, what was waited for and what it came to")
+            .costs("O(N) where N is the number of entries returned")
+            .takes(&[Argument::new("count", Kind::Integer).optional()])
+            .hints(VARYING),
+        Entry::server("slowlog|help", 2, SLOW, "6.2.0", parse::help).does(HELP),
+        Entry::server("slowlog|len", 2, Flags::ADMIN, "2.2.12", parse::slowlog_len)
+            .does("Returns how many operations that took long are kept")
+            .hints(VARYING),
+        Entry::server("slowlog|reset", 2, Flags::ADMIN, "2.2.12", parse::slowlog_reset).does("Forgets the operations that took long"),
+    ]),
     Entry::server("time", 1, FAST, "2.6.0", parse::time).does("Returns the server's time in seconds and microseconds").hints(VARYING),
     Entry::cluster("cluster", -2, SLOW, "3.0.0", parse::container).does("Is about where keys are").contains(&[
         Entry::cluster("cluster|countkeysinslot", 3, SLOW, "3.0.0", parse::cluster_count_keys_in_slot)

@@ -289,7 +289,6 @@ pub const UNSERVED: &[Unserved] = &[
             "object",
             "save",
             "shutdown",
-            "slowlog",
             "memory|doctor",
             "memory|malloc-stats",
             "memory|purge",
