@@ -10,9 +10,12 @@ import { dialPage } from './dial.js';
 import { Courses, timePage } from './time.js';
 import { countersPage } from './counters.js';
 import { monitorsPage } from './monitors.js';
+import { loadPage } from './load.js';
+import { conflictsPage } from './conflicts.js';
+import { faultsPage } from './faults.js';
 import { designerPage } from './designer.js';
 
-const PAGES = { map: ['Map', mapPage], key: ['Key', keyPage], dial: ['Dial', dialPage], time: ['Time', timePage], counters: ['Counters', countersPage], monitors: ['Monitors', monitorsPage], designer: ['Designer', designerPage] };
+const PAGES = { map: ['Map', mapPage], key: ['Key', keyPage], dial: ['Dial', dialPage], time: ['Time', timePage], counters: ['Counters', countersPage], monitors: ['Monitors', monitorsPage], load: ['Load', loadPage], conflicts: ['Conflicts', conflictsPage], faults: ['Faults', faultsPage], designer: ['Designer', designerPage] };
 
 /** What all pages share: the session, the last status and who wants the next, the courses of numbers. */
 const shared = {
@@ -63,7 +66,7 @@ function open() {
   const { session } = shared;
   const main = h('main', { id: 'main', tabindex: -1 });
   const health = h('p', { class: 'health', role: 'status' });
-  const pages = Object.fromEntries(Object.entries(PAGES).filter(([name]) => name !== 'designer' || session.designer));
+  const pages = Object.fromEntries(Object.entries(PAGES).filter(([name]) => (name !== 'designer' || session.designer) && (name !== 'faults' || session.faults)));
   const links = Object.entries(pages).map(([name, [title]]) => h('a', { href: `#${name}`, 'data-focus': name }, title));
   const signOut = session.password && h('button', { class: 'quiet', type: 'button', onclick: async () => { await post('logout', {}).catch(() => {}); begin(); } }, 'Sign out');
   put(document.body,

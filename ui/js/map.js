@@ -5,8 +5,8 @@ import { chip, h, onWidth, put, s, section, table } from './dom.js';
 import { bytes, count, span, time } from './format.js';
 import { places } from './layout.js';
 
-/** From here on a lag beyond the way itself is drawn as slow. */
-const SLOW_MS = 1000;
+/** From here on a lag beyond the way itself is drawn as slow. In a keyspace of which nobody asks anything, servers speak every two seconds only, and lags come to some four. */
+const SLOW_MS = 6000;
 
 /** From here on what is under way makes a line thick; heartbeats stay below. */
 const BUSY_BYTES = 4096;

@@ -24,6 +24,21 @@ export function quantile(buckets, share) {
   return 2 ** (buckets.length - 1);
 }
 
+/** Of reads and writes under each service level since the last look: the share that each entry answered, and that none did. */
+function held(now, last) {
+  const shares = {};
+  for (const level of now) {
+    const before = last.find((one) => one.name === level.name);
+    for (const way of ['reads', 'writes']) {
+      const grown = level[way].entries.map((entry) => [`${entry.entry}. ${entry.aim || 'entry'}`, entry.held - (before?.[way].entries.find((one) => one.entry === entry.entry)?.held ?? 0)]);
+      grown.push(['missed', level[way].missed - (before?.[way].missed ?? 0)]);
+      const all = grown.reduce((sum, [, number]) => sum + number, 0);
+      if (level[way].entries.some((entry) => entry.held) || level[way].missed) shares[`${level.name}: ${way}`] = Object.fromEntries(grown.map(([name, number]) => [name, all > 0 ? (100 * number) / all : null]));
+    }
+  }
+  return shares;
+}
+
 /** What the page has heard, as long as it is open; what is older than a quarter of an hour goes. */
 export class Courses {
   constructor() {
@@ -53,6 +68,8 @@ export class Courses {
       });
       this.forget(this.samples, now.at_ms);
     }
+    const sample = this.samples.at(-1);
+    if (sample?.t === now.at_ms) sample.held = held(now.service_levels, last.service_levels);
     this.watchers.forEach((watcher) => watcher());
   }
 
@@ -84,9 +101,11 @@ export function timePage(root, shared) {
     stale: chart('Staleness of answers, 95th percentile', `bound, at ${node}`), failures: chart('Operations failed per second', `at ${node}`),
   };
   const lags = new Map();
+  const levels = new Map();
+  const [levelTitle, levelBox] = [h('h2', { hidden: true }, 'Service levels: which entry operations were answered by'), h('div', { class: 'three' })];
   const lagBox = h('div', { class: 'three' });
   put(root, h('p', { class: 'note' }, `The last ${MINUTES} minutes, as far as this page has been open: servers keep nothing of it. Operations, latency and staleness are those of node ${node}; open another node's console for its own. Lag is of the whole cluster.`),
-    h('div', { class: 'three' }, Object.values(charts).map((one) => one.element)), h('h2', {}, 'Lag: how far what a data center shows is behind another one'), lagBox);
+    h('div', { class: 'three' }, Object.values(charts).map((one) => one.element)), levelTitle, levelBox, h('h2', {}, 'Lag: how far what a data center shows is behind another one'), lagBox);
   const draw = () => {
     const samples = thinned(courses.samples, 300);
     const times = samples.map((sample) => sample.t);
@@ -101,6 +120,14 @@ export function timePage(root, shared) {
     set(charts.most, LEVELS, (sample, name) => sample.latency[1][name], (us) => span(us / 1000), 300);
     set(charts.stale, LEVELS, (sample, name) => sample.stale[name], span, 100);
     set(charts.failures, ['failed'], (sample) => sample.failures, short, 3);
+    for (const name of new Set(samples.flatMap((sample) => Object.keys(sample.held ?? {})))) {
+      if (!levels.has(name)) {
+        levels.set(name, chart(name, `at ${node}`));
+        levelBox.append(levels.get(name).element);
+        levelTitle.hidden = false;
+      }
+      set(levels.get(name), [...new Set(samples.flatMap((sample) => Object.keys(sample.held?.[name] ?? {})))], (sample, entry) => sample.held?.[name]?.[entry], (percent) => `${percent.toFixed(percent > 0 && percent < 10 ? 1 : 0)} %`, 100);
+    }
     const heard = thinned(courses.lags, 300);
     const to = [...new Set(heard.flatMap((lag) => Object.keys(lag.behind)))].sort();
     const places = [...new Set(to.map((pair) => pair.split(' → ')[1]))];
@@ -115,5 +142,5 @@ export function timePage(root, shared) {
   };
   courses.watchers.add(draw);
   draw();
-  return () => { courses.watchers.delete(draw); [...Object.values(charts), ...lags.values()].forEach((one) => one.stop()); };
+  return () => { courses.watchers.delete(draw); [...Object.values(charts), ...levels.values(), ...lags.values()].forEach((one) => one.stop()); };
 }

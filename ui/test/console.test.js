@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test';
 import { AXE, BACK, SHOTS, judge, launch, openPage } from './browser.js';
 import { demo, designer, endAll, guarded, redis, rheostat, until } from './cluster.js';
 
-const PAGES = ['map', 'key', 'dial', 'time', 'counters', 'monitors', 'designer'];
+const PAGES = ['map', 'key', 'dial', 'time', 'counters', 'monitors', 'load', 'conflicts', 'faults', 'designer'];
 
 let cluster;
 let browser;
@@ -17,6 +17,7 @@ before(async () => {
   const [east] = Object.values(cluster.ports);
   await redis(east, ['SET', 'photo', 'sunset']);
   await redis(east, ['RHEO', 'COUNTER', 'CREATE', 'stock', 'MIN', '0', 'VALUE', '1000']);
+  await redis(east, ...Array.from({ length: 30 }, () => ['GET', 'photo']), ['GET', '<b>hot</b>']);
 });
 
 after(async () => {
@@ -49,6 +50,13 @@ const FILL = {
   time: (page) => page.waitForSelector('svg.chart .course'),
   counters: async (page) => { await look(page, 'stock'); await page.waitForSelector('.rights rect.here'); },
   monitors: (page) => page.getByText('Nothing is watched for').waitFor(),
+  load: (page) => page.locator('main td code').getByText('photo').first().waitFor(),
+  conflicts: async (page) => {
+    await page.selectOption('select[name=keyspace]', 'quorum');
+    await look(page, 'basket');
+    await page.locator('main .cards h3').first().waitFor();
+  },
+  faults: (page) => page.getByText('All that goes wrong now').waitFor(),
   designer: (page) => page.waitForSelector('svg.map .spot'),
 };
 
@@ -113,6 +121,132 @@ test('a link is cut by a click, and the map and the key show what follows', asyn
     if (seen) break;
     assert.ok(round < 5, 'eu never hid the comment');
   }
+  await end();
+});
+
+test('links are slowed by a click, what waits for them is told, and another click undoes it', async () => {
+  const [east, west, eu] = Object.keys(cluster.ports);
+  const { page, end } = await open(cluster.url);
+  await show(page, 'faults');
+  await page.getByText('All that goes wrong now').waitFor();
+  for (const other of [west, eu]) {
+    await page.selectOption('select[name=one]', east);
+    await page.selectOption('select[name=other]', other);
+    await page.fill('input[name=by]', '300');
+    await page.fill('input[name=slow-for]', '120');
+    await page.getByRole('button', { name: 'Slow it down' }).click();
+    await page.getByText(`What passes between ${[east, other].sort().join(' and ')} takes 300 ms longer each way`).waitFor();
+  }
+  // A write of this keyspace needs a majority of the data centers.
+  const evil = 'slow<img src=x onerror=document.title=1>';
+  await redis(cluster.ports[east], ['CLIENT', 'SETNAME', '<i>me</i>'], ['SELECT', 'strong'], ['SET', evil, 'v']);
+  if (SHOTS) await page.screenshot({ path: `${SHOTS}/faults-lasting.png`, fullPage: true });
+  await show(page, 'load');
+  const slow = page.getByRole('region', { name: 'Slow operations' });
+  const row = slow.locator('tr', { hasText: evil }).first();
+  await row.waitFor();
+  const told = await row.innerText();
+  for (const word of ['SET', 'strong', '<i>me</i>']) assert.ok(told.includes(word), `${word} is not in ${told}`);
+  assert.doesNotMatch(told, /nobody saw/);
+  assert.equal(await page.locator('main img, main i:not(.swatch)').count(), 0);
+  if (SHOTS) await page.screenshot({ path: `${SHOTS}/load-slow.png`, fullPage: true });
+  await page.selectOption('select[name=order]', 'slowest');
+  await page.selectOption('select[name=node]', { index: 1 });
+  await page.getByText('of one node').waitFor();
+  await show(page, 'faults');
+  while (await page.getByRole('button', { name: /^Undo/ }).count()) {
+    const before = await page.getByRole('button', { name: /^Undo/ }).count();
+    await page.getByRole('button', { name: /^Undo/ }).first().click();
+    await until('it is undone', async () => (await page.getByRole('button', { name: /^Undo/ }).count()) < before);
+  }
+  await page.getByText('All that goes wrong now').waitFor();
+  // What is out of bounds is said by the browser, or by the nodes.
+  await page.locator('select[name=paused]').selectOption({ index: 2 });
+  await page.fill('input[name=pause-for]', '30');
+  await page.getByRole('button', { name: 'Pause it' }).click();
+  await page.getByText(/^Node \S+ stands still$/).waitFor();
+  await page.getByRole('button', { name: /^Undo/ }).click();
+  await page.getByText('All that goes wrong now').waitFor();
+  await end();
+});
+
+test('values that stand side by side are shown in every data center', async () => {
+  const { page, end } = await open(cluster.url);
+  const [east, west] = Object.values(cluster.ports);
+  // Two that have seen nothing of each other.
+  await redis(east, ['SELECT', 'quorum'], ['RHEO', 'PUT', 'basket', '<b>bread</b>']);
+  await redis(west, ['SELECT', 'quorum'], ['RHEO', 'PUT', 'basket', 'milk']);
+  await show(page, 'conflicts');
+  await page.selectOption('select[name=keyspace]', 'quorum');
+  await until('both stand there', async () => {
+    await look(page, 'basket');
+    return (await page.getByText('2 values stand side by side').count()) === 3;
+  });
+  const told = await text(page);
+  for (const value of ['<b>bread</b>', 'milk']) assert.ok(told.includes(value), told);
+  assert.equal(await page.locator('main b:not(.legend b)').count(), 0);
+  if (SHOTS) await page.screenshot({ path: `${SHOTS}/conflicts-siblings.png`, fullPage: true });
+  await end();
+});
+
+test('ten data centers, forty nodes and a thousand partitions do not make the pages slow', async (t) => {
+  const { page, end } = await open(cluster.url);
+  await page.waitForSelector('nav');
+  const took = await page.evaluate(async () => {
+    const [{ mapPage }, { Courses, timePage }, { conflictsPage }] = await Promise.all([import('/js/map.js'), import('/js/time.js'), import('/js/conflicts.js')]);
+    const names = Array.from({ length: 10 }, (_, index) => `region-${index}`);
+    const spaces = ['default', 'eventual', 'strong', 'session', 'quorum', 'staged'];
+    let at = 1_700_000_000_000;
+    const status = () => {
+      at += 1000;
+      const links = names.flatMap((from) => names.filter((to) => to !== from).map((to) => ({ from, to, cut: false, pairs: 16, up: 16, round_trip_us: 20_000 + 9000 * Math.abs(names.indexOf(from) - names.indexOf(to)), emulated_ms: null,
+        arrived_ms: Math.random() * 300, visible_ms: Math.random() * 500, keyspaces: {}, under_way_bytes: Math.random() * 9000, queued_bytes: 0, last_error: '' })));
+      const nodes = names.flatMap((dc) => Array.from({ length: 4 }, (_, index) => ({ name: `${dc}-${index}`, data_center: dc, admin: '127.0.0.1:1', partitions: 250, release: '0', uptime_ms: 5, clock_distrusted: '', drained: false, disk_full: false, keys: 1e6, memory_bytes: 1e9, log_bytes: 1e9, waiting: 3,
+        clock_ahead_ms: Object.fromEntries(names.map((other) => [`${other}-0`, 1])), serves: Object.fromEntries(spaces.map((name) => [name, { servers: 250, leads: 80, leaderless: 0, failed: 0 }])) })));
+      return { cluster: 'large', node: 'region-0-0', data_center: 'region-0', partitions: 1000, at_ms: at, quiet: false, wrong: [], lost: [], links, nodes,
+        data_centers: names.map((name) => ({ name, nodes: 4, answering: 4, keys: 1e7, memory_bytes: 1e10, log_bytes: 1e10, waiting: 4, behind_ms: Object.fromEntries(names.map((other) => [other, 100])), written: 1, received: 1 })),
+        keyspaces: spaces.map((name, number) => ({ number, name, protocol: 'causal', level: 'causal', serves: [], replicas: 1, grouped: true, siblings: false, conflicts: 0, history_ms: 0 })) };
+    };
+    const shared = { session: { node: 'region-0-0', faults: true }, status: status(), courses: new Courses(), watchers: new Set(), watch(watcher) { this.watchers.add(watcher); watcher(this.status); return () => this.watchers.delete(watcher); } };
+    const nextFrame = () => new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve)); });
+    const root = document.createElement('main');
+    document.body.append(root);
+    const measure = async (step, times) => {
+      await nextFrame();
+      const all = [];
+      for (let turn = 0; turn < times; turn += 1) {
+        const before = performance.now();
+        step();
+        // What the browser makes of it is part of it.
+        root.getBoundingClientRect();
+        all.push(performance.now() - before);
+        await nextFrame();
+      }
+      return all.sort((one, other) => one - other)[Math.floor(times / 2)];
+    };
+    const result = {};
+    const endMap = mapPage(root, shared);
+    await nextFrame();
+    result.map = await measure(() => { shared.status = status(); shared.watchers.forEach((watcher) => watcher(shared.status)); }, 9);
+    result.links = root.querySelectorAll('.map .link').length;
+    endMap();
+    root.replaceChildren();
+    for (let second = 0; second < 900; second += 1) shared.courses.addStatus(status());
+    const endTime = timePage(root, shared);
+    await nextFrame();
+    result.time = await measure(() => { shared.courses.addStatus(status()); shared.courses.watchers.forEach((watcher) => watcher()); }, 5);
+    result.charts = root.querySelectorAll('.chart').length;
+    endTime();
+    root.replaceChildren();
+    const endConflicts = conflictsPage(root, shared);
+    endConflicts();
+    root.remove();
+    return result;
+  });
+  t.diagnostic(`once a second, in ms: the map ${took.map.toFixed(1)} (${took.links} lines), the courses ${took.time.toFixed(1)} (${took.charts} charts)`);
+  assert.equal(took.links, 45);
+  assert.ok(took.charts >= 10, `${took.charts} charts`);
+  assert.ok(took.map < 200 && took.time < 400, JSON.stringify(took));
   await end();
 });
 

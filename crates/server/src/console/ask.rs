@@ -99,7 +99,15 @@ calls! {
     explain admin ExplainRequest ExplainResponse;
     pause_link admin LinkRequest LinkResponse;
     resume_link admin LinkRequest LinkResponse;
+    slow_operations admin SlowOperationsRequest SlowOperationsResponse;
+    hot_keys admin HotKeysRequest HotKeysResponse;
+    list_clients admin ListClientsRequest ListClientsResponse;
+    begin_fault admin BeginFaultRequest FaultsResponse;
+    end_fault admin EndFaultRequest FaultsResponse;
+    list_faults admin ListFaultsRequest FaultsResponse;
     get store GetRequest GetResponse;
+    siblings store GetRequest SiblingsResponse;
+    conflicts store ConflictsRequest ConflictsResponse;
     topology store TopologyRequest TopologyResponse;
     look counters LookRequest CounterResponse;
 }

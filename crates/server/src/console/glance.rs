@@ -60,7 +60,17 @@ impl Console {
         };
         let keyspace = |keyspace: &crate::keyspace::KeyspaceInfo| {
             let serves: Vec<&str> = Level::WORDS.into_iter().filter(|level| keyspace.serves(*level)).map(Level::name).collect();
+            // Each data center counts all of them: those that have been up longest have seen most.
+            let conflicts = topology.data_centers.iter().map(|dc| {
+                let there = nodes.iter().zip(&answers).filter(|(node, _)| node.data_center == *dc).filter_map(|(_, answer)| answer.as_ref().ok());
+                there
+                    .flat_map(|status| &status.replicas)
+                    .filter(|replica| replica.keyspace == keyspace.name)
+                    .map(|replica| replica.conflicts)
+                    .sum::<u64>()
+            });
             json!({
+                "conflicts": conflicts.max().unwrap_or(0), "history_ms": shared.config.keyspaces[usize::from(keyspace.id.0)].history_ms,
                 "number": keyspace.id.0, "name": keyspace.name, "protocol": keyspace.protocol, "level": keyspace.level.to_string(), "serves": serves,
                 "replicas": keyspace.replicas, "grouped": keyspace.span != rheostat_core::protocol::Span::Server, "siblings": keyspace.siblings,
             })

@@ -8,10 +8,13 @@
 //! - Without `console.faults` nothing is changed.
 
 mod ask;
+mod conflicts;
 pub mod designer;
+mod faults;
 mod glance;
 mod kept;
 mod links;
+mod load;
 mod pages;
 mod reads;
 mod refusal;
@@ -138,8 +141,9 @@ impl Console {
         };
         let desk = self.router.shared().designer.get();
         let design = call.strip_prefix("design/").filter(|_| desk.is_some()).and_then(Call::named);
-        let reads = matches!(call, "session" | "status" | "time" | "monitors") || design.is_some_and(|design| !design.is_post());
-        let writes = matches!(call, "login" | "logout" | "key" | "dial" | "counter" | "link") || design.is_some_and(Call::is_post);
+        let reads = matches!(call, "session" | "status" | "time" | "monitors" | "faults") || design.is_some_and(|design| !design.is_post());
+        let writes = matches!(call, "login" | "logout" | "key" | "dial" | "counter" | "link" | "load" | "fault" | "conflicts")
+            || design.is_some_and(Call::is_post);
         match (&parts.method, reads, writes) {
             (_, false, false) => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such call")),
             (&Method::GET, true, _) | (&Method::POST, _, true) => {}
@@ -156,14 +160,15 @@ impl Console {
         let _place = self.places.try_acquire().map_err(|_| Refusal::busy("too many questions are under way"))?;
         let signed_in = self.check_signed_in(caller.address, &parts.headers);
         if !matches!(call, "session" | "login" | "logout") {
-            if !signed_in? && (call == "link" || design.is_some_and(Call::is_for_operators)) {
+            let operates = signed_in?;
+            if !operates && (matches!(call, "link" | "fault") || design.is_some_and(Call::is_for_operators)) {
                 return Err(Refusal::new(StatusCode::FORBIDDEN, "this user's role does not allow it: it takes `operate`"));
             }
             let body = if writes { read(body).await? } else { Bytes::new() };
             if let (Some(desk), Some(design)) = (desk, design) {
                 return desk.answer(design, body).await;
             }
-            let working = self.work(call, &body);
+            let working = self.work(call, &body, operates);
             let answer = tokio::time::timeout(PATIENCE.1, working).await;
             let answer = answer.map_err(|_| Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the cluster did not answer in time"))??;
             return Ok(answer);
@@ -187,7 +192,7 @@ impl Console {
         }
     }
 
-    async fn work(self: &Arc<Self>, call: &str, body: &[u8]) -> Result<Response<Full<Bytes>>, Refusal> {
+    async fn work(self: &Arc<Self>, call: &str, body: &[u8], operates: bool) -> Result<Response<Full<Bytes>>, Refusal> {
         match call {
             "status" => return Ok(json_response(self.glance().await)),
             "time" => return Ok(json_response(self.counts.fresh(async { self.time().await.to_string().into() }).await)),
@@ -195,6 +200,10 @@ impl Console {
             "key" => self.key(parse(body)?).await,
             "dial" => self.dial(parse(body)?).await,
             "counter" => self.counter(parse(body)?).await,
+            "load" => self.load(parse(body)?, operates).await,
+            "conflicts" => self.conflicts(parse(body)?).await,
+            "faults" => Ok(self.faults().await),
+            "fault" => self.fault(parse(body)?).await,
             _ => self.link(parse(body)?).await,
         }
         .map(|answer| reply(&answer))

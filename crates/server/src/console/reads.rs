@@ -43,11 +43,11 @@ pub(super) struct Keys {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OneKey {
-    keyspace: String,
-    key: String,
+    pub(super) keyspace: String,
+    pub(super) key: String,
 }
 
-fn key_in(digits: &str) -> Result<Bytes, Refusal> {
+pub(super) fn key_in(digits: &str) -> Result<Bytes, Refusal> {
     let bytes = digits.as_bytes();
     if bytes.len() > 2 * MOST_KEY_BYTES {
         return Err(Refusal::bad(format!("keys of more than {MOST_KEY_BYTES} bytes are not asked for here")));
@@ -69,7 +69,7 @@ fn get(keyspace: &str, key: &Bytes, level: i32, guarantees: &[i32], wait: u32) -
     v1::GetRequest { context: Some(context), key: key.clone(), dial: Some(dial) }
 }
 
-fn version_name(version: &v1::Version) -> String {
+pub(super) fn version_name(version: &v1::Version) -> String {
     let written = version.written.unwrap_or_default();
     format!("{}.{}@{}", written.millis, written.counter, version.origin)
 }
@@ -157,12 +157,12 @@ fn counter_told(counter: v1::Counter) -> Value {
 }
 
 impl Console {
-    fn keyspace(&self, name: &str) -> Result<&KeyspaceInfo, Refusal> {
+    pub(super) fn keyspace(&self, name: &str) -> Result<&KeyspaceInfo, Refusal> {
         self.router.keyspace_named(name).ok_or_else(|| Refusal::bad("there is no such keyspace"))
     }
 
     /// The answers of a node in each data center, under their names.
-    fn by_data_center(&self, answers: Vec<(String, Result<Value, Failed>)>) -> Vec<Value> {
+    pub(super) fn by_data_center(&self, answers: Vec<(String, Result<Value, Failed>)>) -> Vec<Value> {
         let topology = self.router.topology();
         let told = |(name, (node, answer)): (&String, (String, Result<Value, Failed>))| {
             let mut told = answer.unwrap_or_else(|failed| json!({ "error": failed.why }));

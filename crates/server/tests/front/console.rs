@@ -11,14 +11,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// An answer.
-struct Answer {
-    status: u16,
+pub struct Answer {
+    pub status: u16,
     head: String,
-    body: String,
+    pub body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {} {}", self.head, self.body))
     }
 
@@ -44,7 +44,7 @@ async fn send(node: &Node, request: &[u8]) -> Answer {
     converse(TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap(), request).await
 }
 
-async fn get(node: &Node, path: &str, headers: &str) -> Answer {
+pub async fn get(node: &Node, path: &str, headers: &str) -> Answer {
     let host = node.addresses().admin.unwrap();
     send(node, format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}\r\n").as_bytes()).await
 }
@@ -59,7 +59,7 @@ fn own(node: &Node) -> String {
     format!("origin: http://{}\r\ncontent-type: application/json\r\n", node.addresses().admin.unwrap())
 }
 
-async fn post(node: &Node, path: &str, headers: &str, body: &Value) -> Answer {
+pub async fn post(node: &Node, path: &str, headers: &str, body: &Value) -> Answer {
     let host = node.addresses().admin.unwrap().to_string();
     send(node, posted(&host, path, &format!("{}{headers}", own(node)), &body.to_string()).as_bytes()).await
 }

@@ -4,6 +4,7 @@ mod admin;
 mod console;
 mod counters;
 mod grpc;
+mod load;
 mod receipts;
 mod tls;
 mod transactions;
