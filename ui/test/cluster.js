@@ -22,7 +22,7 @@ function start(words, ready) {
     const hear = (chunk) => {
       printed += chunk;
       const found = ready.exec(printed);
-      if (found) resolve({ printed, found, end: async () => { child.kill('SIGTERM'); await ended; } });
+      if (found) resolve({ printed, found, end: async () => { child.kill('SIGTERM'); await ended; }, kill: async () => { child.kill('SIGKILL'); await ended; } });
     };
     child.stdout.on('data', hear);
     child.stderr.on('data', hear);
@@ -57,6 +57,29 @@ export async function guarded(password, more = '') {
   writeFileSync(file, `cluster = "guarded"\nnode = "n1"\ndata_center = "here"\n[listen]\nadmin = "127.0.0.1:${admin}"\n[[keyspace]]\nname = "default"\nprotocol = "causal"\n[security]\npassword = "${password}"\n${more}`);
   const { end } = await start(['serve', '--config', file], /serving/);
   return { url: `http://127.0.0.1:${admin}/`, end: async () => { await end(); rmSync(folder, { recursive: true }); } };
+}
+
+/** Two data centers, `here` and `there`, each a node on disk in a process of its own: the console of the first; the second can be killed and started again. */
+export async function pair() {
+  const folder = mkdtempSync(path.join(tmpdir(), 'rheostat-ui-'));
+  const ports = {};
+  for (const name of ['here', 'there']) ports[name] = { resp: await free(), grpc: await free(), admin: await free(), peer: await free() };
+  const listen = (name) => Object.entries(ports[name]).map(([door, port]) => `${door} = "127.0.0.1:${port}"\n`).join('');
+  const members = Object.keys(ports).map((name) => `[[member]]\nname = "${name}-1"\ndata_center = "${name}"\n${listen(name)}`).join('');
+  const serve = (name) => {
+    const file = path.join(folder, `${name}.toml`);
+    writeFileSync(file, `cluster = "pair"\nnode = "${name}-1"\ndata_center = "${name}"\ndata_centers = ["here", "there"]\ndata_dir = "${name}"\n[listen]\n${listen(name)}${members}[[keyspace]]\nname = "default"\nprotocol = "causal"\n`);
+    return start(['serve', '--config', file], /serving/);
+  };
+  const here = await serve('here');
+  let there = await serve('there');
+  return {
+    url: `http://127.0.0.1:${ports.here.admin}/`,
+    resp: ports.here.resp,
+    kill: () => there.kill(),
+    again: async () => { there = await serve('there'); },
+    end: async () => { await Promise.all([here.end(), there.end()]); rmSync(folder, { recursive: true }); },
+  };
 }
 
 /** The page Designer without a cluster. */

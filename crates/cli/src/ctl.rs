@@ -152,8 +152,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Seats(seats) => seats::run(&seats, json, &topology, &nodes).await,
         Command::Leaders(leaders) => leaders::run(&leaders, json, &topology, &nodes).await,
         Command::Dial(dial) => dial::run(&dial, json, &topology, &nodes).await,
-        Command::Rollback(_) if json => Err(no_json("rollback")),
-        Command::Rollback(rollback) => rollback::run(&rollback, &topology, &nodes).await,
+        Command::Rollback(rollback) => rollback::run(&rollback, json, &topology, &nodes).await,
         Command::Restore(restore) => restore::run(&restore, json, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
         Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) | Command::Backup(_) | Command::Top(_) => Ok(ExitCode::SUCCESS),
@@ -166,6 +165,12 @@ fn no_json(command: &str) -> Failure {
 }
 
 /// A version as JSON.
+/// A key of so many bytes, or its beginning, for programs: as text where it is some, and always in hexadecimal digits.
+fn key_json(key: &[u8], length: impl Into<u64>) -> Value {
+    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({ "text": std::str::from_utf8(key).ok(), "hex": digits, "bytes": length.into() })
+}
+
 fn version_json(version: &v1::Version) -> Value {
     let written = version.written.unwrap_or_default();
     json!({ "millis": written.millis, "counter": written.counter, "origin": version.origin })

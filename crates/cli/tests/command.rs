@@ -599,6 +599,13 @@ fn a_rollback_that_is_killed_lets_clients_go_on_and_comes_to_its_end_when_it_is_
         let said = demo.ctl(wrong);
         assert!(!said.status.success() && text(&said.stdout).is_empty(), "{wrong:?}: {}", text(&said.stdout));
     }
+    let looked = demo.ctl(&[&rollback[..], &["--dry-run", "--json"]].concat());
+    let looked: serde_json::Value = serde_json::from_slice(&looked.stdout).expect("one value");
+    let seat = &looked["keys"][0];
+    assert_eq!((looked["all_keys"].as_u64(), looked["to_restore"].as_u64(), looked["restored"].as_u64()), (Some(1), Some(1), Some(0)), "{looked}");
+    assert_eq!((&seat["key"]["text"], &seat["then"]["origin"], &looked["failed"]), (&"seat".into(), &"us-east".into(), &serde_json::Value::Null));
+    let lost: Vec<_> = seat["lost"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64()).collect();
+    assert_eq!(lost, [Some(4), Some(5)], "mine, and before it taken: {looked}");
     let again = demo.ctl(&rollback);
     assert!(again.status.success(), "{}{}", text(&again.stdout), text(&again.stderr));
     assert!(text(&again.stdout).contains("1 of 1 keys were written back; 2 versions written since are lost."), "{}", text(&again.stdout));

@@ -1,5 +1,6 @@
 //! `rheostat ctl slow`, `ctl hot` and `ctl clients`: what nodes work on.
 
+use super::key_json;
 use crate::Failure;
 use crate::connection::{Node, plain};
 use crate::date;
@@ -114,12 +115,6 @@ fn command(name: &str) -> String {
 fn shown(key: &[u8], length: u32) -> String {
     let text = key.escape_ascii().to_string();
     if key.len() < length as usize { format!("{text}… ({length} bytes)") } else { text }
-}
-
-/// The same for programs: as text where it is some, and always in hexadecimal digits.
-fn key_json(key: &[u8], length: u32) -> Value {
-    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    json!({ "text": std::str::from_utf8(key).ok(), "hex": digits, "bytes": length })
 }
 
 pub(super) async fn slow(arguments: &Slow, json: bool, nodes: &[Node]) -> Result<ExitCode, Failure> {

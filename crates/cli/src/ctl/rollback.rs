@@ -1,10 +1,10 @@
 //! `rheostat ctl rollback`.
 
 use super::monitor::{described, found_in};
-use super::one_of_each;
+use super::{key_json, one_of_each};
 use crate::connection::Node;
 use crate::date;
-use crate::output::say;
+use crate::output::{self, say};
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use rheostat_client::rollback::{Difference, Report, Rollback};
@@ -12,6 +12,8 @@ use rheostat_client::{Client, Error, Version, v1};
 use rheostat_core::Timestamp;
 use rheostat_core::moment::Moment;
 use rheostat_core::operation::Failure;
+use rheostat_core::version::VersionId;
+use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -59,7 +61,7 @@ fn violation(text: &str) -> Result<(String, u64), String> {
     parts.ok_or_else(|| "a violation is node:number, as in eu-1:1795350898000001".to_owned())
 }
 
-pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, crate::Failure> {
+pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, crate::Failure> {
     let mut clients: Vec<Client> = Vec::new();
     for (name, node) in one_of_each(topology, nodes) {
         match node {
@@ -81,7 +83,9 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
         }
         (None, Some((node, number))) => {
             let event = found_in(&clients, node, *number).await?;
-            crate::output::text(&described(&event));
+            if !json {
+                output::text(&described(&event));
+            }
             keyspace.get_or_insert_with(|| event.keyspace.clone());
             if arguments.depending {
                 because = named(&event);
@@ -102,11 +106,39 @@ pub(super) async fn run(arguments: &Arguments, topology: &v1::TopologyResponse, 
         stop_for: Duration::from_secs(arguments.stop_for),
         dry_run: arguments.dry_run,
     };
+    if json {
+        let report = rollback.run(&clients, |_| {}).await.map_err(|error| error.to_string())?;
+        output::json(&as_json(&rollback, &report, arguments.list, &topology.data_centers));
+        return Ok(exit(&report));
+    }
     let only = if arguments.depending { ", only what depends on the versions that the violation names" } else { "" };
     say!("keyspace {keyspace}, keys `{}`: back to {}{only}", arguments.keys, when(at));
     let report = rollback.run(&clients, |phase| say!("  {phase} ...")).await.map_err(|error| error.to_string())?;
     tell(&report, arguments, &topology.data_centers);
-    Ok(if report.failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit(&report))
+}
+
+fn exit(report: &Report) -> ExitCode {
+    if report.failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What a rollback has done, for programs: of the first `list` keys, and of all of them how many there are.
+fn as_json(rollback: &Rollback, report: &Report, list: usize, names: &[String]) -> Value {
+    let name = |dc: usize| names.get(dc).map_or("?", String::as_str);
+    let version = |version: &VersionId| json!({ "millis": version.written.millis(), "counter": version.written.counter(), "origin": name(version.origin.index()) });
+    let lost = |(id, bytes): &(VersionId, Option<u64>)| json!({ "version": version(id), "bytes": bytes });
+    let key = |one: &Difference| {
+        json!({
+            "key": key_json(&one.key, one.key.len() as u64), "then": one.then.as_ref().map(version), "is_counter": one.counter, "is_same": one.same,
+            "lost": one.lost.iter().map(lost).collect::<Vec<_>>(), "lost_unlisted": one.more,
+        })
+    };
+    json!({
+        "keyspace": rollback.keyspace, "to": { "millis": rollback.at.millis(), "counter": rollback.at.counter() }, "dry_run": rollback.dry_run,
+        "keys": report.differences.iter().take(list).map(key).collect::<Vec<_>>(), "all_keys": report.differences.len(),
+        "to_restore": report.differences.iter().filter(|one| one.is_restored()).count(), "restored": report.restored,
+        "shown": report.shown, "resumed": report.resumed, "failed": report.failed.as_ref().map(|(dc, partition, why)| json!({ "data_center": name(dc.index()), "partition": partition.0, "why": why.to_string() })),
+    })
 }
 
 /// The versions that `event` names, with their keys.
