@@ -8,7 +8,7 @@ use crate::output::{self, say};
 use crate::table::{Table, bytes};
 use clap::Args;
 use rheostat_client::{Client, Error, v1};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::process::ExitCode;
 use tokio::task::JoinSet;
 
