@@ -290,7 +290,6 @@ impl<F: Seat> Replicas<F> {
         }
     }
 
-    /// Nobody here waits for `op` any more.
     /// What the operation that a user here calls `op` waits for.
     pub(super) fn reason(&self, op: OpId) -> Option<String> {
         let asker = Asker::Here(op);
@@ -307,6 +306,7 @@ impl<F: Seat> Replicas<F> {
         self.server().and_then(|server| server.waits_for(inside))
     }
 
+    /// Nobody here waits for `op` any more.
     pub(super) fn forget(&mut self, op: OpId) {
         let asker = Asker::Here(op);
         self.queue.retain(|queued| queued.asker != asker);
