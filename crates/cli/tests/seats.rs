@@ -9,6 +9,7 @@ use control::{ctl, json, told};
 use rheostat_client::{Error, Session};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
+use rheostat_server::config::DurabilityConfig;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ fn description() -> Description {
     let mut keyspaces =
         vec![keyspace("default", "causal"), keyspace("session", "session"), keyspace("strong", "strong"), keyspace("alone", "causal")];
     keyspaces[..3].iter_mut().for_each(|keyspace| keyspace.replicas = 3);
+    keyspaces[3].durability = DurabilityConfig::Memory;
     let data_center = |name: &str, listed| DataCenter { name: name.into(), listed, ..DataCenter::default() };
     Description {
         partitions: PARTITIONS,
@@ -136,8 +138,8 @@ async fn servers_move_while_clients_go_on_and_nothing_is_lost() {
     let at = &addresses[1];
     for (arguments, why) in [
         (&["seats", "move", "default", "0", "a-1", "a-9"][..], "there is no node `a-9`"),
-        (&["seats", "move", "default", "7", "a-1", "a-4"], "no servers of keyspace default, partition 7"),
-        (&["seats", "move", "alone", "0", "a-1", "a-4"], "no servers of keyspace alone"),
+        (&["seats", "move", "default", "7", "a-1", "a-4"], "no server of keyspace default, partition 7"),
+        (&["seats", "move", "alone", "0", "a-1", "a-4"], "no server of keyspace alone"),
         (&["seats", "move", "default", "0", "a-1", "a-2"], "one node has one"),
         (&["seats", "move", "default", "0", "a-4", "a-4"], "a-4 has no server"),
         (&["seats", "move", "default", "0", "a-1", "b-1"], "a-1"),

@@ -1,6 +1,6 @@
 //! Keyspaces at run time: what is known of one, how its sessions are made, how its partition servers are built.
 
-use crate::config::KeyspaceConfig;
+use crate::config::{DurabilityConfig, KeyspaceConfig, NodeConfig};
 use rheostat_core::glob::MAX_PATTERN_BYTES;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Level;
@@ -134,7 +134,7 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
         let able = if able.is_empty() { "no protocol of this release has several".into() } else { format!("those that can: {}", able.join(", ")) };
         return Err(("replicas", format!("protocol {protocol} has one server of a partition in each data center, so it must be 1; {able}")));
     }
-    if replicas > 1 && info.span == Span::Server && keyspace.durability == crate::config::DurabilityConfig::Memory {
+    if replicas > 1 && info.span == Span::Server && keyspace.durability == DurabilityConfig::Memory {
         return Err((
             "replicas",
             format!("with durability memory, what a majority of {replicas} servers has can be lost by a restart: it must be 1"),
@@ -196,9 +196,9 @@ pub(crate) fn is_grouped(keyspace: &KeyspaceConfig) -> bool {
     span(keyspace) != Span::Server || keyspace.replicas > 1
 }
 
-/// Whether a server of `keyspace` can move to another node: it agrees with others by majority, and they take in a new member. A protocol that has one server of a partition in each data center keeps its promises where they were made.
-pub(crate) fn moves(keyspace: &KeyspaceConfig) -> bool {
-    is_grouped(keyspace) && registry::info(&keyspace.protocol).is_some_and(|protocol| protocol.most_replicas > 1)
+/// Whether a server of `keyspace` has a seat, which can be at another node than the configuration says: others can make a new one of what they have, or what it is and has promised is on its disk.
+pub(crate) fn has_seats(config: &NodeConfig, keyspace: &KeyspaceConfig) -> bool {
+    is_grouped(keyspace) || config.data_dir.is_some() && keyspace.durability != DurabilityConfig::Memory
 }
 
 /// What a partition server is built from.

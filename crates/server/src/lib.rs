@@ -4,6 +4,7 @@
 //! - [`router`]: the way to every key from any thread; [`keyspace`], [`topology`], [`status`]: what is known of the cluster.
 //! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it; [`resp`]: RESP as pure functions.
 //! - `peer`: connections between nodes.
+//! - `seats`, `moving`: servers that are at other nodes than the configuration says, and how they come there.
 //! - `load`: operations that took long, keys that are asked most, who is connected.
 //! - [`grpc`], [`admin`], [`metrics`]: the other front ends; `console`: pages for people on the admin port; [`tls`]: certificates; [`probe`]: asking a node whether it serves.
 //! - [`monitoring`]: a dashboard and alerts, made from the metrics.
@@ -32,6 +33,7 @@ mod memory;
 pub mod metrics;
 pub mod monitoring;
 mod monitors;
+mod moving;
 mod named;
 pub mod node;
 mod peer;
@@ -60,6 +62,7 @@ pub use folder::FolderError;
 pub use lost::{Lost, Standing, StreamEnd};
 pub use memory::resident;
 pub use monitors::{MonitorInfo, MonitorStatus, Told, What};
+pub use moving::ComingInfo;
 pub use node::{Listeners, Node, StartError};
 pub use peer::PEER_FORMAT;
 pub use router::Router;

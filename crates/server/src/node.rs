@@ -193,6 +193,7 @@ impl Node {
             shared.lost.load(dir, &shared.topology.data_centers).map_err(StartError::Lost)?;
             shared.drained.load(dir).map_err(|error| StartError::Lost(format!("{}: {error}", dir.display())))?;
             shared.clear_seats();
+            shared.clear_moving().map_err(|error| StartError::Folder(FolderError::Io(dir.clone(), error)))?;
         }
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());

@@ -52,9 +52,9 @@ impl Placement {
     pub(crate) fn new(topology: &Topology, shards: usize) -> Placement {
         let partitions = usize::from(topology.partitions);
         let here: Vec<Vec<(PartitionId, Vec<u8>)>> = topology.replicas.iter().map(|replicas| hosted_by_this(topology, *replicas)).collect();
-        let most = here.iter().map(|keyspace| keyspace.iter().map(|(_, replicas)| replicas.len()).sum()).max().unwrap_or(0);
+        let most = (0..topology.replicas.len()).map(|keyspace| servers_here(topology, KeyspaceId(keyspace as u16))).max().unwrap_or(0);
         // A node that was added has nothing yet.
-        let most = if topology.has_groups() && most == 0 { partitions } else { most };
+        let most = if topology.has_seats() && most == 0 { partitions } else { most };
         let shards = shards.clamp(1, most.max(1));
         let mut hosted: Vec<Vec<Hosted>> = Vec::new();
         for (number, keyspace) in here.into_iter().enumerate() {
@@ -189,6 +189,13 @@ impl Placement {
         let partitions = 0..self.partitions as u16;
         partitions.map(PartitionId).flat_map(move |partition| self.hosted(keyspace, partition).map(move |hosted| (partition, hosted)))
     }
+}
+
+/// How many servers of `keyspace` this node has.
+fn servers_here(topology: &Topology, keyspace: KeyspaceId) -> usize {
+    let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+    let servers = (0..topology.partitions).flat_map(|partition| (0..replicas).map(move |replica| (PartitionId(partition), replica)));
+    servers.filter(|(partition, replica)| topology.host(keyspace, topology.here, *partition, *replica) == topology.node).count()
 }
 
 /// The partitions of which this node has replicas at first, with their numbers: those that it owns first.

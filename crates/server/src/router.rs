@@ -260,14 +260,22 @@ impl Router {
         Err(refused)
     }
 
-    /// This node takes a server of `partition` in `keyspace` over from node `from` of its data center, which may be down. The other servers of its group agree on it; the server here comes as a new member of the group, is given what they have, and counts then. Kept on disk when
-    /// this returns. Errors: why it cannot, in words for the operator.
+    /// This node takes a server of `partition` in `keyspace` over from node `from` of its data center. Where two others or more agree with it, that node may be down: they agree on the move; the server here comes as a new member of the group, is given what they have, and counts
+    /// then. Kept on disk when this returns. Else it moves with its files: they begin to be copied, and nothing is kept before most are here ([`SeatInfo::coming`]). Errors: why it cannot, in words for the operator.
     pub async fn take_seat(&self, keyspace: KeyspaceId, partition: PartitionId, from: String) -> Result<(), String> {
         let shared = self.shared.clone();
         tokio::task::spawn_blocking(move || shared.take_seat(keyspace, partition, &from)).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    /// Which node has each server of the groups that agree by majority, as this node knows.
+    /// Servers of `partition` in `keyspace` that are being copied here are not to come; says whether there was one. One of which the node that has it has heard comes all the same.
+    pub fn cancel_seats(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        let topology = &self.shared.topology;
+        let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+        let seats = (0..replicas).map(|replica| (keyspace, ServerId { replica, ..ServerId::new(topology.here, partition) }));
+        seats.filter(|seat| self.shared.cancel_seat(*seat)).count() > 0
+    }
+
+    /// Which node has each server that can move, as this node knows.
     pub fn seats(&self) -> Vec<SeatInfo> {
         self.shared.list_seats()
     }

@@ -5,6 +5,7 @@
 //! until then. So what is known late, or lost with a disk, costs time and no promise.
 
 use crate::folder;
+use crate::moving::ComingInfo;
 use crate::shard::mailbox::Control;
 use crate::shared::{Shared, lock};
 use crate::topology::{NodeId, Topology};
@@ -38,45 +39,70 @@ pub struct SeatInfo {
     pub node: String,
     /// How often it has moved.
     pub moves: u32,
-    /// The server there is counted in its group.
+    /// The server there serves; in a group, it is counted.
     pub settled: bool,
+    /// It moves with its files: it stands alone, or fewer than two others agree with it.
+    pub with_files: bool,
+    /// How far it has come to the node that says so, while it serves elsewhere.
+    pub coming: Option<ComingInfo>,
 }
 
 /// That a seat was moved.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Moved {
-    keyspace: KeyspaceId,
-    server: ServerId,
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) server: ServerId,
     /// Counts the moves of this seat.
-    version: u32,
+    pub(crate) version: u32,
     /// The name of the node that has it now.
-    node: String,
-    /// The server there is counted in its group: what the node before has of it is of no use any more.
-    settled: bool,
+    pub(crate) node: String,
+    /// The server there is counted in its group, or has all of its files: what the node before has of it is of no use any more.
+    pub(crate) settled: bool,
+    /// The name of the node that has its files, where it moves with them.
+    pub(crate) from: String,
+}
+
+/// Appends a seat's bytes.
+pub(crate) fn put_seat((keyspace, server): Seat, out: &mut Vec<u8>) {
+    keyspace.0.encode(out);
+    server.dc.encode(out);
+    server.partition.encode(out);
+    server.replica.encode(out);
+}
+
+/// Reads them.
+pub(crate) fn read_seat(input: &mut Reader<'_>) -> Result<Seat, WireError> {
+    let keyspace = KeyspaceId(Wire::decode(input)?);
+    Ok((keyspace, ServerId { dc: Wire::decode(input)?, partition: Wire::decode(input)?, replica: Wire::decode(input)? }))
 }
 
 impl Wire for Moved {
     fn encode(&self, out: &mut Vec<u8>) {
-        self.keyspace.0.encode(out);
-        self.server.dc.encode(out);
-        self.server.partition.encode(out);
-        self.server.replica.encode(out);
+        put_seat((self.keyspace, self.server), out);
         self.version.encode(out);
         self.node.encode(out);
         self.settled.encode(out);
+        self.from.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let keyspace = KeyspaceId(Wire::decode(input)?);
-        let server = ServerId { dc: Wire::decode(input)?, partition: Wire::decode(input)?, replica: Wire::decode(input)? };
-        Ok(Moved { keyspace, server, version: Wire::decode(input)?, node: Wire::decode(input)?, settled: Wire::decode(input)? })
+        let (keyspace, server) = read_seat(input)?;
+        Ok(Moved {
+            keyspace,
+            server,
+            version: Wire::decode(input)?,
+            node: Wire::decode(input)?,
+            settled: Wire::decode(input)?,
+            from: Wire::decode(input)?,
+        })
     }
 }
 
 impl Moved {
     /// Takes in what another says of the same seat; says whether that is news.
     fn join(&mut self, other: &Moved) -> bool {
-        let later = (other.version, &other.node, other.settled) > (self.version, &self.node, self.settled);
+        // Of two nodes that took it at once, the one that has come.
+        let later = (other.version, other.settled, &other.node) > (self.version, self.settled, &self.node);
         if later {
             *self = other.clone();
         }
@@ -101,6 +127,8 @@ struct SavedSeat {
     version: u32,
     node: String,
     settled: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    from: String,
 }
 
 /// See the module.
@@ -118,12 +146,12 @@ impl Seats {
         let saved: Saved = folder::read_kept(&path)?;
         let named = |why: String| folder::not_as_kept(&path, &why);
         let mut known = lock(&self.known);
-        for SavedSeat { keyspace, data_center, partition, replica, version, node, settled } in saved.seat {
+        for SavedSeat { keyspace, data_center, partition, replica, version, node, settled, from } in saved.seat {
             // A keyspace that is gone has no seats.
             let Some(number) = keyspaces.iter().position(|name| *name == keyspace) else { continue };
             let dc = topology.dc_named(&data_center).ok_or_else(|| named(format!("there is no data center {data_center:?}")))?;
             let server = ServerId { replica, ..ServerId::new(dc, PartitionId(partition)) };
-            let moved = Moved { keyspace: KeyspaceId(number as u16), server, version, node, settled };
+            let moved = Moved { keyspace: KeyspaceId(number as u16), server, version, node, settled, from };
             if !is_seat(topology, &moved) {
                 return Err(named(format!("there is no server {server} in keyspace {keyspace}")));
             }
@@ -143,6 +171,11 @@ impl Seats {
     pub(crate) fn elsewhere(&self, topology: &Topology) -> Vec<Seat> {
         let host = |(keyspace, server): &Seat| topology.host(*keyspace, server.dc, server.partition, server.replica);
         lock(&self.known).keys().filter(|seat| seat.1.dc == topology.here && host(seat) != topology.node).copied().collect()
+    }
+
+    /// The name of the node that has, or had, the files of `seat`, which moves with them; empty if there is none.
+    pub(crate) fn comes_from(&self, seat: Seat) -> String {
+        lock(&self.known).get(&seat).map_or_else(String::new, |moved| moved.from.clone())
     }
 
     fn list(&self) -> Vec<Moved> {
@@ -178,6 +211,7 @@ impl Seats {
             version: moved.version,
             node: moved.node,
             settled: moved.settled,
+            from: moved.from,
         };
         let saved = Saved { seat: self.list().into_iter().map(one).collect() };
         let text = toml::to_string(&saved).map_err(io::Error::other)?;
@@ -207,6 +241,8 @@ impl Shared {
     pub(crate) fn list_seats(&self) -> Vec<SeatInfo> {
         let topology = &self.topology;
         let info = |(keyspace, server): Seat| {
+            // First: who has come so far that it is here is not copied any more.
+            let coming = self.coming((keyspace, server));
             let (moves, settled) = self.seats.of((keyspace, server));
             let node = topology.nodes.get(topology.host(keyspace, server.dc, server.partition, server.replica).index());
             SeatInfo {
@@ -217,6 +253,8 @@ impl Shared {
                 node: node.map_or_else(String::new, |node| node.name.clone()),
                 moves,
                 settled: settled || moves == 0,
+                with_files: topology.moves_by_copy(keyspace),
+                coming,
             }
         };
         topology.all_seats().map(info).collect()
@@ -235,25 +273,22 @@ impl Shared {
         if partition.0 >= topology.partitions {
             return Err(format!("there is no partition {partition}"));
         }
-        let members = topology.group_size(keyspace);
-        if members < 3 {
-            return Err(match members {
-                0 => format!("servers of keyspace {name} do not move: each stands alone in its data center, with promises of its own"),
-                _ => format!(
-                    "{members} servers of each partition of keyspace {name} agree with each other: one moves where two others go on, so where there are 3 or more"
-                ),
-            });
-        }
         if info.durability == Durability::Memory {
             return Err(format!("keyspace {name} keeps nothing on disk"));
         }
-        let servers: Vec<ServerId> = topology.group(keyspace, ServerId::new(topology.here, partition)).collect();
+        let replicas = (0..info.replicas).map(|replica| ServerId { replica, ..ServerId::new(topology.here, partition) });
         let host = |server: &ServerId| topology.host(keyspace, server.dc, server.partition, server.replica);
+        let servers: Vec<ServerId> = replicas.collect();
         if let Some(here) = servers.iter().find(|server| host(server) == topology.node) {
             return Err(format!("node {} has server {here} of keyspace {name} already, and one node has one", this.name));
         }
-        let seat = servers.iter().find(|server| server.dc == topology.here && host(server) == from.id).copied();
+        let seat = servers.iter().find(|server| host(server) == from.id).copied();
         let seat = seat.ok_or_else(|| format!("node {} has no server of partition {partition} in keyspace {name}", from.name))?;
+        if topology.moves_by_copy(keyspace) {
+            return self.take_with_files((keyspace, seat), from);
+        }
+        let servers: Vec<ServerId> = topology.group(keyspace, seat).collect();
+        let members = servers.len();
         let reached = |server: &&ServerId| self.peer(host(server)).is_some_and(|peer| peer.is_connected());
         let others = servers.iter().filter(|server| **server != seat);
         let (reached, majority) = (others.filter(reached).count(), members / 2 + 1);
@@ -266,30 +301,31 @@ impl Shared {
         }
         let (version, _) = self.seats.of((keyspace, seat));
         let version = version.checked_add(1).ok_or("this seat was moved too often")?;
-        self.learn_seats(vec![Moved { keyspace, server: seat, version, node: this.name.clone(), settled: false }])
+        self.learn_seats(vec![Moved { keyspace, server: seat, version, node: this.name.clone(), settled: false, from: String::new() }])
     }
 
-    /// The server at `seat`, which was moved here, is counted in its group.
+    /// The server at `seat`, which was moved here, is counted in its group, or has all of its files.
     pub(crate) fn settle_seat(self: &Arc<Self>, seat: Seat) {
         let (version, settled) = self.seats.of(seat);
         if version == 0 || settled {
             return;
         }
-        let moved = Moved { keyspace: seat.0, server: seat.1, version, node: self.topology.this().name.clone(), settled: true };
+        let from = self.seats.comes_from(seat);
+        let moved = Moved { keyspace: seat.0, server: seat.1, version, node: self.topology.this().name.clone(), settled: true, from };
         self.learn_seats_aside(vec![moved]);
     }
 
     /// Takes in what another node or an operator has said; what is news is kept, and told to the shards here and to the other nodes. May wait for the disk. Errors: the disk's; all else is done then.
-    fn learn_seats(&self, moves: Vec<Moved>) -> Result<(), String> {
+    pub(crate) fn learn_seats(&self, moves: Vec<Moved>) -> Result<(), String> {
         let news = self.seats.merge(moves, &self.topology);
         if news.is_empty() {
             return Ok(());
         }
-        for Moved { keyspace, server, version, node, settled } in &news {
+        for Moved { keyspace, server, version, node, settled, .. } in &news {
             let keyspace = self.keyspace_names()[usize::from(keyspace.0)];
             match settled {
                 false => tracing::info!(keyspace, %server, version, node, "this server moves to another node"),
-                true => tracing::info!(keyspace, %server, version, node, "this server has moved, and is counted in its group"),
+                true => tracing::info!(keyspace, %server, version, node, "this server has moved"),
             }
         }
         let written = self.seats.save(&self.keyspace_names(), &self.topology.data_centers);
@@ -360,7 +396,8 @@ impl Shared {
         let is_elsewhere = self.topology.host(keyspace, server.dc, server.partition, server.replica) != self.topology.node;
         let (Some(dir), Some(info)) = (&self.config.data_dir, self.keyspaces.get(usize::from(keyspace.0))) else { return };
         let folder = folder::of_server(dir, &info.name, server);
-        if !settled || !is_elsewhere || server.dc != self.topology.here || !folder.exists() {
+        // Files that a server moves with are given, or are the only ones.
+        if self.topology.moves_by_copy(keyspace) || !settled || !is_elsewhere || server.dc != self.topology.here || !folder.exists() {
             return;
         }
         match std::fs::remove_dir_all(&folder) {
@@ -403,7 +440,7 @@ mod tests {
 
     fn moved(replica: u8, version: u32, node: &str, settled: bool) -> Moved {
         let server = ServerId { replica, ..ServerId::new(DcId(0), PartitionId(1)) };
-        Moved { keyspace: KeyspaceId(1), server, version, node: node.into(), settled }
+        Moved { keyspace: KeyspaceId(1), server, version, node: node.into(), settled, from: String::new() }
     }
 
     fn hosts(topology: &Topology) -> [u16; 3] {

@@ -15,6 +15,7 @@ use crate::load::Load;
 use crate::lost::LostDataCenters;
 use crate::memory::Memory;
 use crate::monitors::Monitors;
+use crate::moving::Moving;
 use crate::named::NamedSessions;
 use crate::peer::{Asker, Peer};
 use crate::placement::Placement;
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) lost: LostDataCenters,
     pub(crate) drained: Drained,
     pub(crate) seats: Seats,
+    pub(crate) moving: Moving,
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) load: Load,
     /// Those that an operator makes.
@@ -156,6 +158,7 @@ impl Shared {
             lost: LostDataCenters::default(),
             drained: Drained::default(),
             seats,
+            moving: Moving::default(),
             stopping: watch::Sender::new(false),
             load: Load::new(slow_ms),
             faults: Faults::default(),
@@ -235,10 +238,33 @@ impl Shared {
         self.shards.get(usize::from(shard))
     }
 
+    /// Whether the one server of `partition` in `keyspace` here is on another node.
+    pub(crate) fn is_elsewhere(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        self.lone_host(keyspace, partition).is_some_and(|node| node != self.topology.node)
+    }
+
+    /// Whether the one server of `partition` in `keyspace` here is to be on this node, and is not there yet.
+    pub(crate) fn is_arriving(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        self.placement.hosted(keyspace, partition).next().is_none() && self.lone_host(keyspace, partition) == Some(self.topology.node)
+    }
+
+    /// The node of the one server of `partition` in `keyspace` in this data center, where there is one and it can move.
+    fn lone_host(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<NodeId> {
+        let server = ServerId::new(self.topology.here, partition);
+        let is_lone = self.topology.replicas.get(usize::from(keyspace.0)) == Some(&1) && self.topology.has_seat(keyspace, server);
+        is_lone.then(|| self.topology.host(keyspace, server.dc, partition, 0))
+    }
+
     /// Where an operation on `partition` in `keyspace` runs: at a server of this node; else at the first node of this data center, in the order of the
     /// replicas, that hosts one and is connected. If none is, at the first, whose failure it is then.
     fn route(&self, keyspace: KeyspaceId, partition: PartitionId) -> Route<'_> {
         if let Some((_, shard)) = self.serving_shard(keyspace, partition) {
+            return Route::Here(shard);
+        }
+        if self.is_arriving(keyspace, partition)
+            && let Some(shard) = self.placement.seats(keyspace, partition).first().and_then(|seat| self.shards.get(usize::from(seat.shard)))
+        {
+            // It waits there.
             return Route::Here(shard);
         }
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);

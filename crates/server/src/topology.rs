@@ -68,19 +68,20 @@ pub struct Topology {
     owners: Vec<Vec<NodeId>>,
     /// By data center: its nodes, in the order of the members, but for those that were added.
     members: Vec<Vec<NodeId>>,
-    /// By keyspace: where the servers are that can move, and which ones agree with each other.
-    groups: Arc<Vec<Option<Groups>>>,
+    /// By keyspace: where the servers are that can move.
+    seats: Arc<Vec<Option<Seats>>>,
     /// There is a keyspace whose servers agree by majority.
     grouped: bool,
 }
 
-/// The server has moved to its node and is not counted in its group yet.
+/// The server has moved to its node and does not serve there yet, or is not counted in its group.
 const COMES: u32 = 1 << 16;
 
-/// The servers of a keyspace that agree by majority and can move.
+/// The servers of a keyspace that can move.
 #[derive(Debug)]
-struct Groups {
-    span: Span,
+struct Seats {
+    /// Which ones agree by majority; `None` if each stands alone.
+    group: Option<Span>,
     /// By data center, partition and replica: the node, and [`COMES`].
     hosts: Vec<AtomicU32>,
 }
@@ -130,39 +131,39 @@ impl Topology {
             replicas: config.keyspaces.iter().map(|keyspace| keyspace.replicas).collect(),
             owners,
             members,
-            groups: Arc::default(),
+            seats: Arc::default(),
             grouped: config.keyspaces.iter().any(keyspace::is_grouped),
         };
-        let groups = config.keyspaces.iter().map(|keyspace| keyspace::moves(keyspace).then(|| topology.groups_of(keyspace)));
-        topology.groups = Arc::new(groups.collect());
+        let seats = config.keyspaces.iter().map(|keyspace| keyspace::has_seats(config, keyspace).then(|| topology.seats_of(keyspace)));
+        topology.seats = Arc::new(seats.collect());
         topology
     }
 
-    /// The groups of `keyspace`, where the configuration has them.
-    fn groups_of(&self, keyspace: &KeyspaceConfig) -> Groups {
+    /// The servers of `keyspace`, where the configuration has them.
+    fn seats_of(&self, keyspace: &KeyspaceConfig) -> Seats {
         let dcs = (0..self.data_centers.len() as u8).map(DcId);
         let servers = dcs.flat_map(|dc| {
             (0..self.partitions).flat_map(move |partition| (0..keyspace.replicas).map(move |replica| (dc, PartitionId(partition), replica)))
         });
-        Groups {
-            span: keyspace::span(keyspace),
+        Seats {
+            group: keyspace::is_grouped(keyspace).then(|| keyspace::span(keyspace)),
             hosts: servers.map(|(dc, partition, replica)| AtomicU32::new(self.first_host(dc, partition, replica).0.into())).collect(),
         }
     }
 
-    /// The groups of `keyspace`, and the place of `server` in their list.
+    /// The servers of `keyspace`, and the place of `server` in their list.
     #[inline]
-    fn seat(&self, keyspace: KeyspaceId, server: ServerId) -> Option<(&Groups, usize)> {
-        let groups = self.groups.get(usize::from(keyspace.0))?.as_ref()?;
+    fn seat(&self, keyspace: KeyspaceId, server: ServerId) -> Option<(&Seats, usize)> {
+        let seats = self.seats.get(usize::from(keyspace.0))?.as_ref()?;
         let replicas = self.replicas[usize::from(keyspace.0)];
         let known = server.dc.index() < self.data_centers.len() && server.partition.0 < self.partitions && server.replica < replicas;
         let row = server.dc.index() * usize::from(self.partitions) + usize::from(server.partition.0);
-        known.then(|| (groups, row * usize::from(replicas) + usize::from(server.replica)))
+        known.then(|| (seats, row * usize::from(replicas) + usize::from(server.replica)))
     }
 
     /// All servers that can move, in the order of keyspaces, data centers and partitions.
     pub(crate) fn all_seats(&self) -> impl Iterator<Item = (KeyspaceId, ServerId)> + '_ {
-        let keyspaces = (0..self.groups.len()).filter(|keyspace| self.groups[*keyspace].is_some());
+        let keyspaces = (0..self.seats.len()).filter(|keyspace| self.seats[*keyspace].is_some());
         let partitions = move |dc| (0..self.partitions).map(move |partition| (dc, PartitionId(partition)));
         let servers = move || (0..self.data_centers.len() as u8).map(DcId).flat_map(partitions);
         keyspaces.flat_map(move |keyspace| {
@@ -176,21 +177,21 @@ impl Topology {
         self.seat(keyspace, server).is_some()
     }
 
-    /// From now on `server`, which has a seat, is at `node`; `comes`: it is not counted in its group yet.
+    /// From now on `server`, which has a seat, is at `node`; `comes`: it does not serve there yet, or is not counted in its group.
     pub(crate) fn set_host(&self, keyspace: KeyspaceId, server: ServerId, node: NodeId, comes: bool) {
-        if let Some((groups, at)) = self.seat(keyspace, server) {
-            groups.hosts[at].store(u32::from(node.0) | if comes { COMES } else { 0 }, Ordering::Release);
+        if let Some((seats, at)) = self.seat(keyspace, server) {
+            seats.hosts[at].store(u32::from(node.0) | if comes { COMES } else { 0 }, Ordering::Release);
         }
     }
 
-    /// Whether `server` has moved to its node and is not counted in its group yet: whoever can choose asks another one.
+    /// Whether `server` has moved to its node and does not serve there yet, or is not counted in its group: whoever can choose asks another one.
     pub(crate) fn comes(&self, keyspace: KeyspaceId, server: ServerId) -> bool {
-        self.seat(keyspace, server).is_some_and(|(groups, at)| groups.hosts[at].load(Ordering::Acquire) & COMES > 0)
+        self.seat(keyspace, server).is_some_and(|(seats, at)| seats.hosts[at].load(Ordering::Acquire) & COMES > 0)
     }
 
     /// The servers of the group of `server`, itself among them; none where there are no groups.
     pub(crate) fn group(&self, keyspace: KeyspaceId, server: ServerId) -> impl Iterator<Item = ServerId> + '_ {
-        let span = self.seat(keyspace, server).map(|(groups, _)| groups.span);
+        let span = self.seat(keyspace, server).and_then(|(seats, _)| seats.group);
         let replicas = span.map_or(0, |_| self.replicas[usize::from(keyspace.0)]);
         let everywhere = span == Some(Span::Everywhere);
         let dcs = (0..self.data_centers.len() as u8).map(DcId).filter(move |dc| everywhere || *dc == server.dc);
@@ -200,6 +201,16 @@ impl Topology {
     /// How many servers agree with each other; 0 where each stands alone.
     pub(crate) fn group_size(&self, keyspace: KeyspaceId) -> usize {
         self.group(keyspace, ServerId::new(self.here, PartitionId(0))).count()
+    }
+
+    /// Whether a server of `keyspace` moves with its files: it stands alone, or too few agree with it to make a new one of what they have.
+    pub(crate) fn moves_by_copy(&self, keyspace: KeyspaceId) -> bool {
+        self.group_size(keyspace) < 3
+    }
+
+    /// Whether there are servers that can move.
+    pub(crate) fn has_seats(&self) -> bool {
+        self.seats.iter().any(Option::is_some)
     }
 
     /// This node.
@@ -216,7 +227,7 @@ impl Topology {
     #[inline]
     pub fn host(&self, keyspace: KeyspaceId, dc: DcId, partition: PartitionId, replica: u8) -> NodeId {
         match self.seat(keyspace, ServerId { dc, partition, replica }) {
-            Some((groups, at)) => NodeId(groups.hosts[at].load(Ordering::Acquire) as u16),
+            Some((seats, at)) => NodeId(seats.hosts[at].load(Ordering::Acquire) as u16),
             None => self.first_host(dc, partition, replica),
         }
     }
@@ -231,6 +242,12 @@ impl Topology {
         let members = &self.members[dc.index()];
         let index = members.iter().position(|node| *node == owner).unwrap_or_default();
         members[(index + usize::from(replica)) % members.len()]
+    }
+
+    /// How many servers of this data center each of its nodes has on the mean, at least one: what a node that is filled has to have room for.
+    pub(crate) fn mean_share(&self) -> usize {
+        let servers: usize = self.replicas.iter().map(|replicas| usize::from(*replicas) * usize::from(self.partitions)).sum();
+        servers.div_ceil(self.nodes_in(self.here).count().max(1)).max(1)
     }
 
     /// The nodes of this data center that have servers at first, in the order of the members.
@@ -300,7 +317,7 @@ impl Topology {
     /// Whether `one` exchanges anything with `other`: they share a data center, or own the same partition; and any two do where servers can be moved.
     pub(crate) fn talk(&self, one: NodeId, other: NodeId) -> bool {
         let (one, other) = (&self.nodes[one.index()], &self.nodes[other.index()]);
-        self.has_groups() || one.dc == other.dc || other.partitions.iter().any(|partition| one.partitions.contains(partition))
+        self.has_seats() || one.dc == other.dc || other.partitions.iter().any(|partition| one.partitions.contains(partition))
     }
 
     /// Whether this node exchanges anything with `other`.

@@ -147,6 +147,13 @@ pub enum FaultKind {
         /// The server.
         server: ServerId,
     },
+    /// The server moves to another machine: it is closed with everything on disk, and starts again there at the end, from the same files, with that machine's clocks.
+    Move {
+        /// The server.
+        server: ServerId,
+        /// How far ahead the physical clock there is of the one here, in milliseconds.
+        by_ms: i64,
+    },
     /// The server's flushes take longer.
     SlowDisk {
         /// The server.
@@ -176,6 +183,7 @@ impl FaultKind {
             | FaultKind::PowerLoss { server, .. }
             | FaultKind::LostDisk { server }
             | FaultKind::Drain { server }
+            | FaultKind::Move { server, .. }
             | FaultKind::SlowDisk { server, .. }
             | FaultKind::ClockJump { server, .. } => vec![server],
         }
@@ -223,6 +231,7 @@ impl fmt::Display for FaultKind {
             FaultKind::PowerLoss { server, flushed, moment } => write!(f, "power-loss {server}{}{moment}", flag(*flushed, " flushed")),
             FaultKind::LostDisk { server } => write!(f, "lost-disk {server}"),
             FaultKind::Drain { server } => write!(f, "drain {server}"),
+            FaultKind::Move { server, by_ms } => write!(f, "move {server} {by_ms}ms"),
             FaultKind::Death { dc } => write!(f, "death {dc}"),
             FaultKind::Arrival { dc } => write!(f, "arrival {dc}"),
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
@@ -248,6 +257,7 @@ impl Fault {
             "power-loss" => FaultKind::PowerLoss { server: words.server()?, flushed: words.optional("flushed"), moment: moment(words)? },
             "lost-disk" => FaultKind::LostDisk { server: words.server()? },
             "drain" => FaultKind::Drain { server: words.server()? },
+            "move" => FaultKind::Move { server: words.server()?, by_ms: words.unit("ms", "a difference")? },
             "death" => FaultKind::Death { dc: words.dc()? },
             "arrival" => FaultKind::Arrival { dc: words.dc()? },
             "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
@@ -333,6 +343,14 @@ impl World<'_> {
                 let server = self.index(server);
                 if self.may_lose_disk(server) {
                     self.halt(server, Halt::DiskLost);
+                }
+            }
+            FaultKind::Move { server, by_ms } => {
+                let server = self.index(server);
+                self.close(server);
+                if self.servers[server].node.is_some() {
+                    self.halt(server, Halt::PowerLoss);
+                    self.servers[server].clock.jump(self.now_us, by_ms);
                 }
             }
             FaultKind::Drain { server } => {
@@ -425,7 +443,10 @@ impl World<'_> {
                 self.servers[server].drained -= 1;
                 self.tell_drained(server);
             }
-            FaultKind::Kill { server, .. } | FaultKind::PowerLoss { server, .. } | FaultKind::LostDisk { server } => {
+            FaultKind::Kill { server, .. }
+            | FaultKind::PowerLoss { server, .. }
+            | FaultKind::LostDisk { server }
+            | FaultKind::Move { server, .. } => {
                 let server = self.index(server);
                 self.servers[server].dying = None;
                 self.restart(server);

@@ -196,6 +196,13 @@ pub const ALL: &[Profile] = &[
         bugs: rheostat_group::PLANTED_IN_MEMBERS,
     },
     Profile {
+        name: "moved",
+        about: "servers that stand alone move to other machines with their files, whose clocks are others, among cuts and crashes",
+        option: None,
+        dress: moved,
+        bugs: &["moved-without-its-clock"],
+    },
+    Profile {
         name: "drained",
         about: "servers that lead are drained, and hand over, among those that are cut off, paused and killed",
         option: None,
@@ -834,6 +841,27 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 5_000, 800_000), kind });
         }
         at_us = until_us + spread(random, 100_000, 2_500_000);
+    }
+}
+
+/// Servers that stand alone move, one or several, once or again and again.
+fn moved(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if plan.is_grouped() {
+        return;
+    }
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Interval;
+    }
+    let one = any(plan, random);
+    for _ in 0..random.between(1, 6) {
+        let server = if random.chance(1, 2) { one } else { any(plan, random) };
+        let from_us = random.below(horizon_us);
+        let until_us = from_us + spread(random, 5_000, 500_000);
+        // The clock there is about right, or off as one that nobody looks after.
+        let most_us = if random.chance(3, 4) { 20_000 } else { 800_000 };
+        let by_ms = spread(random, 1_000, most_us) as i64 / 1000;
+        let by_ms = if random.chance(1, 3) { by_ms } else { -by_ms };
+        plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Move { server, by_ms } });
     }
 }
 

@@ -326,6 +326,23 @@ impl World<'_> {
         up.map_or(self.now_us, |other| other.since_us)
     }
 
+    /// A server that is to move puts everything on disk, its clock among it, as its driver has it do. What it says meanwhile is lost: who asked it asks again.
+    pub(crate) fn close(&mut self, server: ServerIndex) {
+        let now = self.servers[server].clock.read(self.now_us);
+        let job = self.servers[server].flush.take();
+        let Some(node) = &mut self.servers[server].node else { return };
+        let mut out = Outbox::default();
+        if let Some(job) = job {
+            node.server().end_flush(now, job.run(), &mut out);
+        }
+        node.server().move_away();
+        node.server().write_through();
+        let last = Now { monotonic_us: u64::MAX / 2, ..now };
+        if let Some(job) = node.server().poll_flush(last) {
+            node.server().end_flush(now, job.run(), &mut out);
+        }
+    }
+
     /// A server stops.
     pub(crate) fn halt(&mut self, server: ServerIndex, how: Halt) {
         let now = self.servers[server].clock.read(self.now_us);

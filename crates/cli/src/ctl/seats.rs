@@ -1,6 +1,6 @@
-//! `rheostat ctl seats`: which node has each server of the groups that agree by majority, and moving them.
+//! `rheostat ctl seats`: which node has each server, and moving them.
 //!
-//! One server moves at a time, and only while all others of its group take part: while it moves, the group goes on with one less. Each command can be said again: what has moved has moved.
+//! One server moves at a time. One of a group of three or more does only while all others take part: while it moves, the group goes on with one less. Another one moves with its files. Each command can be said again: what has moved has moved.
 
 use super::groups::{Answers, Place, groups, words};
 use super::leaders::find;
@@ -10,7 +10,7 @@ use crate::connection::{Node, plain};
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::{Args, Subcommand};
-use rheostat_client::v1;
+use rheostat_client::{Client, v1};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -23,10 +23,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LED_BY: Duration = Duration::from_secs(15);
 
 const HELP: &str = "\
-A seat is the place of one server in its group: a keyspace with 3 replicas has three seats for each partition and data center, on three nodes. A seat moves to another
-node of its data center while clients go on: the server that leaves hands over what it leads, the group agrees that another one comes, which is given what the others
-have, and counts when it has caught up. Until then the group goes on with one server less. So seats move one after the other, and only where all others of the group
-take part. Keyspaces with one or two replicas stay where they are, and so does `staged`.
+A seat is the place of one server: of each partition, keyspace and data center, or of each replica. It moves to another node of its data center while clients go on.
+
+With 3 replicas or more the server that leaves hands over what it leads, the group agrees that another one comes, which is given what the others have, and counts when
+it has caught up. Until then the group goes on with one server less, so all others of the group have to take part.
+Else a server moves with its files: they are copied while it serves; then it is closed there, what has changed since is copied, and it is opened here. Who asks for it
+meanwhile waits, for as long as closing and opening take. Both nodes have to run.
 
 A new node is written into the files of all nodes with `added = true`, behind the others of its data center, and they are restarted one after the other. Then:
 
@@ -34,8 +36,9 @@ Examples:
   rheostat ctl seats                            which node has what
   rheostat ctl seats spread --dry-run           what would be moved so that all nodes of a data center have about as many
   rheostat ctl seats spread                     do it: a new node gets its share
-  rheostat ctl seats empty eu-2                 move everything away from a node, which may be down for ever
-  rheostat ctl seats move default 0 eu-2 eu-4   one server";
+  rheostat ctl seats empty eu-2                 move everything away from a node (which may be down for ever, where there are 3 replicas)
+  rheostat ctl seats move default 0 eu-2 eu-4   one server
+  rheostat ctl seats cancel default 0 eu-4      do not: while files are copied; later it is moved back";
 
 /// Arguments of `ctl seats`.
 #[derive(Args, Debug)]
@@ -74,6 +77,15 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// Give up a move, while files are copied
+    Cancel {
+        /// The keyspace's name
+        keyspace: String,
+        /// The partition's number
+        partition: u32,
+        /// The node that they are copied to
+        to: String,
+    },
 }
 
 #[derive(Args, Debug)]
@@ -81,7 +93,7 @@ struct How {
     /// Print what would be moved, and move nothing
     #[arg(long)]
     dry_run: bool,
-    /// How long each server may take until it counts in its group, in seconds
+    /// How long each server may take until it serves there, in seconds
     #[arg(short, long = "wait", value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     wait_s: u64,
 }
@@ -95,6 +107,10 @@ struct Held {
     node: String,
     moves: u32,
     settled: bool,
+    /// It moves with its files.
+    with_files: bool,
+    /// The node that its files are being copied to, how many of them are there in percent, and why they do not come.
+    coming: Option<(String, u64, String)>,
 }
 
 /// A server that is to move: its seat, from and to which node, by name.
@@ -119,16 +135,21 @@ impl Move {
 async fn seats(nodes: &[Node]) -> BTreeMap<Key, Held> {
     let mut all: BTreeMap<Key, Held> = BTreeMap::new();
     let mut asking = tokio::task::JoinSet::new();
-    for client in nodes.iter().filter_map(|node| node.client.as_ref().ok().cloned()) {
-        asking.spawn(async move { client.admin().list_seats(client.request(v1::ListSeatsRequest {})).await });
+    for (name, client) in nodes.iter().filter_map(|node| Some((node.info.name.clone(), node.client.as_ref().ok()?.clone()))) {
+        asking.spawn(async move { (name, client.admin().list_seats(client.request(v1::ListSeatsRequest {})).await) });
     }
     while let Some(answer) = asking.join_next().await {
-        for seat in answer.into_iter().flatten().flat_map(|answer| answer.into_inner().seats) {
-            let held = Held { node: seat.node, moves: seat.moves, settled: seat.settled };
+        let Ok((name, Ok(answer))) = answer else { continue };
+        for seat in answer.into_inner().seats {
+            let percent = |coming: v1::SeatComing| (name.clone(), coming.copied_bytes * 100 / coming.bytes.max(1), coming.failed);
+            let coming = seat.coming.map(percent);
+            let held = Held { node: seat.node, moves: seat.moves, settled: seat.settled, with_files: seat.with_files, coming: None };
             let known = all.entry((seat.keyspace, seat.data_center, seat.partition, seat.replica)).or_insert_with(|| held.clone());
+            let coming = coming.or_else(|| known.coming.take());
             if (held.moves, held.settled) > (known.moves, known.settled) {
                 *known = held;
             }
+            known.coming = coming;
         }
     }
     all
@@ -136,6 +157,7 @@ async fn seats(nodes: &[Node]) -> BTreeMap<Key, Held> {
 
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let held = seats(nodes).await;
+    let mut stay = Vec::new();
     let (moves, how, nothing) = match &arguments.command {
         None | Some(Command::List) => {
             list(json, &held, &status_of_all(nodes).await, nodes);
@@ -145,9 +167,28 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
             (spread(&held, &able(nodes, &status_of_all(nodes).await)), how, "nothing has to move: all nodes have about as many".to_owned())
         }
         Some(Command::Empty { node, how }) => {
-            find(nodes, node)?;
-            let able = able(nodes, &status_of_all(nodes).await);
-            (empty(&held, &able, node)?, how, format!("{node} has nothing that can move"))
+            let index = find(nodes, node)?;
+            let answers = status_of_all(nodes).await;
+            let mut held = held.clone();
+            if answers.get(index).is_none_or(Result::is_err) {
+                // Their files are where nobody can read them.
+                stay = held
+                    .extract_if(.., |_, held| held.with_files && held.node == *node)
+                    .map(|(seat, _)| format!("keyspace {}, partition {}", seat.0, seat.2))
+                    .collect();
+            }
+            (empty(&held, &able(nodes, &answers), node)?, how, format!("{node} has nothing that can move"))
+        }
+        Some(Command::Cancel { keyspace, partition, to }) => {
+            let target = &nodes[find(nodes, to)?];
+            let client = target.client.as_ref().map_err(|error| format!("{to}: {}", plain(error)))?;
+            let request = v1::TakeSeatRequest { keyspace: keyspace.clone(), partition: *partition, cancel: true, ..v1::TakeSeatRequest::default() };
+            client.admin().take_seat(client.request(request)).await.map_err(|status| format!("{to}: {}", status.message()))?;
+            match json {
+                true => output::json(&json!({ "cancelled": true })),
+                false => say!("keyspace {keyspace}, partition {partition} does not come to {to}"),
+            }
+            return Ok(ExitCode::SUCCESS);
         }
         Some(Command::Move { keyspace, partition, from, to, how }) => {
             let dc = &nodes[find(nodes, from)?].info.data_center;
@@ -156,7 +197,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
             let here: Vec<(&Key, &Held)> = held.iter().filter(of).collect();
             if here.is_empty() {
                 return Err(format!(
-                    "no servers of keyspace {keyspace}, partition {partition} in {dc} agree with each other; rheostat ctl seats lists those that do"
+                    "no server of keyspace {keyspace}, partition {partition} in {dc} can move; rheostat ctl seats lists those that can"
                 ));
             }
             let seat = |node: &str| here.iter().find(|(_, held)| held.node == *node).map(|(seat, held)| ((*seat).clone(), held.settled));
@@ -172,11 +213,17 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
             }
         }
     };
+    let stays = |done: ExitCode| match stay.is_empty() {
+        true => Ok(done),
+        false => Err(format!("it does not answer, and these servers have their files there only; they move when it runs:\n  {}", stay.join("\n  "))),
+    };
     if how.dry_run || moves.is_empty() {
-        plan(json, &moves, &nothing);
-        return Ok(ExitCode::SUCCESS);
+        if stay.is_empty() || !moves.is_empty() {
+            plan(json, &moves, &nothing);
+        }
+        return stays(ExitCode::SUCCESS);
     }
-    carry_out(json, topology, nodes, &moves, how).await
+    carry_out(json, topology, nodes, &moves, how).await.and_then(stays)
 }
 
 /// The nodes to which something can be moved, by data center.
@@ -259,18 +306,25 @@ fn list(json: bool, held: &BTreeMap<Key, Held>, answers: &Answers, nodes: &[Node
         let one = |((keyspace, dc, partition, replica), held): (&Key, &Held)| {
             json!({
                 "keyspace": keyspace, "data_center": dc, "partition": partition, "replica": replica, "node": Some(&held.node).filter(|node| !node.is_empty()), "moves": held.moves,
-                "settled": held.settled,
+                "settled": held.settled, "with_files": held.with_files,
+                "coming": held.coming.as_ref().map(|(to, percent, failed)| json!({ "to": to, "percent": percent, "failed": Some(failed).filter(|why| !why.is_empty()) })),
             })
         };
         return output::json(&Value::Array(held.iter().map(one).collect()));
     }
     if held.is_empty() {
-        return say!("no keyspace has servers that agree by majority: no replicas, no `session`, no `strong`");
+        return say!("no keyspace is on disk, so nothing can move");
     }
     let mut rows: BTreeMap<(&String, &String, u32), Vec<String>> = BTreeMap::new();
     for ((keyspace, dc, partition, _), held) in held {
         let node = if held.node.is_empty() { "a node that is not in the configuration" } else { held.node.as_str() };
-        rows.entry((keyspace, dc, *partition)).or_default().push(if held.settled { node.to_owned() } else { format!("{node} (it comes)") });
+        let coming = match &held.coming {
+            Some((to, percent, failed)) if failed.is_empty() => format!(" ({percent} % copied to {to})"),
+            Some((to, _, failed)) => format!(" (not copied to {to}: {failed})"),
+            None if held.settled => String::new(),
+            None => " (it comes)".to_owned(),
+        };
+        rows.entry((keyspace, dc, *partition)).or_default().push(format!("{node}{coming}"));
     }
     let mut table = Table::new(["keyspace", "data center", "partition", "nodes"]);
     for ((keyspace, dc, partition), nodes) in rows {
@@ -333,7 +387,7 @@ async fn carry_out(json: bool, topology: &v1::TopologyResponse, nodes: &[Node], 
                 value["took_ms"] = json!(took_ms);
                 told.push(value);
                 if !json {
-                    say!("  it counts there ({took_ms} ms)");
+                    say!("  it is there ({took_ms} ms)");
                 }
             }
             Err(why) => {
@@ -378,12 +432,23 @@ async fn lead_elsewhere(topology: &v1::TopologyResponse, nodes: &[Node], one: &M
     }
 }
 
+/// Tells the node behind `client` to take it over.
+async fn take(client: &Client, one: &Move) -> Result<(), Failure> {
+    let request = v1::TakeSeatRequest { keyspace: one.seat.0.clone(), partition: one.seat.2, from: one.from.clone(), cancel: false };
+    client.admin().take_seat(client.request(request)).await.map(drop).map_err(|status| format!("{}: {}", one.to, status.message()))
+}
+
 async fn carry_out_one(topology: &v1::TopologyResponse, nodes: &[Node], one: &Move, wait: Duration) -> Result<(), Failure> {
     let began = Instant::now();
     let target = &nodes[find(nodes, &one.to)?];
     let client = target.client.as_ref().map_err(|error| format!("{}: {}", one.to, plain(error)))?;
     let held = seats(nodes).await;
-    if held.get(&one.seat).is_none_or(|held| held.node != one.to) {
+    let before = held.get(&one.seat);
+    if before.is_some_and(|held| held.with_files) {
+        if before.is_some_and(|held| held.node != one.to) {
+            take(client, one).await?;
+        }
+    } else if before.is_none_or(|held| held.node != one.to) {
         // A server that has just moved, or started, may not have caught up.
         loop {
             match unfit(topology, nodes, &held, &status_of_all(nodes).await, one) {
@@ -393,8 +458,7 @@ async fn carry_out_one(topology: &v1::TopologyResponse, nodes: &[Node], one: &Mo
             }
         }
         lead_elsewhere(topology, nodes, one).await?;
-        let request = v1::TakeSeatRequest { keyspace: one.seat.0.clone(), partition: one.seat.2, from: one.from.clone() };
-        client.admin().take_seat(client.request(request)).await.map_err(|status| format!("{}: {}", one.to, status.message()))?;
+        take(client, one).await?;
     }
     loop {
         let answer = client.admin().list_seats(client.request(v1::ListSeatsRequest {})).await;
@@ -403,13 +467,19 @@ async fn carry_out_one(topology: &v1::TopologyResponse, nodes: &[Node], one: &Mo
             (seat.keyspace.as_str(), seat.data_center.as_str(), seat.partition, seat.replica) == (&one.seat.0, &one.seat.1, one.seat.2, one.seat.3)
         };
         match seats.iter().find(is) {
+            Some(seat) if seat.node == one.to && seat.settled => return Ok(()),
+            Some(seat) if seat.coming.as_ref().is_some_and(|coming| !coming.failed.is_empty()) => {
+                return Err(seat.coming.as_ref().map_or_else(String::new, |coming| coming.failed.clone()));
+            }
+            // It serves there while it is copied.
+            Some(seat) if seat.node == one.from && seat.coming.is_some() => {}
+            Some(seat) if seat.node == one.from => return Err(format!("the move to {} was given up", one.to)),
             Some(seat) if seat.node != one.to => return Err(format!("it was moved on to {}", seat.node)),
-            Some(seat) if seat.settled => return Ok(()),
             _ => {}
         }
         if began.elapsed() >= wait {
             return Err(format!(
-                "after {} s it is on its way to {} and does not count there yet; it goes on, and rheostat ctl seats shows when it has come",
+                "after {} s it is on its way to {} and not there yet; it goes on, and rheostat ctl seats shows when it has come",
                 wait.as_secs(),
                 one.to
             ));
@@ -426,7 +496,7 @@ mod tests {
     fn first(partitions: u32) -> BTreeMap<Key, Held> {
         let seat = |partition, replica| {
             let node = format!("n{}", (partition + replica) % 3);
-            (("k".to_owned(), "a".to_owned(), partition, replica), Held { node, moves: 0, settled: true })
+            (("k".to_owned(), "a".to_owned(), partition, replica), Held { node, moves: 0, settled: true, with_files: false, coming: None })
         };
         (0..partitions).flat_map(|partition| (0..3).map(move |replica| seat(partition, replica))).collect()
     }

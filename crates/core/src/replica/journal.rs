@@ -334,6 +334,12 @@ impl<C> Journal<C> {
         }
     }
 
+    /// The clock has handed out `last`, and hands out no more here.
+    pub(super) fn end_clock<M, S: Store<M>>(&mut self, store: &mut S, last: Timestamp) {
+        self.reserved.end(last);
+        self.save(store);
+    }
+
     /// Keeps the reservation on disk ahead of what the clock hands out, which has come to `last`. Says whether it was renewed.
     pub(super) fn reserve_clock<M, S: Store<M>>(&mut self, store: &mut S, now: Now, last: Timestamp) -> bool {
         let renewed = self.reserved.renew(now, last);

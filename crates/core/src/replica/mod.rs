@@ -80,6 +80,7 @@ pub const PLANTED: &[&str] = &[
     "feed-ahead-of-what-has-arrived",
     "feed-too-old-not-said",
     "feed-page-taken-for-whole",
+    "moved-without-its-clock",
 ];
 
 /// Between two heartbeats, and two rounds of what is stable, while nobody asks anything, in microseconds.
@@ -468,6 +469,9 @@ pub trait PartitionServer: Send {
     fn rest(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+
+    /// The server moves to another machine, whose clocks are others: what its clock has handed out is put into the store, as it is and not as a bound ahead of it. Nothing but a flush is asked of it afterwards.
+    fn move_away(&mut self) {}
 
     /// When, on the monotonic clock, [`PartitionServer::poll_flush`] has a flush without any further call; the greatest number if nothing waits
     /// for the disk, or a flush is under way.

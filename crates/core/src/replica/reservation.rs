@@ -142,6 +142,11 @@ impl Reserved {
         true
     }
 
+    /// Nothing above `last` has been handed out, and nothing will be: the next server begins there, whatever its machine's clocks show.
+    pub(super) fn end(&mut self, last: Timestamp) {
+        self.newest = Reservation::fixed(last);
+    }
+
     /// The newest reservation is on disk when the store is durable up to `position`.
     pub(super) fn appended(&mut self, position: Position) {
         self.in_flight.push_back((position, self.newest));
@@ -273,6 +278,19 @@ mod tests {
             renewed
         });
         assert_eq!(renewals.count(), 15);
+    }
+
+    #[test]
+    fn who_moves_begins_where_the_last_machine_ended_whatever_the_clocks_show() {
+        let mut before = reserved(Some(7), at(5_000));
+        let last = Timestamp::new(1_005_003, 2);
+        before.end(last);
+        before.appended(Position(2));
+        before.on_durable(Position(2));
+        for boot in [None, Some(7), Some(8)] {
+            assert_eq!(restart(&before, boot).floor(at(1), false), last);
+            assert_eq!(restart(&before, boot).floor(at(900_000), false), last);
+        }
     }
 
     #[test]

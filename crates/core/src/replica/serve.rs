@@ -548,6 +548,11 @@ impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
         self.store.rest()
     }
 
+    fn move_away(&mut self) {
+        let last = if self.config.planted.is("moved-without-its-clock") { Timestamp::ZERO } else { self.clock.last() };
+        self.journal.end_clock(&mut self.store, last);
+    }
+
     fn durable(&self) -> Position {
         self.store.durable()
     }

@@ -683,6 +683,10 @@ impl<R: PartitionServer> PartitionServer for Counting<R> {
         self.inner.rest()
     }
 
+    fn move_away(&mut self) {
+        self.inner.move_away();
+    }
+
     fn durable(&self) -> Position {
         self.inner.durable()
     }

@@ -229,8 +229,8 @@ fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigErr
 }
 
 fn owned(config: &NodeConfig, member: &Member, key: impl Fn(&str) -> String) -> Result<(), ConfigError> {
-    check(!member.added || config.keyspaces.iter().any(crate::keyspace::moves), key("added"), || {
-        format!("nothing can be moved to {}: no keyspace has replicas", member.name)
+    check(!member.added || config.keyspaces.iter().any(|keyspace| crate::keyspace::has_seats(config, keyspace)), key("added"), || {
+        format!("nothing can be moved to {}: no keyspace is on disk, or has replicas", member.name)
     })?;
     let Some(partitions) = &member.partitions else { return Ok(()) };
     check(!member.added || partitions.is_empty(), key("partitions"), || {

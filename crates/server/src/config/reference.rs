@@ -55,7 +55,7 @@ pub const KEYS: &[Key] = &[
     key(
         "member[].added",
         "boolean",
-        "It was added to a cluster that has data: it owns no partitions and begins without servers; `rheostat ctl seats` moves servers of keyspaces with replicas to it.",
+        "It was added to a cluster that has data: it owns no partitions and begins without servers; `rheostat ctl seats` moves servers to it.",
     ),
     key("keyspace[].name", "string", "A keyspace; the first one is number 0, where clients begin."),
     key("keyspace[].protocol", "string", "Its protocol: `rheostat protocols` lists them."),

@@ -288,9 +288,15 @@ impl Admin for Service {
     }
 
     async fn take_seat(&self, request: Request<v1::TakeSeatRequest>) -> Result<Response<v1::TakeSeatResponse>, Status> {
-        let v1::TakeSeatRequest { keyspace, partition, from } = request.into_inner();
+        let v1::TakeSeatRequest { keyspace, partition, from, cancel } = request.into_inner();
         let keyspace = convert::keyspace(&self.router, &keyspace)?.id;
         let partition = u16::try_from(partition).map_err(|_| Status::invalid_argument("there is no such partition"))?;
+        if cancel {
+            return match self.router.cancel_seats(keyspace, PartitionId(partition)) {
+                true => Ok(Response::new(v1::TakeSeatResponse {})),
+                false => Err(Status::failed_precondition("no server of that partition is being copied here")),
+            };
+        }
         self.router.take_seat(keyspace, PartitionId(partition), from).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::TakeSeatResponse {}))
     }
@@ -304,6 +310,13 @@ impl Admin for Service {
             node: seat.node,
             moves: seat.moves,
             settled: seat.settled,
+            with_files: seat.with_files,
+            coming: seat.coming.map(|coming| v1::SeatComing {
+                from: coming.from,
+                bytes: coming.bytes,
+                copied_bytes: coming.copied,
+                failed: coming.failed.unwrap_or_default(),
+            }),
         };
         Ok(Response::new(v1::ListSeatsResponse { seats: self.router.seats().into_iter().map(seat).collect() }))
     }

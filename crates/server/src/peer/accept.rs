@@ -180,9 +180,12 @@ fn check(shared: &Shared, hello: &Hello, proven: bool) -> Result<Arc<Peer>, Stri
         .iter()
         .find(|node| node.name == hello.from)
         .ok_or_else(|| format!("there is no member {:?} in the configuration here", hello.from))?;
-    let peer = shared
-        .peer(node.id)
-        .ok_or_else(|| format!("this node and {:?} have nothing to say to each other: no data center and no partition in common", hello.from))?;
+    let peer = shared.peer(node.id).ok_or_else(|| {
+        format!(
+            "this node and {:?} have nothing to say to each other: no data center and no partition in common, and nothing that can move",
+            hello.from
+        )
+    })?;
     if hello.agreement != peer.agreement {
         return Err(format!("the configurations differ: {:?} there, {:?} here", hello.agreement, peer.agreement));
     }
@@ -269,6 +272,8 @@ fn take(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, link
         Frame::Monitors(bytes) => shared.on_monitors_frame(bytes),
         Frame::Seats(bytes) => shared.on_seats_frame(peer, bytes),
         Frame::Leads(bytes) => shared.on_leads_frame(peer, bytes),
+        Frame::Files { question, answers: false, bytes } => shared.on_files_question(peer, question, bytes),
+        Frame::Files { question, answers: true, bytes } => peer.on_files_answer(question, bytes),
         Frame::Lost(bytes) => shared.on_lost_frame(peer.dc, bytes),
         Frame::TokenKeys(sealed) => shared.take_token_keys(link_key, sealed),
         Frame::AskTime { asked_us } => peer.tell_time(shared.clocks.monotonic_us(), asked_us, shared.clocks.shown_us()),

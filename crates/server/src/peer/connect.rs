@@ -10,7 +10,6 @@ use crate::lost::Place;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use crate::socket;
-use rheostat_core::ids::PartitionId;
 use rheostat_core::wire::Wire;
 use std::io;
 use std::sync::Arc;
@@ -127,10 +126,8 @@ impl Shared {
         if peer.dc == self.topology.here {
             return;
         }
-        let owned = &self.topology.nodes[peer.node.index()].partitions;
-        let partitions: Arc<[PartitionId]> = owned.iter().copied().filter(|partition| self.topology.this().partitions.contains(partition)).collect();
         for shard in &self.shards {
-            shard.control(Control::Connected { dc: peer.dc, partitions: partitions.clone() });
+            shard.control(Control::Connected { dc: peer.dc, node: peer.node });
         }
     }
 }

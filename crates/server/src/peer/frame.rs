@@ -38,6 +38,8 @@ pub(super) enum Frame<'a> {
     Seats(&'a [u8]),
     /// What the sender leads; see [`crate::leads`].
     Leads(&'a [u8]),
+    /// A question for the files of a server that moves, or the answer to one of the receiver's; see [`crate::moving`].
+    Files { question: u64, answers: bool, bytes: &'a [u8] },
     /// The answer, in microseconds.
     Time { asked_us: u64, shown_us: u64 },
 }
@@ -82,6 +84,7 @@ const MONITORS: u8 = 8;
 const LOST: u8 = 9;
 const SEATS: u8 = 10;
 const LEADS: u8 = 11;
+const FILES: u8 = 12;
 
 /// A frame with its length in front; `write` appends the rest.
 fn framed(kind: u8, capacity: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -198,6 +201,14 @@ pub(super) fn leads(list: &[u8]) -> Vec<u8> {
     framed(LEADS, list.len(), |out| out.extend_from_slice(list))
 }
 
+pub(super) fn files(question: u64, answers: bool, bytes: &[u8]) -> Vec<u8> {
+    framed(FILES, bytes.len(), |out| {
+        question.encode(out);
+        answers.encode(out);
+        out.extend_from_slice(bytes);
+    })
+}
+
 pub(super) fn ask_time(asked_us: u64) -> Vec<u8> {
     framed(ASK_TIME, 8, |out| asked_us.encode(out))
 }
@@ -241,6 +252,10 @@ impl<'a> Frame<'a> {
             LOST => return Ok(Frame::Lost(input.rest())),
             SEATS => return Ok(Frame::Seats(input.rest())),
             LEADS => return Ok(Frame::Leads(input.rest())),
+            FILES => {
+                let (question, answers) = (Wire::decode(&mut input)?, bool::decode(&mut input)?);
+                return Ok(Frame::Files { question, answers, bytes: input.rest() });
+            }
             ASK_TIME => Frame::AskTime { asked_us: Wire::decode(&mut input)? },
             TIME => Frame::Time { asked_us: Wire::decode(&mut input)?, shown_us: Wire::decode(&mut input)? },
             _ => return Err(WireError::Invalid("a frame of unknown kind")),
@@ -281,6 +296,7 @@ mod tests {
         stream.extend(ask_time(1 << 40));
         stream.extend(time(1 << 40, u64::MAX));
         stream.extend(monitors(b"report"));
+        stream.extend(files(1 << 30, true, b"block"));
         let expected = [
             Frame::Replica { keyspace, from, to, bytes: b"abc" },
             Frame::Request { request: 300, keyspace, session: b"session", operations },
@@ -290,6 +306,7 @@ mod tests {
             Frame::AskTime { asked_us: 1 << 40 },
             Frame::Time { asked_us: 1 << 40, shown_us: u64::MAX },
             Frame::Monitors(b"report"),
+            Frame::Files { question: 1 << 30, answers: true, bytes: b"block" },
         ];
         let mut rest = stream.as_slice();
         for expected in expected {
@@ -316,7 +333,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..10) {
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, kind in 0u8..14) {
             let _ = Frame::decode(&[&[kind], bytes.as_slice()].concat());
             let _ = split(&bytes, 100);
         }

@@ -21,7 +21,7 @@ const PROOF_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"RHEO";
 
 /// The format that this version speaks between nodes; others are refused.
-pub const FORMAT: u8 = 19;
+pub const FORMAT: u8 = 20;
 
 /// A number that is used once.
 pub(super) type Once = [u8; NONCE_BYTES];

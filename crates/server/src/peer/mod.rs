@@ -31,8 +31,8 @@ use rheostat_core::operation::{Failure, Operation, Outcome, Read};
 use rheostat_core::session::Session;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
 use tokio::sync::{Notify, oneshot};
 
 /// How much longer than the other node this one waits for an answer, so that the other's reason arrives, in microseconds.
@@ -61,6 +61,8 @@ pub(crate) struct Peer {
     queued: Notify,
     connected: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// Who waits for the answer to a question for files.
+    asked_files: Mutex<HashMap<u64, mpsc::Sender<Vec<u8>>>>,
     next_request: AtomicU64,
     next_large: AtomicU64,
     accepted: AtomicBool,
@@ -219,6 +221,7 @@ impl Peer {
             queued: Notify::new(),
             connected: AtomicBool::new(false),
             waiting: Mutex::default(),
+            asked_files: Mutex::default(),
             next_request: AtomicU64::new(0),
             next_large: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
@@ -267,6 +270,35 @@ impl Peer {
     /// Tells what this node leads. If it cannot be told now, it is when the next connection is made.
     pub(crate) fn send_leads(&self, now_us: u64, leads: &[u8]) {
         let _ = self.push(now_us, UNORDERED, || frame::leads(leads));
+    }
+
+    /// Asks for something of a server's files: the question's number, and by what the answer comes, which ends without one when the connection does. `None` if there is none, or too much waits to be sent.
+    pub(crate) fn ask_files(&self, now_us: u64, question: &[u8]) -> Option<(u64, mpsc::Receiver<Vec<u8>>)> {
+        let (sender, answer) = mpsc::channel();
+        let number = self.next_request.fetch_add(1, Ordering::Relaxed);
+        lock(&self.asked_files).insert(number, sender);
+        let sent = self.push(now_us, UNORDERED, || frame::files(number, false, question));
+        if sent.is_err() {
+            self.forget_files(number);
+        }
+        sent.is_ok().then_some((number, answer))
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn forget_files(&self, question: u64) {
+        lock(&self.asked_files).remove(&question);
+    }
+
+    /// Answers that; says whether there was a connection and room for it.
+    pub(crate) fn answer_files(&self, now_us: u64, question: u64, answer: &[u8]) -> bool {
+        self.push(now_us, UNORDERED, || frame::files(question, true, answer)).is_ok()
+    }
+
+    fn on_files_answer(&self, question: u64, answer: &[u8]) {
+        if let Some(asker) = lock(&self.asked_files).remove(&question) {
+            // It may have given up.
+            drop(asker.send(answer.to_vec()));
+        }
     }
 
     /// Where the node stands.
@@ -459,6 +491,7 @@ impl Peer {
             self.frames_dropped.fetch_add(leaving.queue.clear() as u64, Ordering::Relaxed);
         }
         *lock(&self.last_error) = Some(why);
+        lock(&self.asked_files).clear();
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         for forwarded in waiting.requests.into_values() {
             let failure = forwarded.unreachable();

@@ -220,8 +220,8 @@ pub(crate) type Answered = (oneshot::Sender<(Vec<Outcome>, Session)>, (Vec<Outco
 
 /// What always arrives. There is at most one of a kind under way per replica, connection or request of an operator.
 pub(crate) enum Control {
-    /// A connection to or from a node of `dc`, which shares `partitions`, is new.
-    Connected { dc: DcId, partitions: Arc<[PartitionId]> },
+    /// A connection to or from `node` of data center `dc` is new.
+    Connected { dc: DcId, node: NodeId },
     /// A flush has ended.
     Flushed { replica: ReplicaIndex, flushed: std::io::Result<Position>, took_us: u64 },
     /// The store of a server that had failed was opened again, or why it could not be.

@@ -25,8 +25,8 @@ use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, leve
 use crate::topology::NodeId;
 use flush::Flusher;
 use hashbrown::HashMap;
-use mailbox::{Answer, Answered, Frame, Message, Report, Sequence, add_wait};
-use recovery::Recovery;
+use mailbox::{Answer, Answered, Control, Frame, Message, Report, Sequence, add_wait};
+use recovery::{Held, Recovery};
 use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
 use rheostat_core::operation::{Action, Change, Failure, Operation, Outcome};
@@ -41,8 +41,9 @@ use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::time::Duration;
 use timed::Begun;
 use tokio::sync::oneshot;
 
@@ -75,9 +76,16 @@ struct Slot {
     membership: Option<Membership>,
     /// Whether it stays.
     stay: Stay,
+    /// What waits for a server that comes with its files.
+    held: Option<Arc<Mutex<Held>>>,
+    /// It moves with its files.
+    with_files: bool,
     /// Where its keyspace has a predicate: what tells its monitors of writes.
     detector: Option<Box<Detector>>,
 }
+
+/// So long after a node has heard of a move, its shards have too.
+const SOON: Duration = Duration::from_millis(2);
 
 /// Sequences that another shard may take in one message.
 const BATCH_SEQUENCES: usize = 128;
@@ -191,9 +199,12 @@ impl Shard {
         let row = self.row(keyspace, partition);
         let mut members = self.members[row].iter();
         let well = match self.members[row].as_slice() {
-            // Nobody else could run them.
-            [(_, index)] if self.replicas[index.0 as usize].stay != Stay::Comes => members.next(),
-            _ => members.find(|(_, index)| !self.replicas[index.0 as usize].failed),
+            // Nobody else could run them, or they wait for it.
+            [(_, index)] if self.replicas[index.0 as usize].may_be_asked() => members.next(),
+            _ => members.find(|(_, index)| {
+                let slot = &self.replicas[index.0 as usize];
+                slot.may_be_asked() && !slot.failed
+            }),
         };
         self.lookup[row] = well.map(|(_, index)| *index);
     }
@@ -374,7 +385,12 @@ impl Shard {
     fn go_on(&mut self, now: Now, mut sequence: Sequence, mut session: Session) {
         while let Some((partition, operation)) = sequence.operations.pop_front() {
             let Some(replica) = self.find(sequence.keyspace, partition) else {
-                let outcome = self.failed(match self.shared.topology.has_groups() {
+                let moves = self.shared.is_elsewhere(sequence.keyspace, partition) || self.shared.is_arriving(sequence.keyspace, partition);
+                if moves && !self.stopping {
+                    sequence.operations.push_front((partition, operation));
+                    return self.pass_on(sequence, session);
+                }
+                let outcome = self.failed(match self.shared.topology.has_seats() {
                     // It has just moved.
                     true => Failure::Unreachable(partition),
                     false => Failure::Refused(format!("partition {partition} is not served here")),
@@ -398,6 +414,24 @@ impl Shard {
         }
         self.held.push((sequence, session));
         self.want_turn();
+    }
+
+    /// The partition's server has left this node while `sequence` was on its way to it, or is about to come: the rest goes to where it is.
+    fn pass_on(&mut self, mut sequence: Sequence, mut session: Session) {
+        let (shared, here) = (self.shared.clone(), self.shared.shards[self.index].clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(SOON).await;
+            for (partition, operation) in std::mem::take(&mut sequence.operations) {
+                let (outcome, left) = shared.start(0, sequence.keyspace, partition, session, operation).finish().await;
+                sequence.outcomes.push((None, outcome));
+                session = left;
+            }
+            here.control(Control::Run(Box::new(move |shard| {
+                let mut shard = shard.borrow_mut();
+                shard.held.push((sequence, session));
+                shard.want_turn();
+            })));
+        });
     }
 
     /// `sequence` is not run; every operation of it is answered with `failure`.
@@ -468,13 +502,16 @@ impl Shard {
     /// Gives a sequence of another node to the shard that serves all of it; without one, refuses it.
     fn place(&mut self, sequence: Sequence, session: Session) {
         let partition = sequence.operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
+        if self.shared.is_arriving(sequence.keyspace, partition) && !self.stopping {
+            return self.pass_on(sequence, session);
+        }
         match self.shared.serving_shard(sequence.keyspace, partition) {
             Some((shard, _)) if shard == self.index => self.take_sequence(self.now(), sequence, session),
             Some((shard, _)) => self.hand_over(shard as u16, sequence, session),
             None => {
                 let failure = match self.shared.unserved(sequence.keyspace, partition) {
                     // It may have moved, or be on its way.
-                    unreachable if self.shared.topology.has_groups() => unreachable,
+                    unreachable if self.shared.topology.has_seats() => unreachable,
                     Failure::Unreachable(_) => {
                         Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name))
                     }
@@ -507,6 +544,10 @@ impl Shard {
         let slot = &mut self.replicas[replica.0 as usize];
         if self.disk_full && slot.on_disk && (slot.grouped || from.dc != slot.place.dc) {
             // What it would have to log has no place: as if the network were cut, which all protocols withstand.
+            self.counters.frames_dropped += 1;
+            return;
+        }
+        if slot.stay == Stay::Closes {
             self.counters.frames_dropped += 1;
             return;
         }

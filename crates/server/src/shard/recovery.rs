@@ -5,17 +5,21 @@
 use super::seats::Stay;
 use super::start::open_server;
 use super::{ReplicaIndex, Shard, Slot};
+use crate::config::Limits;
 use crate::keyspace::KeyspaceInfo;
 use crate::shard::mailbox::{Control, Sequence};
+use crate::shared::lock;
 use rheostat_core::DcId;
 use rheostat_core::ids::{Now, OpId, ServerId};
 use rheostat_core::operation::{Failure, Operation, Outcome};
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Status};
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, Status};
 use rheostat_core::session::Session;
 use rheostat_core::store::{FlushJob, Position};
 use rheostat_core::version::VersionId;
 use rheostat_core::wire::WireError;
+use std::collections::VecDeque;
 use std::io;
+use std::sync::{Arc, Mutex};
 
 /// Between two attempts: at first none, then a second, then twice as long each time, up to this, in microseconds.
 const LONGEST_WAIT_US: u64 = 30_000_000;
@@ -169,9 +173,14 @@ impl Shard {
             slot.recovery.due_us = None;
             slot.recovery.opening = true;
             slot.recovery.attempts += 1;
-            let status = slot.server.status(now);
-            let away = Away { status, keyspace: shared.keyspaces[usize::from(keyspace.0)].clone() };
-            let old = std::mem::replace(&mut slot.server, Box::new(away));
+            let old = match slot.held.is_some() {
+                // It stands in already, with what waits.
+                true => None,
+                false => {
+                    let away = Away { status: slot.server.status(now), keyspace: shared.keyspaces[usize::from(keyspace.0)].clone(), held: None };
+                    Some(std::mem::replace(&mut slot.server, Box::new(away)))
+                }
+            };
             let (shard, replica) = (shared.shards[self.index].clone(), ReplicaIndex(index as u32));
             tokio::task::spawn_local(async move {
                 let open = move || {
@@ -180,12 +189,28 @@ impl Shard {
                     if let Some(space) = &shared.space {
                         space.look_into();
                     }
-                    open_server(&shared, keyspace, place)
+                    shared.obtain((keyspace, place)).and_then(|()| open_server(&shared, keyspace, place))
                 };
                 let opened = tokio::task::spawn_blocking(open).await;
                 shard.control(Control::Opened { replica, server: opened.unwrap_or_else(|error| Err(error.to_string())) });
             });
         }
+    }
+
+    /// Begins with what has waited for a server that is here now.
+    fn let_in(&mut self, now: Now, replica: ReplicaIndex, held: &Mutex<Held>) {
+        let Held { frames, operations, .. } = std::mem::take(&mut *lock(held));
+        frames.iter().for_each(|(from, frame)| self.receive(now, replica, *from, frame));
+        let partition = self.replicas[replica.0 as usize].place.partition;
+        // Before any of them runs: the server that is here gives numbers of its own.
+        let waiting: Vec<(Sequence, Waits)> =
+            operations.into_iter().filter_map(|waits| Some((self.expected.remove(&(replica, waits.op))?, waits))).collect();
+        for (mut sequence, Waits { op, operation, session, .. }) in waiting {
+            self.timed.remove(&(replica, op));
+            sequence.operations.push_front((partition, operation));
+            self.go_on(now, sequence, session);
+        }
+        self.deliver_local(now);
     }
 
     /// A store was opened again, or could not be.
@@ -194,7 +219,11 @@ impl Shard {
         let (keyspace, place) = (slot.keyspace, slot.place);
         slot.recovery.opening = false;
         if slot.stay == Stay::Gone {
-            return drop(server.map(|server| self.drop_opened(replica, server)));
+            return match server {
+                Ok(server) => self.drop_opened(replica, server),
+                Err(_) if slot.with_files => self.shared.moving.closed((keyspace, place)),
+                Err(_) => {}
+            };
         }
         match server {
             Err(error) => {
@@ -205,7 +234,12 @@ impl Shard {
                 match slot.stay {
                     Stay::Comes => {
                         slot.stay = Stay::Here;
-                        tracing::info!(server = %place, keyspace = keyspace.0, "this server has moved here: it takes what the others of its group have");
+                        match slot.with_files {
+                            true => tracing::info!(server = %place, keyspace = keyspace.0, "this server has moved here with its files"),
+                            false => {
+                                tracing::info!(server = %place, keyspace = keyspace.0, "this server has moved here: it takes what the others of its group have")
+                            }
+                        }
                     }
                     _ => {
                         self.counters.stores_recovered += 1;
@@ -214,6 +248,7 @@ impl Shard {
                 }
                 self.disk_full = self.shared.space.as_ref().is_some_and(|space| space.is_short());
                 slot.server = server;
+                let held = slot.held.take();
                 slot.failed = false;
                 slot.touched = true;
                 slot.server.start(now, &mut self.outbox);
@@ -230,6 +265,10 @@ impl Shard {
                 if let Some(why) = self.shared.lives.lost() {
                     self.replicas[replica.0 as usize].server.stop_serving(why);
                 }
+                self.settle(replica);
+                if let Some(held) = held {
+                    self.let_in(now, replica, &held);
+                }
                 // It knows nothing of what is thought of the clock.
                 self.clock_changes = 0;
                 // Nor of predicates; and what its detector knew may not be what it has recovered.
@@ -241,17 +280,52 @@ impl Shard {
     }
 }
 
+/// An operation that waits for a server to come.
+struct Waits {
+    op: OpId,
+    operation: Operation,
+    session: Session,
+    deadline_us: u64,
+}
+
+/// What waits for a server that comes with its files, in order: operations, and frames of its own data center, where nobody sends anything again.
+#[derive(Default)]
+pub(super) struct Held {
+    operations: VecDeque<Waits>,
+    frames: Vec<(ServerId, Vec<u8>)>,
+    frame_bytes: usize,
+    next_op: u64,
+}
+
+/// Bounds of that.
+struct Bounds {
+    most: usize,
+    wait_us: u64,
+}
+
+/// Frames that wait, at most: in number and bytes.
+const MOST_FRAMES: (usize, usize) = (4096, 8 << 20);
+
 /// Stands in for a partition server whose store is being opened, or that has moved to another node.
 pub(super) struct Away {
     status: Status,
     keyspace: KeyspaceInfo,
+    /// Where what is asked of it waits; else it fails.
+    held: Option<(Arc<Mutex<Held>>, Bounds)>,
 }
 
 impl Away {
     /// For one that never was here, or is not any more; why says that it serves nothing.
     pub(super) fn new(keyspace: &KeyspaceInfo, server: ServerId, why: &str) -> Away {
         let status = Status { protocol: keyspace.protocol, server, failed: Some(why.to_owned()), ..Status::default() };
-        Away { status, keyspace: keyspace.clone() }
+        Away { status, keyspace: keyspace.clone(), held: None }
+    }
+
+    /// For one that comes, and has nobody to stand for it. What is asked of it waits, for as long as an operation may, in what is returned beside.
+    pub(super) fn waiting(keyspace: &KeyspaceInfo, server: ServerId, why: &str, limits: &Limits) -> (Away, Arc<Mutex<Held>>) {
+        let held = Arc::new(Mutex::new(Held::default()));
+        let bounds = Bounds { most: limits.max_waiting, wait_us: limits.operation_timeout_ms * 1000 };
+        (Away { held: Some((held.clone(), bounds)), ..Away::new(keyspace, server, why) }, held)
     }
 
     fn why(&self) -> Failure {
@@ -262,20 +336,44 @@ impl Away {
 impl PartitionServer for Away {
     fn start(&mut self, _: Now, _: &mut Outbox) {}
 
-    fn execute(&mut self, _: Now, _: Operation, _: &mut Session, _: &mut Outbox) -> Execution {
-        Execution::Done { outcome: Outcome::Failed(self.why()), after: Position(0) }
+    fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, _: &mut Outbox) -> Execution {
+        let failed = |failure| Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) };
+        let Some((held, bounds)) = &self.held else { return failed(self.why()) };
+        let mut held = lock(held);
+        if held.operations.len() >= bounds.most {
+            return failed(Failure::Busy(format!("{} operations wait for partition {}, which is moving", bounds.most, self.status.server.partition)));
+        }
+        let op = OpId(held.next_op);
+        held.next_op += 1;
+        held.operations.push_back(Waits { op, operation, session: session.clone(), deadline_us: now.monotonic_us + bounds.wait_us });
+        Execution::Waiting(op)
     }
 
     fn peek(&self, _: Now, _: &[u8]) -> Option<(VersionId, bool)> {
         None
     }
 
-    fn receive(&mut self, _: Now, _: ServerId, _: &[u8], _: &mut Outbox) {}
+    fn receive(&mut self, _: Now, from: ServerId, frame: &[u8], _: &mut Outbox) {
+        // Links send again what is lost.
+        let Some((held, _)) = self.held.as_ref().filter(|_| from.dc == self.status.server.dc) else { return };
+        let mut held = lock(held);
+        if held.frames.len() < MOST_FRAMES.0 && held.frame_bytes + frame.len() <= MOST_FRAMES.1 {
+            held.frame_bytes += frame.len();
+            held.frames.push((from, frame.to_vec()));
+        }
+    }
 
-    fn tick(&mut self, _: Now, _: &mut Outbox) {}
+    fn tick(&mut self, now: Now, out: &mut Outbox) {
+        let Some((held, _)) = &self.held else { return };
+        while let Some(waits) = lock(held).operations.pop_front_if(|waits| waits.deadline_us <= now.monotonic_us) {
+            let outcome = Outcome::Failed(Failure::Unreachable(self.status.server.partition));
+            out.done.push(Done { op: waits.op, outcome, session: waits.session });
+        }
+    }
 
     fn next_tick_us(&self) -> u64 {
-        u64::MAX
+        let held = self.held.as_ref().map(|(held, _)| lock(held));
+        held.and_then(|held| held.operations.front().map(|waits| waits.deadline_us)).unwrap_or(u64::MAX)
     }
 
     fn connected(&mut self, _: Now, _: DcId, _: &mut Outbox) {}
@@ -284,7 +382,16 @@ impl PartitionServer for Away {
 
     fn admit(&mut self, _: Now, _: DcId, _: u32, _: bool, _: &mut Outbox) {}
 
-    fn abandon(&mut self, _: OpId) {}
+    fn abandon(&mut self, op: OpId) {
+        if let Some((held, _)) = &self.held {
+            lock(held).operations.retain(|waits| waits.op != op);
+        }
+    }
+
+    fn waits_for(&self, op: OpId) -> Option<String> {
+        let (held, _) = self.held.as_ref()?;
+        lock(held).operations.iter().any(|waits| waits.op == op).then(|| "its partition's server, which is moving here".to_owned())
+    }
 
     fn write_through(&mut self) {}
 

@@ -105,28 +105,22 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
             lookup[row].get_or_insert(at);
             members[row].push((hosted.replica, at));
             let place = ServerId { dc: topology.here, partition, replica: hosted.replica };
+            if shared.must_obtain((id, place)) {
+                replicas.push(Slot::coming(shared, id, place, 0));
+                continue;
+            }
             let server = open_server(shared, id, place).or_else(|error| match &shared.space {
                 // With what the reserve has held it may open.
                 Some(space) if space.look_into() => open_server(shared, id, place),
                 _ => Err(error),
             })?;
-            let info = &shared.keyspaces[number];
             replicas.push(Slot {
-                keyspace: id,
-                place,
                 server,
-                next_tick_us: 0,
-                touched: true,
-                flushing: false,
                 failed: false,
-                handing_over: false,
-                handed_over_us: None,
-                recovery: Recovery::default(),
-                on_disk: info.durability != Durability::Memory,
-                grouped: info.is_grouped(),
-                membership: None,
                 stay: Stay::Here,
-                detector: None,
+                recovery: Recovery::default(),
+                held: None,
+                ..Slot::coming(shared, id, place, 0)
             });
         }
     }
@@ -200,8 +194,9 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     let folder = on_disk.map(|dir| folder::of_server(dir, &keyspace.name, server));
     let mut disk = DiskOptions { short_of_space: shared.space.as_ref().map(|space| space.short()), ..DiskOptions::default() };
     // Data on disk has half of what there is for data in memory: the other half is for versions that cannot be let go yet.
+    // A node that is being filled has as many as the others in the end.
     let servers: usize = shared.keyspaces.iter().map(|keyspace| shared.placement.all(keyspace.id).count()).sum();
-    let share = shared.budget.for_data() / 2 / servers.max(1) as u64;
+    let share = shared.budget.for_data() / 2 / servers.max(topology.mean_share()) as u64;
     disk.memory_bytes = disk.memory_bytes.min(share);
     disk.own_cache_bytes = disk.own_cache_bytes.min(usize::try_from(share / 4).unwrap_or(usize::MAX));
     if place.data_centers == 1 || info.span == Span::Everywhere {
@@ -253,6 +248,7 @@ impl Shard {
             self.sort_outbox(ReplicaIndex(index as u32));
             self.tell_lost(now, ReplicaIndex(index as u32));
             self.tell_drained(now, ReplicaIndex(index as u32));
+            self.settle(ReplicaIndex(index as u32));
         }
         self.deliver_local(now);
         self.want_turn();

@@ -1,6 +1,7 @@
 //! The shard's own task: the mailbox, ticks, and what leaves once per turn.
 
 use super::mailbox::{Control, Mailbox, Message};
+use super::seats::Stay;
 use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard, Slot};
 use crate::connection::Connection;
 use crate::lost::Told;
@@ -255,10 +256,11 @@ impl Shard {
 
     fn control(&mut self, now: Now, control: Control) {
         match control {
-            Control::Connected { dc, partitions } => {
+            Control::Connected { dc, node } => {
+                let shared = self.shared.clone();
                 for index in 0..self.replicas.len() {
                     let slot = &mut self.replicas[index];
-                    if slot.grouped || partitions.contains(&slot.place.partition) {
+                    if slot.grouped || shared.topology.host(slot.keyspace, dc, slot.place.partition, 0) == node {
                         slot.server.connected(now, dc, &mut self.outbox);
                         slot.touched = true;
                         self.sort_outbox(ReplicaIndex(index as u32));
@@ -370,7 +372,7 @@ impl Shard {
         for (index, slot) in self.replicas.iter_mut().enumerate().filter(|(_, slot)| slot.touched) {
             slot.touched = false;
             slot.server.write_through();
-            slot.next_tick_us = slot.server.next_tick_us();
+            slot.next_tick_us = if slot.stay == Stay::Closes { u64::MAX } else { slot.server.next_tick_us() };
             // Where the protocol itself has several servers, each of them may answer.
             if slot.grouped && self.shared.keyspaces[usize::from(slot.keyspace.0)].span == Span::Server {
                 let leader = slot.server.leader().filter(|(leader, _)| leader.dc == slot.place.dc);

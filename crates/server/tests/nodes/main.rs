@@ -17,6 +17,7 @@ mod load;
 mod lost;
 mod members;
 mod monitors;
+mod moving;
 mod multi;
 mod past;
 mod pipelines;

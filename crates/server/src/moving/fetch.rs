@@ -1,0 +1,354 @@
+//! The node that a server comes to: asks for its files, and takes them over.
+
+use super::files::{BLOCK_BYTES, Incoming, Listed, total};
+use super::question::{Answer, Question};
+use super::{Coming, ComingInfo, Places, Shared, lock, remove};
+use crate::folder;
+use crate::peer::Peer;
+use crate::seats::{Moved, Seat};
+use crate::topology::NodeInfo;
+use rheostat_core::wire::Wire;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// An answer is waited for so long; a list can take as long as reading all of the files.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LIST_PATIENCE: Duration = Duration::from_secs(600);
+/// Between two looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+/// Between two questions whether the old node has closed the server, and for how long one attempt asks.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
+const CLOSED_WITHIN: Duration = Duration::from_secs(10);
+/// Blocks that are asked for at once.
+const AT_ONCE: usize = 4;
+/// While the server still serves, what has changed is copied again until it is less than this, or this often.
+const LITTLE_BYTES: u64 = 8 << 20;
+const MOST_ROUNDS: u32 = 8;
+/// Bytes that are left free on the disk.
+const SPARE_BYTES: u64 = 64 << 20;
+
+impl Shared {
+    /// As [`Shared::take_seat`], of a server that moves with its files. If they are here already, it is opened from them; else they begin to come from node `from`, and the server with them when most are here. Errors: why that cannot be, in words for the operator; nothing has changed.
+    pub(crate) fn take_with_files(self: &Arc<Self>, seat: Seat, from: &NodeInfo) -> Result<(), String> {
+        let name = &self.keyspaces[usize::from(seat.0.0)].name;
+        let places = self.places(seat).ok_or_else(|| format!("keyspace {name} keeps nothing on disk"))?;
+        let _deciding = lock(&self.moving.deciding);
+        let (version, settled) = self.seats.of(seat);
+        // It was to move away from here: with its files, which have not been given, this node is the one that has it; without its disk, nobody else has.
+        let was_here = version > 0 && !settled && self.seats.comes_from(seat) == self.topology.this().name;
+        if places.store.exists() || was_here && self.lives.own().is_some_and(|life| life.replaces()) {
+            let version = version.checked_add(1).ok_or("this seat was moved too often")?;
+            return self.learn_seats(vec![self.moved_here(seat, version, true, String::new())]);
+        }
+        if version > 0 && !settled {
+            return Err(format!("it is on its way to node {} already; move it on when it has come, or back to where it comes from", from.name));
+        }
+        let peer = self.peer(from.id).filter(|peer| peer.is_connected()).ok_or_else(|| {
+            format!("node {} does not answer this one, and nobody else has the server's files: a server that stands alone moves with them", from.name)
+        })?;
+        if self.space.as_ref().is_some_and(|space| space.is_short()) {
+            return Err("this node's disk is full".into());
+        }
+        let mut coming = lock(&self.moving.coming);
+        if coming.get(&seat).is_some_and(|coming| lock(&coming.failed).is_none() && coming.from == from.name) {
+            return Ok(());
+        }
+        let one = Arc::new(Coming { from: from.name.clone(), ..Coming::default() });
+        if let Some(before) = coming.insert(seat, one.clone()) {
+            before.cancelled.store(true, Ordering::Relaxed);
+        }
+        let (shared, peer) = (self.clone(), peer.clone());
+        tokio::task::spawn_blocking(move || shared.come_with_files(seat, version, &peer, &places, &one));
+        Ok(())
+    }
+
+    /// A server that is being copied here is not to come; says whether there was one. One of which the old node has heard comes all the same, and is moved back.
+    pub(crate) fn cancel_seat(&self, seat: Seat) -> bool {
+        let coming = lock(&self.moving.coming).remove(&seat);
+        coming.inspect(|coming| coming.cancelled.store(true, Ordering::Relaxed)).is_some()
+    }
+
+    /// How far `seat` has come, if it is being copied here.
+    pub(crate) fn coming(&self, seat: Seat) -> Option<ComingInfo> {
+        let coming = lock(&self.moving.coming).get(&seat).cloned()?;
+        let failed = lock(&coming.failed).clone();
+        Some(ComingInfo {
+            from: coming.from.clone(),
+            bytes: coming.bytes.load(Ordering::Relaxed),
+            copied: coming.copied.load(Ordering::Relaxed),
+            failed,
+        })
+    }
+
+    fn moved_here(&self, (keyspace, server): Seat, version: u32, settled: bool, from: String) -> Moved {
+        Moved { keyspace, server, version, node: self.topology.this().name.clone(), settled, from }
+    }
+
+    fn come_with_files(self: &Arc<Self>, seat: Seat, version: u32, peer: &Peer, places: &Places, coming: &Arc<Coming>) {
+        let keyspace = &self.keyspaces[usize::from(seat.0.0)].name;
+        tracing::info!(%keyspace, server = %seat.1, from = coming.from, "copies this server's files, to take it over");
+        let began = Instant::now();
+        let copied = self.copy_served(seat, peer, places, coming).and_then(|bytes| {
+            let _deciding = lock(&self.moving.deciding);
+            if coming.cancelled.load(Ordering::Relaxed) {
+                return Err(Ends::Unwanted);
+            }
+            if self.seats.of(seat).0 != version {
+                return Err(Ends::Because("it was moved elsewhere meanwhile".into()));
+            }
+            let version = version.checked_add(1).ok_or_else(|| Ends::Because("this seat was moved too often".into()))?;
+            tracing::info!(%keyspace, server = %seat.1, bytes, took_ms = began.elapsed().as_millis() as u64, "has most of this server's files, and takes it over");
+            self.learn_seats(vec![self.moved_here(seat, version, false, coming.from.clone())]).map_err(Ends::Because)
+        });
+        match copied {
+            Ok(()) => {
+                let mut all = lock(&self.moving.coming);
+                if all.get(&seat).is_some_and(|one| Arc::ptr_eq(one, coming)) {
+                    all.remove(&seat);
+                }
+            }
+            Err(ends) => {
+                if let Ends::Because(why) = &ends {
+                    tracing::warn!(%keyspace, server = %seat.1, from = coming.from, why, "this server does not come");
+                    *lock(&coming.failed) = Some(why.clone());
+                }
+                // Another attempt may use them meanwhile.
+                let is_last = lock(&self.moving.coming).get(&seat).is_none_or(|one| Arc::ptr_eq(one, coming));
+                if is_last && let Err(error) = places.drop_copy() {
+                    tracing::warn!(%keyspace, server = %seat.1, %error, "what was copied could not be deleted, and is at the next start");
+                }
+            }
+        }
+    }
+
+    /// Copies the files while the server is in use, again and again what has changed, until little has. Returns the bytes of all of them.
+    fn copy_served(&self, seat: Seat, peer: &Peer, places: &Places, coming: &Coming) -> Result<u64, Ends> {
+        let wanted = || match coming.cancelled.load(Ordering::Relaxed) || *self.stopping.borrow() {
+            true => Err(Ends::Unwanted),
+            false => Ok(()),
+        };
+        places.prepare()?;
+        remove(&places.whole)?;
+        let mut incoming = Incoming::open(&places.copy)?;
+        for round in 1.. {
+            let list = match self.ask(peer, &Question::List { seat, version: 0 }, LIST_PATIENCE, &wanted)? {
+                Answer::Files(list) => list,
+                Answer::NotYet(why) | Answer::Refused(why) => return Err(Ends::Because(why)),
+                Answer::Block(_) | Answer::Given => return Err(strange()),
+            };
+            let bytes = total(&list);
+            coming.bytes.store(bytes, Ordering::Relaxed);
+            let copied =
+                self.copy(seat, peer, &list, &mut incoming, &wanted, &mut |left| coming.copied.store(bytes.saturating_sub(left), Ordering::Relaxed))?;
+            incoming.flush()?;
+            if copied.bytes <= LITTLE_BYTES || round == MOST_ROUNDS {
+                return Ok(bytes);
+            }
+        }
+        Err(strange())
+    }
+
+    /// Copies those blocks of the files in `list` that are others here; `left` is told how many bytes have yet to come.
+    fn copy(
+        &self,
+        seat: Seat,
+        peer: &Peer,
+        list: &[Listed],
+        incoming: &mut Incoming,
+        wanted: &dyn Fn() -> Result<(), Ends>,
+        left: &mut dyn FnMut(u64),
+    ) -> Result<Copied, Ends> {
+        let blocks = incoming.shape(list)?;
+        let mut copied = Copied { bytes: 0, changed: false };
+        let mut to_come = blocks.len() as u64 * BLOCK_BYTES;
+        self.has_room(to_come)?;
+        let mut asked: VecDeque<Asked> = VecDeque::new();
+        let mut next = blocks.into_iter();
+        loop {
+            left(to_come);
+            while asked.len() < AT_ONCE
+                && let Some((file, number)) = next.next()
+            {
+                let question = Question::Block { seat, file: list[file].name.clone(), number };
+                let (id, answer) = peer.ask_files(self.clocks.monotonic_us(), &question.to_bytes()).ok_or_else(unreachable)?;
+                asked.push_back(Asked { file, number, id, answer });
+            }
+            let Some(Asked { file, number, id, answer }) = asked.pop_front() else { return Ok(copied) };
+            match wait(peer, id, &answer, PATIENCE, wanted)? {
+                Answer::Block(bytes) => {
+                    copied.bytes += bytes.len() as u64;
+                    copied.changed |= !incoming.take(&list[file], number, &bytes)?;
+                }
+                // It has gone since it was listed.
+                Answer::NotYet(_) => copied.changed = true,
+                Answer::Refused(why) => return Err(Ends::Because(why)),
+                Answer::Files(_) | Answer::Given => return Err(strange()),
+            }
+            to_come -= BLOCK_BYTES;
+        }
+    }
+
+    /// Whether the disk has room for so many bytes more.
+    fn has_room(&self, bytes: u64) -> Result<(), Ends> {
+        let Some(dir) = &self.config.data_dir else { return Ok(()) };
+        let disk = rustix::fs::statvfs(dir).map_err(io::Error::from)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        match free >= bytes + SPARE_BYTES {
+            true => Ok(()),
+            false => Err(Ends::Because(format!("{} MB are to come, and this node's disk has {} MB of room", bytes >> 20, free >> 20))),
+        }
+    }
+
+    fn ask(&self, peer: &Peer, question: &Question, patience: Duration, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<Answer, Ends> {
+        let (id, answer) = peer.ask_files(self.clocks.monotonic_us(), &question.to_bytes()).ok_or_else(unreachable)?;
+        wait(peer, id, &answer, patience, wanted)
+    }
+
+    /// Whether the server at `seat` has moved to this node, and its files have not all come.
+    pub(crate) fn must_obtain(&self, seat: Seat) -> bool {
+        let (version, settled) = self.seats.of(seat);
+        let is_on_its_way = version > 0 && !settled && self.topology.moves_by_copy(seat.0);
+        is_on_its_way && self.places(seat).is_some_and(|places| !places.store.exists())
+    }
+
+    /// Before the server at `seat` is opened here: what is missing of its files comes from the node that has them, which then has them no more. May take long. Errors: in words for the operator; to be tried again.
+    pub(crate) fn obtain(&self, seat: Seat) -> Result<(), String> {
+        self.moving.opens(seat);
+        if !self.topology.moves_by_copy(seat.0) {
+            return Ok(());
+        }
+        let Some(places) = self.places(seat) else { return Ok(()) };
+        let (version, settled) = self.seats.of(seat);
+        if version == 0 || settled || places.store.exists() {
+            return Ok(());
+        }
+        self.obtain_from(seat, version, &places).map_err(|ends| match ends {
+            Ends::Unwanted => "the node stops, or the server was moved on".into(),
+            Ends::Because(why) => why,
+        })
+    }
+
+    fn obtain_from(&self, seat: Seat, version: u32, places: &Places) -> Result<(), Ends> {
+        let from = self.seats.comes_from(seat);
+        let node = self.topology.nodes_in(self.topology.here).find(|node| node.name == from);
+        let peer = node.and_then(|node| self.peer(node.id)).filter(|peer| peer.is_connected());
+        let peer = peer.ok_or_else(|| Ends::Because(format!("its files are at node {from}, which does not answer; they come when it does")))?;
+        let wanted = || match *self.stopping.borrow() || self.seats.of(seat).0 != version {
+            true => Err(Ends::Unwanted),
+            false => Ok(()),
+        };
+        let began = Instant::now();
+        places.prepare()?;
+        let mut asks_since = Instant::now();
+        let mut told = false;
+        let is_whole = || std::fs::read_to_string(&places.whole).is_ok_and(|text| text == version.to_string());
+        let mut incoming = None;
+        loop {
+            let question = match is_whole() {
+                true => Question::Give { seat, version },
+                false => Question::List { seat, version },
+            };
+            let list = match self.ask(peer, &question, LIST_PATIENCE, &wanted)? {
+                Answer::Given if is_whole() => break,
+                // What was here is given up, and what the others have comes back.
+                Answer::Given if self.lives.own().is_some_and(|life| life.replaces()) => return Ok(()),
+                Answer::Given => {
+                    return Err(Ends::Because(format!(
+                        "node {from} has them no more, and they are not here; put the directory of either back, or start this node with a new one and accept_lost_writes"
+                    )));
+                }
+                Answer::NotYet(why) => {
+                    // It was told by whoever was first; once more does no harm.
+                    if !std::mem::replace(&mut told, true) {
+                        self.tell_seats(peer);
+                    }
+                    if asks_since.elapsed() > CLOSED_WITHIN {
+                        return Err(Ends::Because(format!("node {from}: {why}")));
+                    }
+                    std::thread::sleep(ASK_AGAIN);
+                    continue;
+                }
+                Answer::Refused(why) => return Err(Ends::Because(format!("node {from}: {why}"))),
+                Answer::Files(list) => list,
+                Answer::Block(_) => return Err(strange()),
+            };
+            let mut here = match incoming.take() {
+                Some(here) => here,
+                None => Incoming::open(&places.copy)?,
+            };
+            let copied = self.copy(seat, peer, &list, &mut here, &wanted, &mut |_| {})?;
+            if copied.changed {
+                // A file that is closed does not change: it was read wrongly, or damaged on its way.
+                return Err(Ends::Because(format!("node {from}: what was read of its files is not what was listed")));
+            }
+            here.flush()?;
+            folder::write_whole(&places.moving(), &places.whole, version.to_string().as_bytes())?;
+            incoming = Some(here);
+            asks_since = Instant::now();
+            tracing::info!(server = %seat.1, keyspace = seat.0.0, bytes = total(&list), last_bytes = copied.bytes, took_ms = began.elapsed().as_millis() as u64, "has all of this server's files");
+        }
+        places.rename(&places.copy, &places.store)?;
+        remove(&places.whole)?;
+        Ok(())
+    }
+}
+
+/// A block that was asked for.
+struct Asked {
+    file: usize,
+    number: u32,
+    id: u64,
+    answer: mpsc::Receiver<Vec<u8>>,
+}
+
+/// What a round has copied.
+struct Copied {
+    bytes: u64,
+    /// Something was not as it was listed.
+    changed: bool,
+}
+
+/// Why files do not come.
+enum Ends {
+    /// Nobody wants them any more.
+    Unwanted,
+    /// In words for the operator.
+    Because(String),
+}
+
+impl From<io::Error> for Ends {
+    fn from(error: io::Error) -> Ends {
+        Ends::Because(error.to_string())
+    }
+}
+
+fn unreachable() -> Ends {
+    Ends::Because("the node that has the files does not answer any more".into())
+}
+
+fn strange() -> Ends {
+    Ends::Because("the node that has the files answers something else".into())
+}
+
+fn wait(peer: &Peer, id: u64, answer: &mpsc::Receiver<Vec<u8>>, patience: Duration, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<Answer, Ends> {
+    let began = Instant::now();
+    let give_up = |ends| {
+        peer.forget_files(id);
+        Err(ends)
+    };
+    loop {
+        match answer.recv_timeout(LOOK) {
+            Ok(bytes) => return Answer::from_bytes(&bytes).map_err(|_| strange()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(unreachable()),
+            Err(mpsc::RecvTimeoutError::Timeout) if began.elapsed() >= patience => return give_up(unreachable()),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                if let Err(ends) = wanted() {
+                    return give_up(ends);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The node that a server leaves: lists its files, reads them, and gives them away.
+
+use super::files;
+use super::question::{Answer, Question};
+use super::{MOST_DIGESTS, Shared, lock, remove};
+use crate::peer::Peer;
+use crate::seats::Seat;
+use crate::topology::NodeId;
+use rheostat_core::wire::Wire;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An answer that finds no room is tried again so often, after so long.
+const TRIES: u32 = 200;
+const TRY_AGAIN: Duration = Duration::from_millis(25);
+
+impl Shared {
+    /// Another node asks for files. They are read on a thread that may wait for the disk.
+    pub(crate) fn on_files_question(self: &Arc<Self>, peer: &Arc<Peer>, question: u64, bytes: &[u8]) {
+        let Ok(asked) = Question::from_bytes(bytes) else { return };
+        let (shared, peer) = (self.clone(), peer.clone());
+        tokio::task::spawn_blocking(move || {
+            let answer = shared.answer_files(peer.node(), &asked).to_bytes();
+            for _ in 0..TRIES {
+                if peer.answer_files(shared.clocks.monotonic_us(), question, &answer) || *shared.stopping.borrow() {
+                    return;
+                }
+                std::thread::sleep(TRY_AGAIN);
+            }
+        });
+    }
+
+    fn answer_files(&self, asker: NodeId, question: &Question) -> Answer {
+        let (Question::List { seat, .. } | Question::Block { seat, .. } | Question::Give { seat, .. }) = question;
+        if !self.topology.has_seat(seat.0, seat.1) || !self.topology.moves_by_copy(seat.0) || seat.1.dc != self.topology.here {
+            return Answer::Refused("there is no such server that moves with its files".into());
+        }
+        if self.topology.nodes.get(asker.index()).is_none_or(|node| node.dc != self.topology.here) {
+            return Answer::Refused("servers move within their data center only".into());
+        }
+        match question {
+            Question::List { version: 0, .. } => self.list_served(*seat),
+            Question::List { version, .. } => self.list_closed(asker, *seat, *version),
+            Question::Block { file, number, .. } => self.read_block(*seat, file, *number),
+            Question::Give { version, .. } => self.give(asker, *seat, *version),
+        }
+    }
+
+    /// Whether this node's word is that the `version`th move of `seat` was to node `asker`, and no other has followed.
+    fn is_of_last_move(&self, asker: NodeId, seat: Seat, version: u32) -> bool {
+        let (keyspace, server) = seat;
+        self.seats.of(seat).0 == version && self.topology.host(keyspace, server.dc, server.partition, server.replica) == asker
+    }
+
+    fn list_served(&self, seat: Seat) -> Answer {
+        let (keyspace, server) = seat;
+        let Some(places) = self.places(seat) else { return Answer::Refused("it is not on disk".into()) };
+        let (version, settled) = self.seats.of(seat);
+        let is_here = self.topology.host(keyspace, server.dc, server.partition, server.replica) == self.topology.node;
+        if !is_here || version > 0 && !settled || !places.store.exists() {
+            return Answer::Refused("the server is not here, or is on its way".into());
+        }
+        self.list(seat, &places.store)
+    }
+
+    fn list_closed(&self, asker: NodeId, seat: Seat, version: u32) -> Answer {
+        let Some(places) = self.places(seat) else { return Answer::Refused("it is not on disk".into()) };
+        if !self.is_of_last_move(asker, seat, version) {
+            return Answer::NotYet("the node that has it has not heard of the move, or of a later one".into());
+        }
+        if !places.store.exists() {
+            return Answer::Given;
+        }
+        if !self.moving.is_closed(seat) {
+            return Answer::NotYet("it is not closed yet".into());
+        }
+        self.list(seat, &places.store)
+    }
+
+    fn list(&self, seat: Seat, store: &std::path::Path) -> Answer {
+        // Of one server at a time: what is known of the others is not lost meanwhile.
+        let mut of_all = lock(&self.moving.digests);
+        let mut digests = of_all.remove(&seat).unwrap_or_default();
+        let listed = digests.list(store);
+        while of_all.len() >= MOST_DIGESTS {
+            of_all.pop_first();
+        }
+        of_all.insert(seat, digests);
+        match listed {
+            Ok(files) => Answer::Files(files),
+            Err(error) => Answer::Refused(format!("its files cannot be read: {error}")),
+        }
+    }
+
+    fn read_block(&self, seat: Seat, file: &str, number: u32) -> Answer {
+        let Some(places) = self.places(seat) else { return Answer::Refused("it is not on disk".into()) };
+        match files::block(&places.store, file, number) {
+            Ok(bytes) => Answer::Block(bytes),
+            // Of a store that is open, files come and go.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Answer::NotYet(format!("{file} is gone")),
+            Err(error) => Answer::Refused(format!("{file} cannot be read: {error}")),
+        }
+    }
+
+    /// Puts the server's files out of the way, for good: `asker` has them.
+    fn give(&self, asker: NodeId, seat: Seat, version: u32) -> Answer {
+        let Some(places) = self.places(seat) else { return Answer::Refused("it is not on disk".into()) };
+        let _deciding = lock(&self.moving.deciding);
+        if !self.is_of_last_move(asker, seat, version) {
+            return Answer::NotYet("the node that has it has not heard of the move, or of a later one".into());
+        }
+        if !places.store.exists() {
+            return Answer::Given;
+        }
+        if !self.moving.is_closed(seat) {
+            return Answer::NotYet("it is not closed yet".into());
+        }
+        let given = places.prepare().and_then(|()| remove(&places.given)).and_then(|()| places.rename(&places.store, &places.given));
+        if let Err(error) = given {
+            return Answer::NotYet(format!("its files cannot be put out of the way: {error}"));
+        }
+        lock(&self.moving.digests).remove(&seat);
+        let keyspace = &self.keyspaces[usize::from(seat.0.0)].name;
+        match remove(&places.given) {
+            Ok(()) => tracing::info!(%keyspace, server = %seat.1, "gave this server's files away, and deleted them here"),
+            Err(error) => {
+                tracing::warn!(%keyspace, server = %seat.1, %error, "gave this server's files away; they could not be deleted here, and are at the next start")
+            }
+        }
+        Answer::Given
+    }
+}

@@ -1,0 +1,170 @@
+//! Servers that move with their files: those that stand alone, and those of groups of which too few would be left to make a new member of what they have.
+//!
+//! A move is a restart at another place: the server is closed on the node that has it, and opened from the same files on the node that it goes to, so no protocol needs to know of it. Most of the files are copied while it still serves
+//! ([`Shared::take_with_files`]); then its seat is said to be elsewhere ([`crate::seats`]), the old node closes it, and what has changed since is copied ([`Shared::obtain`]).
+//!
+//! **The files are at one node's disposal at any time.** That is the node that has the store's folder in its place: no node opens one that it took as the copy of another's before that one has put its own out of the way, for good
+//! ([`Question::Give`]), and no node that has done so opens it again. Between the two nobody has it, and the new node asks until it is told that the old one has given it; what it then has is whole, and known to be, on its disk.
+
+mod fetch;
+mod files;
+mod give;
+mod question;
+
+use crate::folder;
+use crate::seats::Seat;
+use crate::shared::{Shared, lock};
+use files::Digests;
+use rheostat_core::ids::ServerId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+/// In the data directory: copies on their way here, and what was given away and is being deleted.
+const FOLDER: &str = ".moving";
+
+/// Servers whose files' digests are remembered, at most.
+const MOST_DIGESTS: usize = 16;
+
+/// A server that is being copied here while it serves elsewhere.
+#[derive(Default, Debug)]
+pub(crate) struct Coming {
+    /// The node's name that has it.
+    from: String,
+    /// Bytes of its files, and of what has come of them, as of the last list.
+    bytes: AtomicU64,
+    copied: AtomicU64,
+    cancelled: AtomicBool,
+    failed: Mutex<Option<String>>,
+}
+
+/// How far a server has come that is being copied here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComingInfo {
+    /// The name of the node that has it.
+    pub from: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Those that are here.
+    pub copied: u64,
+    /// Why it does not come.
+    pub failed: Option<String>,
+}
+
+/// See the module.
+#[derive(Default, Debug)]
+pub(crate) struct Moving {
+    /// Copied while they serve elsewhere.
+    coming: Mutex<BTreeMap<Seat, Arc<Coming>>>,
+    /// Were here, are closed, and are to be another node's.
+    closed: Mutex<BTreeSet<Seat>>,
+    digests: Mutex<BTreeMap<Seat, Digests>>,
+    /// Held while it is decided whose a server's files are.
+    deciding: Mutex<()>,
+}
+
+impl Moving {
+    /// A server is closed here that is to be another node's.
+    pub(crate) fn closed(&self, seat: Seat) {
+        lock(&self.closed).insert(seat);
+    }
+
+    /// It is going to be opened here.
+    pub(crate) fn opens(&self, seat: Seat) {
+        lock(&self.closed).remove(&seat);
+    }
+
+    fn is_closed(&self, seat: Seat) -> bool {
+        lock(&self.closed).contains(&seat)
+    }
+}
+
+/// Where a server's files are on this node's disk: its store's folder, where a copy of it comes, and the file that says that the copy is whole.
+struct Places {
+    data: PathBuf,
+    store: PathBuf,
+    copy: PathBuf,
+    whole: PathBuf,
+    /// What was given away goes here first.
+    given: PathBuf,
+}
+
+impl Places {
+    fn of(data: &Path, keyspace: &str, server: ServerId) -> Places {
+        let name = format!("{keyspace}.{}.{}", server.partition, server.replica);
+        let moving = data.join(FOLDER);
+        Places {
+            data: data.to_owned(),
+            store: folder::of_server(data, keyspace, server),
+            copy: moving.join(format!("{name}.copy")),
+            whole: moving.join(format!("{name}.whole")),
+            given: moving.join(format!("{name}.given")),
+        }
+    }
+
+    fn moving(&self) -> PathBuf {
+        self.data.join(FOLDER)
+    }
+
+    /// Makes the folders that are not there yet.
+    fn prepare(&self) -> io::Result<()> {
+        std::fs::create_dir_all(self.moving())?;
+        self.store.parent().map_or(Ok(()), std::fs::create_dir_all)
+    }
+
+    /// Puts what is in `from` in the place of `to`, which is nothing; on disk when this returns.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)?;
+        [from, to].iter().filter_map(|path| path.parent()).try_for_each(|folder| File::open(folder)?.sync_all())
+    }
+
+    /// Deletes a copy that is not wanted any more.
+    fn drop_copy(&self) -> io::Result<()> {
+        remove(&self.whole)?;
+        remove(&self.copy)
+    }
+}
+
+/// Deletes what is at `path`, if there is something.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(about) if about.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Shared {
+    /// Where the files of `seat`, which is one of this data center's, are on this node's disk, if it has one.
+    fn places(&self, (keyspace, server): Seat) -> Option<Places> {
+        let info = self.keyspaces.get(usize::from(keyspace.0))?;
+        let is_kept = info.durability != rheostat_core::store::Durability::Memory && server.dc == self.topology.here;
+        self.config.data_dir.as_ref().filter(|_| is_kept).map(|dir| Places::of(dir, &info.name, server))
+    }
+
+    /// Before anything is opened: deletes what a node that ended has left of servers that were given away, or have not come. Errors: the disk's.
+    pub(crate) fn clear_moving(&self) -> io::Result<()> {
+        let Some(dir) = self.config.data_dir.as_ref().map(|dir| dir.join(FOLDER)).filter(|dir| dir.exists()) else { return Ok(()) };
+        let comes =
+            |seat: &Seat| !self.seats.of(*seat).1 && self.topology.host(seat.0, seat.1.dc, seat.1.partition, seat.1.replica) == self.topology.node;
+        let kept: Vec<Places> = self.topology.all_seats().filter(comes).filter_map(|seat| self.places(seat)).collect();
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            if !kept.iter().any(|places| places.copy == path || places.whole == path) {
+                remove(&path)?;
+            }
+        }
+        // Such as are to be another node's and have not been given yet are closed: they are not opened here.
+        for seat in self.seats.elsewhere(&self.topology) {
+            self.moving.closed(seat);
+        }
+        Ok(())
+    }
+}
