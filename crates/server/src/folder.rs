@@ -297,8 +297,8 @@ pub(crate) fn places(seats: &[Seat], keyspaces: &[KeyspaceInfo]) -> Vec<String> 
     seats.iter().map(|(keyspace, server)| place(&keyspaces[usize::from(keyspace.0)].name, server.partition, server.replica)).collect()
 }
 
-/// Checks that every store that was ever noted in `dir` is where it was, and is served; those in `moved` are served elsewhere. Changes nothing.
-pub(crate) fn check_stores(dir: &Path, stores: &[Configured], moved: &[String]) -> Result<(), FolderError> {
+/// Checks that every store that was ever noted in `dir` is where it was, and is served; those in `moved` are served elsewhere, and those in `coming` are on their way here, where they may have been before. Changes nothing.
+pub(crate) fn check_stores(dir: &Path, stores: &[Configured], moved: &[String], coming: &[String]) -> Result<(), FolderError> {
     let path = dir.join(FILE);
     let text = std::fs::read_to_string(&path).map_err(|error| FolderError::Io(path, error))?;
     for Noted { place, number, protocol } in text.lines().filter_map(noted) {
@@ -316,6 +316,9 @@ pub(crate) fn check_stores(dir: &Path, stores: &[Configured], moved: &[String]) 
             continue;
         };
         let (folder, place) = (store.folder.clone(), place.to_owned());
+        if coming.contains(&place) && !folder.exists() {
+            continue;
+        }
         match rheostat_storage::store_number(&folder).map_err(FolderError::Store)? {
             // A store that has lost its log says so itself, and better.
             None if !folder.join("engine").exists() => return Err(FolderError::Missing { folder, store: place }),

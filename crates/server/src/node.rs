@@ -158,7 +158,8 @@ impl Node {
         let stores = config.data_dir.as_ref().map(|dir| (dir.clone(), folder::configured(dir, &topology, &placement, &keyspaces)));
         if let Some((dir, stores)) = &stores {
             let moved = folder::places(&seats.elsewhere(&topology), &keyspaces);
-            folder::check_stores(dir, stores, &moved).map_err(StartError::Folder)?;
+            let coming = folder::places(&seats.coming(&topology), &keyspaces);
+            folder::check_stores(dir, stores, &moved, &coming).map_err(StartError::Folder)?;
         }
         warn_of_thin_groups(&topology, &keyspaces);
         warnings(&config).into_iter().for_each(|warning| tracing::warn!("{warning}"));

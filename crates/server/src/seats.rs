@@ -167,6 +167,14 @@ impl Seats {
         lock(&self.known).get(&seat).map_or((0, false), |moved| (moved.version, moved.settled))
     }
 
+    /// The servers that move here with their files, and have not come.
+    pub(crate) fn coming(&self, topology: &Topology) -> Vec<Seat> {
+        let comes = |(keyspace, server): &Seat, moved: &Moved| {
+            !moved.settled && topology.moves_by_copy(*keyspace) && moved.node == topology.this().name && server.dc == topology.here
+        };
+        lock(&self.known).iter().filter(|(seat, moved)| comes(seat, moved)).map(|(seat, _)| *seat).collect()
+    }
+
     /// The servers of this data center that were moved and are on other nodes.
     pub(crate) fn elsewhere(&self, topology: &Topology) -> Vec<Seat> {
         let host = |(keyspace, server): &Seat| topology.host(*keyspace, server.dc, server.partition, server.replica);
@@ -315,6 +323,14 @@ impl Shared {
         self.learn_seats_aside(vec![moved]);
     }
 
+    /// Notes in the data directory which stores are there now.
+    pub(crate) fn note_stores(&self) {
+        let Some(dir) = &self.config.data_dir else { return };
+        if let Err(error) = folder::note_stores(dir, &folder::configured(dir, &self.topology, &self.placement, &self.keyspaces)) {
+            tracing::warn!(%error, "which stores are here could not be noted, and is at the next start");
+        }
+    }
+
     /// Takes in what another node or an operator has said; what is news is kept, and told to the shards here and to the other nodes. May wait for the disk. Errors: the disk's; all else is done then.
     pub(crate) fn learn_seats(&self, moves: Vec<Moved>) -> Result<(), String> {
         let news = self.seats.merge(moves, &self.topology);
@@ -341,8 +357,13 @@ impl Shared {
         let shared = self.clone();
         // The disk may be slow, and this is a shard's thread.
         tokio::task::spawn_blocking(move || {
+            let comes = moves.iter().any(|moved| moved.settled && moved.node == shared.topology.this().name);
             if let Err(why) = shared.learn_seats(moves) {
                 tracing::error!(why, "seats could not be kept");
+            }
+            if comes {
+                let _deciding = shared.moving.deciding();
+                shared.note_stores();
             }
         });
     }

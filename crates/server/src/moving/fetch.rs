@@ -35,7 +35,7 @@ impl Shared {
     pub(crate) fn take_with_files(self: &Arc<Self>, seat: Seat, from: &NodeInfo) -> Result<(), String> {
         let name = &self.keyspaces[usize::from(seat.0.0)].name;
         let places = self.places(seat).ok_or_else(|| format!("keyspace {name} keeps nothing on disk"))?;
-        let _deciding = lock(&self.moving.deciding);
+        let _deciding = self.moving.deciding();
         let (version, settled) = self.seats.of(seat);
         // It was to move away from here: with its files, which have not been given, this node is the one that has it; without its disk, nobody else has.
         let was_here = version > 0 && !settled && self.seats.comes_from(seat) == self.topology.this().name;
@@ -92,7 +92,7 @@ impl Shared {
         tracing::info!(%keyspace, server = %seat.1, from = coming.from, "copies this server's files, to take it over");
         let began = Instant::now();
         let copied = self.copy_served(seat, peer, places, coming).and_then(|bytes| {
-            let _deciding = lock(&self.moving.deciding);
+            let _deciding = self.moving.deciding();
             if coming.cancelled.load(Ordering::Relaxed) {
                 return Err(Ends::Unwanted);
             }

@@ -105,7 +105,7 @@ impl Shared {
     /// Puts the server's files out of the way, for good: `asker` has them.
     fn give(&self, asker: NodeId, seat: Seat, version: u32) -> Answer {
         let Some(places) = self.places(seat) else { return Answer::Refused("it is not on disk".into()) };
-        let _deciding = lock(&self.moving.deciding);
+        let _deciding = self.moving.deciding();
         if !self.is_of_last_move(asker, seat, version) {
             return Answer::NotYet("the node that has it has not heard of the move, or of a later one".into());
         }
@@ -120,6 +120,7 @@ impl Shared {
             return Answer::NotYet(format!("its files cannot be put out of the way: {error}"));
         }
         lock(&self.moving.digests).remove(&seat);
+        self.note_stores();
         let keyspace = &self.keyspaces[usize::from(seat.0.0)].name;
         match remove(&places.given) {
             Ok(()) => tracing::info!(%keyspace, server = %seat.1, "gave this server's files away, and deleted them here"),

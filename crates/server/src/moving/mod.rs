@@ -16,12 +16,13 @@ use crate::seats::Seat;
 use crate::shared::{Shared, lock};
 use files::Digests;
 use rheostat_core::ids::ServerId;
+use rheostat_core::store::Durability;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// In the data directory: copies on their way here, and what was given away and is being deleted.
 const FOLDER: &str = ".moving";
@@ -75,6 +76,11 @@ impl Moving {
     /// It is going to be opened here.
     pub(crate) fn opens(&self, seat: Seat) {
         lock(&self.closed).remove(&seat);
+    }
+
+    /// While this is held, no files change hands.
+    pub(crate) fn deciding(&self) -> MutexGuard<'_, ()> {
+        lock(&self.deciding)
     }
 
     fn is_closed(&self, seat: Seat) -> bool {
@@ -145,25 +151,21 @@ impl Shared {
     /// Where the files of `seat`, which is one of this data center's, are on this node's disk, if it has one.
     fn places(&self, (keyspace, server): Seat) -> Option<Places> {
         let info = self.keyspaces.get(usize::from(keyspace.0))?;
-        let is_kept = info.durability != rheostat_core::store::Durability::Memory && server.dc == self.topology.here;
+        let is_kept = info.durability != Durability::Memory && server.dc == self.topology.here;
         self.config.data_dir.as_ref().filter(|_| is_kept).map(|dir| Places::of(dir, &info.name, server))
     }
 
     /// Before anything is opened: deletes what a node that ended has left of servers that were given away, or have not come. Errors: the disk's.
     pub(crate) fn clear_moving(&self) -> io::Result<()> {
+        // Such as are to be another node's and have not been given yet are closed: they are not opened here.
+        self.seats.elsewhere(&self.topology).into_iter().for_each(|seat| self.moving.closed(seat));
         let Some(dir) = self.config.data_dir.as_ref().map(|dir| dir.join(FOLDER)).filter(|dir| dir.exists()) else { return Ok(()) };
-        let comes =
-            |seat: &Seat| !self.seats.of(*seat).1 && self.topology.host(seat.0, seat.1.dc, seat.1.partition, seat.1.replica) == self.topology.node;
-        let kept: Vec<Places> = self.topology.all_seats().filter(comes).filter_map(|seat| self.places(seat)).collect();
+        let kept: Vec<Places> = self.seats.coming(&self.topology).into_iter().filter_map(|seat| self.places(seat)).collect();
         for entry in std::fs::read_dir(dir)? {
             let path = entry?.path();
             if !kept.iter().any(|places| places.copy == path || places.whole == path) {
                 remove(&path)?;
             }
-        }
-        // Such as are to be another node's and have not been given yet are closed: they are not opened here.
-        for seat in self.seats.elsewhere(&self.topology) {
-            self.moving.closed(seat);
         }
         Ok(())
     }

@@ -239,12 +239,28 @@ async fn stopped(folder: &Path) -> (Cluster, String) {
 
 #[tokio::test]
 async fn a_move_that_was_interrupted_goes_on_when_both_nodes_are_back_and_until_then_who_asks_waits() {
+    interrupted(false).await;
+}
+
+#[tokio::test]
+async fn so_does_one_of_which_the_old_node_has_heard() {
+    interrupted(true).await;
+}
+
+async fn interrupted(old_knows: bool) {
     let folder = tempfile::tempdir().unwrap();
     let (mut cluster, key) = stopped(folder.path()).await;
-    // The new node died when it had taken the seat, and told nobody; in its copy stands something that is old by now.
+    // The new node died when it had taken the seat, and told nobody, or the old one; in its copy stands something that is old by now.
     remember(folder.path(), "a1", 1, false);
+    if old_knows {
+        remember(folder.path(), "a0", 1, false);
+    }
     copy(&store(folder.path(), "a0", "causal", 1), &folder.path().join("a1/.moving/causal.0.0.copy"));
     fs::create_dir_all(folder.path().join("a1/.moving/quorum.0.0.copy")).unwrap();
+    // It had the server once before.
+    let noted = folder.path().join("a1/cluster");
+    let text = fs::read_to_string(&noted).unwrap();
+    fs::write(noted, text + "store causal/p0: 00000000000000a1 causal\n").unwrap();
     for config in &mut cluster.configs {
         config.limits.operation_timeout_ms = 500;
     }
