@@ -121,7 +121,7 @@ if [ -n "$deb" ]; then
     info=$(dpkg-deb --info "$deb")
     grep -q '^ Package: rheostat$' <<< "$info" || return 1
     contents=$(dpkg-deb --contents "$deb")
-    for file in ./usr/bin/rheostat ./etc/rheostat/node.toml ./lib/systemd/system/rheostat.service ./usr/share/man/man1/rheostat-ctl-status.1.gz \
+    for file in ./usr/bin/rheostat ./etc/rheostat/node.toml ./lib/systemd/system/rheostat.service ./lib/systemd/system/rheostat-archive.service ./usr/share/man/man1/rheostat-ctl-status.1.gz \
       ./usr/share/bash-completion/completions/rheostat ./usr/share/rheostat/monitoring/rheostat-alerts.yml ./usr/share/doc/rheostat/copyright; do
       grep -q " $file\$" <<< "$contents" || { echo "$file is not in it"; return 1; }
     done
@@ -132,7 +132,11 @@ if [ -n "$deb" ]; then
   if has lintian; then try "deb: lintian has no error" lintian --no-cfg --fail-on error "$deb"; else skip "lintian" "it is not installed"; fi
   dpkg-deb -x "$deb" "$tmp/unpacked"
   unit=$tmp/unpacked/lib/systemd/system/rheostat.service
+  archive=$tmp/unpacked/lib/systemd/system/rheostat-archive.service
   if has systemd-analyze; then
+    verify_archive() { local out; out=$(systemd-analyze verify --recursive-errors=no --man=no --root="$tmp/unpacked" "$archive" 2>&1 | grep -F rheostat-archive.service); [ -z "$out" ] || { echo "$out"; return 1; }; }
+    try "deb: systemd-analyze verify finds nothing in the archiver's unit" verify_archive
+    try "deb: systemd-analyze security of the archiver, exposure at most 1.5 of 10" systemd-analyze security --offline=true --threshold=15 --no-pager "$archive"
     verify() { local out; out=$(systemd-analyze verify --recursive-errors=no --man=no --root="$tmp/unpacked" "$unit" 2>&1 | grep -F rheostat.service); [ -z "$out" ] || { echo "$out"; return 1; }; }
     try "deb: systemd-analyze verify finds nothing in the unit" verify
     try "deb: systemd-analyze security, exposure at most 1.5 of 10" systemd-analyze security --offline=true --threshold=15 --no-pager "$unit"

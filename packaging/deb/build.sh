@@ -28,6 +28,7 @@ file 0755 "$binary" usr/bin/rheostat
 if command -v strip > /dev/null; then strip --strip-unneeded --remove-section=.comment --remove-section=.note "$tree/usr/bin/rheostat"; fi
 
 file 0644 "$here/rheostat.service" lib/systemd/system/rheostat.service
+file 0644 "$here/rheostat-archive.service" lib/systemd/system/rheostat-archive.service
 file 0644 "$here/node.toml" etc/rheostat/node.toml
 
 mkdir -p "$tree/usr/share/man/man1" "$tree/usr/share/rheostat"

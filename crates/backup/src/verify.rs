@@ -1,14 +1,9 @@
 //! Whether a backup is whole.
 
-use crate::folder::{Error, open_records, read_manifest};
 use crate::manifest::{KeyspaceEntry, MANIFEST, Manifest, SUMS};
 use crate::records::Totals;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
-/// Bytes of a file of sums at most.
-const LARGEST_SUMS: u64 = 16 << 20;
+use crate::store::{Error, Store, read_all};
+use crate::unfinished::{LARGEST_SUMS, open_records, read_manifest};
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -21,39 +16,33 @@ pub struct Report {
     pub faults: Vec<String>,
 }
 
-/// Reads all of the backup in `folder`. Errors: its manifest cannot be read.
-pub fn verify(folder: &Path) -> Result<Report, Error> {
-    let (manifest, manifest_sha256) = read_manifest(folder)?;
+/// Reads all of the backup in `store`. Errors: its manifest cannot be read; the store is away.
+pub fn verify(store: &dyn Store) -> Result<Report, Error> {
+    let (manifest, manifest_sha256) = read_manifest(store)?;
     let mut faults = Vec::new();
-    match sums(folder) {
-        Err(error) => faults.push(format!("{}: {error}", folder.join(SUMS).display())),
-        Ok(sums) => {
+    match read_all(store, SUMS, LARGEST_SUMS)? {
+        None => faults.push(format!("{}: No such file", store.path(SUMS))),
+        Some(sums) => {
+            let sums = String::from_utf8_lossy(&sums);
             let expected: Vec<(&str, &str)> =
                 manifest.keyspaces.iter().map(|one| (&*one.file.name, &*one.file.sha256)).chain([(MANIFEST, &*manifest_sha256)]).collect();
             for (name, sum) in expected {
                 if !sums.lines().any(|line| line.split_once("  ") == Some((sum, name))) {
-                    faults.push(format!("{}: has another sum than {SUMS} says", folder.join(name).display()));
+                    faults.push(format!("{}: has another sum than {SUMS} says", store.path(name)));
                 }
             }
         }
     }
     for entry in &manifest.keyspaces {
-        let path = folder.join(&entry.file.name);
-        faults.extend(faults_of(folder, entry).into_iter().map(|fault| format!("{}: {fault}", path.display())));
+        faults.extend(faults_of(store, entry).map(|fault| format!("{}: {fault}", store.path(&entry.file.name))));
     }
     Ok(Report { manifest, manifest_sha256, faults })
 }
 
-fn sums(folder: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    File::open(folder.join(SUMS))?.take(LARGEST_SUMS).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 /// What is wrong with a keyspace's file.
-fn faults_of(folder: &Path, entry: &KeyspaceEntry) -> Option<String> {
+fn faults_of(store: &dyn Store, entry: &KeyspaceEntry) -> Option<String> {
     let read = || {
-        let mut reader = open_records(folder, entry)?;
+        let mut reader = open_records(store, entry)?;
         while reader.next_block()?.is_some() {}
         Ok::<Totals, crate::Fault>(reader.finish())
     };

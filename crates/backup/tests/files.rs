@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rheostat_backup::{
-    Cut, FORMAT, Fault, KeyspaceEntry, MANIFEST, Manifest, Reader, SUMS, Since, Time, Totals, Unfinished, Writer, follows, read_manifest, verify,
+    Cut, Error, FORMAT, Fault, Folder, KeyspaceEntry, MANIFEST, Manifest, Reader, Report, SUMS, Since, Time, Totals, Unfinished, Writer, follows,
+    open_records,
 };
 use rheostat_core::export::{Exported, ExportedCounter};
 use rheostat_core::operation::Read;
@@ -11,6 +12,19 @@ use rheostat_core::{DcId, Timestamp};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
+
+fn begin(folder: &Path) -> Result<Unfinished, Error> {
+    Unfinished::begin(Arc::new(Folder::new(folder)))
+}
+
+fn read_manifest(folder: &Path) -> Result<(Manifest, String), Error> {
+    rheostat_backup::read_manifest(&Folder::new(folder))
+}
+
+fn verify(folder: &Path) -> Result<Report, Error> {
+    rheostat_backup::verify(&Folder::new(folder))
+}
 
 fn value(key: &[u8], value: &[u8], expires_ms: u64) -> Exported {
     let version = Some(VersionId { written: Timestamp::new(1_700_000_000_000, 3), origin: DcId(1) });
@@ -55,7 +69,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<Exported>, Totals), Fault> {
 
 /// A finished backup with keyspaces `plain` and `posts`.
 fn backup(folder: &Path, as_of: u64, since: Option<Since>) -> Manifest {
-    let unfinished = Unfinished::begin(folder).unwrap();
+    let unfinished = begin(folder).unwrap();
     let mut keyspaces = Vec::new();
     for (number, name) in ["plain", "posts"].into_iter().enumerate() {
         let mut file = unfinished.keyspace(number).unwrap();
@@ -97,6 +111,31 @@ fn the_form_does_not_change() {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("form1.hex").trim(), "a new form needs a new number");
     assert_eq!(totals.sha256.len(), 64);
+}
+
+/// A full backup and an incremental one, as the first version that could write them has written them.
+#[test]
+fn backups_that_were_kept_are_read() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/form1");
+    let (full, next) = (verify(&kept.join("full")).unwrap(), verify(&kept.join("next")).unwrap());
+    assert_eq!((&full.faults[..], &next.faults[..]), (&[][..], &[][..]));
+    assert_eq!(follows(Some((&full.manifest, &full.manifest_sha256)), &next.manifest), None);
+    let records = |folder: &str, report: &Report| {
+        let mut reader = open_records(&Folder::new(kept.join(folder)), &report.manifest.keyspaces[0]).unwrap();
+        let mut all = Vec::new();
+        while let Some(records) = reader.next_block().unwrap() {
+            all.extend(records);
+        }
+        all
+    };
+    let all = records("full", &full);
+    let find = |key: &[u8]| all.iter().find(|one| &*one.key == key).unwrap();
+    let text = |key: &[u8]| find(key).reads[0].value.clone().unwrap().to_vec();
+    assert_eq!((all.len(), text(b"greeting"), text(b"empty"), text(b"binary")), (24, b"hello".to_vec(), Vec::new(), b"a\r\n\0\xffb".to_vec()));
+    assert_eq!(find(b"short-lived").reads[0].expires_ms, 4_102_444_800_000);
+    assert_eq!(find(b"stock").counter, Some(ExportedCounter { value: 99, lower: Some(0), upper: Some(500) }));
+    let changed = records("next", &next);
+    assert!(changed.len() == 3 && changed.iter().any(|one| &*one.key == b"key3" && one.reads.is_empty()), "{changed:?}");
 }
 
 #[test]
@@ -159,11 +198,11 @@ fn a_length_that_lies_costs_nothing() {
 fn a_folder_is_a_backup_when_it_is_finished_and_not_before() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("new/monday");
-    let unfinished = Unfinished::begin(&folder).unwrap();
+    let unfinished = begin(&folder).unwrap();
     let mut file = unfinished.keyspace(0).unwrap();
     file.push(&value(b"left", b"over", 0)).unwrap();
-    let text = |error: rheostat_backup::Error| error.to_string();
-    assert!(Unfinished::begin(&folder).err().map(text).unwrap().contains("another backup is being written"));
+    let text = |error: Error| error.to_string();
+    assert!(begin(&folder).err().map(text).unwrap().contains("another backup is being written"));
     assert!(read_manifest(&folder).map_err(text).unwrap_err().contains("has not been finished"));
     drop((file, unfinished));
     // Killed between the last renames.
@@ -179,10 +218,10 @@ fn a_folder_is_a_backup_when_it_is_finished_and_not_before() {
     }
     let report = verify(&folder).unwrap();
     assert_eq!((report.manifest, &report.faults[..]), (manifest, &[][..]));
-    assert!(Unfinished::begin(&folder).err().map(text).unwrap().contains("there is a backup in it already"));
+    assert!(begin(&folder).err().map(text).unwrap().contains("there is a backup in it already"));
     let other = tempfile::tempdir().unwrap();
     fs::write(other.path().join("letter.txt"), b"dear").unwrap();
-    assert!(Unfinished::begin(other.path()).err().map(text).unwrap().contains("`letter.txt` is in it"));
+    assert!(begin(other.path()).err().map(text).unwrap().contains("`letter.txt` is in it"));
     assert!(read_manifest(other.path()).map_err(text).unwrap_err().contains("is no backup"));
 }
 

@@ -1,5 +1,6 @@
 //! `rheostat ctl`: looking at a cluster and operating it.
 
+mod archive;
 mod backup;
 mod bounds;
 mod cluster;
@@ -16,6 +17,7 @@ mod link;
 mod load;
 pub(crate) mod monitor;
 mod node;
+mod place;
 mod restore;
 pub(crate) mod rollback;
 mod seats;
@@ -51,6 +53,7 @@ Examples:
   rheostat ctl leaders spread                   have all nodes of a data center lead about as many; without a word: who leads what
   rheostat ctl seats spread                     give a node that was added its share of the servers; without a word: which node has what
   rheostat ctl backup /backups/monday           everything, as of one time, while everybody writes; `backup verify` and `restore` likewise
+  rheostat ctl archive /backups/archive         every change from now on, so that any moment can be put back; `archive list` tells which
   rheostat ctl shell                            read and write at the demo's cluster, command by command
   rheostat ctl dial                             what one level more or less would have changed, and what it costs
   rheostat ctl convergence                      wait until everything written so far is in every data center (exit code 0)
@@ -105,6 +108,8 @@ enum Command {
     Rollback(rollback::Arguments),
     /// Write a backup of the running cluster, as of one time; or verify one
     Backup(backup::Arguments),
+    /// Write every change to an archive, from now on until it is stopped, so that any moment can be put back; or list the moments
+    Archive(archive::Arguments),
     /// Write a backup into a cluster, whatever its numbers of data centers, nodes and partitions
     Restore(restore::Arguments),
     /// Start, end and look at all nodes of a cluster file, on this machine and over SSH
@@ -130,6 +135,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Shell(shell) => return shell::run(shell, &arguments.connection).await,
         Command::Monitor(monitor) => return monitor::run(monitor, json, &arguments.connection).await,
         Command::Backup(backup) => return backup::run(backup, json, &arguments.connection).await,
+        Command::Archive(archive) => return archive::run(archive, json, &arguments.connection).await,
         Command::Top(top) => return top::run(top, json, &arguments.connection).await,
         _ => {}
     }
@@ -155,7 +161,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Rollback(rollback) => rollback::run(&rollback, json, &topology, &nodes).await,
         Command::Restore(restore) => restore::run(&restore, json, &topology, &nodes).await,
         // Run above: they reach servers in their own way.
-        Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) | Command::Backup(_) | Command::Top(_) => Ok(ExitCode::SUCCESS),
+        Command::Cluster(_) | Command::Shell(_) | Command::Monitor(_) | Command::Backup(_) | Command::Archive(_) | Command::Top(_) => {
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

@@ -135,7 +135,7 @@ fn main() -> ExitCode {
     let done = logging::start(arguments.log_format, default_log).and_then(|()| match arguments.command {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
-        Command::Ctl(arguments) => block_on(ctl::run(arguments)),
+        Command::Ctl(arguments) => block_on_threads(ctl::run(arguments)),
         Command::Kv(arguments) => block_on(kv::run(arguments)),
         Command::App(arguments) => block_on(app::run(arguments)),
         Command::Bench(arguments) => block_on(bench::run(arguments)),
@@ -166,4 +166,14 @@ fn main() -> ExitCode {
 fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(command)
+}
+
+/// Runs a command that writes to disks and stores between what it asks servers, for which others of its threads go on meanwhile.
+fn block_on_threads(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
+    let done = runtime.block_on(command);
+    // What is still under way is not waited for.
+    runtime.shutdown_background();
+    done
 }

@@ -202,6 +202,16 @@ async fn a_cluster_is_backed_up_while_it_is_written_to_and_restored_into_another
     {
         shows(&there, "spare", key, value).await;
     }
+    // One that was kept since the first version that could write it, and what follows it.
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../backup/tests/form1");
+    let kept = ["full", "next"].map(|name| kept.join(name).to_str().unwrap().to_owned());
+    let out = ctl(&to[0], &["restore", &kept[0], &kept[1], "-k", "shop=spare", "--overwrite"]).output().unwrap();
+    says(&out, 0, &["every data center has it"]);
+    for (key, value) in
+        [("greeting", Some("hello")), ("empty", Some("")), ("key3", None), ("key4", Some("later")), ("key20", Some("value20")), ("stock", Some("99"))]
+    {
+        shows(&there, "spare", key, value).await;
+    }
     // Damage is told before anything is done.
     let records = Path::new(&monday).join("keyspace-0.records");
     let mut bytes = std::fs::read(&records).unwrap();

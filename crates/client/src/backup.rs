@@ -23,6 +23,8 @@ const HOLDS_AT_ONCE: usize = 32;
 /// The pause before a step is asked for again.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// By how much a server's clock may be behind another's when it is asked for what was written since a moment ago.
+const SKEW_MS: u64 = 1_000;
 /// A node that is busy is asked so often before another one is.
 const MOST_BUSY: u32 = 20;
 
@@ -240,6 +242,13 @@ impl Taking {
     /// The keyspaces, in the cluster's order.
     pub fn keyspaces(&self) -> &[Taken] {
         &self.keyspaces
+    }
+
+    /// The same, but of keys that hold counters, and of what was written in the last second: of each keyspace whose state is as of one time, and which keeps a history.
+    pub fn only_counters(mut self) -> Taking {
+        // Counters are told whenever they were made, and nothing else that is as old. Some server's clock may be behind the time that is read.
+        self.since = Timestamp::new(self.at.millis().saturating_sub(SKEW_MS), 0);
+        self
     }
 
     /// The data center that is asked first.

@@ -138,7 +138,8 @@ impl Feed {
                 // The deadline of a call does not end a feed.
                 request.metadata_mut().remove("grpc-timeout");
                 let nodes = self.client.nodes(&[]);
-                let mut store = self.client.store(nodes[self.asked % nodes.len()])?;
+                // A value that could be written can be read, with what was written beside it.
+                let mut store = self.client.store(nodes[self.asked % nodes.len()])?.max_decoding_message_size(usize::MAX);
                 self.asked += 1;
                 self.stream.insert(store.feed(request).await?.into_inner())
             }

@@ -63,6 +63,7 @@ const ROOMS: &[&str] = &[
     "model",
     "receipts",
     "backup",
+    "objects",
     "proto",
     "server",
     "client",
@@ -121,6 +122,7 @@ fn rooms_depend_one_way() {
         ("model", &["clock", "core", "counters"]),
         ("receipts", &["clock", "core"]),
         ("backup", &["core"]),
+        ("objects", &["core", "backup"]),
         ("page", &["core", "protocols", "checkers", "sim"]),
     ];
     for (place, room) in ROOMS.iter().enumerate() {

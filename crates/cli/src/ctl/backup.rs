@@ -1,18 +1,19 @@
 //! `rheostat ctl backup` and `rheostat ctl backup verify`.
 
+use super::archive::verify_archive;
+use super::place::{self, Objects};
 use crate::Failure;
 use crate::connection::{Connection, Node};
-use crate::date;
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::{Args, Subcommand};
-use rheostat_backup::{Cut, FORMAT, KeyspaceEntry, KeyspaceFile, Manifest, Report, Since, Time, Unfinished, follows, read_manifest, verify};
+use rheostat_backup::archive::{in_words, read_settings};
+use rheostat_backup::{Cut, FORMAT, KeyspaceEntry, KeyspaceFile, Manifest, Report, Since, Store, Unfinished, follows, read_manifest, verify};
 use rheostat_client::backup::{Backup, Taking};
 use rheostat_client::{Client, Error, v1};
-use rheostat_core::Timestamp;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -20,49 +21,55 @@ Examples:
   rheostat ctl backup /backups/monday                              all keyspaces, as of now, while everybody writes
   rheostat ctl backup /backups/monday --keyspace default --keyspace plain --from eu
   rheostat ctl backup /backups/tuesday --since /backups/monday     only what has been written since; needs history_ms
+  rheostat ctl backup s3://backups/monday --s3-endpoint https://store.example:9000    into a bucket; its keys are in the environment
   rheostat ctl backup verify /backups/monday                       whether it is whole; no cluster is asked
+  rheostat ctl backup verify /backups/archive                      an archive of `ctl archive` likewise, and which moments it can put back
   rheostat ctl restore /backups/monday                             into a cluster
 docs/backup.md says what kind of cut each protocol gives.";
 
 /// Arguments of `ctl backup`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", place::HELP), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// The folder to write to; it must be empty, or not there
-    #[arg(value_name = "DIR", required = true)]
-    folder: Option<PathBuf>,
+    /// Where to write to, a folder or s3://BUCKET/PREFIX; nothing may be there yet
+    #[arg(value_name = "PLACE", required = true)]
+    place: Option<String>,
     /// Only this keyspace, by name or number; several times for several
     #[arg(short, long, value_name = "KEYSPACE")]
     keyspace: Vec<String>,
     /// The data center to read from [default: that of the first node that answers]; the others are asked for what it cannot give
     #[arg(long, value_name = "DATA-CENTER")]
     from: Option<String>,
-    /// Only what has been written since the backup in this folder, with deletions
-    #[arg(long, value_name = "OLD-DIR")]
-    since: Option<PathBuf>,
+    /// Only what has been written since the backup in this place, with deletions
+    #[arg(long, value_name = "OLD-PLACE")]
+    since: Option<String>,
     /// How long to wait for a part of the cluster that does not answer, in seconds
     #[arg(short, long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     wait: u64,
+    #[command(flatten)]
+    objects: Objects,
 }
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Read a backup and say whether it is whole; several folders: a full backup and the incremental ones that follow it
+    /// Read a backup, or an archive, and say whether it is whole; several places: a full backup and the incremental ones that follow it
     Verify {
-        /// The folders, the full backup first
-        #[arg(value_name = "DIR", required = true)]
-        folders: Vec<PathBuf>,
+        /// The places, the full backup first
+        #[arg(value_name = "PLACE", required = true)]
+        places: Vec<String>,
     },
 }
 
 pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connection) -> Result<ExitCode, Failure> {
-    if let Some(Command::Verify { folders }) = &arguments.command {
-        return verify_all(folders, json);
+    if let Some(Command::Verify { places }) = &arguments.command {
+        return verify_all(&arguments.objects, places, json);
     }
-    let folder = arguments.folder.as_ref().ok_or("a folder to write to")?;
-    let last = arguments.since.as_deref().map(read_manifest).transpose().map_err(|error| error.to_string())?;
+    let place = arguments.place.as_ref().ok_or("a place to write to")?;
+    let store = arguments.objects.open(place)?;
+    let old = arguments.since.as_deref().map(|old| arguments.objects.open(old)).transpose()?;
+    let last = old.map(|old| read_manifest(&*old)).transpose().map_err(|error| error.to_string())?;
     let (topology, nodes) = connection.nodes().await?;
     let clients = nearest_first(&topology, &nodes);
     let mut keyspaces = arguments.keyspace.clone();
@@ -78,46 +85,65 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
         }
     }
     let since = last.as_ref().map(|(last, _)| last.as_of.at());
-    let unfinished = Unfinished::begin(folder).map_err(|error| error.to_string())?;
+    let unfinished = Unfinished::begin(store.clone()).map_err(|error| error.to_string())?;
     let backup = Backup { keyspaces, from: arguments.from.clone(), since, patience: Duration::from_secs(arguments.wait) };
     let began = Instant::now();
-    let taking = backup.begin(&clients).await.map_err(|error| failed(error, since.is_some()))?;
-    eprintln!("as of {}, from {}", when(taking.at()), taking.data_center());
-    let mut entries = Vec::new();
-    for number in 0..taking.keyspaces().len() {
-        match keyspace(&taking, number, &unfinished, since.is_some()).await {
-            Ok(entry) => entries.push(entry),
-            Err(why) => {
-                taking.end().await;
-                return Err(why);
-            }
+    let taking = match backup.begin(&clients).await {
+        Ok(taking) => taking,
+        Err(error) => {
+            unfinished.abandon();
+            return Err(failed(error, since.is_some()));
         }
-    }
-    let follows_last = last.clone();
-    let manifest = Manifest {
-        format: FORMAT,
-        cluster: topology.cluster.clone(),
-        release: env!("CARGO_PKG_VERSION").into(),
-        as_of: Time::new(taking.at(), when(taking.at())),
-        since: last.map(|(last, manifest_sha256)| Since { as_of: last.as_of, manifest_sha256 }),
-        data_center: taking.data_center().into(),
-        data_centers: topology.data_centers.clone(),
-        partitions: topology.partitions,
-        keyspaces: entries,
     };
-    if let Some(why) = follows_last.and_then(|(last, sum)| follows(Some((&last, &sum)), &manifest)) {
-        return Err(format!("--since: {why}"));
-    }
-    unfinished.finish(&manifest).map_err(|error| error.to_string())?;
+    eprintln!("as of {}, from {}", in_words(taking.at()), taking.data_center());
+    let manifest = take(&taking, unfinished, &topology, last).await;
     taking.end().await;
+    let manifest = manifest?;
     let seconds = began.elapsed().as_secs_f64();
     if json {
-        output::json(&json!({ "folder": folder, "seconds": seconds, "manifest": manifest }));
+        output::json(&json!({ "folder": place, "seconds": seconds, "manifest": manifest }));
         return Ok(ExitCode::SUCCESS);
     }
     output::text(&table(&manifest));
-    say!("{} is a backup as of {}, taken in {seconds:.1} s", folder.display(), manifest.as_of.text);
+    say!("{} is a backup as of {}, taken in {seconds:.1} s", store.name(), manifest.as_of.text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads all keyspaces into a backup, and ends it; `last` is what it follows, with the sum of its manifest.
+pub(super) async fn take(
+    taking: &Taking,
+    unfinished: Unfinished,
+    topology: &v1::TopologyResponse,
+    last: Option<(Manifest, String)>,
+) -> Result<Manifest, Failure> {
+    let read = async {
+        let mut entries = Vec::new();
+        for number in 0..taking.keyspaces().len() {
+            entries.push(keyspace(taking, number, &unfinished, last.is_some()).await?);
+        }
+        let manifest = Manifest {
+            format: FORMAT,
+            cluster: topology.cluster.clone(),
+            release: env!("CARGO_PKG_VERSION").into(),
+            as_of: taking.at().into(),
+            since: last.as_ref().map(|(last, manifest_sha256)| Since { as_of: last.as_of.clone(), manifest_sha256: manifest_sha256.clone() }),
+            data_center: taking.data_center().into(),
+            data_centers: topology.data_centers.clone(),
+            partitions: topology.partitions,
+            keyspaces: entries,
+        };
+        match last.and_then(|(last, sum)| follows(Some((&last, &sum)), &manifest)) {
+            Some(why) => Err(format!("--since: {why}")),
+            None => Ok(manifest),
+        }
+    };
+    match read.await {
+        Ok(manifest) => unfinished.finish(&manifest).map(|()| manifest).map_err(|error| error.to_string()),
+        Err(why) => {
+            unfinished.abandon();
+            Err(why)
+        }
+    }
 }
 
 /// Why the cluster did not give what was asked.
@@ -195,11 +221,6 @@ impl Progress {
     }
 }
 
-fn when(at: Timestamp) -> String {
-    let text = date::text(at.millis() / 1000);
-    format!("{}.{:03} UTC", text.trim_end_matches(" UTC"), at.millis() % 1000)
-}
-
 fn table(manifest: &Manifest) -> String {
     let mut table = Table::new(["keyspace", "protocol", "what", "keys", "counters", "deleted", "MB"]);
     for one in &manifest.keyspaces {
@@ -211,36 +232,45 @@ fn table(manifest: &Manifest) -> String {
 }
 
 /// Verifies each backup, and that each follows the one before it. Errors: a manifest cannot be read.
-pub(super) fn check(folders: &[PathBuf]) -> Result<Vec<Report>, Failure> {
+pub(super) fn check(stores: &[Arc<dyn Store>]) -> Result<Vec<Report>, Failure> {
     let mut reports: Vec<Report> = Vec::new();
-    for folder in folders {
-        let mut report = verify(folder).map_err(|error| error.to_string())?;
+    for store in stores {
+        let mut report = verify(&**store).map_err(|error| error.to_string())?;
         let last = reports.last().map(|last| (&last.manifest, last.manifest_sha256.as_str()));
-        report.faults.extend(follows(last, &report.manifest).map(|why| format!("{}: {why}", folder.display())));
+        report.faults.extend(follows(last, &report.manifest).map(|why| format!("{}: {why}", store.name())));
         reports.push(report);
     }
     Ok(reports)
 }
 
-fn verify_all(folders: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
+fn verify_all(objects: &Objects, places: &[String], json: bool) -> Result<ExitCode, Failure> {
+    let stores = places.iter().map(|place| objects.open(place)).collect::<Result<Vec<_>, Failure>>()?;
+    for store in &stores {
+        if read_settings(&**store).map_err(|error| error.to_string())?.is_some() {
+            return match &stores[..] {
+                [store] => verify_archive(&**store, json),
+                _ => Err(format!("{}: is an archive, which is verified by itself", store.name())),
+            };
+        }
+    }
     // One that holds only what was written since another one is whole by itself.
-    let reports = match folders {
-        [folder] => vec![verify(folder).map_err(|error| error.to_string())?],
-        folders => check(folders)?,
+    let reports = match &stores[..] {
+        [store] => vec![verify(&**store).map_err(|error| error.to_string())?],
+        stores => check(stores)?,
     };
     let is_whole = reports.iter().all(|report| report.faults.is_empty());
     if json {
-        let one = |(folder, report): (&PathBuf, &Report)| json!({ "folder": folder, "faults": report.faults, "manifest": report.manifest });
-        let backups: Vec<Value> = folders.iter().zip(&reports).map(one).collect();
+        let one = |(place, report): (&String, &Report)| json!({ "folder": place, "faults": report.faults, "manifest": report.manifest });
+        let backups: Vec<Value> = places.iter().zip(&reports).map(one).collect();
         output::json(&json!({ "whole": is_whole, "backups": backups }));
     } else {
-        for (folder, report) in folders.iter().zip(&reports) {
+        for (store, report) in stores.iter().zip(&reports) {
             report.faults.iter().for_each(|fault| say!("{fault}"));
             if report.faults.is_empty() {
                 let manifest = &report.manifest;
                 let since = manifest.since.as_ref().map_or_else(String::new, |since| format!(", only what was written since {}", since.as_of.text));
                 output::text(&table(manifest));
-                say!("{}: a whole backup of cluster {} as of {}{since}", folder.display(), manifest.cluster, manifest.as_of.text);
+                say!("{}: a whole backup of cluster {} as of {}{since}", store.name(), manifest.cluster, manifest.as_of.text);
             }
         }
     }

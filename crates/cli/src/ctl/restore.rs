@@ -2,17 +2,20 @@
 
 use super::backup::{Progress, check, nearest_first};
 use super::convergence::arrived;
+use super::place::{self, Objects};
 use crate::Failure;
 use crate::connection::Node;
 use crate::output::{self, say};
 use clap::Args;
-use rheostat_backup::{KeyspaceEntry, Report, open_records};
+use rheostat_backup::archive::{Archive, MOST_KEYS, Plan, Replay, in_words};
+use rheostat_backup::{Report, Store, open_records, verify};
 use rheostat_client::backup::{Imported, import};
 use rheostat_client::{Client, Error, v1};
+use rheostat_core::Timestamp;
 use rheostat_core::export::Exported;
+use rheostat_core::moment::Moment;
 use rheostat_protocols::registry;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +28,7 @@ Examples:
   rheostat ctl restore /backups/monday --keyspace default=try            one of them, into another
   rheostat ctl restore /backups/monday /backups/tuesday                  a full backup, and what was written between the two
   rheostat ctl restore /backups/monday --overwrite                       over what is there; also after one that was interrupted
+  rheostat ctl restore s3://backups/archive --to 2026-11-22T12:34:58.590Z    what was there at that moment, from an archive of `ctl archive`
 docs/backup.md says what is promised. Restoring again is safe.";
 
 /// Records that are written together at most, and their bytes; and how many such batches are under way.
@@ -38,11 +42,14 @@ const WALK: Duration = Duration::from_secs(600);
 
 /// Arguments of `ctl restore`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", place::HELP))]
 pub struct Arguments {
-    /// The backup's folder; several: a full backup, then the incremental ones that follow it
-    #[arg(value_name = "DIR", required = true)]
-    folders: Vec<PathBuf>,
+    /// Where the backup is, a folder or s3://BUCKET/PREFIX; several: a full backup, then the incremental ones that follow it; or an archive
+    #[arg(value_name = "PLACE", required = true)]
+    places: Vec<String>,
+    /// Of an archive: the moment to put back, as milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -30s
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    to: Option<Moment>,
     /// Only this keyspace of the backup, into the one of the same name or, as A=B, into B; several times for several
     #[arg(short, long, value_name = "A[=B]")]
     keyspace: Vec<String>,
@@ -58,6 +65,8 @@ pub struct Arguments {
     /// How long to wait for nodes that do not answer, and then until every data center has everything, in seconds
     #[arg(short, long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     wait: u64,
+    #[command(flatten)]
+    objects: Objects,
 }
 
 /// A keyspace of the backup, and where it goes.
@@ -67,6 +76,154 @@ struct Way {
     to: String,
 }
 
+/// Some keys at a time; `None`: those were all.
+type Blocks = Box<dyn FnMut() -> Result<Option<Vec<Exported>>, Failure>>;
+
+/// What is restored.
+enum Source {
+    /// A full backup, and incremental ones that follow it.
+    Backups(Vec<(Arc<dyn Store>, Report)>),
+    /// A moment of an archive, with what is read for each keyspace.
+    Moment(Arc<dyn Store>, Timestamp, Vec<Plan>),
+}
+
+/// A keyspace of a [`Source`].
+struct Offered {
+    name: String,
+    has_siblings: bool,
+    keys: u64,
+    bytes: u64,
+}
+
+impl Source {
+    /// What there is, once it has been read and is whole.
+    async fn open(arguments: &Arguments, nodes: &[Node]) -> Result<Source, Failure> {
+        let stores = arguments.places.iter().map(|place| arguments.objects.open(place)).collect::<Result<Vec<_>, Failure>>()?;
+        let mut archive = None;
+        for store in &stores {
+            archive = archive.or(Archive::look(&**store).map_err(|error| error.to_string())?);
+        }
+        let (Some(archive), [store, rest @ ..]) = (archive, &stores[..]) else {
+            if arguments.to.is_some() {
+                return Err(format!("{}: is no archive, so it has no other moment than its own; --to is for archives", arguments.places[0]));
+            }
+            let reports = check(&stores)?;
+            whole(reports.iter().flat_map(|report| &report.faults))?;
+            return Ok(Source::Backups(stores.into_iter().zip(reports).collect()));
+        };
+        if !rest.is_empty() {
+            return Err("an archive is restored by itself".into());
+        }
+        let spans: Vec<String> = archive.spans().iter().map(|span| format!("from {} to {}", in_words(span.from), in_words(span.to))).collect();
+        let words = if spans.is_empty() { "there is none yet".into() } else { spans.join(", and ") };
+        let Some(to) = arguments.to else {
+            return Err(format!("{}: is an archive; --to says which moment is put back ({words})", store.name()));
+        };
+        let to = match to {
+            Moment::At(at) => at,
+            Moment::Ago(_) => {
+                let client = nodes.iter().find_map(|node| node.client.as_ref().ok()).ok_or("no node to ask")?;
+                let status = client.admin().status(client.request(v1::StatusRequest {})).await;
+                to.resolve(status.map_err(|status| Error::from(status).to_string())?.into_inner().physical_ms)
+            }
+        };
+        let plans = (0..archive.settings.keyspaces.len()).filter(|place| {
+            let name = &archive.settings.keyspaces[*place].name;
+            arguments.keyspace.is_empty()
+                || arguments.keyspace.iter().any(|pair| pair.split_once('=').map_or(pair.as_str(), |(from, _)| from) == name)
+        });
+        let plans = plans.map(|place| archive.plan(place, to)).collect::<Result<Vec<Plan>, String>>()?;
+        if let Some(plan) = plans.first() {
+            whole(&verify(&*store.within(&plan.base)).map_err(|error| error.to_string())?.faults)?;
+        }
+        Ok(Source::Moment(store.clone(), to, plans))
+    }
+
+    fn offered(&self) -> Vec<Offered> {
+        match self {
+            Source::Backups(all) => {
+                let keyspaces = all.first().map_or(0, |(_, first)| first.manifest.keyspaces.len());
+                let offered = |place: usize| {
+                    let of = || all.iter().map(|(_, report)| &report.manifest.keyspaces[place]);
+                    Offered {
+                        name: all[0].1.manifest.keyspaces[place].name.clone(),
+                        has_siblings: of().any(|one| one.values > one.keys),
+                        keys: of().map(|one| one.keys).sum(),
+                        bytes: of().map(|one| one.bytes).sum(),
+                    }
+                };
+                (0..keyspaces).map(offered).collect()
+            }
+            Source::Moment(_, _, plans) => {
+                let offered = |plan: &Plan| {
+                    let one = plan.entry();
+                    Offered { name: one.name.clone(), has_siblings: one.values > one.keys, keys: one.keys + plan.changes, bytes: one.bytes }
+                };
+                plans.iter().map(offered).collect()
+            }
+        }
+    }
+
+    /// Of an archive: as of when a keyspace's keys and counters are.
+    fn as_of(&self, place: usize) -> Option<(Timestamp, Timestamp)> {
+        let Source::Moment(_, at, plans) = self else { return None };
+        let plan = plans.get(place)?;
+        Some(if plan.is_followed { (*at, plan.counters_at) } else { (plan.base_at, plan.base_at) })
+    }
+
+    /// A keyspace's keys, once for each backup in their order.
+    fn blocks(&self, place: usize) -> Result<Vec<Blocks>, Failure> {
+        match self {
+            Source::Backups(all) => {
+                let one = |(store, report): &(Arc<dyn Store>, Report)| {
+                    let entry = &report.manifest.keyspaces[place];
+                    let path = store.path(&entry.file.name);
+                    let mut reader = open_records(&**store, entry).map_err(|fault| format!("{path}: {fault}"))?;
+                    Ok(Box::new(move || reader.next_block().map_err(|fault| format!("{path}: {fault}"))) as Blocks)
+                };
+                all.iter().map(one).collect()
+            }
+            Source::Moment(store, _, plans) => {
+                let mut replay = Replay::new(store.clone(), plans[place].clone(), MOST_KEYS);
+                Ok(vec![Box::new(move || replay.next_block().map_err(|error| error.to_string()))])
+            }
+        }
+    }
+
+    /// Reads what is read of an archive, so that nothing is written where something is damaged.
+    fn check(&self, ways: &[Way]) -> Result<(), Failure> {
+        let Source::Moment(_, at, plans) = self else { return Ok(()) };
+        for way in ways {
+            for mut blocks in self.blocks(way.place)? {
+                while blocks().map_err(|why| format!("{why}; nothing was restored"))?.is_some() {}
+            }
+            let plan = &plans[way.place];
+            let name = &plan.entry().name;
+            let base = in_words(plan.base_at);
+            match plan.is_followed {
+                true => eprintln!(
+                    "  {name}: as of {}, from the full backup of {base} and {} changes; counters as of {}",
+                    in_words(*at),
+                    plan.changes,
+                    in_words(plan.counters_at)
+                ),
+                false => eprintln!("  {name}: as of {base}, the full backup before {}: the changes of this keyspace are not archived", in_words(*at)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Errors: something is wrong, which is told.
+fn whole<'a>(faults: impl IntoIterator<Item = &'a String>) -> Result<(), Failure> {
+    let mut is_whole = true;
+    for fault in faults {
+        eprintln!("{fault}");
+        is_whole = false;
+    }
+    if is_whole { Ok(()) } else { Err("the backup is not whole; nothing was restored".into()) }
+}
+
 /// What a keyspace has come to.
 struct Restored {
     from: String,
@@ -74,6 +231,8 @@ struct Restored {
     written: Imported,
     /// Of what was written, keys that may have expired meanwhile.
     expiring: u64,
+    /// Of an archive: as of when keys are, and counters.
+    as_of: Option<(Timestamp, Timestamp)>,
     /// What the data centers show: their names, and how many keys.
     shown: Vec<(String, u64)>,
     /// Why that is not what was to be expected.
@@ -97,13 +256,9 @@ impl Restored {
 }
 
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
-    let reports = check(&arguments.folders)?;
-    let faults: Vec<&String> = reports.iter().flat_map(|report| &report.faults).collect();
-    if !faults.is_empty() {
-        faults.iter().for_each(|fault| eprintln!("{fault}"));
-        return Err("the backup is not whole; nothing was restored".into());
-    }
-    let ways = ways(&arguments.keyspace, &reports, topology)?;
+    let source = Source::open(arguments, nodes).await?;
+    let offered = source.offered();
+    let ways = ways(&arguments.keyspace, &offered, topology)?;
     let at = arguments.at.as_ref().unwrap_or(&topology.data_center);
     let clients: Vec<Client> = nearest_first(topology, nodes).into_iter().filter(|client| client.topology().data_center == *at).collect();
     if clients.is_empty() {
@@ -118,14 +273,15 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
             ));
         }
     }
+    source.check(&ways)?;
     if arguments.dry_run {
-        return Ok(tell_dry(json, &reports, &ways));
+        return Ok(tell_dry(json, &offered, &ways));
     }
     let began = Instant::now();
     let patience = Duration::from_secs(arguments.wait);
     let mut restored = Vec::new();
     for way in &ways {
-        restored.push(keyspace(arguments, &reports, way, &clients, patience).await?);
+        restored.push(keyspace(arguments, &source, &offered[way.place].name, way, &clients, patience).await?);
     }
     let seconds = began.elapsed().as_secs_f64();
     // What is written is written, whoever cannot be asked now.
@@ -137,7 +293,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     for one in &mut restored {
         // What has arrived is shown when what it depends on has, too.
         loop {
-            one.look(shown(topology, nodes, &one.to).await?, !arguments.overwrite && arguments.folders.len() == 1);
+            one.look(shown(topology, nodes, &one.to).await?, !arguments.overwrite && arguments.places.len() == 1);
             if one.wrong.is_none() || !has_arrived || Instant::now() >= ends {
                 break;
             }
@@ -149,7 +305,12 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         let one = |one: &Restored| {
             let shown: serde_json::Map<String, Value> = one.shown.iter().map(|(name, keys)| (name.clone(), json!(keys))).collect();
             let Restored { from, to, written, wrong, .. } = one;
-            json!({ "from": from, "to": to, "written": written.written, "deleted": written.deleted, "keys": shown, "wrong": wrong })
+            let mut told = json!({ "from": from, "to": to, "written": written.written, "deleted": written.deleted, "keys": shown, "wrong": wrong });
+            if let Some((keys, counters)) = one.as_of {
+                told["as_of_ms"] = keys.millis().into();
+                told["counters_as_of_ms"] = counters.millis().into();
+            }
+            told
         };
         let keyspaces: Vec<Value> = restored.iter().map(one).collect();
         output::json(&json!({ "arrived": has_arrived, "seconds": seconds, "keyspaces": keyspaces }));
@@ -170,19 +331,18 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
 }
 
 /// Which keyspaces go where. Errors: one of them is not there, or cannot take what it is to.
-fn ways(asked: &[String], reports: &[Report], topology: &v1::TopologyResponse) -> Result<Vec<Way>, Failure> {
-    let Some(first) = reports.first() else { return Ok(Vec::new()) };
+fn ways(asked: &[String], offered: &[Offered], topology: &v1::TopologyResponse) -> Result<Vec<Way>, Failure> {
     let there = |to: &str| topology.keyspaces.iter().find(|keyspace| keyspace.name == to || keyspace.number.to_string() == to);
     let mut ways: Vec<Way> = Vec::new();
     let pairs: Vec<(String, String)> = match asked.is_empty() {
-        true => first.manifest.keyspaces.iter().map(|one| (one.name.clone(), one.name.clone())).collect(),
+        true => offered.iter().map(|one| (one.name.clone(), one.name.clone())).collect(),
         false => asked.iter().map(|pair| pair.split_once('=').map_or((pair.clone(), pair.clone()), |(from, to)| (from.into(), to.into()))).collect(),
     };
     for (from, to) in pairs {
-        let place = first.manifest.keyspaces.iter().position(|one| one.name == from).ok_or_else(|| format!("the backup has no keyspace `{from}`"))?;
+        let place = offered.iter().position(|one| one.name == from).ok_or_else(|| format!("the backup has no keyspace `{from}`"))?;
         let keyspace = there(&to).ok_or_else(|| format!("the cluster has no keyspace `{to}`; --keyspace {from}=OTHER restores into another one"))?;
         let takes_siblings = registry::info(&keyspace.protocol).is_some_and(|protocol| protocol.siblings);
-        if reports.iter().any(|report| report.manifest.keyspaces[place].values > report.manifest.keyspaces[place].keys) && !takes_siblings {
+        if offered[place].has_siblings && !takes_siblings {
             return Err(format!("keyspace {from} has values side by side, and in {to}, of protocol {}, a key has one value", keyspace.protocol));
         }
         if ways.iter().any(|way| way.to == keyspace.name) {
@@ -193,18 +353,17 @@ fn ways(asked: &[String], reports: &[Report], topology: &v1::TopologyResponse) -
     Ok(ways)
 }
 
-fn tell_dry(json: bool, reports: &[Report], ways: &[Way]) -> ExitCode {
-    let all = |way: &Way| {
-        reports.iter().map(|report| &report.manifest.keyspaces[way.place]).fold((0, 0), |(keys, bytes), one| (keys + one.keys, bytes + one.bytes))
-    };
-    let from = |way: &Way| &reports[0].manifest.keyspaces[way.place].name;
+fn tell_dry(json: bool, offered: &[Offered], ways: &[Way]) -> ExitCode {
     if json {
-        let one = |way: &Way| json!({ "from": from(way), "to": way.to, "keys": all(way).0, "bytes": all(way).1 });
+        let one = |way: &Way| {
+            let Offered { name, keys, bytes, .. } = &offered[way.place];
+            json!({ "from": name, "to": way.to, "keys": keys, "bytes": bytes })
+        };
         output::json(&json!({ "dry_run": true, "keyspaces": ways.iter().map(one).collect::<Vec<Value>>() }));
     } else {
         for way in ways {
-            let (keys, bytes) = all(way);
-            say!("keyspace {} into {}: {keys} keys, {:.1} MB", from(way), way.to, bytes as f64 / 1e6);
+            let Offered { name, keys, bytes, .. } = &offered[way.place];
+            say!("keyspace {name} into {}: {keys} keys, {:.1} MB", way.to, *bytes as f64 / 1e6);
         }
         say!("The backup is whole, and can be restored. Nothing was changed.");
     }
@@ -212,26 +371,32 @@ fn tell_dry(json: bool, reports: &[Report], ways: &[Way]) -> ExitCode {
 }
 
 /// Writes a keyspace of each backup, in their order.
-async fn keyspace(arguments: &Arguments, reports: &[Report], way: &Way, clients: &[Client], patience: Duration) -> Result<Restored, Failure> {
-    let from = reports[0].manifest.keyspaces[way.place].name.clone();
-    let mut restored = Restored { from, to: way.to.clone(), written: Imported::default(), expiring: 0, shown: Vec::new(), wrong: None };
+async fn keyspace(
+    arguments: &Arguments,
+    source: &Source,
+    from: &str,
+    way: &Way,
+    clients: &[Client],
+    patience: Duration,
+) -> Result<Restored, Failure> {
+    let mut restored = Restored {
+        from: from.into(),
+        to: way.to.clone(),
+        written: Imported::default(),
+        expiring: 0,
+        as_of: source.as_of(way.place),
+        shown: Vec::new(),
+        wrong: None,
+    };
     // Nothing need be said of what has expired where nothing was.
-    let skip_expired = !arguments.overwrite && arguments.folders.len() == 1;
-    for (folder, report) in arguments.folders.iter().zip(reports) {
-        file(folder, &report.manifest.keyspaces[way.place], &mut restored, clients, (patience, skip_expired)).await?;
+    let skip_expired = !arguments.overwrite && arguments.places.len() == 1;
+    for blocks in source.blocks(way.place)? {
+        file(blocks, &mut restored, clients, (patience, skip_expired)).await?;
     }
     Ok(restored)
 }
 
-async fn file(
-    folder: &Path,
-    entry: &KeyspaceEntry,
-    restored: &mut Restored,
-    clients: &[Client],
-    (patience, skip_expired): (Duration, bool),
-) -> Result<(), Failure> {
-    let fault = |fault: rheostat_backup::Fault| format!("{}: {fault}", folder.join(&entry.file.name).display());
-    let mut reader = open_records(folder, entry).map_err(fault)?;
+async fn file(mut blocks: Blocks, restored: &mut Restored, clients: &[Client], (patience, skip_expired): (Duration, bool)) -> Result<(), Failure> {
     let mut progress = Progress::new(&restored.to);
     let clients: Arc<[Client]> = clients.into();
     let keyspace: Arc<str> = restored.to.as_str().into();
@@ -241,7 +406,7 @@ async fn file(
     loop {
         let next: Option<Exported> = match block.next() {
             Some(one) => Some(one),
-            None => match reader.next_block().map_err(fault)? {
+            None => match blocks()? {
                 Some(records) => {
                     block = records.into_iter();
                     continue;
