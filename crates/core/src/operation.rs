@@ -811,7 +811,7 @@ pub enum Outcome {
     Page(Vec<Key>, Option<u32>),
     /// Of Count and Restore.
     Count(u64),
-    /// Of AwaitReplication: per data center (by index), up to where it has this partition's writes on disk.
+    /// Of AwaitReplication: per data center (by index), up to where it has this partition's writes on disk; [`Timestamp::MAX`] of one that holds nothing of the partition.
     Replicated(Vec<Timestamp>),
     /// Of Explain, greatest version first.
     Explained(Vec<Explained>),

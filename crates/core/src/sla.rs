@@ -13,7 +13,7 @@ mod course;
 mod forecast;
 
 use crate::operation::{Dial, Level, Quality};
-pub use copies::{Copies, Keeping, Wait};
+pub use copies::{Copies, Keeping, Wait, reached, written};
 pub use course::{Achieved, Ask, Away, Course, MOST_AWAY, Progress, Request};
 pub use forecast::Forecast;
 use smallvec::SmallVec;

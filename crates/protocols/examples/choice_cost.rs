@@ -1,9 +1,11 @@
-//! What the choice of steps within a bound (dCON) takes: the distribution over choices that `staged` meets, each measured alone, beside what reading the clock takes.
+//! What the choice of steps within a bound (dCON) takes: the distribution over choices that `staged` meets, each measured alone, beside what reading the clock takes. Likewise what it takes to work
+//! out the steps' costs before, from what was learned of each of two or four others.
 //!
 //!     cargo run --release -p rheostat-protocols --example choice_cost
 
+use rheostat_core::DcId;
 use rheostat_core::random::Random;
-use rheostat_protocols::staged::{Sort, Standing, choose};
+use rheostat_protocols::staged::{Asked, Costs, Estimate, Led, Sort, Standing, View, choose, steps};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -53,4 +55,45 @@ fn main() {
     print("nothing, the clock alone", empty);
     print("one choice and the clock", took);
     println!("one choice, mean of {CHOICES} in a row: {mean_ns:.0} ns");
+    for servers in [3, 5] {
+        priced(servers, &mut random);
+    }
+}
+
+/// What has been learned of `servers`, among which nobody is alike.
+fn learned(servers: u8, random: &mut Random) -> Costs {
+    let mut costs = Costs::new(DcId(0), servers);
+    for turn in 0..200 {
+        for dc in (0..servers).map(DcId) {
+            let mut us = || 1_000 + random.below(50_000);
+            for step in [Asked::Question, Asked::Hold, Asked::Collect, Asked::Accept] {
+                costs.with(dc).asked(step).learn(turn * 1_000, 1 + turn as u32 % 7, us());
+            }
+            costs.led(Led::Here(dc)).learn(turn * 1_000, 1 + turn as u32 % 7, us());
+            costs.led(Led::There(dc)).learn(turn * 1_000, 1 + turn as u32 % 7, us());
+        }
+    }
+    costs
+}
+
+fn priced(servers: u8, random: &mut Random) {
+    let costs = learned(servers, random);
+    let mut took = Vec::with_capacity(CHOICES);
+    for turn in 0..CHOICES {
+        let view = View {
+            now_us: 200_000 + random.below(2_000_000),
+            heard: random.below(1 << servers) | 1,
+            majority: usize::from(servers) / 2 + 1,
+            estimate: Estimate::P99,
+            unknown_us: 1e6,
+        };
+        let standing = Standing { connected: true, buffered: random.below(500) as u32, ..Standing::default() };
+        let start = Instant::now();
+        let view = black_box(&view);
+        let coordination = if turn % 2 == 0 { costs.led_here(view) } else { costs.led_by(DcId(1), 20_000, view) };
+        let steps = steps(costs.majority(Asked::Hold, view), coordination);
+        black_box(choose(Sort::Read, Some(60_000), black_box(&standing), black_box(&steps), 0.0));
+        took.push(start.elapsed().as_nanos() as u64);
+    }
+    print(&format!("costs of {servers} servers, one choice and the clock"), took);
 }

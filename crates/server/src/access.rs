@@ -6,6 +6,7 @@ use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
+use rheostat_core::sla;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::keyspace::KeyspaceInfo;
+use crate::leaving::Over;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
@@ -29,6 +31,8 @@ pub(crate) enum Started {
         partition: PartitionId,
         /// The session as it was, should the answer never come.
         fallback: Session,
+        /// When its time is over, where it is answered then.
+        over: Option<Over>,
     },
 }
 
@@ -38,7 +42,13 @@ impl Started {
         match self {
             Started::Done(outcome, session) => (outcome, session),
             // The other end goes without an answer only when a shard ends with operations under way.
-            Started::Waiting { answer, partition, fallback } => answer.await.unwrap_or((Outcome::Failed(Failure::Unreachable(partition)), fallback)),
+            Started::Waiting { answer, partition, fallback, over } => {
+                let answered = answer.await.unwrap_or((Outcome::Failed(Failure::Unreachable(partition)), fallback));
+                if let Some(over) = over {
+                    over.answered(&answered.0);
+                }
+                answered
+            }
         }
     }
 }
@@ -312,10 +322,7 @@ pub(crate) async fn copies(
 /// How many data centers have `upto`, by the answer of one here.
 pub(crate) fn counted(outcome: Outcome, upto: Timestamp, here: DcId) -> Result<u8, Failure> {
     match outcome {
-        Outcome::Replicated(progress) => {
-            let others = progress.iter().enumerate().filter(|(dc, at)| *dc != here.index() && **at >= upto);
-            Ok(1 + others.count() as u8)
-        }
+        Outcome::Replicated(progress) => Ok(sla::reached(&progress, upto, here)),
         other => Err(unexpected(other)),
     }
 }

@@ -37,6 +37,8 @@ pub struct KeyspaceInfo {
     pub durability: Durability,
     /// Versions written in the last so many milliseconds are kept, superseded or not.
     pub history_ms: u64,
+    /// Whether an operation is answered when its time is up, with what has been done by then.
+    pub keeps_bounds: bool,
     serves: fn(Level) -> Option<Level>,
     sessions: Sessions,
 }
@@ -65,6 +67,7 @@ impl KeyspaceInfo {
             replicas: config.replicas,
             durability,
             history_ms: config.history_ms,
+            keeps_bounds: registry::info(&config.protocol).is_some_and(|protocol| protocol.keeps_bounds),
             serves,
             sessions,
         })

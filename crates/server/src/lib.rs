@@ -26,6 +26,7 @@ pub mod grpc;
 mod guard;
 pub mod keyspace;
 mod leads;
+mod leaving;
 mod life;
 mod load;
 mod lost;

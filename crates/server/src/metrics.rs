@@ -323,6 +323,15 @@ pub const METRICS: &[Metric] = &[
             samples.add(&[], view.status.tokens_refused as f64);
         }
     ),
+    metric!(
+        "bounds_kept_back_seconds",
+        Gauge,
+        &[],
+        "What is kept back of bounds on operations where the protocol keeps them, so that answers leave this process in time: learned, at most 20 ms and a quarter of the bound.",
+        |view, samples| {
+            samples.add(&[], view.status.kept_back_us as f64 / 1e6);
+        }
+    ),
     metric!("requests_total", Counter, SHARD, "RESP requests.", |view, samples| shards(view, samples, |shard| shard.counters.requests as f64)),
     metric!("request_errors_total", Counter, SHARD, "RESP requests that were answered with an error.", |view, samples| {
         shards(view, samples, |shard| shard.counters.errors as f64);
@@ -771,6 +780,7 @@ mod tests {
         let status = NodeStatus {
             passwords_refused: (0, 0),
             tokens_refused: 0,
+            kept_back_us: 1_250,
             node: NodeId(0),
             uptime_ms: 1_500,
             physical_ms: 10_000,

@@ -184,6 +184,7 @@ impl Router {
             connections: shared.connections.load(Ordering::Relaxed),
             passwords_refused: shared.guard.counts(),
             tokens_refused: shared.tokens_refused.load(Ordering::Relaxed),
+            kept_back_us: shared.leaving.learned_us(),
             memory_bytes: shared.memory.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
             shards,
             replicas,

@@ -11,7 +11,7 @@ use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::{NOBODY, label_of};
 use rheostat_core::operation::{Acted, Dial, Failure, Level, Operation, Outcome, Read};
 use rheostat_core::session::Session;
-use rheostat_core::sla::{Achieved, Ask, Course, Forecast, Keeping, MOST_ENTRIES, Progress, Request, ServiceLevel, Wait};
+use rheostat_core::sla::{self, Achieved, Ask, Course, Forecast, Keeping, MOST_ENTRIES, Progress, Request, ServiceLevel, Wait};
 use rheostat_core::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -255,12 +255,17 @@ async fn read(
             probe_beside(access, place, &session, operation.with_dial(Dial { label: NOBODY, ..probe.dial }), probe, served);
         }
         let asked = operation.with_dial(ask.dial);
+        let before = session.clone();
         let (outcome, seen) = match ask.at {
             None => access.start(place.0, place.1, session, asked).finish().await,
             Some(dc) => ask_away(&shared, (dc, place), session, asked, ask.until_us).await,
         };
-        session = seen;
-        match levels.with_forecast(place, |forecast| course.answer(&ask, outcome, forecast, now_us())) {
+        let was_answered = outcome.quality().is_some();
+        let progress = levels.with_forecast(place, |forecast| course.answer(&ask, outcome, forecast, now_us()));
+        // What satisfies no entry is not shown, and has not been seen: a write in the place of values side by side would replace some that nobody knew of.
+        let is_shown = matches!(progress, Progress::Done(_, Some(_))) || !was_answered;
+        session = if is_shown { seen } else { before };
+        match progress {
             Progress::Ask(another) => next = Some(another),
             Progress::Done(outcome, achieved) => break (outcome, achieved),
         }
@@ -383,7 +388,7 @@ async fn write(
     }
     let (outcome, session) = access.start(place.0, place.1, session, operation).finish().await;
     let read = if gets { outcome.quality() } else { None };
-    let version = written(&outcome, &session, shared.topology.here);
+    let version = sla::written(&outcome, &session, shared.topology.here);
     let mut achieved = None;
     if let Some(quality) = read {
         let used_us = now_us().saturating_sub(begun_us);
@@ -442,21 +447,6 @@ async fn write(
         served.text()
     );
     (Outcome::Failed(Failure::Timeout(missed)), None, session)
-}
-
-/// Up to where a partition's writes must be elsewhere, so that the write is of which `outcome` is told and after which the session is `session`; `None` if it has made none that others get in the
-/// keyspace's own order.
-fn written(outcome: &Outcome, session: &Session, here: DcId) -> Option<Timestamp> {
-    match outcome {
-        Outcome::Written(version)
-        | Outcome::Changed { version: Some(version), .. }
-        | Outcome::Tested { version: Some(version), .. }
-        | Outcome::Transacted(_, Some(version), _)
-        | Outcome::Counted(_, version) => Some(version.written),
-        // Of making a counter, or moving its rights.
-        Outcome::Counter(_) => Some(session.last_write(here)).filter(|at| *at > Timestamp::ZERO),
-        _ => None,
-    }
 }
 
 /// Waits for copies of a write that nobody waits for, to learn whether what `probe` is for can be held.

@@ -10,6 +10,7 @@ use crate::drained::Drained;
 use crate::faults::Faults;
 use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
+use crate::leaving::{Leaving, Over};
 use crate::life::Lives;
 use crate::load::Load;
 use crate::lost::LostDataCenters;
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) moving: Moving,
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) load: Load,
+    pub(crate) leaving: Arc<Leaving>,
     /// Those that an operator makes.
     pub(crate) faults: Faults,
     /// What wrong passwords cost.
@@ -161,6 +163,7 @@ impl Shared {
             moving: Moving::default(),
             stopping: watch::Sender::new(false),
             load: Load::new(slow_ms),
+            leaving: Arc::default(),
             faults: Faults::default(),
             guard: Guard::default(),
             users: RwLock::new(Arc::new(users)),
@@ -329,18 +332,19 @@ impl Shared {
             None => Err(Failure::Unreachable(partition)),
         };
         match sent {
-            Ok(()) => Started::Waiting { answer, partition, fallback },
+            Ok(()) => Started::Waiting { answer, partition, fallback, over: None },
             Err(failure) => Started::Done(Outcome::Failed(failure), fallback),
         }
     }
 
     /// Hands an operation of `ticket` (0: nobody's) to the shard or the node that serves it. What fails at once comes back as an outcome too.
-    pub(crate) fn start(&self, ticket: u64, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started {
+    pub(crate) fn start(&self, ticket: u64, keyspace: KeyspaceId, partition: PartitionId, session: Session, mut operation: Operation) -> Started {
         let failed = |failure: Failure, session: Session| Started::Done(Outcome::Failed(failure), session);
         if usize::from(keyspace.0) >= self.keyspaces.len() || partition.0 >= self.topology.partitions {
             return failed(Failure::Refused(format!("there is no keyspace {} with a partition {partition}", keyspace.0)), session);
         }
         let fallback = session.clone();
+        let over = self.leave_in_time(keyspace, &mut operation);
         let (sender, answer) = oneshot::channel();
         match self.route(keyspace, partition) {
             Route::Here(shard) => {
@@ -362,7 +366,14 @@ impl Shared {
             }
             Route::Nowhere(failure) => return failed(failure, fallback),
         }
-        Started::Waiting { answer, partition, fallback }
+        Started::Waiting { answer, partition, fallback, over }
+    }
+
+    /// Keeps back of an operation's bound what its answer takes from here on, where the protocol keeps bounds.
+    #[inline]
+    pub(crate) fn leave_in_time(&self, keyspace: KeyspaceId, operation: &mut Operation) -> Option<Over> {
+        let keeps = self.keyspaces.get(usize::from(keyspace.0)).is_some_and(|info| info.keeps_bounds);
+        if keeps { self.leaving.plan(operation) } else { None }
     }
 
     /// Why nobody serves `partition` in `keyspace` here: there is no server of it, or all have failed.

@@ -36,6 +36,8 @@ pub struct NodeStatus {
     pub passwords_refused: (u64, u64),
     /// Session tokens that it has refused.
     pub tokens_refused: u64,
+    /// What is kept back of bounds on operations, so that answers leave in time, in microseconds; of short bounds a quarter at most.
+    pub kept_back_us: u64,
     /// Its shards.
     pub shards: Vec<ShardStatus>,
     /// Its partition servers.

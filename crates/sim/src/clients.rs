@@ -2,7 +2,8 @@
 
 mod bounds;
 mod checks;
-mod courses;
+mod copies;
+pub(crate) mod courses;
 pub(crate) mod feeds;
 pub(crate) mod rolling;
 pub(crate) mod siblings;
@@ -15,7 +16,8 @@ use crate::trace::TraceLevel;
 use crate::watch::Touch;
 use crate::world::{Attempt, Event, ServerIndex, World};
 use bounds::within;
-use courses::{NothingHeld, at_level, bounded, nobody_answers};
+use copies::Kept;
+use courses::{NothingHeld, Reading, as_many, at_level, bounded, gets, nobody_answers};
 use rheostat_checkers::as_of::PastRead;
 use rheostat_checkers::{self as checkers, EventId, KeyId, Observation, SessionId, UniqueValue, WriteItem};
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
@@ -24,7 +26,6 @@ use rheostat_core::random::Random;
 use rheostat_core::rollback::Phase;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{ClusterId, Session};
-use rheostat_core::sla::{Ask, Course};
 use rheostat_core::token::{self, Token, TokenKeys};
 use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::{DcId, Timestamp};
@@ -70,6 +71,8 @@ pub(crate) struct Current {
     rolling: Option<Rolling>,
     /// Of what stands side by side: when it began, and the writes' places in the record.
     beside: Beside,
+    /// When it began.
+    begun_us: u64,
 }
 
 /// A client.
@@ -82,7 +85,9 @@ pub(crate) struct Client {
     /// Counts the wakings, so that a stale one is known.
     turn: u64,
     /// A read under a service level, and what it asks for now.
-    course: Option<(Course, Ask)>,
+    course: Option<Reading>,
+    /// A write under a service level, whose copies it waits for.
+    kept: Option<Kept>,
     /// Since when it has tried to reach its server.
     trying_since_us: Option<u64>,
     pub(crate) current: Option<Current>,
@@ -114,6 +119,7 @@ impl Client {
             step: 0,
             turn: 0,
             course: None,
+            kept: None,
             trying_since_us: None,
             current: None,
             attempts: 0,
@@ -147,7 +153,7 @@ impl Client {
 
     /// Its data center, if it asks in another one for what its service level wants.
     pub(crate) fn away_from(&self) -> Option<DcId> {
-        self.course.as_ref().and_then(|(_, ask)| ask.at).map(|_| self.dc)
+        self.course.as_ref().and_then(|reading| reading.ask.at).map(|_| self.dc)
     }
 
     /// The attempt that it has under way at `server`.
@@ -187,6 +193,9 @@ impl World<'_> {
     }
 
     pub(crate) fn advance(&mut self, client: usize) {
+        if self.clients[client].kept.is_some() {
+            return self.keep(client);
+        }
         let state = &mut self.clients[client];
         if state.course.is_some() {
             // The read goes on with its next entry.
@@ -299,7 +308,7 @@ impl World<'_> {
     }
 
     /// One of the partition's servers in the client's data center, one that is up if there is one.
-    fn choose(&mut self, client: usize, first: ServerId) -> ServerIndex {
+    pub(crate) fn choose(&mut self, client: usize, first: ServerId) -> ServerIndex {
         let replicas = self.plan.replicas;
         if replicas == 1 {
             return self.index(first);
@@ -326,7 +335,7 @@ impl World<'_> {
             return;
         }
         if !action.counters().is_empty() {
-            self.ask_counter(client, action, server);
+            self.ask_counter(client, action, (dc, partition), server);
             return;
         }
         if matches!(action, Action::TakeOver { .. }) && !self.begun.contains_key(&client) {
@@ -339,9 +348,8 @@ impl World<'_> {
             self.clients[client].attempts += 1;
             let attempt = Attempt { client, number: self.clients[client].attempts };
             let (number, action, beside) = (attempt.number, action.clone(), Beside::default());
-            let rolling = Some(rolling);
-            self.clients[client].current =
-                Some(Current { number, server, action, event: None, awaited: Timestamp::ZERO, scatter: None, within_us: None, rolling, beside });
+            let current = Current { rolling: Some(rolling), beside, ..self.current(number, server, action) };
+            self.clients[client].current = Some(current);
             self.ask_rolling(attempt, first);
             self.in_phase(attempt, Phase::Stop);
             self.schedule(self.now_us + 4 * self.plan.client_timeout_us, Event::Deadline { attempt });
@@ -368,6 +376,7 @@ impl World<'_> {
             }
         };
         let within_us = if asked.is_some() { None } else { self.bound_of(client, action) };
+        let multi = asked.is_some() && matches!(action, Action::ReadTransaction { keys, .. } if self.is_multi(client, keys));
         let mut values = Vec::new();
         let padding = self.plan.padding;
         let mut fresh = || {
@@ -385,6 +394,10 @@ impl World<'_> {
                 let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
                 let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
                 Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: within(self.write_dial(), within_us) }
+            }
+            Action::ReadTransaction { keys, level, groups } if multi => {
+                let actions = keys.iter().map(|key| gets(self.key(*key))).collect();
+                Operation::Transact { actions, guards: Vec::new(), dial: bounded(self.dial(*level, *groups), asked) }
             }
             Action::ReadTransaction { keys, level, groups } => {
                 let strategy = if away.is_some() { Strategy::Coordinated } else { self.transaction_dial(*level).strategy };
@@ -428,7 +441,10 @@ impl World<'_> {
                 let write = TestWrite { test: self.key(*test), target: self.key(*target), ..write };
                 Operation::TestWrite { write: Box::new(write), dial: within(self.write_dial(), within_us) }
             }
-            Action::Siblings { key } => Operation::Siblings { key: self.key(*key), dial: Dial::default() },
+            Action::Siblings { key } => {
+                let level = asked.and_then(|ask| ask.dial.level);
+                Operation::Siblings { key: self.key(*key), dial: bounded(Dial { level, ..Dial::default() }, asked) }
+            }
             Action::Replace { key } => {
                 let value = Some(fresh());
                 let item = Item { key: self.key(*key), value, expires_ms: 0 };
@@ -472,20 +488,16 @@ impl World<'_> {
         let scatter = scatter.map(|scatter| (scatter, session.clone()));
         let beside = self.begin_beside(client, action, &values);
         let (number, action) = (attempt.number, action.clone());
-        self.clients[client].current = Some(Current { number, server, action, event, awaited, scatter, within_us, rolling: None, beside });
+        let current = Current { event, awaited, scatter, within_us, beside, ..self.current(number, server, action) };
+        self.clients[client].current = Some(current);
         self.request(attempt, requests, &session);
         let timeout_us = asked.filter(|_| away.is_some()).map_or(self.plan.client_timeout_us, |ask| ask.until_us.saturating_sub(self.now_us));
         self.schedule(self.now_us + timeout_us, Event::Deadline { attempt });
     }
 
-    /// Sends `operation` on counters to `server`, as what the client has under way.
-    pub(crate) fn send_counter(&mut self, client: usize, server: ServerIndex, action: &Action, operation: Operation) {
-        let state = &mut self.clients[client];
-        state.attempts += 1;
-        let attempt = Attempt { client, number: state.attempts };
-        let session = state.session.clone();
-        let (number, action) = (attempt.number, action.clone());
-        self.clients[client].current = Some(Current {
+    /// What begins now.
+    fn current(&self, number: u64, server: ServerIndex, action: Action) -> Current {
+        Current {
             number,
             server,
             action,
@@ -495,9 +507,21 @@ impl World<'_> {
             within_us: None,
             rolling: None,
             beside: Beside::default(),
-        });
+            begun_us: self.now_us,
+        }
+    }
+
+    /// Sends `operation`, of which the history tells nothing, to `server`, as what the client has under way for `timeout_us` at most.
+    pub(crate) fn send_aside(&mut self, client: usize, server: ServerIndex, action: &Action, operation: Operation, timeout_us: u64) {
+        let state = &mut self.clients[client];
+        state.attempts += 1;
+        let attempt = Attempt { client, number: state.attempts };
+        let session = state.session.clone();
+        let awaited = if let Operation::AwaitReplication { upto, .. } = &operation { *upto } else { Timestamp::ZERO };
+        let current = Current { awaited, ..self.current(attempt.number, server, action.clone()) };
+        self.clients[client].current = Some(current);
         self.request(attempt, vec![(server, operation)], &session);
-        self.schedule(self.now_us + self.plan.client_timeout_us, Event::Deadline { attempt });
+        self.schedule(self.now_us + timeout_us, Event::Deadline { attempt });
     }
 
     /// Does the client's step again in a while; `None` once it has tried for too long.
@@ -610,7 +634,8 @@ impl World<'_> {
     /// The request of `attempt` did not reach a server.
     pub(crate) fn refuse(&mut self, attempt: Attempt) {
         if let Some(current) = self.take_current(attempt) {
-            self.follow(attempt.client, &current, &nobody_answers());
+            let _ = self.follow(attempt.client, &current, &nobody_answers());
+            self.copies_unknown(attempt.client);
             self.fails(attempt.client, &current, "its server is gone");
         }
     }
@@ -618,7 +643,8 @@ impl World<'_> {
     /// The client of `attempt` learns nothing more of it.
     pub(crate) fn give_up(&mut self, attempt: Attempt) {
         if let Some(current) = self.take_current(attempt) {
-            self.follow(attempt.client, &current, &nobody_answers());
+            let _ = self.follow(attempt.client, &current, &nobody_answers());
+            self.copies_late(attempt.client);
             self.leaves_open(attempt.client, &current, "no reply");
         }
     }
@@ -660,18 +686,30 @@ impl World<'_> {
         let Some(reply) = self.roll_on(reply) else { return };
         let Some(reply) = self.gather(reply) else { return };
         let Some(current) = self.take_current(reply.attempt) else { return };
+        let reply = Reply { outcome: as_many(reply.outcome), ..reply };
         let client = reply.attempt.client;
         self.trace.bytes(&reply.session.to_bytes());
-        self.clients[client].session = reply.session;
+        let before = std::mem::replace(&mut self.clients[client].session, reply.session);
+        if !self.follow(client, &current, &reply.outcome) {
+            self.clients[client].session = before;
+            self.fails(client, &current, "what came satisfies no entry of its service level");
+            return;
+        }
+        self.begin_keeping(client, &current, &reply.outcome);
         if !current.action.counters().is_empty() {
             self.counter_ends(client, current.action, (reply.server, reply.arrived_ms), reply.outcome);
             return;
         }
-        self.follow(client, &current, &reply.outcome);
         self.end_beside(client, &current, &reply.outcome);
         match (reply.outcome, current.event) {
-            (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why)), _) => self.fails(client, &current, &why),
-            (Outcome::Failed(failure), _) => self.leaves_open(client, &current, &failure.to_string()),
+            (Outcome::Failed(Failure::Busy(why) | Failure::Refused(why) | Failure::Session(why)), _) => {
+                self.copies_unknown(client);
+                self.fails(client, &current, &why);
+            }
+            (Outcome::Failed(failure), _) => {
+                self.copies_unknown(client);
+                self.leaves_open(client, &current, &failure.to_string());
+            }
             (Outcome::Kept(version), Some(_)) => {
                 self.note_kept(&current.action, version);
                 self.leaves_open(client, &current, "kept for later");
@@ -755,6 +793,7 @@ impl World<'_> {
             (Outcome::Replicated(progress), None) => {
                 self.note_awaited(&current, &progress);
                 self.check_awaited(&current, &progress);
+                self.count_copies(client, &current, &progress);
                 self.tell(client, || format!("-> {progress:?}"));
                 self.advance(client);
             }

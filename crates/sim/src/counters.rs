@@ -1,6 +1,8 @@
 //! Counters: made before the load, changed by clients, read and used up at the end.
 
 use crate::clients::Counting;
+use crate::clients::courses::{NothingHeld, bounded};
+use crate::marks;
 use crate::plan::Action;
 use crate::watch::words_of;
 use crate::world::{Failure, ServerIndex, World};
@@ -9,7 +11,7 @@ use rheostat_checkers::counters::{self, Came, FinalView, Learned, Reclaim, Seen,
 use rheostat_checkers::tallies::{Causes, Told};
 use rheostat_core::DcId;
 use rheostat_core::counter::{CounterCall, Scope, Standing, UpdateName};
-use rheostat_core::ids::ServerId;
+use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::operation::{Dial, Failure as Refusal, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::replica::Execution;
 use rheostat_core::version::{Key, VersionId};
@@ -165,6 +167,12 @@ impl World<'_> {
             .collect();
     }
 
+    fn told_if(&mut self, firm: bool, told: Told) {
+        if firm {
+            self.told(told);
+        }
+    }
+
     fn told(&mut self, told: Told) {
         if !self.counted.tallies.places.is_empty() && !self.plan.may_lose_acknowledged() {
             self.counted.tallies.told.push(told);
@@ -213,7 +221,7 @@ impl World<'_> {
     }
 
     /// Asks `server` for an operation on counters, once it knows them.
-    pub(crate) fn ask_counter(&mut self, client: usize, action: &Action, server: ServerIndex) {
+    pub(crate) fn ask_counter(&mut self, client: usize, action: &Action, place: (DcId, PartitionId), server: ServerIndex) {
         if action.counters().into_iter().any(|counter| !self.is_there(counter, server)) {
             if self.try_again(client).is_none() {
                 self.counter_given_up(client);
@@ -221,8 +229,23 @@ impl World<'_> {
             }
             return;
         }
+        let asked = match self.attempt_of(client, action, place) {
+            Err(NothingHeld) => {
+                self.tell(client, || "finds no entry of its service level that can be held".into());
+                self.marks.see(marks::ENTRY_MISSED);
+                self.advance(client);
+                return;
+            }
+            Ok(asked) => asked,
+        };
+        let server = match asked.and_then(|ask| ask.at) {
+            Some(dc) => self.choose(client, ServerId::new(dc, place.1)),
+            None => server,
+        };
         let (dc, now_us, since_us) = (self.servers[server].id.dc, self.now_us, self.servers[server].since_us);
-        let dial = Dial::default();
+        let is_away = asked.filter(|ask| ask.at.is_some());
+        let timeout_us = is_away.map_or(self.plan.client_timeout_us, |ask| ask.until_us.saturating_sub(self.now_us));
+        let dial = bounded(Dial { level: asked.and_then(|ask| ask.dial.level), ..Dial::default() }, asked);
         let call = match action {
             Action::Add { changes, global, named } => {
                 let place = match self.clients[client].counting {
@@ -249,13 +272,13 @@ impl World<'_> {
             }
             Action::Value { counter } => {
                 let get = Operation::Get { key: self.counter_key(*counter), dial };
-                self.send_counter(client, server, action, get);
+                self.send_aside(client, server, action, get, timeout_us);
                 return;
             }
             Action::Together { counters, keys } => {
                 let keys = keys.iter().map(|key| Key::from(self.plan.keys[*key].as_bytes()));
                 let keys = counters.iter().map(|counter| self.counter_key(*counter)).chain(keys).collect();
-                self.send_counter(client, server, action, Operation::ReadTransaction { keys, dial });
+                self.send_aside(client, server, action, Operation::ReadTransaction { keys, dial }, timeout_us);
                 return;
             }
             Action::Look { counter } => CounterCall::Look { key: self.counter_key(*counter) },
@@ -273,13 +296,15 @@ impl World<'_> {
             _ => return,
         };
         self.tell(client, || format!("{call:?}"));
-        self.send_counter(client, server, action, Operation::Counter { call, dial });
+        self.send_aside(client, server, action, Operation::Counter { call, dial }, timeout_us);
     }
 
     /// The reply to an operation on counters has come.
     pub(crate) fn counter_ends(&mut self, client: usize, action: Action, (server, arrived_ms): (ServerIndex, Option<u64>), outcome: Outcome) {
         self.tell(client, || format!("-> {}", words_of(&outcome)));
         let (now_us, quality) = (self.now_us, outcome.quality());
+        // Under a service level it may have been read at a weaker level than the keyspace's own, and is no part of the session's history then.
+        let firm = self.plan.service_level.is_none() || quality.is_some_and(|quality| quality.level.implies(self.level));
         let claimed = |world: &Self, counter: usize| world.claimed(counter, server, quality, arrived_ms);
         match (&action, outcome) {
             (_, Outcome::Failed(failure @ (Refusal::Busy(_) | Refusal::Refused(_) | Refusal::OutOfRights(_)))) => {
@@ -303,8 +328,8 @@ impl World<'_> {
             }
             (Action::Value { counter }, Outcome::Read(read, _)) => {
                 let reflects = claimed(self, *counter);
-                let found = self.see_value(client, *counter, &read, reflects);
-                self.told(Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, found)]));
+                let found = self.see_value(client, *counter, &read, reflects, firm);
+                self.told_if(firm, Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, found)]));
             }
             (Action::Together { counters, keys }, Outcome::Many(reads, _)) => {
                 // Where causes may be missing, what was done to a counter can be here before the counter is.
@@ -312,16 +337,18 @@ impl World<'_> {
                 let found: Vec<_> = counters.iter().zip(&reads).filter(|(_, read)| there(read)).collect();
                 let found = found.into_iter().map(|(counter, read)| {
                     let reflects = claimed(self, *counter);
-                    (*counter, self.see_value(client, *counter, read, reflects))
+                    (*counter, self.see_value(client, *counter, read, reflects, firm))
                 });
                 let found = found.collect();
                 let keys = keys.iter().zip(&reads[counters.len()..]).map(|(key, read)| (*key, read.version)).collect();
-                self.told(Told::Found(self.clients[client].name, keys, found));
+                self.told_if(firm, Told::Found(self.clients[client].name, keys, found));
             }
             (Action::Look { counter }, Outcome::Counter(view)) => {
                 self.counted.see(Seen { counter: *counter, at_us: now_us, value: view.value, reflects: claimed(self, *counter) });
-                self.learn(client, *counter, Learned::Read(view.value));
-                self.told(Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, view.value)]));
+                if firm {
+                    self.learn(client, *counter, Learned::Read(view.value));
+                }
+                self.told_if(firm, Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, view.value)]));
             }
             (Action::Make { .. }, Outcome::Counter(_)) => {}
             (Action::Give { counter, .. } | Action::Reclaim { counter, .. }, Outcome::Counter(view)) => {
@@ -353,12 +380,14 @@ impl World<'_> {
     }
 
     /// The value that was read; 0 if there is none.
-    fn see_value(&mut self, client: usize, counter: usize, read: &Read, reflects: Option<(DcId, u64)>) -> i64 {
+    fn see_value(&mut self, client: usize, counter: usize, read: &Read, reflects: Option<(DcId, u64)>, firm: bool) -> i64 {
         let Some(value) = &read.value else { return 0 };
         match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
             Some(value) => {
                 self.counted.see(Seen { counter, at_us: self.now_us, value, reflects });
-                self.learn(client, counter, Learned::Read(value));
+                if firm {
+                    self.learn(client, counter, Learned::Read(value));
+                }
                 value
             }
             None => {

@@ -84,6 +84,13 @@ pub const OF_PROFILES: &[Mark] = &[
     ENTRY_MISSED,
     ASKED_ELSEWHERE,
     HELD_ELSEWHERE,
+    SIBLINGS_HELD,
+    MULTI_HELD,
+    COUNTER_HELD,
+    COUNTER_HELD_ELSEWHERE,
+    COPIES_HELD,
+    FEWER_COPIES_HELD,
+    COPIES_MISSED,
     PAST_READ,
     FEED_READ,
     FEED_RESUMED,
@@ -167,6 +174,36 @@ pub(crate) const ENTRY_MISSED: Mark = Mark { name: "no entry of a service level 
 pub(crate) const ASKED_ELSEWHERE: Mark = Mark { name: "another data center was asked for an entry of a service level", causal: false };
 /// Its answer satisfied one.
 pub(crate) const HELD_ELSEWHERE: Mark = Mark { name: "another data center held an entry of a service level", causal: false };
+
+/// Values side by side satisfied an entry.
+pub(crate) const SIBLINGS_HELD: Mark = Mark { name: "values side by side were read under a service level", causal: false };
+/// What a transaction of commands got satisfied one.
+pub(crate) const MULTI_HELD: Mark = Mark { name: "a transaction that gets keys satisfied an entry of a service level", causal: false };
+/// A counter's value did.
+pub(crate) const COUNTER_HELD: Mark = Mark { name: "a counter was read under a service level", causal: false };
+/// The same, in another data center.
+pub(crate) const COUNTER_HELD_ELSEWHERE: Mark = Mark { name: "a counter was read under a service level in another data center", causal: false };
+/// A write was in as many data centers as the first entry for writes asks.
+pub(crate) const COPIES_HELD: Mark = Mark { name: "the first entry for writes of a service level was held", causal: false };
+/// In as many as another one asks.
+pub(crate) const FEWER_COPIES_HELD: Mark = Mark { name: "a lower entry for writes of a service level was held", causal: false };
+/// In fewer than any.
+pub(crate) const COPIES_MISSED: Mark = Mark { name: "no entry for writes of a service level was held", causal: false };
+/// What happens under service levels, whatever is read or written.
+pub const OF_SERVICE_LEVELS: &[Mark] = &[
+    LOWER_ENTRY_HELD,
+    ENTRY_PASSED_OVER,
+    ENTRY_MISSED,
+    ASKED_ELSEWHERE,
+    HELD_ELSEWHERE,
+    SIBLINGS_HELD,
+    MULTI_HELD,
+    COUNTER_HELD,
+    COUNTER_HELD_ELSEWHERE,
+    COPIES_HELD,
+    FEWER_COPIES_HELD,
+    COPIES_MISSED,
+];
 
 /// A read had to see what had been acknowledged in its data center.
 pub(crate) const RECENT: Mark = Mark { name: "a read had to see what had been acknowledged in its data center", causal: false };

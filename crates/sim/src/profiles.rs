@@ -128,10 +128,16 @@ pub const ALL: &[Profile] = &[
     },
     Profile {
         name: "hurried",
-        about: "reads under a service level, over slow links: fresh, in time, or the next best",
+        about: "reads and writes under a service level, over slow links: fresh, in time, in as many data centers, or the next best",
         option: None,
         dress: hurried,
-        bugs: &["stale-read-taken-as-fresh", "entry-said-that-was-asked-for"],
+        bugs: &[
+            "stale-read-taken-as-fresh",
+            "entry-said-that-was-asked-for",
+            "entry-timed-from-its-attempt",
+            "copies-told-that-were-asked-for",
+            "copies-timed-from-their-wait",
+        ],
     },
     Profile {
         name: "past",
@@ -904,8 +910,19 @@ fn hurried(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         2 => format!("{best} fresh {}ms{here}", ms(500_000)),
         _ => format!("{best} {}ms{here}; eventual fresh {}ms; eventual", ms(60_000), ms(200_000)),
     };
+    let all = u64::from(plan.data_centers);
+    let copies = match random.below(4) {
+        0 => String::new(),
+        1 => format!("; durable {all} {}ms; durable 1", spread(random, 1_000, 200_000) / 1000 + 1),
+        2 => format!("; durable {} {}ms", random.between(1, all + 1), spread(random, 1_000, 400_000) / 1000 + 1),
+        _ => {
+            let (first, least) = (spread(random, 1_000, 60_000) / 1000 + 1, random.between(1, all));
+            format!("; durable {all} {first}ms; durable {least} {}ms; durable 1 {}ms", 3 * first, 10 * first)
+        }
+    };
     // What is drawn can have an entry that is never reached.
-    plan.service_level = ServiceLevel::parse(&entries).ok().map(Arc::new);
+    let drawn = ServiceLevel::parse(&format!("{entries}{copies}")).or_else(|_| ServiceLevel::parse(&entries));
+    plan.service_level = drawn.ok().map(Arc::new);
     match random.below(3) {
         0 => lagging(plan, horizon_us, random),
         1 => slices(plan, horizon_us, random),

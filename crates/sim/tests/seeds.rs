@@ -163,6 +163,24 @@ fn tests_of_keys_are_one_step_with_what_they_write() {
     }
 }
 
+/// Whatever service levels serve is asked for under them, with counters and without, and what is said of the answers is true.
+#[test]
+fn service_levels_say_what_is_true() {
+    let profile = profiles::named("hurried").unwrap();
+    let mut seen = vec![0; marks::OF_SERVICE_LEVELS.len()];
+    for protocol in registry::names() {
+        for (seed, counters) in (1..=40).flat_map(|seed| [(seed, false), (seed, true)]) {
+            let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, counters, seed), TraceLevel::Off).unwrap();
+            assert_eq!(report.failure.map(|failure| failure.text), None, "{protocol}, seed {seed}, counters: {counters}");
+            marks::OF_SERVICE_LEVELS.iter().zip(&mut seen).for_each(|(mark, seen)| *seen += report.marks.count(*mark));
+        }
+    }
+    for (mark, seen) in marks::OF_SERVICE_LEVELS.iter().zip(seen) {
+        println!("{seen:5} {}", mark.name);
+        assert!(seen >= 20, "{seen} times only: {}", mark.name);
+    }
+}
+
 /// Groups go on without the disks of some, and those come back as others; nothing that was acknowledged is lost.
 #[test]
 fn members_that_lose_their_disks_are_replaced() {

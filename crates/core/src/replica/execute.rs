@@ -11,6 +11,7 @@ use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Cut, Durability, Position, Store};
+use crate::version::Key;
 use rheostat_clock::{DcId, Timestamp};
 
 /// Why a protocol refuses conditional writes; follows its name.
@@ -57,15 +58,32 @@ impl Stage {
 /// A read whose answer reflects every write of another data center that is older than so many milliseconds.
 #[derive(Clone)]
 pub(super) struct Fresh {
-    call: Call,
+    again: Again,
     dial: Dial,
     most_ms: u32,
+}
+
+/// What is asked of the protocol again.
+#[derive(Clone)]
+enum Again {
+    Call(Call),
+    Siblings(Key),
+}
+
+impl Again {
+    /// As a request of `client`, which could make it before.
+    fn request<C: Client>(&self, client: &C) -> Option<C::Request> {
+        match self {
+            Again::Call(call) => Some(client.request(call.clone())),
+            Again::Siblings(key) => client.siblings(key.clone()),
+        }
+    }
 }
 
 impl Fresh {
     /// By how much `outcome` is staler than it may be, for the user; `None` if it is not.
     fn lacks(&self, outcome: &Outcome) -> Option<String> {
-        let (Outcome::Read(_, quality) | Outcome::Many(_, quality)) = outcome else { return None };
+        let (Outcome::Read(_, quality) | Outcome::Many(_, quality) | Outcome::Siblings(_, quality)) = outcome else { return None };
         match quality.staleness_ms {
             Some(staleness_ms) if staleness_ms <= u64::from(self.most_ms) => None,
             Some(staleness_ms) => Some(format!("what other data centers wrote until {} ms ago (here until {staleness_ms} ms ago)", self.most_ms)),
@@ -164,8 +182,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 return self.put_to(now, request, dial, session, out);
             }
             Operation::Siblings { key, dial } => {
+                let stage = match dial.fresh_ms.filter(|_| !self.config.planted.is("stale-read-taken-as-fresh")) {
+                    Some(most_ms) => Stage::Fresh(Box::new(Fresh { again: Again::Siblings(key.clone()), dial, most_ms })),
+                    None => Stage::Call,
+                };
                 let request = served::<P>(dial).and_then(|_| client.siblings(key).ok_or_else(one_value::<P>));
-                return self.put_to(now, request, dial, session, out);
+                return match request.and_then(|request| asked_for::<P>(request, dial)) {
+                    Ok(request) => self.advance(now, request, (stage, dial), session, out),
+                    Err(refused) => failed(refused),
+                };
             }
             Operation::Replace { item, dial } => {
                 let request = served::<P>(dial).and_then(|_| client.replace(item).ok_or_else(one_value::<P>));
@@ -211,7 +236,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         };
         let stage = match (dial.fresh_ms, &call) {
             _ if self.config.planted.is("stale-read-taken-as-fresh") => Stage::Call,
-            (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => Stage::Fresh(Box::new(Fresh { call: call.clone(), dial, most_ms })),
+            (Some(most_ms), Call::Get { .. } | Call::ReadTransaction { .. }) => {
+                Stage::Fresh(Box::new(Fresh { again: Again::Call(call.clone()), dial, most_ms }))
+            }
             _ => Stage::Call,
         };
         let mut request = client.request(call);
@@ -261,10 +288,13 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let deadline_us = self.deadline_us(now, within_us);
             return self.wait(op, session, stage, deadline_us);
         };
+        // What is not shown has not been seen: a write in the place of values side by side would replace some that nobody knew of.
+        let before = matches!(stage, Stage::Fresh(_)).then(|| session.clone());
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before its request was made");
         let outcome = client.accept(reply);
         let Stage::Fresh(fresh) = stage else { return self.done(outcome) };
         let Some(lacks) = fresh.lacks(&outcome) else { return self.done(outcome) };
+        *session = before.unwrap_or_else(|| session.clone());
         if self.pending.len() >= self.config.max_waiting {
             return self.busy();
         }
@@ -282,6 +312,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn resume(&mut self, now: Now, op: OpId, reply: P::Reply, out: &mut Outbox) {
         // Nobody may wait for it any more.
         let Some(Pending { mut session, stage, deadline_us, writes, read_parts, .. }) = self.pending.remove(&op) else { return };
+        let before = matches!(stage, Stage::Fresh(_)).then(|| session.clone());
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before it waited");
         let outcome = match client.accept(reply) {
             // It has waited since before the first part came, or for what came in one.
@@ -291,6 +322,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if let Stage::Fresh(fresh) = stage
             && let Some(waits_for) = fresh.lacks(&outcome)
         {
+            let session = before.unwrap_or(session);
             self.pending.insert(op, Pending { session, deadline_us, waits_for, writes, stage: Stage::Stale(fresh), read_parts: false });
             return self.stale.push_back(op);
         }
@@ -327,7 +359,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             }
             let Stage::Stale(fresh) = stage else { continue };
             let client = session.client::<P::Client>().expect("the session's protocol was looked at before it waited");
-            let Ok(request) = asked_for::<P>(client.request(fresh.call.clone()), fresh.dial) else { continue };
+            let Some(request) = fresh.again.request(client) else { continue };
+            let Ok(request) = asked_for::<P>(request, fresh.dial) else { continue };
             *stage = Stage::Fresh(fresh.clone());
             if let Some(reply) = self.request(now, op, request, out) {
                 self.resume(now, op, reply, out);
@@ -421,7 +454,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     pub(super) fn replication_progress(&self) -> Vec<Timestamp> {
         let own = self.clock.last();
-        self.protocol.replicated(own).unwrap_or_else(|| self.peers.acknowledged(own))
+        let mut progress = self.protocol.replicated(own).unwrap_or_else(|| self.peers.acknowledged(own));
+        // Who holds nothing lacks nothing, and has no copy.
+        for (index, at) in progress.iter_mut().enumerate().filter(|(_, at)| **at > Timestamp::ZERO) {
+            if !self.holders.contains(&DcId(index as u8)) {
+                *at = Timestamp::MAX;
+            }
+        }
+        progress
     }
 
     fn replicated_enough(&self, upto: Timestamp, data_centers: u8) -> bool {

@@ -522,7 +522,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn release_log(&mut self) {
         let own = self.clock.last();
         let progress = self.replication_progress().into_iter().enumerate();
-        let upto = progress.filter(|(index, _)| !self.peers.is_lost(DcId(*index as u8))).map(|(_, at)| at).min().unwrap_or(own);
+        let upto = progress.filter(|(index, _)| !self.peers.is_lost(DcId(*index as u8))).map(|(_, at)| at).fold(own, Timestamp::min);
         if upto > self.peers.released {
             self.peers.released = upto;
             self.store.release(upto);

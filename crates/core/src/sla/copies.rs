@@ -2,7 +2,10 @@
 
 use super::forecast::{Forecast, Kind};
 use super::{Bound, PROBE_US, ServiceLevel};
-use crate::operation::Operation;
+use crate::operation::{Operation, Outcome};
+use crate::planted::Planted;
+use crate::session::Session;
+use rheostat_clock::{DcId, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,6 +43,27 @@ pub(super) fn is_write(operation: &Operation) -> bool {
     operation.writes() && !matches!(operation, Operation::Rollback { .. })
 }
 
+/// Up to where a partition's writes must be elsewhere, so that the write is of which `outcome` is told and after which the session is `session`; `None` if it has made none that others get in the
+/// keyspace's own order.
+pub fn written(outcome: &Outcome, session: &Session, here: DcId) -> Option<Timestamp> {
+    match outcome {
+        Outcome::Written(version)
+        | Outcome::Changed { version: Some(version), .. }
+        | Outcome::Tested { version: Some(version), .. }
+        | Outcome::Transacted(_, Some(version), _)
+        | Outcome::Counted(_, version) => Some(version.written),
+        // Of making a counter, or moving its rights.
+        Outcome::Counter(_) => Some(session.last_write(here)).filter(|at| *at > Timestamp::ZERO),
+        _ => None,
+    }
+}
+
+/// How many data centers have `upto`, `here` included, where the others stand at `progress` ([`Outcome::Replicated`]).
+pub fn reached(progress: &[Timestamp], upto: Timestamp, here: DcId) -> u8 {
+    let others = progress.iter().enumerate().filter(|(dc, at)| *dc != here.index() && **at >= upto && **at < Timestamp::MAX);
+    1 + others.count() as u8
+}
+
 /// A wait for copies of a write that has been made.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Wait {
@@ -62,6 +86,7 @@ pub struct Keeping {
     most_us: u64,
     /// Entries that need not be waited for (any more), as bits.
     closed: u32,
+    planted: Planted,
 }
 
 impl Keeping {
@@ -69,7 +94,17 @@ impl Keeping {
     pub fn begin(aims: &Arc<ServiceLevel>, begun_us: u64, most_us: u64, data_centers: usize) -> Keeping {
         let impossible = |copies: &Copies| usize::from(copies.data_centers) > data_centers;
         let closed = aims.copies().iter().enumerate().filter(|(_, copies)| impossible(copies)).fold(0, |closed, (index, _)| closed | 1 << index);
-        Keeping { aims: aims.clone(), begun_us, most_us, closed }
+        Keeping { aims: aims.clone(), begun_us, most_us, closed, planted: Planted::NONE }
+    }
+
+    /// With a planted bug; the simulator's only.
+    pub fn with_planted(self, planted: Planted) -> Keeping {
+        Keeping { planted, ..self }
+    }
+
+    /// How many data centers have `upto` when `wait` ends, `here` included, where the others stand at `progress`.
+    pub fn count(&self, wait: &Wait, progress: &[Timestamp], upto: Timestamp, here: DcId) -> u8 {
+        if self.planted.is("copies-told-that-were-asked-for") { wait.data_centers } else { reached(progress, upto, here) }
     }
 
     fn wait(&self, index: usize, now_us: u64) -> Option<Wait> {
@@ -86,6 +121,9 @@ impl Keeping {
         let open = (0..self.aims.copies().len()).filter_map(|index| self.wait(index, now_us));
         let wait = forecast.best(open, |wait| (wait.kind, wait.until_us - wait.begun_us), now_us)?;
         self.closed |= 1 << (wait.entry - self.aims.aims().len());
+        if self.planted.is("copies-timed-from-their-wait") {
+            self.begun_us = now_us;
+        }
         Some(wait)
     }
 
@@ -172,6 +210,13 @@ mod tests {
         assert_eq!(keeping.probe(&chosen, &mut forecast, now_us), None, "one in a while is enough");
         (0..50).for_each(|_| forecast.record_wait(&probe, now_us + 40_000, true));
         assert_eq!(Keeping::begin(&aims, now_us, 5_000_000, 3).next(&mut forecast, now_us).unwrap().entry, 0);
+    }
+
+    #[test]
+    fn who_holds_nothing_has_no_copy() {
+        let at = |ms| Timestamp::new(ms, 0);
+        assert_eq!(reached(&[at(9), at(5), at(4), Timestamp::MAX], at(5), DcId(0)), 2);
+        assert_eq!(reached(&[Timestamp::MAX, Timestamp::ZERO], at(5), DcId(0)), 1);
     }
 
     #[test]

@@ -187,7 +187,8 @@ impl Course {
     /// Takes in what came of `ask`.
     pub fn answer(&mut self, ask: &Ask, outcome: Outcome, forecast: &mut Forecast, now_us: u64) -> Progress {
         let quality = outcome.quality();
-        let used_us = now_us.saturating_sub(self.begun_us);
+        let since_us = if self.planted.is("entry-timed-from-its-attempt") { ask.asked_us } else { self.begun_us };
+        let used_us = now_us.saturating_sub(since_us);
         let failed_here = matches!(&outcome, Outcome::Failed(Failure::Unreachable(_) | Failure::Storage(_)) if ask.at.is_none());
         self.nobody_here |= failed_here;
         // A service level is of the whole way: an answer can satisfy another entry than the one that it was asked for.

@@ -229,7 +229,7 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
     if let Some(shape) = cluster.gamma_shape {
         range("cluster.gamma_shape", shape.into(), 1.0, 100.0)?;
     }
-    let Service { request_us, key_us, message_us, kilobyte_us, tapped_us } = cluster.service;
+    let Service { request_us, key_us, message_us, kilobyte_us, tapped_us, .. } = cluster.service;
     let costs = [("request_us", request_us), ("key_us", key_us), ("message_us", message_us), ("kilobyte_us", kilobyte_us), ("tapped_us", tapped_us)];
     costs.into_iter().try_for_each(|(name, us)| range(&format!("cluster.service.{name}"), us, 0.0, 1e6))
 }

@@ -247,6 +247,9 @@ pub struct Service {
     /// A write of a key that a monitor's predicate names.
     #[serde(skip_serializing_if = "is_usual_tap")]
     pub tapped_us: f64,
+    /// What has come from other servers, and the timer, go before requests that wait; else all are served as they came.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub messages_first: bool,
 }
 
 fn is_usual_tap(tapped_us: &f64) -> bool {
@@ -255,7 +258,7 @@ fn is_usual_tap(tapped_us: &f64) -> bool {
 
 impl Default for Service {
     fn default() -> Service {
-        Service { request_us: 6.3, key_us: 1.0, message_us: 0.6, kilobyte_us: 0.5, tapped_us: 3.0 }
+        Service { request_us: 6.3, key_us: 1.0, message_us: 0.6, kilobyte_us: 0.5, tapped_us: 3.0, messages_first: false }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The choice of steps within a latency bound (Algorithms 1 and 2, dCON): as many writes as time allows, in the order of what they do for consistency.
 
-use super::costs::Costs;
-use super::options::Estimate;
+use super::costs::Price;
 use super::steps::{Condition, STEPS, Stage};
 
 /// What is asked for.
@@ -89,13 +88,13 @@ impl Choice {
 
 /// What is chosen with: k and b of every step, by number from 1, and time that is left.
 struct Budget<'a> {
-    costs: &'a [(f64, f64); 19],
+    costs: &'a [Price; 19],
     left_us: f64,
     choice: Choice,
 }
 
 impl Budget<'_> {
-    fn sum(&self, steps: u32, part: impl Fn((f64, f64)) -> f64) -> f64 {
+    fn sum(&self, steps: u32, part: impl Fn(Price) -> f64) -> f64 {
         let mut sum = 0.0;
         let mut rest = steps;
         while rest != 0 {
@@ -132,7 +131,7 @@ impl Budget<'_> {
 }
 
 /// The steps for an operation that may take `bound_us` (`None`: any time), with `costs` of each step; `answer_us` is what the answer takes to its client.
-pub fn choose(sort: Sort, bound_us: Option<u32>, standing: &Standing, costs: &[(f64, f64); 19], answer_us: f64) -> Choice {
+pub fn choose(sort: Sort, bound_us: Option<u32>, standing: &Standing, costs: &[Price; 19], answer_us: f64) -> Choice {
     let left_us = bound_us.map_or(f64::INFINITY, f64::from) - answer_us;
     let mut budget = Budget { costs, left_us, choice: Choice::default() };
     let of = |stage| steps_of(stage, sort, standing);
@@ -159,13 +158,6 @@ pub fn choose(sort: Sort, bound_us: Option<u32>, standing: &Standing, costs: &[(
         budget.take(of(Stage::Compaction), 1);
     }
     budget.choice
-}
-
-impl Standing {
-    /// [`choose`], with what was learned; what was not takes `unknown_us`.
-    pub fn choose(&self, sort: Sort, bound_us: Option<u32>, costs: &Costs, estimate: Estimate, unknown_us: f64) -> Choice {
-        choose(sort, bound_us, self, &costs.steps(estimate, unknown_us), 0.0)
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 //! Paxos' first phase is what the paper does before writes are aligned: the coordinator gathers what a quorum holds, and each of them closes the order up to the batch's cutoff. So an
 //! ordered write that a quorum held before is in the batch, and one that came too late is in none: its server sends it again with a later time.
 
+use super::costs::{Asked, Heard, Led, Price, View};
 use super::message::{Ballot, Batch, Held, Message};
+use super::options::Estimate;
 use super::record::{Record, Stored};
 use super::server::Staged;
 use rheostat_clock::{DcId, Timestamp};
@@ -66,7 +68,19 @@ pub(super) struct Round {
     begun_us: u64,
     /// When it last asked who had not answered.
     asked_us: u64,
+    /// When this phase began.
+    phase_us: u64,
+    /// Who has answered in the first phase.
+    collected: Heard,
     phase: Phase,
+}
+
+/// The last attempt that came to its end, for what late answers of its second phase take.
+pub(super) struct Decided {
+    ballot: Ballot,
+    phase_us: u64,
+    writes: u32,
+    accepted: Heard,
 }
 
 enum Phase {
@@ -103,9 +117,47 @@ impl Staged {
         usize::from(self.place.data_centers) / 2 + 1
     }
 
-    fn patience_us(&self) -> u64 {
-        let learned = self.costs.coordinate.line().1 as u64;
+    fn patience_us(&self, now_us: u64) -> u64 {
+        let learned = self.coordination(&View { estimate: Estimate::Mean, unknown_us: 0.0, ..self.view(now_us) }).1 as u64;
         (self.options.patience_ms * 1000).max(2 * learned) << self.wanted.tries.min(MOST_DOUBLINGS)
+    }
+
+    /// Who is expected to coordinate, if it is another one.
+    fn leads_next(&self, heard: Heard) -> Option<DcId> {
+        Some(self.next).filter(|next| *next != self.place.dc() && heard & 1 << next.index() != 0)
+    }
+
+    /// k and b of coordination, by whoever does it next; while an attempt is under way here nobody knows who that is, and the dearest is counted on.
+    pub(super) fn coordination(&self, view: &View) -> Price {
+        let here = || self.costs.led_here(view);
+        let round_us = |dc: DcId| self.peers.get(&dc).map_or(0, |peer| peer.round_us);
+        let there = |dc: DcId| self.costs.led_by(dc, round_us(dc), view);
+        let next = self.leads_next(view.heard);
+        if self.round.is_none() {
+            return next.map_or_else(here, there);
+        }
+        let others = self.place.peers().filter(|dc| view.heard & 1 << dc.index() != 0 && self.costs.has_led(*dc)).map(there);
+        others.fold(here(), |dearest, price| if price.0 + price.1 > dearest.0 + dearest.1 { price } else { dearest })
+    }
+
+    /// What was wanted since `since_us` is made, with the last batch.
+    pub(super) fn learn_coordination(&mut self, now_us: u64, since_us: u64) {
+        if let Some(led) = self.led {
+            self.costs.led(led).learn(now_us, self.last_writes, now_us.saturating_sub(since_us));
+        }
+    }
+
+    /// What was wanted since `since_us` is not waited for any longer: whoever is expected to coordinate takes that long at least.
+    pub(super) fn learn_coordination_in_vain(&mut self, now_us: u64, since_us: u64) {
+        let (view, took_us) = (self.view(now_us), now_us.saturating_sub(since_us));
+        let led = match self.leads_next(view.heard) {
+            Some(next) => Some(Led::There(next)),
+            None => self.costs.last_here(&view).map(Led::Here),
+        };
+        let expected_us = self.coordination(&View { estimate: Estimate::Mean, unknown_us: f64::INFINITY, ..view }).1;
+        let Some(led) = led.filter(|_| took_us as f64 > expected_us) else { return };
+        let line = self.costs.led(led);
+        if line.is_unknown() { line.learn(now_us, 1, took_us) } else { line.learn_at_least(now_us, 1, took_us) }
     }
 
     /// The order is to be made up to `upto`.
@@ -126,7 +178,7 @@ impl Staged {
         }
         self.watch(step);
         if let Some(round) = &self.round {
-            if now_us < round.begun_us + ROUNDS_PATIENCE * self.patience_us() {
+            if now_us < round.begun_us + ROUNDS_PATIENCE * self.patience_us(now_us) {
                 return self.ask_in_round_again(step);
             }
             self.round = None;
@@ -137,7 +189,7 @@ impl Staged {
         }
         let instance = self.saved.executed + 1;
         let here = self.place.dc();
-        let overdue = now_us >= self.wanted.since_us + self.patience_us();
+        let overdue = now_us >= self.wanted.since_us + self.patience_us(now_us);
         if self.next == here || overdue || !self.hears(step.now.monotonic_us, self.next) {
             return self.begin_round(step, instance);
         }
@@ -171,7 +223,7 @@ impl Staged {
 
     /// After an attempt in vain, another's goes first.
     fn give_way<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let patience_us = self.patience_us();
+        let patience_us = self.patience_us(step.now.monotonic_us);
         self.wanted.tries += 1;
         self.wanted.not_before_us = step.now.monotonic_us + patience_us / 4 + step.random.below(patience_us + 1);
     }
@@ -181,7 +233,8 @@ impl Staged {
         let newest = self.held.values().filter(|waiting| waiting.held.ordered).map(|waiting| waiting.held.id.written).max();
         let cutoff = self.wanted.upto.max(newest.unwrap_or_default());
         let begun_us = step.now.monotonic_us;
-        self.round = Some(Round { instance, ballot, cutoff, begun_us, asked_us: begun_us, phase: Phase::Collecting(BTreeMap::new()) });
+        let phase = Phase::Collecting(BTreeMap::new());
+        self.round = Some(Round { instance, ballot, cutoff, begun_us, asked_us: begun_us, phase_us: begun_us, collected: 0, phase });
         self.rounds += 1;
         for dc in self.everybody() {
             self.send(step, dc, Message::Collect { instance, ballot, after: self.saved.cutoff, cutoff }, Departure::AsReply);
@@ -256,6 +309,11 @@ impl Staged {
     ) {
         let (majority, now_us) = (self.majority(), step.now.monotonic_us);
         let made = self.saved.cutoff;
+        if let Some(round) = self.round.as_mut().filter(|round| round.ballot == ballot && round.collected & 1 << from.index() == 0) {
+            round.collected |= 1 << from.index();
+            let took_us = now_us.saturating_sub(round.begun_us);
+            self.costs.with(from).asked(Asked::Collect).learn(now_us, held.len() as u32, took_us);
+        }
         // An order does not go back.
         let Some(round) = self.round.as_mut().filter(|round| round.ballot == ballot && upto >= made) else { return };
         let Phase::Collecting(answers) = &mut round.phase else { return };
@@ -267,7 +325,7 @@ impl Staged {
         let batch = answers.values().filter_map(|answer| answer.accepted.clone()).max_by_key(|(ballot, _)| *ballot);
         let batch = batch.map_or_else(|| self.align(now_us, instance, cutoff, &answers), |(_, batch)| batch);
         if let Some(round) = &mut self.round {
-            (round.phase, round.asked_us) = (Phase::Accepting(batch.clone(), BTreeSet::new()), now_us);
+            (round.phase, round.asked_us, round.phase_us) = (Phase::Accepting(batch.clone(), BTreeSet::new()), now_us, now_us);
         }
         for dc in self.everybody() {
             self.send(step, dc, Message::Accept { instance, ballot, batch: batch.clone() }, Departure::AsReply);
@@ -303,7 +361,7 @@ impl Staged {
     fn best_coordinator(&self, now_us: u64, answers: &BTreeMap<DcId, Answer>) -> DcId {
         let here = self.place.dc();
         let score = |dc: DcId| match dc == here {
-            true => (self.own.len() as u32, u64::MAX - self.round_us(), true),
+            true => (self.own.len() as u32, u64::MAX - self.round_us(now_us), true),
             false => {
                 let peer = self.peers.get(&dc).copied().unwrap_or_default();
                 let waiting = answers.get(&dc).map_or(peer.waiting, |answer| answer.waiting);
@@ -343,13 +401,24 @@ impl Staged {
     /// Upon Accepted: with a quorum's, the batch is decided.
     pub(super) fn on_accepted<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, ballot: Ballot) {
         let majority = if self.planted.is("decided-by-too-few") { self.majority().div_ceil(2) } else { self.majority() };
+        let now_us = step.now.monotonic_us;
+        if let Some(decided) = self.decided.as_mut().filter(|decided| decided.ballot == ballot && decided.accepted & 1 << from.index() == 0) {
+            decided.accepted |= 1 << from.index();
+            self.costs.with(from).asked(Asked::Accept).learn(now_us, decided.writes, now_us.saturating_sub(decided.phase_us));
+        }
         let Some(round) = self.round.as_mut().filter(|round| round.ballot == ballot) else { return };
         let Phase::Accepting(batch, accepted) = &mut round.phase else { return };
-        accepted.insert(from);
+        let (is_news, writes, phase_us) = (accepted.insert(from), batch.writes.len() as u32, round.phase_us);
+        if is_news {
+            self.costs.with(from).asked(Asked::Accept).learn(now_us, writes, now_us.saturating_sub(phase_us));
+        }
         if accepted.len() < majority {
             return;
         }
+        let accepted = accepted.iter().fold(0, |accepted, dc| accepted | 1 << dc.index());
         let (instance, batch) = (round.instance, batch.clone());
+        self.decided = Some(Decided { ballot, phase_us, writes, accepted });
+        self.led = Some(Led::Here(from));
         self.round = None;
         for dc in self.place.peers() {
             self.send(step, dc, Message::Chosen { instance, ballot }, Departure::AsReply);
@@ -378,7 +447,10 @@ impl Staged {
             return;
         }
         match self.batches.get(&instance) {
-            Some(stored) if stored.ballot == ballot || self.planted.is("another-batch-taken-for-the-chosen") => self.chosen(step, instance),
+            Some(stored) if stored.ballot == ballot || self.planted.is("another-batch-taken-for-the-chosen") => {
+                self.led = Some(Led::There(from));
+                self.chosen(step, instance);
+            }
             _ => self.fetch(step, from, true),
         }
     }
@@ -440,6 +512,8 @@ impl Staged {
             }
         }
         let before = self.saved.executed;
+        // What is fetched late says nothing of what it costs to coordinate.
+        self.led = None;
         self.execute(step);
         if self.saved.executed > before && self.saved.executed == last {
             // There may be more.

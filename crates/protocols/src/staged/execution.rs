@@ -48,6 +48,7 @@ impl Staged {
 
     fn execute_batch<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, instance: u64, stored: Stored) {
         let Batch { cutoff, mut writes, next } = stored.batch;
+        self.last_writes = writes.len() as u32;
         writes.retain(|held| held.ordered || !self.is_repeated(instance, held.id));
         for held in &mut writes {
             // What others have made of a command may be known here before it is made here; its client is told what was there before, if that can be said.
@@ -145,8 +146,7 @@ impl Staged {
         let Some(own) = self.own.remove(&held.id) else { return };
         self.ahead_ms -= self.ahead_ms.div_ceil(16).min(self.ahead_ms);
         if let Some(wanted_us) = own.wanted_us {
-            let now_us = step.now.monotonic_us;
-            self.costs.coordinate.learn(now_us, 1, now_us.saturating_sub(wanted_us.max(own.durable_us.unwrap_or(0))));
+            self.learn_coordination(step.now.monotonic_us, wanted_us.max(own.durable_us.unwrap_or(0)));
         }
         if let (Some(op), Some(reply)) = (own.op, reply) {
             self.remember(step.now.monotonic_us, own.plan, "write", "made".into());
@@ -194,6 +194,7 @@ impl Staged {
     /// The order is made further than before.
     fn have_executed<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         self.saved.closed = self.saved.closed.max(self.saved.cutoff);
+        self.raise_floors();
         if self.round.as_ref().is_some_and(|round| round.instance() <= self.saved.executed) {
             self.round = None;
         }
@@ -204,6 +205,9 @@ impl Staged {
             self.send_again(step, id);
         }
         self.wanted.progress();
+        if let Some((_, since_us)) = self.quiet.take_if(|(upto, _)| *upto <= self.saved.cutoff) {
+            self.learn_coordination(step.now.monotonic_us, since_us);
+        }
         self.serve_ready(step);
         self.cut_log(step);
         self.coordinate(step);

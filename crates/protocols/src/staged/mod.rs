@@ -21,7 +21,7 @@ mod steps;
 
 pub use choice::{Choice, Sort, Standing, choose};
 pub use client::StagedClient;
-pub use costs::{Costs, Line};
+pub use costs::{Asked, Costs, Heard, Led, Line, Price, View, Ways, steps};
 pub use message::{Ballot, Batch, Command, Held, Message, Past, Reply, Request};
 pub use options::{Estimate, StagedOptions};
 pub use server::Staged;

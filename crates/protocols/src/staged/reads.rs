@@ -1,6 +1,7 @@
 //! Acquisition (step 19), and what is asked of the others before: up to where the order may have been told of.
 
-use super::Sort;
+use super::choice::{Sort, choose};
+use super::costs;
 use super::execution::read_of;
 use super::message::{Bound, Command, Message, Past, Reply, Seen};
 use super::recent::Plan;
@@ -12,7 +13,7 @@ use rheostat_core::operation::{Failure, Guarantees, Level, Quality, Read};
 use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::Key;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// What the place of a read in the order gives to every session; read-your-writes needs that its own writes are made.
 const IN_ORDER: Level = Level::Session(Guarantees::MONOTONIC_READS.with(Guarantees::MONOTONIC_WRITES).with(Guarantees::WRITES_FOLLOW_READS));
@@ -80,6 +81,17 @@ impl Reading {
     }
 }
 
+/// Questions whose late answers are still learned from.
+const REMEMBERED: usize = 64;
+
+/// A question that was put, for what its answers take.
+struct Put {
+    number: u64,
+    begun_us: u64,
+    /// Who has answered.
+    told: costs::Heard,
+}
+
 /// A question under way.
 struct Question {
     number: u64,
@@ -99,6 +111,8 @@ pub(super) struct Reads {
     next: u64,
     /// When a question was last answered.
     learned_us: u64,
+    /// The last questions, also those that a majority has answered.
+    put: VecDeque<Put>,
 }
 
 impl Reads {
@@ -173,11 +187,12 @@ impl Staged {
 
     /// Whether the question and what may follow from it fit into a bound, for all that is known, and how long they take, in microseconds.
     fn time_to_ask(&self, now_us: u64, due: Option<(u64, bool)>) -> (bool, u64) {
-        let (_, ask_us) = self.planned(&self.costs.ask);
+        let ask_us = self.question_us(now_us);
         let standing = self.standing(now_us);
         let left_us = due.map(|(due_us, _)| u32::try_from(due_us.saturating_sub(now_us + ask_us as u64)).unwrap_or(u32::MAX));
-        let choice = standing.choose(Sort::Read, left_us, &self.costs, self.options.estimate, self.unknown_us());
-        let is_time = standing.connected && left_us != Some(0) && (standing.buffered == 0 || choice.coordinated > 0);
+        let choice = choose(Sort::Read, left_us, &standing, &self.steps(now_us), 0.0);
+        // All that waits here is before it in the order.
+        let is_time = standing.connected && left_us != Some(0) && choice.coordinated == standing.buffered;
         (is_time, ask_us as u64 + choice.cost_us as u64)
     }
 
@@ -218,6 +233,10 @@ impl Staged {
         let (number, now_us) = (self.reads.next, step.now.monotonic_us);
         let (told, upto) = (BTreeSet::from([self.place.dc()]), self.told_upto());
         self.reads.question = Some(Question { number, told, upto, then, begun_us: now_us, asked_us: now_us });
+        if self.reads.put.len() == REMEMBERED {
+            self.reads.put.pop_front();
+        }
+        self.reads.put.push_back(Put { number, begun_us: now_us, told: 0 });
         for dc in self.place.peers() {
             self.send(step, dc, Message::Ask(number), Departure::AsReply);
         }
@@ -246,6 +265,12 @@ impl Staged {
             self.too_far_ahead += 1;
             return;
         }
+        let put = self.reads.put.iter_mut().find(|put| put.number == number && put.told & 1 << from.index() == 0);
+        if let Some(put) = put {
+            put.told |= 1 << from.index();
+            let now_us = step.now.monotonic_us;
+            self.costs.with(from).asked(costs::Asked::Question).learn(now_us, 1, now_us.saturating_sub(put.begun_us));
+        }
         let Some(question) = self.reads.question.as_mut().filter(|question| question.number == number) else { return };
         question.told.insert(from);
         question.upto = question.upto.max(upto);
@@ -257,10 +282,7 @@ impl Staged {
         let majority = if self.planted.is("question-answered-by-too-few") { 1 } else { self.majority() };
         let Some(question) = self.reads.question.take_if(|question| question.told.len() >= majority) else { return };
         let now_us = step.now.monotonic_us;
-        if self.place.data_centers > 1 {
-            self.costs.ask.learn(now_us, 1, now_us.saturating_sub(question.begun_us));
-            self.reads.learned_us = now_us;
-        }
+        self.reads.learned_us = now_us;
         for then in question.then {
             match then {
                 Then::Read(mut reading) => {
@@ -302,7 +324,7 @@ impl Staged {
         self.reads.waiting = waiting;
         let now_us = step.now.monotonic_us;
         for reading in ready {
-            self.costs.coordinate.learn(now_us, 1, now_us.saturating_sub(reading.need_us));
+            self.learn_coordination(now_us, reading.need_us);
             let level = reading.level;
             self.serve(step, reading, level);
         }
@@ -314,11 +336,14 @@ impl Staged {
         let is_due = |reading: &Reading| reading.due.is_some_and(|(due_us, _)| due_us <= now_us);
         let mut due: Vec<Reading> = self.reads.waiting.extract_if(.., |reading| is_due(reading)).collect();
         for reading in &due {
-            self.costs.coordinate.learn_at_least(now_us, 1, now_us.saturating_sub(reading.need_us));
+            self.learn_coordination_in_vain(now_us, reading.need_us);
         }
         let cut_off = |question: &&Question| question.then.iter().any(|then| matches!(then, Then::Read(reading) if is_due(reading)));
         if let Some(question) = self.reads.question.as_ref().filter(cut_off) {
-            self.costs.ask.learn_at_least(now_us, 1, now_us.saturating_sub(question.begun_us));
+            let took_us = now_us.saturating_sub(question.begun_us);
+            for dc in self.place.peers().filter(|dc| !question.told.contains(dc)) {
+                self.costs.with(dc).asked(costs::Asked::Question).learn_at_least(now_us, 1, took_us);
+            }
         }
         let asked = self.reads.question.iter_mut().map(|question| &mut question.then);
         for then in asked.chain([&mut self.reads.unasked]) {

@@ -1,5 +1,7 @@
 //! Reception and transmission (steps 1 to 7): a write is kept here, and by a quorum before it is answered; or, cut off from a quorum, here alone and then in no order.
 
+use super::choice::{Sort, choose};
+use super::costs::Asked;
 use super::message::{Command, Held, Message, Reply};
 use super::recent::Plan;
 use super::record::Record;
@@ -38,6 +40,8 @@ pub(super) struct Own {
     /// The servers that have it on disk.
     pub(super) has: BTreeSet<DcId>,
     pub(super) begun_us: u64,
+    /// When it was sent to the others under its name.
+    pub(super) sent_us: u64,
     /// When a quorum had it.
     pub(super) durable_us: Option<u64>,
     /// Since when it is wanted to be made.
@@ -112,7 +116,7 @@ impl Staged {
             return self.have_kept(step, op, id, plan);
         }
         let wanted_us = (due_us.is_none() || strict).then_some(now_us);
-        let own = Own { op: Some(op), begun_us: now_us, wanted_us, due_us, strict, plan, ..Own::default() };
+        let own = Own { op: Some(op), begun_us: now_us, sent_us: now_us, wanted_us, due_us, strict, plan, ..Own::default() };
         self.own.insert(id, own);
         step.effects.parked(op, "a majority of the partition's servers to have the write, and to put it into the order".into());
         self.transmit(step, held);
@@ -187,12 +191,15 @@ impl Staged {
     /// Upon Has (step 7): with a quorum's, the write is durable.
     pub(super) fn on_has<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, names: Vec<VersionId>) {
         let (now_us, majority) = (step.now.monotonic_us, if self.planted.is("answered-before-a-quorum-has-it") { 1 } else { self.majority() });
+        let together = names.len() as u32;
         for id in names {
             let Some(own) = self.own.get_mut(&id) else { continue };
-            own.has.insert(from);
+            let is_news = own.has.insert(from);
+            if is_news && own.sent_us > 0 {
+                self.costs.with(from).asked(Asked::Hold).learn(now_us, together, now_us.saturating_sub(own.sent_us));
+            }
             if own.has.len() >= majority && own.durable_us.is_none() {
                 own.durable_us = Some(now_us);
-                self.costs.transmit.learn(now_us, 1, now_us.saturating_sub(own.begun_us));
                 self.have_transmitted(step, id);
             }
         }
@@ -206,9 +213,9 @@ impl Staged {
         let left_us = due_us.saturating_sub(now_us);
         let standing = self.standing(now_us);
         let bound_us = Some(u32::try_from(left_us).unwrap_or(u32::MAX));
-        let choice = standing.choose(super::Sort::Read, bound_us, &self.costs, self.options.estimate, self.unknown_us());
+        let choice = choose(Sort::Read, bound_us, &standing, &self.steps(now_us), 0.0);
         let Some(own) = self.own.get_mut(&id) else { return };
-        if left_us > 0 && choice.coordinated > 0 {
+        if left_us > 0 && choice.coordinated > 0 && choice.coordinated == standing.buffered {
             own.wanted_us = Some(now_us);
             if let Some(plan) = &mut own.plan {
                 (plan.what, plan.cost_us) = (IN_TURN, now_us.saturating_sub(plan.begun_us) + choice.cost_us as u64);
@@ -277,7 +284,7 @@ impl Staged {
         if own.wanted_us.is_some() {
             self.wanted.upto = self.wanted.upto.max(id.written);
         }
-        self.own.insert(id, Own { has: BTreeSet::new(), durable_us: None, ..own });
+        self.own.insert(id, Own { has: BTreeSet::new(), durable_us: None, sent_us: step.now.monotonic_us, ..own });
         self.transmit(step, held);
         self.coordinate_soon(step);
         self.restamped += 1;

@@ -2,11 +2,11 @@
 
 use super::choice::Standing;
 use super::client::StagedClient;
-use super::coordination::{Round, Wanted};
-use super::costs::{Costs, Line};
+use super::coordination::{Decided, Round, Wanted};
+use super::costs::{Asked as Asking, Costs, Heard, Led, Price, View, steps};
 use super::execution::read_of;
 use super::message::{Asked, Bound, Command, Message, Past, Reply, Request};
-use super::options::StagedOptions;
+use super::options::{Estimate, StagedOptions};
 use super::reads::{Asker, Gathered, Reads, Then};
 use super::recent::{Plan, Recent};
 use super::reception::{Own, Waiting};
@@ -55,6 +55,10 @@ pub(super) struct Peer {
     pub(super) floor: Timestamp,
     pub(super) waiting: u32,
     pub(super) round_us: u64,
+    /// A floor that it has told, when this server has made what that one had made then: a write in no order may be in what has not been made here.
+    safe: Timestamp,
+    /// The next one, and what has to be made here before.
+    next_safe: Option<(u64, Timestamp)>,
 }
 
 /// One partition server's state.
@@ -79,6 +83,13 @@ pub struct Staged {
     pub(super) wanted: Wanted,
     pub(super) peers: BTreeMap<DcId, Peer>,
     pub(super) costs: Costs,
+    /// The last attempt of this server that was decided.
+    pub(super) decided: Option<Decided>,
+    /// Who coordinated the last batch that was made, if that is known, and how many writes it had.
+    pub(super) led: Option<Led>,
+    pub(super) last_writes: u32,
+    /// The order is made up to here for nobody, since then.
+    pub(super) quiet: Option<(Timestamp, u64)>,
     pub(super) reads: Reads,
     pub(super) transactions: Gather<Gathered>,
     pub(super) slices_due: Vec<(u64, OpId)>,
@@ -141,24 +152,42 @@ impl Staged {
         self.peers.get(&dc).is_some_and(|peer| peer.heard_us > 0 && peer.heard_us + self.options.cut_off_ms * 1000 >= now_us)
     }
 
-    /// Whether a quorum can be reached, for all that is known. Paper: condition ⓒ.
-    pub(super) fn connected(&self, now_us: u64) -> bool {
-        self.place.peers().filter(|dc| self.hears(now_us, *dc)).count() + 1 >= self.majority()
+    /// Those that have been, and this one.
+    pub(super) fn heard(&self, now_us: u64) -> Heard {
+        let peers = self.place.peers().filter(|dc| self.hears(now_us, *dc));
+        peers.fold(1 << self.place.dc().index(), |heard, dc| heard | 1 << dc.index())
     }
 
-    /// How long it takes to reach a majority and back, in microseconds.
-    pub(super) fn round_us(&self) -> u64 {
-        self.costs.ask.line().1 as u64
+    /// Whether a quorum can be reached, for all that is known. Paper: condition ⓒ.
+    pub(super) fn connected(&self, now_us: u64) -> bool {
+        self.heard(now_us).count_ones() as usize >= self.majority()
+    }
+
+    /// How long it takes to reach a majority and back, in microseconds; 0 while that is not known.
+    pub(super) fn round_us(&self, now_us: u64) -> u64 {
+        self.costs.majority(Asking::Question, &View { estimate: Estimate::Mean, unknown_us: 0.0, ..self.view(now_us) }).1 as u64
+    }
+
+    /// What the question to the others is planned to take, in microseconds.
+    pub(super) fn question_us(&self, now_us: u64) -> f64 {
+        self.costs.majority(Asking::Question, &self.view(now_us)).1
+    }
+
+    /// What costs are looked at with.
+    pub(super) fn view(&self, now_us: u64) -> View {
+        let (heard, majority) = (self.heard(now_us), self.majority());
+        View { now_us, heard, majority, estimate: self.options.estimate, unknown_us: self.unknown_us() }
+    }
+
+    /// k and b of each step, to plan with.
+    pub(super) fn steps(&self, now_us: u64) -> [Price; 19] {
+        let view = self.view(now_us);
+        steps(self.costs.majority(Asking::Hold, &view), self.coordination(&view))
     }
 
     /// What a way to the others is planned with while nothing has been learned of it, in microseconds: whoever takes longer would be cut off.
     pub(super) fn unknown_us(&self) -> f64 {
         if self.place.data_centers == 1 { 0.0 } else { (self.options.cut_off_ms * 1000) as f64 }
-    }
-
-    /// k and b of a way, to plan with.
-    pub(super) fn planned(&self, line: &Line) -> (f64, f64) {
-        line.planned(self.options.estimate, self.unknown_us())
     }
 
     /// When an operation within `within_us` is to be answered, so that this server's being late does not break its bound.
@@ -170,9 +199,10 @@ impl Staged {
     /// What waits here, as the choice of steps sees it.
     pub(super) fn standing(&self, now_us: u64) -> Standing {
         // Decided batches are made at once, and what is kept for later is transmitted as soon as somebody is heard; no operation waits with either.
+        let heard = self.heard(now_us).count_ones();
         Standing {
-            connected: self.connected(now_us),
-            replica_failed: self.place.peers().any(|dc| !self.hears(now_us, dc)),
+            connected: heard as usize >= self.majority(),
+            replica_failed: heard < self.place.data_centers.into(),
             buffered: self.held.len() as u32,
             ..Standing::default()
         }
@@ -189,8 +219,20 @@ impl Staged {
     fn complete(&self, everywhere: bool) -> Timestamp {
         let own = self.own.keys().next().map_or(Timestamp::MAX, |id| Timestamp::from_bits(id.written.bits() - 1));
         let peer = |dc: DcId| self.peers.get(&dc).copied().unwrap_or_default();
-        let others = self.place.peers().map(|dc| if everywhere { peer(dc).floor.min(peer(dc).cutoff) } else { peer(dc).floor });
+        let others = self.place.peers().map(|dc| if everywhere { peer(dc).safe.min(peer(dc).cutoff) } else { peer(dc).safe });
         others.min().unwrap_or(Timestamp::MAX).min(own).min(self.saved.cutoff)
+    }
+
+    /// Takes in the floors of the others up to which everything is made here.
+    pub(super) fn raise_floors(&mut self) {
+        let executed = self.saved.executed;
+        for peer in self.peers.values_mut() {
+            for (had, floor) in [peer.next_safe, Some((peer.executed, peer.floor))].into_iter().flatten() {
+                if executed >= had {
+                    (peer.safe, peer.next_safe) = (peer.safe.max(floor), None);
+                }
+            }
+        }
     }
 
     /// What waits is looked at again now and then.
@@ -230,7 +272,8 @@ impl Staged {
     fn on_heartbeat_due<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         let now_us = step.now.monotonic_us;
         // Where nobody asks, timers may come late on purpose.
-        if std::mem::take(&mut self.bounds_are_asked) {
+        let bounds_are_asked = std::mem::take(&mut self.bounds_are_asked);
+        if bounds_are_asked {
             self.costs.late.learn(now_us, 1, now_us.saturating_sub(self.heartbeat_us));
             if now_us >= self.reads.learned_us() + LEARN_AGAIN_US && self.place.data_centers > 1 {
                 self.ask_for_nobody(step);
@@ -238,7 +281,7 @@ impl Staged {
         }
         self.heartbeat_us = now_us + self.options.heartbeat_ms * 1000;
         let (executed, cutoff, floor) = (self.saved.executed, self.saved.cutoff, self.floor(step));
-        let (waiting, round_us) = (self.own.len() as u32, self.round_us());
+        let (waiting, round_us) = (self.own.len() as u32, self.round_us(now_us));
         for dc in self.place.peers() {
             self.send(step, dc, Message::Status { executed, cutoff, floor, waiting, round_us }, Departure::Flushed);
             self.transmit_again(step, dc);
@@ -252,6 +295,9 @@ impl Staged {
         // Who coordinates next may not know that it does.
         let quiet_ms = if self.next == self.place.dc() { QUIET_MS } else { 3 * QUIET_MS };
         if cutoff.millis() + quiet_ms < at.millis() && self.connected(now_us) {
+            if bounds_are_asked && self.quiet.is_none() {
+                self.quiet = Some((at, now_us));
+            }
             self.want(step, at);
         }
         self.ask_for_page(step);
@@ -266,7 +312,10 @@ impl Staged {
             return;
         }
         let behind = status.executed > self.saved.executed;
-        self.peers.insert(from, Peer { heard_us: step.now.monotonic_us.max(1), ..status });
+        let Peer { safe, next_safe, .. } = self.peers.get(&from).copied().unwrap_or_default();
+        let next_safe = next_safe.or(Some((status.executed, status.floor)));
+        self.peers.insert(from, Peer { heard_us: step.now.monotonic_us.max(1), safe, next_safe, ..status });
+        self.raise_floors();
         let made = |waiting: &Waiting| !waiting.held.ordered && waiting.held.id.origin == from && waiting.held.id.written <= status.floor;
         let made: Vec<VersionId> = self.held.values().filter(|waiting| made(waiting)).map(|waiting| waiting.held.id).collect();
         made.iter().for_each(|id| drop(self.forget_held(id)));
@@ -283,8 +332,12 @@ impl Staged {
         let strict = bound.is_none_or(|bound| bound.least == Some(Level::Strong)) || decides;
         // An error has time until the very end.
         let due_us = bound.map(|bound| if strict { now_us + u64::from(bound.within_us) } else { self.due_us(now_us, bound.within_us) });
-        let (what, line) = if strict { (IN_TURN, &self.costs.coordinate) } else { (DURABLE, &self.costs.transmit) };
-        let cost_us = self.planned(line).1 as u64;
+        let (what, (k, b)) = match (bound.is_some(), strict) {
+            (false, _) => (IN_TURN, (0.0, 0.0)),
+            (true, true) => (IN_TURN, self.steps(now_us)[8]),
+            (true, false) => (DURABLE, self.costs.majority(Asking::Hold, &self.view(now_us))),
+        };
+        let cost_us = (k + b) as u64;
         let plan = bound.map(|bound| Plan { begun_us: now_us, within_us: bound.within_us, what, cost_us });
         if strict {
             if let Some(bound) = bound {
@@ -366,7 +419,6 @@ impl Protocol for Staged {
             return Err(format!("{} replicas: protocol staged has one server of a partition in each data center", place.replicas));
         }
         Ok(Staged {
-            place,
             options: options.clone(),
             planted,
             saved: Saved::default(),
@@ -380,7 +432,11 @@ impl Protocol for Staged {
             round: None,
             wanted: Wanted::default(),
             peers: BTreeMap::new(),
-            costs: Costs::default(),
+            costs: Costs::new(place.dc(), place.data_centers),
+            decided: None,
+            led: None,
+            last_writes: 0,
+            quiet: None,
             reads: Reads::default(),
             transactions: Gather::default(),
             slices_due: Vec::new(),
@@ -400,6 +456,7 @@ impl Protocol for Staged {
             too_far_ahead: 0,
             late_answers: 0,
             recent: Recent::default(),
+            place,
         })
     }
 
@@ -471,7 +528,7 @@ impl Protocol for Staged {
             Message::Ask(number) => self.on_ask(step, from.dc, number),
             Message::Told(number, upto) => self.on_told(step, from.dc, number, upto),
             Message::Status { executed, cutoff, floor, waiting, round_us } => {
-                self.on_status(step, from.dc, Peer { heard_us: 0, executed, cutoff, floor, waiting, round_us });
+                self.on_status(step, from.dc, Peer { executed, cutoff, floor, waiting, round_us, ..Peer::default() });
             }
             Message::Page { slot, from: place } => self.on_page_wanted(step, from, (slot, place)),
             Message::Pages { slot, from: place, next, updates, executed, cutoff } => {
@@ -531,6 +588,10 @@ impl Protocol for Staged {
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
+        let now_us = now.monotonic_us;
+        let steps = self.steps(now_us);
+        let (transmit, coordinate) = (steps[3], steps[8]);
+        let (nearest_us, farthest_us) = self.costs.questions_us(&self.view(now_us));
         vec![
             ("staged_connected", f64::from(u8::from(self.connected(now.monotonic_us)))),
             ("staged_coordinates_next", f64::from(u8::from(self.next == self.place.dc()))),
@@ -543,9 +604,12 @@ impl Protocol for Staged {
             ("staged_restamped_writes", self.restamped as f64),
             ("staged_excluded_writes", self.excluded as f64),
             ("staged_waiting_reads", self.reads.len() as f64),
-            ("staged_transmit_us", self.planned(&self.costs.transmit).1),
-            ("staged_coordinate_us", self.planned(&self.costs.coordinate).1),
-            ("staged_ask_us", self.planned(&self.costs.ask).1),
+            ("staged_transmit_us", transmit.0 + transmit.1),
+            ("staged_coordinate_us", coordinate.0 + coordinate.1),
+            ("staged_coordinate_write_us", coordinate.0),
+            ("staged_ask_us", self.question_us(now_us)),
+            ("staged_nearest_us", nearest_us),
+            ("staged_farthest_us", farthest_us),
             ("staged_late_us", self.costs.late.planned(self.options.estimate, LATE_US).1),
             ("staged_late_answers", self.late_answers as f64),
             ("too_far_ahead_messages", self.too_far_ahead as f64),

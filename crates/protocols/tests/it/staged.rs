@@ -299,6 +299,29 @@ fn what_is_not_known_is_not_planned() {
     assert_eq!(desk.gauge(server(1, 0), "staged_ask_us"), learned_us);
 }
 
+/// What is planned is the quickest majority that is heard; a slow server is no part of it until it is needed, and then it is known.
+#[test]
+fn a_majority_through_a_slow_server_is_planned_as_slow() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    let asks = |desk: &Desk| ["staged_ask_us", "staged_nearest_us", "staged_farthest_us"].map(|name| desk.gauge(server(0, 0), name));
+    // Answers of data center 2 are fetched only now and then.
+    for _ in 0..60 {
+        anew(&mut desk, 0, get(&x, within(500)), majority);
+        desk.pass(40, majority);
+        desk.pass(10, everything);
+    }
+    let [ask_us, nearest_us, farthest_us] = asks(&desk);
+    assert_eq!(ask_us, nearest_us);
+    assert!(farthest_us > 2.0 * nearest_us, "{farthest_us} and {nearest_us}");
+    // Data center 1 is silent; what is left is the slow one.
+    let without_one = |from: ServerId, to: ServerId| from.dc.0 != 1 && to.dc.0 != 1;
+    desk.pass(1_200, without_one);
+    let [ask_us, nearest_us, again_us] = asks(&desk);
+    assert_eq!((ask_us, nearest_us), (again_us, again_us));
+    assert!(ask_us > 0.5 * farthest_us, "{ask_us} was {farthest_us}");
+}
+
 /// The coordinator of the next instance is who had most to coordinate; one that is not heard any more is not waited for, and is not named again.
 #[test]
 fn who_has_most_to_coordinate_does_it_next() {

@@ -7,6 +7,7 @@ use super::state::{Away, Joined, LastAnswer};
 use crate::access::{self, Access, Started};
 use crate::feed::{self, Poll};
 use crate::keyspace::KeyspaceInfo;
+use crate::leaving::Over;
 use crate::peer::Asker;
 use crate::receipts::{Begun, Issued};
 use crate::resp::command::{Feed, Scan};
@@ -125,11 +126,10 @@ impl Context {
 pub(super) fn await_answer(
     context: Context,
     answer: oneshot::Receiver<(Outcome, Session)>,
-    partition: PartitionId,
-    fallback: Session,
+    (partition, fallback, over): (PartitionId, Session, Option<Over>),
     render: Render,
 ) -> Slow {
-    await_started(context, Started::Waiting { answer, partition, fallback }, render)
+    await_started(context, Started::Waiting { answer, partition, fallback, over }, render)
 }
 
 /// An operation that is under way.
@@ -467,7 +467,7 @@ impl Access for ShardAccess {
             Execution::Waiting(op) => {
                 let (sender, answer) = oneshot::channel();
                 shard.expect(now, keyspace, (replica, op), self.client, Answer::Task(sender));
-                Started::Waiting { answer, partition, fallback: session }
+                Started::Waiting { answer, partition, fallback: session, over: None }
             }
         }
     }

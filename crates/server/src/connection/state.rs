@@ -568,7 +568,7 @@ impl State {
                 Execution::Waiting(op) => {
                     let (sender, answer) = oneshot::channel();
                     shard.expect(now, keyspace, (replica, op), self.id, Answer::Task(sender));
-                    started.push((partition, Started::Waiting { answer, partition, fallback: copy }));
+                    started.push((partition, Started::Waiting { answer, partition, fallback: copy, over: None }));
                 }
             }
         }
@@ -660,7 +660,9 @@ impl State {
         }
         if let Some(replica) = found {
             let session = session_of(&mut self.sessions, &self.shared, keyspace);
-            return match &shard.execute(now, replica, single.operation, session) {
+            let mut operation = single.operation;
+            let over = shard.shared.leave_in_time(keyspace, &mut operation);
+            return match &shard.execute(now, replica, operation, session) {
                 Execution::Done { outcome, after } => {
                     self.tell(shard, now, replica, *after, render, outcome, out);
                     Flow::Done
@@ -669,7 +671,7 @@ impl State {
                     let (sender, answer) = oneshot::channel();
                     shard.expect(now, keyspace, (replica, *op), self.id, Answer::Task(sender));
                     let fallback = self.take_session(keyspace);
-                    Flow::Slow(slow::await_answer(self.context(now), answer, partition, fallback, render))
+                    Flow::Slow(slow::await_answer(self.context(now), answer, (partition, fallback, over), render))
                 }
             };
         }

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 
 /// Who waits for the outcome of an operation.
@@ -254,6 +255,7 @@ pub(crate) enum Control {
 #[derive(Clone)]
 pub(crate) struct ShardHandle {
     messages: mpsc::Sender<Message>,
+    frames: mpsc::Sender<Frame>,
     control: mpsc::UnboundedSender<Control>,
     waiting: Arc<Waiting>,
     max_messages: usize,
@@ -269,7 +271,8 @@ struct Waiting {
 
 /// The receiving ends.
 pub(crate) struct Mailbox {
-    pub(super) messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Message>,
+    frames: mpsc::Receiver<Frame>,
     pub(super) control: mpsc::UnboundedReceiver<Control>,
     waiting: Arc<Waiting>,
 }
@@ -277,10 +280,11 @@ pub(crate) struct Mailbox {
 /// A shard's two ends, for at most so many messages and bytes.
 pub(crate) fn mailbox(max_messages: usize, max_bytes: usize) -> (ShardHandle, Mailbox) {
     let (messages, messages_end) = mpsc::channel(max_messages);
+    let (frames, frames_end) = mpsc::channel(max_messages);
     let (control, control_end) = mpsc::unbounded_channel();
     let waiting = Arc::new(Waiting::default());
-    let handle = ShardHandle { messages, control, waiting: waiting.clone(), max_messages, max_bytes };
-    (handle, Mailbox { messages: messages_end, control: control_end, waiting })
+    let handle = ShardHandle { messages, frames, control, waiting: waiting.clone(), max_messages, max_bytes };
+    (handle, Mailbox { messages: messages_end, frames: frames_end, control: control_end, waiting })
 }
 
 impl ShardHandle {
@@ -293,9 +297,10 @@ impl ShardHandle {
         let result = if messages + count > self.max_messages || bytes > 0 && bytes + weight > self.max_bytes {
             Err(message)
         } else {
-            self.messages.try_send(message).map_err(|error| match error {
-                mpsc::error::TrySendError::Full(message) | mpsc::error::TrySendError::Closed(message) => message,
-            })
+            match message {
+                Message::Frame(frame) => self.frames.try_send(frame).map_err(|refused| Message::Frame(refused.into_inner())),
+                message => self.messages.try_send(message).map_err(mpsc::error::TrySendError::into_inner),
+            }
         };
         if result.is_err() {
             self.waiting.messages.fetch_sub(count, Ordering::Relaxed);
@@ -323,9 +328,46 @@ impl ShardHandle {
 }
 
 impl Mailbox {
-    /// A message has been taken out.
-    pub(super) fn taken(&self, message: &Message) {
+    /// Takes the next message out of it. What other servers say goes `frames_first`: somebody has waited for it already, and it costs less than a request.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>, frames_first: bool) -> Poll<Message> {
+        let mut next = if frames_first { self.frames.poll_recv(context).map(|frame| frame.map(Message::Frame)) } else { Poll::Pending };
+        if !matches!(next, Poll::Ready(Some(_))) {
+            next = self.messages.poll_recv(context);
+        }
+        if !matches!(next, Poll::Ready(Some(_))) && !frames_first {
+            next = self.frames.poll_recv(context).map(|frame| frame.map(Message::Frame));
+        }
+        let Poll::Ready(Some(message)) = next else { return Poll::Pending };
         self.waiting.messages.fetch_sub(message.count(), Ordering::Relaxed);
         self.waiting.bytes.fetch_sub(message.weight(), Ordering::Relaxed);
+        Poll::Ready(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    #[test]
+    fn what_other_servers_say_goes_first_and_keeps_nobody_out() {
+        let (handle, mut mailbox) = mailbox(10, 1_000);
+        let server = ServerId::new(DcId(0), PartitionId(0));
+        let frame = |byte| Message::Frame(Frame { keyspace: KeyspaceId(0), from: server, to: server, frame: vec![byte] });
+        // Batches of nothing stand for requests.
+        for message in [Message::Batch(Vec::new()), frame(1), Message::Batch(Vec::new()), frame(2), frame(3)] {
+            assert!(handle.send(message).is_ok());
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        let mut next = |frames_first| match mailbox.poll_next(&mut context, frames_first) {
+            Poll::Ready(Message::Frame(frame)) => Some(frame.frame[0]),
+            Poll::Ready(_) => Some(0),
+            Poll::Pending => None,
+        };
+        assert_eq!([next(true), next(true), next(false), next(true), next(true), next(true)], [Some(1), Some(2), Some(0), Some(3), Some(0), None]);
+        assert!(handle.send(frame(4)).is_ok());
+        assert_eq!([next(false), next(false)], [Some(4), None]);
+        // There is as much room as before.
+        assert!((0..10).all(|byte| handle.send(frame(byte)).is_ok()) && handle.send(frame(10)).is_err());
     }
 }

@@ -22,6 +22,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Operations and frames taken out of the mailbox in one turn, about: what begins in one message is taken whole.
 const MESSAGES_PER_TURN: usize = 512;
 
+/// Of those, frames go before requests up to here, so that they do not keep requests out.
+const FRAMES_FIRST: usize = MESSAGES_PER_TURN / 2;
+
 /// Between two looks at stalled connections, abandoned operations and memory, in microseconds.
 const SWEEP_US: u64 = 100_000;
 
@@ -104,9 +107,8 @@ fn turn(
     }
     let mut taken = 0;
     while taken < MESSAGES_PER_TURN
-        && let Poll::Ready(Some(message)) = mailbox.messages.poll_recv(context)
+        && let Poll::Ready(message) = mailbox.poll_next(context, taken < FRAMES_FIRST)
     {
-        mailbox.taken(&message);
         match message {
             Message::Execute(execute) => {
                 taken += execute.0.operations.len();

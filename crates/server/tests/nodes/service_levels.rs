@@ -398,6 +398,45 @@ async fn what_the_node_has_no_server_of_is_read_elsewhere_by_way_of_a_node_there
     cluster.stop_all().await;
 }
 
+/// The same with a third node in each data center, which owns no partition and can have members of groups only.
+fn with_a_front() -> Plan {
+    let change = |config: &mut NodeConfig| {
+        (detour().change)(config);
+        config.keyspaces.push(KeyspaceConfig { replicas: 3, ..keyspace("agreed", "causal") });
+    };
+    Plan { owners: vec![vec![0], vec![1], vec![]], change, ..detour() }
+}
+
+#[tokio::test]
+async fn a_node_that_owns_no_partition_asks_other_data_centers_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = with_a_front().start(Some(folder.path())).await;
+    let (mut client, mut writer) = (cluster.client(2).await, cluster.client(3).await);
+    for client in [&mut client, &mut writer] {
+        assert_eq!(client.ask("SELECT posts").await, Reply::ok());
+    }
+    let keys = [format!("{}p", tag_of(0)), format!("{}p", tag_of(1))];
+    for key in &keys {
+        assert_eq!(writer.ask(&format!("SET {key} 1")).await, Reply::ok());
+        client.ask_until(&format!("GET {key}"), Reply::bulk("1")).await;
+    }
+    assert_eq!(client.ask(FRESH).await, Reply::ok());
+    for key in &keys {
+        assert_eq!(until_answered_in(&mut client, &format!("GET {key}"), "c").await, Reply::bulk("1"));
+        assert_eq!(quality(&mut client, "entry").await, Reply::Integer(1), "{key}");
+    }
+    assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
+    // Both nodes here that own partitions are gone.
+    cluster.stop(0).await;
+    cluster.stop(1).await;
+    assert!(matches!(client.ask(&format!("GET {}", keys[0])).await, Reply::Error(_)));
+    assert_eq!(client.ask("RHEO SLA eventual").await, Reply::ok());
+    for key in &keys {
+        assert_eq!(until_answered_in(&mut client, &format!("GET {key}"), "c").await, Reply::bulk("1"));
+    }
+    cluster.stop_all().await;
+}
+
 #[tokio::test]
 async fn who_cannot_be_reached_is_not_waited_for_and_who_is_to_answer_here_does() {
     let cluster = detour().start(None).await;

@@ -5,12 +5,26 @@ use crate::marks;
 use crate::plan::Action;
 use crate::world::World;
 use rheostat_core::DcId;
-use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Dial, Failure, Level, Outcome};
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::operation::{Acted, Action as Command, Dial, Failure, Level, Outcome};
 use rheostat_core::sla::{Ask, Away, Course, Progress};
+use rheostat_core::version::Key;
 
 /// No entry of a service level can be held any more.
-pub(super) struct NothingHeld;
+pub(crate) struct NothingHeld;
+
+/// A read under a service level, when it began, and what it asks for now.
+pub(super) struct Reading {
+    course: Course,
+    begun_us: u64,
+    pub(super) ask: Ask,
+}
+
+/// Whether a service level has entries for it.
+fn is_read(action: &Action) -> bool {
+    let of_keys = matches!(action, Action::Get { .. } | Action::ReadTransaction { .. } | Action::Siblings { .. });
+    of_keys || matches!(action, Action::Value { .. } | Action::Look { .. } | Action::Together { .. })
+}
 
 /// `action`, a read, at another level.
 pub(super) fn at_level(action: &Action, new: Level) -> Action {
@@ -22,8 +36,25 @@ pub(super) fn at_level(action: &Action, new: Level) -> Action {
 }
 
 /// `dial` with the bounds of `asked`.
-pub(super) fn bounded(dial: Dial, asked: Option<Ask>) -> Dial {
+pub(crate) fn bounded(dial: Dial, asked: Option<Ask>) -> Dial {
     asked.map_or(dial, |ask| Dial { fresh_ms: ask.dial.fresh_ms, within_us: ask.dial.within_us, ..dial })
+}
+
+/// A command of a transaction that gets a key.
+pub(super) fn gets(key: Key) -> Command {
+    Command::Get(key)
+}
+
+/// What a transaction of commands has got, as a read of several keys has it.
+pub(super) fn as_many(outcome: Outcome) -> Outcome {
+    let reads = |acted: Vec<Acted>| acted.into_iter().map(|acted| if let Acted::Read(read) = acted { Some(read) } else { None }).collect();
+    match outcome {
+        Outcome::Transacted(acted, None, quality) if acted.iter().all(|acted| matches!(acted, Acted::Read(_))) => {
+            let reads: Option<Vec<_>> = reads(acted);
+            Outcome::Many(reads.unwrap_or_default(), quality)
+        }
+        outcome => outcome,
+    }
 }
 
 /// What an attempt comes to that is not answered.
@@ -32,14 +63,20 @@ pub(super) fn nobody_answers() -> Outcome {
 }
 
 impl World<'_> {
+    /// Whether a read of `keys` is made as MULTI makes it: every second one of a partition's keys.
+    pub(super) fn is_multi(&self, client: usize, keys: &[usize]) -> bool {
+        let partition = self.plan.partition(keys[0]);
+        self.clients[client].step_number().is_multiple_of(2) && keys.iter().all(|key| self.plan.partition(*key) == partition)
+    }
+
     /// What a read asks for now: nothing beside its own level without a service level.
-    pub(super) fn attempt_of(&mut self, client: usize, action: &Action, place: (DcId, PartitionId)) -> Result<Option<Ask>, NothingHeld> {
-        let (Some(aims), Action::Get { .. } | Action::ReadTransaction { .. }) = (&self.plan.service_level, action) else { return Ok(None) };
-        if let Some((_, ask)) = &self.clients[client].course {
-            return Ok(Some(*ask));
+    pub(crate) fn attempt_of(&mut self, client: usize, action: &Action, place: (DcId, PartitionId)) -> Result<Option<Ask>, NothingHeld> {
+        let Some(aims) = self.plan.service_level.as_ref().filter(|aims| is_read(action) && !aims.aims().is_empty()) else { return Ok(None) };
+        if let Some(reading) = &self.clients[client].course {
+            return Ok(Some(reading.ask));
         }
         let serves = self.serves;
-        let several = action.keys().len() > 1;
+        let several = matches!(action, Action::ReadTransaction { .. } | Action::Together { .. }) && action.keys().len() + action.counters().len() > 1;
         let away = self.away(place, action);
         let mut course = Course::begin(aims, Dial::default(), several, self.now_us, self.plan.server_timeout_us, |level| serves(level).is_some());
         course = course.with_planted(self.planted).with_away(away);
@@ -57,32 +94,38 @@ impl World<'_> {
         if ask.entry > 0 {
             self.marks.see(marks::ENTRY_PASSED_OVER);
         }
-        self.clients[client].course = Some((course, ask));
+        self.clients[client].course = Some(Reading { course, begun_us: self.now_us, ask });
         Ok(Some(ask))
     }
 
     /// The data centers beside that of `place` that hold all keys of `action`.
     fn away(&self, (dc, partition): (DcId, PartitionId), action: &Action) -> Vec<Away> {
         let home = self.serving(dc, partition);
-        let holds = |other: DcId| action.keys().iter().all(|key| self.serving(other, self.plan.partition(*key)) == other);
+        let there = |other: DcId, partition: PartitionId| self.serving(other, partition) == other;
+        let holds = |other: DcId| there(other, partition) && action.keys().iter().all(|key| there(other, self.plan.partition(*key)));
         let others = (0..self.plan.data_centers).map(DcId).filter(|other| *other != home && !self.gone.contains(other) && holds(*other));
         others.map(|dc| Away { dc, way_us: 2_000 }).collect()
     }
 
-    /// Goes on with a read under a service level by what came of its attempt at `current`; what is said of it is true.
-    pub(super) fn follow(&mut self, client: usize, current: &Current, outcome: &Outcome) {
-        let Some((mut course, ask)) = self.clients[client].course.take() else { return };
-        let (Some(aims), Outcome::Read(..) | Outcome::Many(..) | Outcome::Failed(_)) = (self.plan.service_level.clone(), outcome) else { return };
-        let quality = match outcome {
-            Outcome::Read(_, quality) | Outcome::Many(_, quality) => Some(*quality),
-            _ => None,
-        };
+    /// Goes on with a read under a service level by what came of its attempt at `current`; what is said of it is true. Whether it is shown to its client: an answer that satisfies no entry is not.
+    pub(super) fn follow(&mut self, client: usize, current: &Current, outcome: &Outcome) -> bool {
+        let Some(Reading { mut course, begun_us, ask }) = self.clients[client].course.take() else { return true };
+        let Some(aims) = self.plan.service_level.clone() else { return true };
+        let quality = outcome.quality();
+        if quality.is_none() && !matches!(outcome, Outcome::Failed(_)) {
+            return true;
+        }
         if let (Some(quality), Some(most_ms)) = (quality, ask.dial.fresh_ms)
             && quality.staleness_ms.is_none_or(|staleness_ms| staleness_ms > u64::from(most_ms))
         {
             self.fail("freshness", format!("{:?} was to be at most {most_ms} ms stale and was answered with {quality:?}\n", current.action));
         }
-        let partition = self.servers[current.server].id.partition;
+        if let (Some(quality), Some(level)) = (quality, ask.dial.level)
+            && !quality.level.implies(level)
+        {
+            self.fail("level", format!("{:?} was asked at level {level} and answered with {quality:?}\n", current.action));
+        }
+        let ServerId { partition, dc: at, .. } = self.servers[current.server].id;
         let place = (self.serving(self.clients[client].dc, partition), partition);
         let forecast = self.forecasts.entry(place).or_default();
         match course.answer(&ask, outcome.clone(), forecast, self.now_us) {
@@ -90,19 +133,36 @@ impl World<'_> {
                 if next.at.is_some() {
                     self.marks.see(marks::ASKED_ELSEWHERE);
                 }
-                self.clients[client].course = Some((course, next));
+                self.clients[client].course = Some(Reading { course, begun_us, ask: next });
+                quality.is_none()
             }
             Progress::Done(_, Some(achieved)) => {
                 self.marks.see_times(marks::LOWER_ENTRY_HELD, (achieved.entry > 0).into());
                 self.marks.see_times(marks::HELD_ELSEWHERE, achieved.at.is_some().into());
+                match &current.action {
+                    Action::Siblings { .. } => self.marks.see(marks::SIBLINGS_HELD),
+                    Action::ReadTransaction { keys, .. } if self.is_multi(client, keys) => self.marks.see(marks::MULTI_HELD),
+                    action if !action.counters().is_empty() => {
+                        self.marks.see(if achieved.at.is_some() { marks::COUNTER_HELD_ELSEWHERE } else { marks::COUNTER_HELD });
+                    }
+                    _ => {}
+                }
                 let aim = aims.aims()[achieved.entry];
-                let elsewhere = self.servers[current.server].id.dc != place.0;
-                if elsewhere && aim.here || !quality.is_some_and(|quality| aim.is_held(quality, achieved.used_us)) {
-                    let text = format!("{:?} was answered with {quality:?} after {} us, and that is not `{aim}`\n", current.action, achieved.used_us);
+                let used_us = self.now_us - begun_us;
+                let (elsewhere, is_held) = (at != place.0, quality.is_some_and(|quality| aim.is_held(quality, used_us)));
+                if elsewhere && aim.here || !is_held || achieved.used_us != used_us || achieved.at != Some(at).filter(|_| elsewhere) {
+                    let text = format!(
+                        "{:?} was answered with {quality:?} after {used_us} us in data center {at}, and it is said that it satisfies `{aim}`: {achieved:?}\n",
+                        current.action
+                    );
                     self.fail("service level", text);
                 }
+                true
             }
-            Progress::Done(_, None) => self.marks.see(marks::ENTRY_MISSED),
+            Progress::Done(_, None) => {
+                self.marks.see(marks::ENTRY_MISSED);
+                quality.is_none()
+            }
         }
     }
 }

@@ -262,7 +262,12 @@ impl User {
             }
             if mix.rate > 0.0 {
                 meant += Duration::from_secs_f64(self.drawing.gap_s(mix.rate));
+                let free = Instant::now() < meant;
                 tokio::time::sleep_until(meant.min(self.world.end)).await;
+                // How late a client is that has nothing else to do: its own share of what is measured.
+                if free && self.counted(meant) && meant <= self.world.end {
+                    self.world.tallies.borrow_mut().add("client_late", ms(meant.elapsed()));
+                }
             } else if mix.think_ms > 0.0 {
                 tokio::time::sleep(Duration::from_secs_f64(mix.think_ms / 1000.0)).await;
             }
@@ -422,11 +427,13 @@ impl User {
         let client = world.client(away.unwrap_or(self.dc), kind, keys.first(), &mut self.drawing.random);
         let mut session = self.session.as_ref().map_or_else(|| client.session(KEYSPACE), |session| session.at(client));
         session.set_way(way(&world.point, self.dc, away));
+        // What a client of an open loop has waited for its own last operation is not the store's.
+        let begun = Instant::now();
         let result = ask(&mut session, &world.point.contender, kind, &keys, value).await;
         let counted = self.counted(since) && Instant::now() <= world.end;
         let (_, within) = bounds(&world.point.contender, kind);
         if let (true, Some(within_ms)) = (counted, within.0) {
-            world.tallies.borrow_mut().bounded(kind, ms(since.elapsed()), within_ms, result.is_ok(), &world.point.cluster);
+            world.tallies.borrow_mut().bounded(kind, ms(begun.elapsed()), within_ms, result.is_ok(), &world.point.cluster);
         }
         match result {
             Ok(reply) => {

@@ -44,6 +44,8 @@ pub(super) struct Server {
     slow_ns: u64,
     /// What waits, and since when.
     queue: VecDeque<(u64, Work)>,
+    /// The same, of what goes before.
+    first: VecDeque<(u64, Work)>,
     free_at_ns: u64,
     /// An event will take the next thing from the queue.
     waking: bool,
@@ -81,6 +83,7 @@ impl Server {
             ahead_us,
             slow_ns,
             queue,
+            first: VecDeque::new(),
             free_at_ns: 0,
             waking: false,
             tick_at_ns: u64::MAX,
@@ -119,11 +122,13 @@ impl World<'_> {
         if matches!(work, Work::Tick) && state.tick_at_ns != self.now_ns {
             return;
         }
-        if state.free_at_ns <= self.now_ns && state.queue.is_empty() {
+        if state.free_at_ns <= self.now_ns && state.queue.is_empty() && state.first.is_empty() {
             self.serve(server, self.now_ns, work);
             return;
         }
-        state.queue.push_back((self.now_ns, work));
+        let goes_first = self.point.cluster.service.messages_first && !matches!(work, Work::Request(..));
+        let queue = if goes_first { &mut state.first } else { &mut state.queue };
+        queue.push_back((self.now_ns, work));
         if !state.waking {
             state.waking = true;
             let at_ns = state.free_at_ns;
@@ -133,11 +138,12 @@ impl World<'_> {
 
     pub(super) fn free(&mut self, server: usize) {
         self.servers[server].waking = false;
-        if let Some((since_ns, work)) = self.servers[server].queue.pop_front() {
+        let state = &mut self.servers[server];
+        if let Some((since_ns, work)) = state.first.pop_front().or_else(|| state.queue.pop_front()) {
             self.serve(server, since_ns, work);
         }
         let state = &mut self.servers[server];
-        if !state.queue.is_empty() {
+        if !state.queue.is_empty() || !state.first.is_empty() {
             state.waking = true;
             let at_ns = state.free_at_ns;
             self.schedule(at_ns, Event::Free(server));
