@@ -21,6 +21,10 @@ const MOST_SERVERS: usize = 64;
 /// Timings of which a line begins to say something.
 const FEW: f64 = 4.0;
 
+/// Timings of less than this part of what is expected, so many in a row, say that the way is another one than before.
+const MUCH_QUICKER: f64 = 0.25;
+const IN_A_ROW: u8 = 2;
+
 /// Of this share of timings it is said that they are below the raised line.
 const SHARE: f64 = 0.99;
 
@@ -37,6 +41,8 @@ pub struct Line {
     most: f64,
     /// When the last one came.
     at_us: u64,
+    /// How many of the last ones were much quicker than expected.
+    quicker: u8,
 }
 
 impl Line {
@@ -66,6 +72,16 @@ impl Line {
             let over = us / expected > self.most;
             self.most = (self.most + if over { 0.1 * SHARE } else { -0.1 * (1.0 - SHARE) }).clamp(1.0, 16.0);
         }
+    }
+
+    /// Takes in that a question took `us` microseconds. It waits for nothing but the way and the other server, so one that is much quicker than expected, and then another one, say that the way is quick again: what
+    /// was learned while it was slow says nothing any more, nor does how far that was missed when it became so.
+    pub fn learn_question(&mut self, now_us: u64, us: u64) {
+        self.quicker = if self.weight >= FEW && (us as f64) < MUCH_QUICKER * self.mean(1.0) { self.quicker + 1 } else { 0 };
+        if self.quicker == IN_A_ROW {
+            *self = Line::default();
+        }
+        self.learn(now_us, 1, us);
     }
 
     /// Takes in that `n` writes have been given up after `us` microseconds: they take that long at least. Without it only what comes in time would be learned of a way that has become slow, and
@@ -327,6 +343,26 @@ mod tests {
         }
         let (_, b) = line.line();
         assert!((b - 9_000.0).abs() < 200.0, "{b}");
+    }
+
+    /// A way that is quick again is planned with after two timings; one quick timing among slow ones says little, and the tail of a busy server is not forgotten.
+    #[test]
+    fn a_way_that_is_much_quicker_again_is_learned_at_once() {
+        let mut line = Line::default();
+        (0..50u64).for_each(|turn| line.learn_question(turn * 500_000, if turn < 25 { 20_000 } else { 200_000 }));
+        let planned = |line: &Line| line.planned(Estimate::P99, 0.0).1;
+        assert!(planned(&line) > 190_000.0, "{line:?}");
+        let mut once = line;
+        once.learn_question(25_000_000, 20_000);
+        once.learn_question(25_500_000, 200_000);
+        once.learn_question(26_000_000, 20_000);
+        assert!(planned(&once) > 100_000.0, "{once:?}");
+        line.learn_question(25_000_000, 20_000);
+        line.learn_question(25_500_000, 20_100);
+        assert_eq!(planned(&line), 20_100.0);
+        let mut busy = Line::default();
+        (0..2_000u64).for_each(|turn| busy.learn_question(turn * 10_000, if turn % 20 == 0 { 100_000 } else { 15_000 }));
+        assert!(planned(&busy) > 60_000.0, "{busy:?}");
     }
 
     const UNKNOWN: f64 = 7e5;

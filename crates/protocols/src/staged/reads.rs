@@ -269,7 +269,7 @@ impl Staged {
         if let Some(put) = put {
             put.told |= 1 << from.index();
             let now_us = step.now.monotonic_us;
-            self.costs.with(from).asked(costs::Asked::Question).learn(now_us, 1, now_us.saturating_sub(put.begun_us));
+            self.costs.with(from).asked(costs::Asked::Question).learn_question(now_us, now_us.saturating_sub(put.begun_us));
         }
         let Some(question) = self.reads.question.as_mut().filter(|question| question.number == number) else { return };
         question.told.insert(from);
