@@ -53,7 +53,7 @@ mod tests {
             br#"<?xml version="1.0"?><a:Error xmlns:a="u"><Code>No&amp;Key&#x41;</Code><Empty/><In><Message> two words </Message></In></a:Error>"#;
         let found = texts(xml);
         assert_eq!((first(&found, "Error/Code"), first(&found, "Error/In/Message")), (Some("No&KeyA"), Some(" two words ")));
-        assert_eq!(texts(b"<a><b>1</b"), [("a/b".to_string(), "1".to_string())]);
+        assert_eq!(texts(b"<a><b>1</b><c>2</"), [("a/b".to_string(), "1".to_string())]);
         assert_eq!(texts(&[0xff, 0, b'<']), []);
     }
 }

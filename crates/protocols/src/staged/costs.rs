@@ -25,6 +25,12 @@ const FEW: f64 = 4.0;
 const MUCH_QUICKER: f64 = 0.25;
 const IN_A_ROW: u8 = 2;
 
+/// A question of which so much is known is expected to take that: a way that is asked twice a second has no more.
+const SOME: f64 = 2.0;
+
+/// By how much sums of equal timings can be off.
+const ROUNDING: f64 = 1e-9;
+
 /// Of this share of timings it is said that they are below the raised line.
 const SHARE: f64 = 0.99;
 
@@ -69,7 +75,7 @@ impl Line {
         // By how much a line of few timings was missed says more of the line than of the timing.
         if expected > 0.0 && known >= FEW {
             // A step up for each timing above, and one down for each below, in the ratio of their shares: it comes to rest where that many are above.
-            let over = us / expected > self.most;
+            let over = us > expected * self.most * (1.0 + ROUNDING);
             self.most = (self.most + if over { 0.1 * SHARE } else { -0.1 * (1.0 - SHARE) }).clamp(1.0, 16.0);
         }
     }
@@ -77,7 +83,7 @@ impl Line {
     /// Takes in that a question took `us` microseconds. It waits for nothing but the way and the other server, so one that is much quicker than expected, and then another one, say that the way is quick again: what
     /// was learned while it was slow says nothing any more, nor does how far that was missed when it became so.
     pub fn learn_question(&mut self, now_us: u64, us: u64) {
-        self.quicker = if self.weight >= FEW && (us as f64) < MUCH_QUICKER * self.mean(1.0) { self.quicker + 1 } else { 0 };
+        self.quicker = if self.weight >= SOME && (us as f64) < MUCH_QUICKER * self.mean(1.0) { self.quicker + 1 } else { 0 };
         if self.quicker == IN_A_ROW {
             *self = Line::default();
         }
@@ -359,10 +365,16 @@ mod tests {
         assert!(planned(&once) > 100_000.0, "{once:?}");
         line.learn_question(25_000_000, 20_000);
         line.learn_question(25_500_000, 20_100);
-        assert_eq!(planned(&line), 20_100.0);
+        near(planned(&line), 20_050.0);
         let mut busy = Line::default();
         (0..2_000u64).for_each(|turn| busy.learn_question(turn * 10_000, if turn % 20 == 0 { 100_000 } else { 15_000 }));
         assert!(planned(&busy) > 60_000.0, "{busy:?}");
+    }
+
+    /// The same, but for a hundredth.
+    #[track_caller]
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= expected / 100.0, "{found}, not {expected}");
     }
 
     const UNKNOWN: f64 = 7e5;
@@ -406,18 +418,18 @@ mod tests {
         let question = |costs: &Costs, heard, majority| costs.majority(Asked::Question, &view(heard, majority)).1;
         // Of three, the second is slow.
         let three = costs(&[20, 400]);
-        assert_eq!(question(&three, 0b111, 2), 20_000.0);
-        assert_eq!(question(&three, 0b101, 2), 400_000.0, "the quick one is not heard");
+        near(question(&three, 0b111, 2), 20_000.0);
+        near(question(&three, 0b101, 2), 400_000.0);
         assert_eq!(question(&three, 0b001, 2), UNKNOWN, "nobody is");
         // Of five.
         let five = costs(&[300, 30, 20, 90]);
-        assert_eq!(question(&five, 0b11111, 3), 30_000.0);
-        assert_eq!(question(&five, 0b10111, 3), 90_000.0);
-        assert_eq!(question(&five, 0b00111, 3), 300_000.0);
+        near(question(&five, 0b11111, 3), 30_000.0);
+        near(question(&five, 0b10111, 3), 90_000.0);
+        near(question(&five, 0b00111, 3), 300_000.0);
         // The one mean for all that this was would say the same of all three.
         for (costs, heard, us) in [(&three, 0b111, 40_000.0), (&three, 0b101, 800_000.0), (&five, 0b00111, 600_000.0)] {
             let majority = if std::ptr::eq(costs, &three) { 2 } else { 3 };
-            assert_eq!(costs.led_here(&view(heard, majority)).1, us, "two steps, each as long as a question");
+            near(costs.led_here(&view(heard, majority)).1, us);
         }
     }
 
@@ -425,16 +437,16 @@ mod tests {
     fn coordination_costs_what_it_took_with_the_same_majority() {
         let mut costs = costs(&[20, 400]);
         (0..50).for_each(|turn| costs.led(Led::Here(DcId(1))).learn(turn * 10_000, 1, 55_000));
-        assert_eq!(costs.led_here(&view(0b111, 2)).1, 55_000.0);
-        assert_eq!(costs.led_here(&view(0b101, 2)).1, 800_000.0, "never yet with the other one");
+        near(costs.led_here(&view(0b111, 2)).1, 55_000.0);
+        near(costs.led_here(&view(0b101, 2)).1, 800_000.0);
         (0..50).for_each(|turn| costs.led(Led::Here(DcId(2))).learn(turn * 10_000, 1, 850_000));
-        assert_eq!(costs.led_here(&view(0b101, 2)).1, 850_000.0);
-        assert_eq!(costs.led_here(&view(0b111, 2)).1, 55_000.0, "it is heard again");
+        near(costs.led_here(&view(0b101, 2)).1, 850_000.0);
+        near(costs.led_here(&view(0b111, 2)).1, 55_000.0);
         // Where another one leads, its own majority counts, as it says it is now.
         (0..50).for_each(|turn| costs.led(Led::There(DcId(1))).learn(turn * 10_000, 1, 70_000));
-        assert_eq!(costs.led_by(DcId(1), 20_000, &view(0b111, 2)).1, 70_000.0);
-        assert_eq!(costs.led_by(DcId(1), 400_000, &view(0b111, 2)).1, 820_000.0);
-        assert_eq!(costs.led_by(DcId(2), 15_000, &view(0b111, 2)).1, 430_000.0, "it has led nothing yet");
+        near(costs.led_by(DcId(1), 20_000, &view(0b111, 2)).1, 70_000.0);
+        near(costs.led_by(DcId(1), 400_000, &view(0b111, 2)).1, 820_000.0);
+        near(costs.led_by(DcId(2), 15_000, &view(0b111, 2)).1, 430_000.0);
     }
 
     /// While a way is slow nothing is planned with it, so that nobody learns that coordination is quick again; but questions are put all the time.
@@ -445,10 +457,12 @@ mod tests {
         for (led, old) in [(Led::Here(DcId(1)), 600_000), (Led::There(DcId(1)), 700_000)] {
             (0..50).for_each(|turn| costs.led(led).learn(turn * 10_000, 1, old));
         }
-        assert_eq!((costs.led_here(&view(0b111, 2)).1, costs.led_by(DcId(1), 25_000, &view(0b111, 2)).1), (600_000.0, 700_000.0));
-        assert_eq!((costs.led_here(&later).1, costs.led_by(DcId(1), 25_000, &later).1), (60_000.0, 105_000.0));
+        near(costs.led_here(&view(0b111, 2)).1, 600_000.0);
+        near(costs.led_by(DcId(1), 25_000, &view(0b111, 2)).1, 700_000.0);
+        near(costs.led_here(&later).1, 60_000.0);
+        near(costs.led_by(DcId(1), 25_000, &later).1, 105_000.0);
         (0..50).for_each(|turn| costs.with(DcId(1)).asked(Asked::Hold).learn(turn * 10_000, 1, 300_000));
-        assert_eq!(costs.majority(Asked::Hold, &View { heard: 0b011, ..later }).1, 30_000.0);
+        near(costs.majority(Asked::Hold, &View { heard: 0b011, ..later }).1, 30_000.0);
         // What takes less than that is believed, however old.
         (0..200).for_each(|turn| costs.led(Led::Here(DcId(1))).learn(turn * 10_000, 1, 55_000));
         assert!((54_900.0..55_100.0).contains(&costs.led_here(&later).1), "{:?}", costs.led_here(&later));
