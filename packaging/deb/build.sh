@@ -5,7 +5,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-binary=$root/target/release/rheostat out=$root/target/deb maintainer='Rheostat maintainers <maintainers@rheostat.invalid>'
+binary=$root/target/dist/rheostat out=$root/target/deb maintainer='Rheostat maintainers <maintainers@rheostat.invalid>'
 while [ $# -gt 0 ]; do
   case "$1" in
     --binary) binary=$2; shift 2 ;;
@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
     *) echo "build.sh: unknown argument $1" >&2; exit 2 ;;
   esac
 done
-[ -x "$binary" ] || { echo "build.sh: there is no program $binary; build it (cargo build --release), or name one with --binary" >&2; exit 1; }
+[ -x "$binary" ] || { echo "build.sh: there is no program $binary; build it (cargo build --profile dist), or name one with --binary" >&2; exit 1; }
 
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT

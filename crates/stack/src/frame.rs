@@ -47,6 +47,45 @@ pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
     }
 }
 
+/// The kind of a message is its variant's name.
+pub(super) fn kind<P: Protocol>(remote: bool, frame: &[u8]) -> String {
+    let of_message = |message: &[u8]| P::Message::from_bytes(message).map_or_else(|_| "?".into(), |message| variant(&format!("{message:?}")));
+    if !remote || P::SPAN != Span::Server {
+        return of_message(frame);
+    }
+    let kind = match LinkFrame::<P::Meta>::from_bytes(frame) {
+        Ok(LinkFrame::Message(message)) => return of_message(&message),
+        Ok(LinkFrame::Batch { updates, .. }) => match updates.len() {
+            0 => "heartbeat",
+            1 => "update",
+            _ => "several updates",
+        },
+        Ok(LinkFrame::Part { .. }) => "part",
+        Ok(LinkFrame::Acknowledge { .. }) => "acknowledgement",
+        Ok(LinkFrame::Resume { .. }) => "resume",
+        Ok(LinkFrame::Ask { .. }) => "question",
+        Ok(LinkFrame::Sent { .. }) => "answer",
+        Ok(LinkFrame::Wanted { .. }) => "question about another",
+        Ok(LinkFrame::Passed { .. }) => "passed on",
+        Ok(LinkFrame::Begins) => "beginning",
+        Ok(LinkFrame::Opened { .. }) => "opening",
+        Err(_) => "?",
+    };
+    kind.into()
+}
+
+pub(super) fn metadata<P: Protocol>(frame: &[u8]) -> Vec<usize> {
+    match LinkFrame::<P::Meta>::from_bytes(frame) {
+        Ok(LinkFrame::Batch { updates, .. }) if P::SPAN == Span::Server => updates.iter().map(|update| update.meta.to_bytes().len()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The name of an enum's variant, from its `Debug` form.
+fn variant(debug: &str) -> String {
+    debug.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
+}
+
 fn describe_update<M: std::fmt::Debug>(update: &Update<M>, text: &mut String) {
     let _ = write!(text, " [{}", update.id);
     for item in &update.items {

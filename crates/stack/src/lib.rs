@@ -16,7 +16,7 @@ use rheostat_core::ids::Place;
 use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::store::{Position, Recovered, Store};
-use rheostat_core::version::VersionId;
+use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::Wire;
 use rheostat_counters::{Counting, Options, Setup};
 use rheostat_protocols::registry::{self, Visitor};
@@ -104,10 +104,19 @@ pub trait Stack: Send {
 
     /// What `frame` says, in words; `remote` says whether it goes to another data center.
     fn describe(&self, remote: bool, frame: &[u8]) -> String;
+
+    /// Of which kind `frame` is, in a word or two; as [`Stack::describe`].
+    fn kind(&self, remote: bool, frame: &[u8]) -> String;
+
+    /// How many bytes the protocol's metadata has of each update in `frame`, which goes to another data center: in the form in which it goes.
+    fn metadata(&self, frame: &[u8]) -> Vec<usize>;
+
+    /// How many bytes the protocol's metadata has of each version of `keys` that is stored here.
+    fn stored_metadata(self: Box<Self>, keys: &[Key]) -> Vec<usize>;
 }
 
 struct Layers<P: Protocol> {
-    server: Server<P>,
+    server: Counting,
     options: P::Options,
     counters: Options,
     place: Place,
@@ -123,12 +132,12 @@ impl<P: Protocol> Layers<P> {
     ) -> Result<Box<dyn Stack>, String> {
         let place = config.place;
         let server = server::<P>(config, &options, &counters, store.into(), found)?;
-        Ok(Box::new(Layers { server, options, counters, place }))
+        Ok(Box::new(Layers::<P> { server, options, counters, place }))
     }
 }
 
-/// The partition server of protocol `P`, with its layers.
-type Server<P> = Counting<Replica<P, AnyStore<<P as Protocol>::Meta>>>;
+/// The replica of protocol `P` inside the layers.
+type Inner<P> = Replica<P, AnyStore<<P as Protocol>::Meta>>;
 
 /// A server over `store`.
 fn server<P: Protocol>(
@@ -137,9 +146,9 @@ fn server<P: Protocol>(
     counters: &Options,
     store: AnyStore<P::Meta>,
     found: Recovered,
-) -> Result<Server<P>, String> {
+) -> Result<Counting, String> {
     let setup = Setup::of::<P>(&config, options, counters.clone());
-    Counting::new(Replica::<P, _>::new(config, options, store, found)?, setup)
+    Counting::new(Inner::<P>::new(config, options, store, found)?, setup)
 }
 
 /// A server, alone or with replicas, over `store`.
@@ -180,6 +189,11 @@ fn newest_on_disk<M: Wire + Clone + Send + 'static>(store: &MemoryStore<M>, key:
     }
 }
 
+/// How many bytes the metadata has of each version of `keys` in `store`.
+fn metadata_in<M: Wire>(store: &mut impl Store<M>, keys: &[Key]) -> Vec<usize> {
+    keys.iter().flat_map(|key| store.chain(key)).map(|version| version.meta.to_bytes().len()).collect()
+}
+
 impl<P: Protocol> Stack for Layers<P> {
     fn server(&mut self) -> &mut dyn PartitionServer {
         &mut self.server
@@ -195,7 +209,9 @@ impl<P: Protocol> Stack for Layers<P> {
 
     fn halt(self: Box<Self>, how: Halt) -> Halted {
         let Layers { server, options, counters, place } = *self;
-        let AnyStore::Memory(mut store) = server.into_inner().into_store() else { panic!("only a server over a simulated disk can be halted") };
+        let AnyStore::Memory(mut store) = server.into_inner::<Inner<P>>().into_store() else {
+            panic!("only a server over a simulated disk can be halted")
+        };
         let wiped = how == Halt::DiskLost;
         let (image, found, records_lost) = halted(&mut store, how);
         let newest = |dc: DcId| found.newest.get(dc.index()).copied().unwrap_or_default();
@@ -210,7 +226,7 @@ impl<P: Protocol> Stack for Layers<P> {
     }
 
     fn on_disk(&self, key: &[u8]) -> Option<VersionId> {
-        let AnyStore::Memory(store) = self.server.inner().store() else { panic!("only a simulated disk can be looked at") };
+        let AnyStore::Memory(store) = self.server.inner::<Inner<P>>().store() else { panic!("only a simulated disk can be looked at") };
         newest_on_disk(store, key)
     }
 
@@ -224,6 +240,18 @@ impl<P: Protocol> Stack for Layers<P> {
 
     fn describe(&self, remote: bool, frame: &[u8]) -> String {
         frame::describe::<P>(remote, frame)
+    }
+
+    fn kind(&self, remote: bool, frame: &[u8]) -> String {
+        frame::kind::<P>(remote, frame)
+    }
+
+    fn metadata(&self, frame: &[u8]) -> Vec<usize> {
+        frame::metadata::<P>(frame)
+    }
+
+    fn stored_metadata(self: Box<Self>, keys: &[Key]) -> Vec<usize> {
+        metadata_in(&mut self.server.into_inner::<Inner<P>>().into_store(), keys)
     }
 }
 

@@ -1,15 +1,15 @@
 //! A partition server with replicas: each of them keeps its records, one runs it ([`rheostat_group::Replicas`]).
 
-use crate::{AnyStore, Driver, Halt, Halted, Restart, Server, Stack, frame, halted, newest_on_disk, server};
+use crate::{AnyStore, Driver, Halt, Halted, Inner, Restart, Stack, frame, halted, metadata_in, newest_on_disk, server};
 use rheostat_core::DcId;
 use rheostat_core::ids::Place;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::Recovered;
-use rheostat_core::version::{Value, VersionId};
+use rheostat_core::version::{Key, Value, VersionId};
 use rheostat_core::wire::{Wire, WireError};
-use rheostat_counters::Options;
+use rheostat_counters::{Counting, Options};
 use rheostat_group::{Ahead, Replicas, Seat, frame_inside};
 
 /// How the server of protocol `P` is made.
@@ -22,28 +22,28 @@ struct SeatOf<P: Protocol> {
 impl<P: Protocol> Seat for SeatOf<P> {
     type Meta = P::Meta;
     type Driver = Driver<P::Meta>;
-    type Server = Server<P>;
+    type Server = Counting;
 
-    fn make(&mut self, config: ReplicaConfig, store: Ahead<P::Meta, Driver<P::Meta>>, found: Recovered) -> Result<Server<P>, String> {
+    fn make(&mut self, config: ReplicaConfig, store: Ahead<P::Meta, Driver<P::Meta>>, found: Recovered) -> Result<Counting, String> {
         server::<P>(config, &self.options, &self.counters, AnyStore::Ahead(Box::new(store)), found)
     }
 
-    fn store<'s>(&self, server: &'s Server<P>) -> &'s Ahead<P::Meta, Driver<P::Meta>> {
-        match server.inner().store() {
+    fn store<'s>(&self, server: &'s Counting) -> &'s Ahead<P::Meta, Driver<P::Meta>> {
+        match server.inner::<Inner<P>>().store() {
             AnyStore::Ahead(store) => store,
             _ => unreachable!("a server with replicas was made over another store"),
         }
     }
 
-    fn store_mut<'s>(&self, server: &'s mut Server<P>) -> &'s mut Ahead<P::Meta, Driver<P::Meta>> {
-        match server.inner_mut().store_mut() {
+    fn store_mut<'s>(&self, server: &'s mut Counting) -> &'s mut Ahead<P::Meta, Driver<P::Meta>> {
+        match server.inner_mut::<Inner<P>>().store_mut() {
             AnyStore::Ahead(store) => store,
             _ => unreachable!("a server with replicas was made over another store"),
         }
     }
 
-    fn take(&self, server: Server<P>) -> Ahead<P::Meta, Driver<P::Meta>> {
-        match server.into_inner().into_store() {
+    fn take(&self, server: Counting) -> Ahead<P::Meta, Driver<P::Meta>> {
+        match server.into_inner::<Inner<P>>().into_store() {
             AnyStore::Ahead(store) => *store,
             _ => unreachable!("a server with replicas was made over another store"),
         }
@@ -92,7 +92,7 @@ impl<P: Protocol> Replicated<P> {
         }
         let seat = SeatOf::<P> { options: options.clone(), counters: counters.clone(), holders: P::holders(&place, &options) };
         let server = Replicas::new(seat, config, store, found)?;
-        Ok(Box::new(Replicated { server, options, counters, place }))
+        Ok(Box::new(Replicated::<P> { server, options, counters, place }))
     }
 
     /// What `frame` carries from one partition server to another, if it does.
@@ -137,6 +137,22 @@ impl<P: Protocol> Stack for Replicated<P> {
 
     fn has_updates(&self, bytes: &[u8]) -> bool {
         Self::inside(bytes).is_some_and(|bytes| frame::has_updates::<P>(&bytes))
+    }
+
+    fn kind(&self, remote: bool, bytes: &[u8]) -> String {
+        match frame_inside(bytes) {
+            Err(_) => "?".into(),
+            Ok(Err(_)) => "between replicas".into(),
+            Ok(Ok(bytes)) => frame::kind::<P>(remote, &bytes),
+        }
+    }
+
+    fn metadata(&self, bytes: &[u8]) -> Vec<usize> {
+        Self::inside(bytes).map_or_else(Vec::new, |bytes| frame::metadata::<P>(&bytes))
+    }
+
+    fn stored_metadata(self: Box<Self>, keys: &[Key]) -> Vec<usize> {
+        self.server.into_store().map_or_else(Vec::new, |mut store| metadata_in(&mut store, keys))
     }
 
     fn describe(&self, remote: bool, bytes: &[u8]) -> String {

@@ -44,6 +44,7 @@ pub(crate) use journal::Journal;
 use journal::{Refilled, Saved};
 use peers::Peers;
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -360,7 +361,7 @@ pub struct Status {
 }
 
 /// A partition server, whatever its protocol and store. See the module for its caller's duties.
-pub trait PartitionServer: Send {
+pub trait PartitionServer: Any + Send {
     /// Starts it; called once, first.
     fn start(&mut self, now: Now, out: &mut Outbox);
 

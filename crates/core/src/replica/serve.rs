@@ -293,7 +293,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 }
 
-impl<P: Protocol, S: Store<P::Meta>> PartitionServer for Replica<P, S> {
+impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S> {
     fn start(&mut self, now: Now, out: &mut Outbox) {
         if let Some(start) = self.start.take() {
             self.flushed_at_us = now.monotonic_us;

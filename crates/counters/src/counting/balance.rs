@@ -7,7 +7,6 @@ use crate::state::{Circle, DIRECTIONS};
 use rheostat_clock::DcId;
 use rheostat_core::counter::Direction;
 use rheostat_core::ids::Now;
-use rheostat_core::replica::PartitionServer;
 use rheostat_core::version::Key;
 
 /// A counter that was not used for so long is left alone, in microseconds.
@@ -16,7 +15,7 @@ const IDLE_US: u64 = 5_000_000;
 /// The most counters that ask in one round.
 const MOST_ASKS: usize = 256;
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// A counter with bounds has been used.
     pub(super) fn stay_active(&mut self, now: Now) {
         self.active_until_us = now.monotonic_us + IDLE_US;

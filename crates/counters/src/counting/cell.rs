@@ -10,7 +10,6 @@ use rheostat_clock::DcId;
 use rheostat_core::counter::Direction;
 use rheostat_core::ids::Now;
 use rheostat_core::operation::{Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
-use rheostat_core::replica::PartitionServer;
 use rheostat_core::session::Session;
 use rheostat_core::version::{Key, VersionId};
 use std::collections::BTreeMap;
@@ -173,7 +172,7 @@ pub(super) fn made_instead(definition: &Definition, record: &Read) -> Result<Opt
     Ok(definition.began_over(over).then(|| made.moved(version)))
 }
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// The newest version of `key` that has arrived.
     pub(super) fn newest(&mut self, now: Now, key: &Key) -> Result<(Read, Quality), Failure> {
         match self.run(now, Operation::Get { key: key.clone(), dial: Dial::at(Level::Eventual) })? {

@@ -14,7 +14,7 @@ use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, OutOfRights, Rights, Standing, UpdateName};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guard, Operation, Outcome, Quality, Read, SetCondition};
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::replica::{Done, Execution, Outbox};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
@@ -164,7 +164,7 @@ pub(super) fn sum(key: &Key, amount: i64, read: &Read) -> Result<(i64, Item), Fa
     Ok((after, Item { key: key.clone(), value: Some(value), expires_ms }))
 }
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// What is asked of counters where one group decides.
     pub(super) fn decided(&mut self, now: Now, call: CounterCall, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
         if call.key().is_some_and(|key| is_reserved(key)) {

@@ -8,12 +8,12 @@ use rheostat_core::export::{ExportAnswer, ExportCall, Exported, ExportedCounter}
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{AsOf, Dial, Failure, Level, Operation, Outcome, Read};
 use rheostat_core::protocol::Span;
-use rheostat_core::replica::{Execution, PartitionServer};
+use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_core::version::Key;
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// What a backup asks.
     pub(super) fn export(&mut self, now: Now, call: ExportCall, session: &mut Session) -> Execution {
         match call {

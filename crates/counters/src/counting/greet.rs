@@ -11,14 +11,14 @@ use crate::hello::Greetings;
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::Now;
 use rheostat_core::operation::{Dial, Guard, Operation, Outcome, Read};
-use rheostat_core::replica::{Execution, PartitionServer};
+use rheostat_core::replica::Execution;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::Wire;
 
 /// How often a leader tells its group of the hello, in microseconds.
 const TELL_US: u64 = 500_000;
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// What is at `key`, if everything is here that its writer had written before. A group takes in what another data center ships from a snapshot in any order; a session
     /// that has read a version waits until all before it is here.
     pub(super) fn whole(&mut self, now: Now, key: Key) -> Option<Read> {

@@ -11,7 +11,7 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::counter::{Direction, Scope, UpdateName};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::replica::{Done, Execution, Outbox};
 use rheostat_core::reserved::Reserved;
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key};
@@ -50,7 +50,7 @@ impl Parked {
     }
 }
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// Reads what an earlier run has left: if counters with bounds were used, this server says hello.
     pub(super) fn recall(&mut self, now: Now) {
         if self.is_grouped() {

@@ -13,7 +13,7 @@ use rheostat_core::ids::{Now, OpId, ServerId};
 use rheostat_core::operation::{Dial, Failure, Guard, Outcome};
 use rheostat_core::protocol::Span;
 use rheostat_core::random::Random;
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::replica::{Done, Execution, Outbox};
 use rheostat_core::reserved::FRAME;
 use rheostat_core::session::Session;
 use rheostat_core::version::Key;
@@ -146,7 +146,7 @@ impl Led {
     }
 }
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// Whether several servers of this data center keep the partition together.
     pub(super) fn is_grouped(&self) -> bool {
         self.setup.span == Span::DataCenter

@@ -41,6 +41,7 @@ use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position, ScanPage};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::WireError;
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use update::{Batch, Stopped};
@@ -126,9 +127,9 @@ struct Numbers {
     tried_again: u64,
 }
 
-/// See the module.
-pub struct Counting<R: PartitionServer> {
-    inner: R,
+/// See the module. Of the server inside it knows only that it is one, so that it is compiled once and not for each protocol.
+pub struct Counting {
+    inner: Box<dyn PartitionServer>,
     setup: Setup,
     circle: Circle,
     /// What the server inside wants done, until it has been looked through.
@@ -181,14 +182,16 @@ pub struct Counting<R: PartitionServer> {
 /// Names of operations here have this bit, those of the server inside do not.
 const OWN: u64 = 1 << 63;
 
-impl<R: PartitionServer> Counting<R> {
+const OTHER: &str = "the server inside is of the type that it was made as";
+
+impl Counting {
     /// The owner around `inner`. Errors: an option out of range.
-    pub fn new(inner: R, setup: Setup) -> Result<Counting<R>, String> {
+    pub fn new(inner: impl PartitionServer, setup: Setup) -> Result<Counting, String> {
         setup.options.check().map_err(|why| format!("counters: {why}"))?;
         Ok(Counting {
             circle: Circle { here: setup.place.dc(), members: setup.holders.clone() },
             session: inner.new_session(),
-            inner,
+            inner: Box::new(inner),
             cells: Cells::new(setup.options.cache),
             setup,
             box_: Outbox::default(),
@@ -218,19 +221,22 @@ impl<R: PartitionServer> Counting<R> {
         })
     }
 
-    /// The server inside, for tests and for the simulator's crash images.
-    pub fn inner(&self) -> &R {
-        &self.inner
+    /// The server inside, which was made as an `R`: for tests, and for the layer that keeps its store with others. Panics if it was not.
+    pub fn inner<R: PartitionServer>(&self) -> &R {
+        let inner: &dyn Any = &*self.inner;
+        inner.downcast_ref().expect(OTHER)
     }
 
-    /// The server inside, for the layer that keeps its store with others.
-    pub fn inner_mut(&mut self) -> &mut R {
-        &mut self.inner
+    /// As [`Counting::inner`], to change.
+    pub fn inner_mut<R: PartitionServer>(&mut self) -> &mut R {
+        let inner: &mut dyn Any = &mut *self.inner;
+        inner.downcast_mut().expect(OTHER)
     }
 
-    /// The partition server inside, taken out.
-    pub fn into_inner(self) -> R {
-        self.inner
+    /// As [`Counting::inner`], taken out.
+    pub fn into_inner<R: PartitionServer>(self) -> R {
+        let inner: Box<dyn Any> = self.inner;
+        *inner.downcast().expect(OTHER)
     }
 
     fn new_op(&mut self) -> OpId {
@@ -473,7 +479,7 @@ fn failed(failure: Failure) -> Execution {
     Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) }
 }
 
-impl<R: PartitionServer> PartitionServer for Counting<R> {
+impl PartitionServer for Counting {
     fn start(&mut self, now: Now, out: &mut Outbox) {
         self.inner.start(now, &mut self.box_);
         self.begin_to_follow(now);

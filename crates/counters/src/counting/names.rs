@@ -7,7 +7,7 @@ use super::{Counting, Hidden, keys};
 use rheostat_core::counter::UpdateName;
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::replica::{Done, Execution, Outbox};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
 use rheostat_core::version::{Key, VersionId};
@@ -39,7 +39,7 @@ impl Record {
 
 wire_struct!(Record { number, values, incarnation });
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made; or this one was, and `session` cannot see it yet.
     pub(super) fn repeat(&mut self, now: Now, key: &Key, name: UpdateName, session: &mut Session) -> Result<Option<Execution>, Stopped> {
         if let Some(waiting) = self.twins.get(&(key.clone(), name)) {

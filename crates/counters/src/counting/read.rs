@@ -13,7 +13,7 @@ use rheostat_core::export::{ExportAnswer, Exported};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{AsOf, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
 use rheostat_core::protocol::Span;
-use rheostat_core::replica::{Execution, PartitionServer};
+use rheostat_core::replica::Execution;
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::rollback::{RollbackAnswer, RollbackCall};
 use rheostat_core::session::Session;
@@ -81,7 +81,7 @@ pub(super) fn is_definition() -> Failure {
     Failure::Refused("a value that begins like a counter's definition cannot be written".into())
 }
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// An operation that is not of counters.
     pub(super) fn plain(&mut self, now: Now, operation: Operation, session: &mut Session) -> Execution {
         match &operation {

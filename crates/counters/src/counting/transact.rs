@@ -15,7 +15,7 @@ use rheostat_clock::DcId;
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Acted, Action, Change, Dial, Failure, Guard, Level, MOST_ACTIONS, Operation, Outcome, Quality, Read, TestWrite};
 use rheostat_core::protocol::Span;
-use rheostat_core::replica::{CANNOT_DECIDE, Execution, PartitionServer};
+use rheostat_core::replica::{CANNOT_DECIDE, Execution};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::slots;
@@ -126,7 +126,7 @@ fn no_transacted(outcome: &Outcome) -> Failure {
     damaged(format!("a part of a transaction was answered by {outcome:?}"))
 }
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// Reads a key and writes another by what it was. The server inside decides that if it can; what it cannot see is the number of a counter.
     pub(super) fn test_write(&mut self, now: Now, write: Box<TestWrite>, dial: Dial, session: &mut Session) -> Execution {
         if !self.setup.decides_tests || self.inner.newest(&write.test).is_some_and(|newest| newest.value.is_some_and(|value| Definition::is(&value)))

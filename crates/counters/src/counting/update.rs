@@ -13,7 +13,7 @@ use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, NewCounter, Scope, UpdateName};
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::{Dial, Failure, Guard, Level, Operation, Outcome};
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
+use rheostat_core::replica::{Done, Execution, Outbox};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
 use rheostat_core::store::{Durability, Position};
@@ -97,7 +97,7 @@ impl From<Failure> for Stopped {
     }
 }
 
-impl<R: PartitionServer> Counting<R> {
+impl Counting {
     /// Checks what an update is to change; returns the first of the counters, and all of them.
     pub(super) fn check_changes(&self, changes: &[(Key, i64)]) -> Result<(Key, KeySet), Failure> {
         let first = changes.first().ok_or_else(|| Failure::Refused("an update changes at least one counter".into()))?.0.clone();

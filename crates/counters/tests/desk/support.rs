@@ -14,6 +14,7 @@ use rheostat_protocols::registry;
 use rheostat_storage::MemoryStore;
 use smallvec::smallvec;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 /// A server that can be started again with what it has flushed.
 pub trait Owner: PartitionServer {
@@ -21,7 +22,7 @@ pub trait Owner: PartitionServer {
     fn server(&mut self) -> &mut dyn PartitionServer;
 }
 
-struct Wrapped<P: Protocol>(Counting<Replica<P, MemoryStore<P::Meta>>>);
+struct Wrapped<P: Protocol>(Counting, PhantomData<fn(P)>);
 
 #[derive(Clone)]
 pub struct Build {
@@ -34,7 +35,7 @@ impl Build {
         let protocol = registry::parse_options::<P>(&toml::Table::new()).unwrap();
         let setup = Setup::of::<P>(&self.config, &protocol, self.options.clone());
         let replica = Replica::<P, _>::new(self.config.clone(), &protocol, store, recovered).unwrap();
-        Box::new(Wrapped::<P>(Counting::new(replica, setup).unwrap()))
+        Box::new(Wrapped::<P>(Counting::new(replica, setup).unwrap(), PhantomData))
     }
 }
 
@@ -48,7 +49,7 @@ impl registry::Visitor for Build {
 
 impl<P: Protocol> Owner for Wrapped<P> {
     fn restart(self: Box<Self>, build: &Build) -> Box<dyn Owner> {
-        let store = self.0.into_inner().into_store();
+        let store = self.0.into_inner::<Replica<P, MemoryStore<P::Meta>>>().into_store();
         let (image, recovered) = store.crash_image();
         assert!(store.end() >= image.end());
         build.open::<P>(image, recovered)

@@ -13,15 +13,15 @@ use rheostat_core::version::Key;
 use rheostat_protocols::eventual::{Eventual, EventualOptions};
 use rheostat_storage::MemoryStore;
 
-type Server = Counting<Replica<Eventual, MemoryStore<<Eventual as Protocol>::Meta>>>;
+type Inner = Replica<Eventual, MemoryStore<<Eventual as Protocol>::Meta>>;
 
 /// The one server of the only data center: nothing ever leaves it. It has the counter `n`, and everything is on disk.
-fn alone() -> Server {
+fn alone() -> Counting {
     let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, replicas: 1 };
     let config = ReplicaConfig { durability: Durability::Always, ..ReplicaConfig::new(place, KeyspaceId(0)) };
     let options = EventualOptions::default();
     let setup = Setup::of::<Eventual>(&config, &options, Options { rebalance: Rebalance::Off, ..Options::default() });
-    let replica = Replica::new(config, &options, MemoryStore::with_simulated_disk(), Recovered::default()).unwrap();
+    let replica = Inner::new(config, &options, MemoryStore::with_simulated_disk(), Recovered::default()).unwrap();
     let (mut server, mut out) = (Counting::new(replica, setup).unwrap(), Outbox::default());
     server.start(at(0), &mut out);
     let counter = NewCounter { lower: Some(0), initial: 10, ..NewCounter::default() };
@@ -44,18 +44,18 @@ fn at(ms: u64) -> Now {
     Now { monotonic_us: 1_000_000 + ms * 1000, physical_ms: 1_700_000_000_000 + ms }
 }
 
-fn flush(server: &mut Server, out: &mut Outbox) {
+fn flush(server: &mut Counting, out: &mut Outbox) {
     server.write_through();
     while let Some(job) = server.poll_flush(at(0)) {
         server.end_flush(at(0), job.run(), out);
     }
 }
 
-fn done(server: &Server, op: OpId) -> Done {
+fn done(server: &Counting, op: OpId) -> Done {
     Done { op, outcome: Outcome::Failed(Failure::Busy("enough".into())), session: server.new_session() }
 }
 
-fn is_stored(server: &mut Server, key: &Key) -> bool {
+fn is_stored(server: &mut Counting, key: &Key) -> bool {
     server.newest(at(1), key).is_ok_and(|(read, _)| read.value.is_some())
 }
 
@@ -64,7 +64,7 @@ fn an_answer_that_waits_for_the_disk_leaves_with_the_flush() {
     let (mut server, mut out) = (alone(), Outbox::default());
     server.touched.insert(n());
     server.tick(at(1), &mut out);
-    let end = server.inner.store().end();
+    let end = server.inner::<Inner>().store().end();
     assert!(end > server.durable());
     let answer = done(&server, OpId(OWN | 99));
     server.held.push_back((end, answer));
@@ -75,10 +75,10 @@ fn an_answer_that_waits_for_the_disk_leaves_with_the_flush() {
 #[test]
 fn a_row_that_has_changed_on_nobodys_behalf_is_written() {
     let (mut server, mut out) = (alone(), Outbox::default());
-    let before = server.inner.store().end();
+    let before = server.inner::<Inner>().store().end();
     server.touched.insert(n());
     server.tick(at(1), &mut out);
-    assert!(server.touched.is_empty() && server.inner.store().end() > before);
+    assert!(server.touched.is_empty() && server.inner::<Inner>().store().end() > before);
 }
 
 #[test]

@@ -66,7 +66,7 @@ const MOST_UNDECIDED: usize = 64 << 20;
 const MOST_LOST: usize = 64;
 
 /// How a partition server is made over a store, and taken apart.
-pub trait Seat: Send {
+pub trait Seat: Send + 'static {
     /// What the protocol stores with each version.
     type Meta: Wire + Clone + Send + 'static;
     /// The store behind.

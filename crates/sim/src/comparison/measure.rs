@@ -1,19 +1,19 @@
 //! What a protocol sends and stores beside keys and values, measured on replicas that run a small fixed load and whose messages all arrive.
 
+use rheostat_core::DcId;
+use rheostat_core::Timestamp;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
-use rheostat_core::protocol::{Protocol, Span};
+use rheostat_core::protocol::Span;
 use rheostat_core::random::Random;
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
-use rheostat_core::store::{Durability, Recovered, Store};
+use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
-use rheostat_core::wire::Wire;
-use rheostat_core::{DcId, Timestamp};
-use rheostat_protocols::registry::Visitor;
-use rheostat_storage::MemoryStore;
+use rheostat_counters::Options;
+use rheostat_protocols::registry::ProtocolInfo;
+use rheostat_stack::{Backing, Plan, Stack};
 use std::collections::BTreeMap;
 
 /// Data centers of the measured cluster.
@@ -88,50 +88,47 @@ pub struct Measured {
 }
 
 /// Measures a protocol with its default options. Errors: an operation failed or took too long; says which.
-pub(super) struct Measure;
-
-impl Visitor for Measure {
-    type Output = Result<Measured, String>;
-
-    fn visit<P: Protocol>(self) -> Self::Output {
-        let mut cluster = Cluster::<P>::new()?;
-        cluster.pass(IDLE_MS);
-        cluster.measured = Measured { replicas: replicas_of::<P>(), ..Measured::default() };
-        let mut clients: Vec<(DcId, Session)> = (0..DATA_CENTERS).map(|dc| (DcId(dc), cluster.new_session())).collect();
-        let mut random = Random::new(1);
-        for _ in 0..ROUNDS {
-            for step in 0..3 {
-                for (dc, session) in &mut clients {
-                    let operation = cluster.operation(step, &mut random);
-                    cluster.run(*dc, session, &operation)?;
-                    cluster.measured.session.add(session.to_bytes().len());
-                }
-                cluster.pass(PAUSE_MS);
+pub(super) fn measure(info: &ProtocolInfo) -> Result<Measured, String> {
+    let mut cluster = Cluster::new(info)?;
+    cluster.pass(IDLE_MS);
+    cluster.measured = Measured { replicas: cluster.replicas, ..Measured::default() };
+    let mut clients: Vec<(DcId, Session)> = (0..DATA_CENTERS).map(|dc| (DcId(dc), cluster.new_session())).collect();
+    let mut random = Random::new(1);
+    for _ in 0..ROUNDS {
+        for step in 0..3 {
+            for (dc, session) in &mut clients {
+                let operation = cluster.operation(step, &mut random);
+                cluster.run(*dc, session, &operation)?;
+                cluster.measured.session.add(session.to_bytes().len());
             }
+            cluster.pass(PAUSE_MS);
         }
-        // What the load has left behind arrives before it counts as idle.
-        cluster.pass(IDLE_MS);
-        let under_load = std::mem::take(&mut cluster.measured.messages);
-        cluster.pass(IDLE_MS);
-        let idle_messages = std::mem::replace(&mut cluster.measured.messages, under_load);
-        if cluster.measured.metadata.count == 0 {
-            cluster.measure_stored();
-        }
-        Ok(Measured { idle_messages, ..cluster.measured })
     }
+    // What the load has left behind arrives before it counts as idle.
+    cluster.pass(IDLE_MS);
+    let under_load = std::mem::take(&mut cluster.measured.messages);
+    cluster.pass(IDLE_MS);
+    let idle_messages = std::mem::replace(&mut cluster.measured.messages, under_load);
+    if cluster.measured.metadata.count == 0 {
+        cluster.measure_stored();
+    }
+    Ok(Measured { idle_messages, ..cluster.measured })
 }
 
 /// How many servers each partition has in each data center.
-fn replicas_of<P: Protocol>() -> u8 {
+fn replicas_of(info: &ProtocolInfo) -> u8 {
     // Replicas of which the protocol does not know send messages of their own, the same under every one.
-    if P::SPAN == Span::Server { 1 } else { REPLICAS.min(P::MOST_REPLICAS) }
+    if info.span == Span::Server { 1 } else { REPLICAS.min(info.most_replicas) }
 }
 
 /// A frame under way: where from, where to.
 type Frame = (ServerId, ServerId, Vec<u8>);
 
-struct Cluster<P: Protocol> {
-    replicas: BTreeMap<ServerId, Replica<P, MemoryStore<P::Meta>>>,
+struct Cluster {
+    protocol: &'static str,
+    span: Span,
+    replicas: u8,
+    servers: BTreeMap<ServerId, Box<dyn Stack>>,
     now_ms: u64,
     /// By the time at which it arrives, and then in the order in which it was sent.
     under_way: BTreeMap<(u64, u64), Frame>,
@@ -143,8 +140,8 @@ struct Cluster<P: Protocol> {
     measured: Measured,
 }
 
-impl<P: Protocol> Cluster<P> {
-    fn new() -> Result<Cluster<P>, String> {
+impl Cluster {
+    fn new(info: &ProtocolInfo) -> Result<Cluster, String> {
         let mut keys = vec![Vec::new(); usize::from(PARTITIONS)];
         for number in 0..10_000 {
             let key = format!("key-{number:04}");
@@ -153,34 +150,45 @@ impl<P: Protocol> Cluster<P> {
                 place.push(Key::from(key.into_bytes()));
             }
         }
-        let (replicas, under_way, done) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut cluster = Cluster { replicas, now_ms: 1_000, under_way, sent: 0, done, keys, values: 0, measured: Measured::default() };
+        let mut cluster = Cluster {
+            protocol: info.name,
+            span: info.span,
+            replicas: replicas_of(info),
+            servers: BTreeMap::new(),
+            now_ms: 1_000,
+            under_way: BTreeMap::new(),
+            sent: 0,
+            done: BTreeMap::new(),
+            keys,
+            values: 0,
+            measured: Measured::default(),
+        };
         for dc in (0..DATA_CENTERS).map(DcId) {
-            for (partition, replica) in (0..PARTITIONS).flat_map(|partition| (0..replicas_of::<P>()).map(move |replica| (partition, replica))) {
+            for (partition, replica) in (0..PARTITIONS).flat_map(|partition| (0..cluster.replicas).map(move |replica| (partition, replica))) {
                 let server = ServerId { dc, partition: PartitionId(partition), replica };
-                let place = Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, replicas: replicas_of::<P>() };
+                let place = Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, replicas: cluster.replicas };
                 let mut config = ReplicaConfig::new(place, KeyspaceId(0));
                 config.durability = Durability::Memory;
-                config.seed = cluster.replicas.len() as u64;
-                let replica = Replica::new(config, &P::Options::default(), MemoryStore::new(), Recovered::default())?;
-                cluster.replicas.insert(server, replica);
+                config.seed = cluster.servers.len() as u64;
+                let plan = Plan { protocol: info.name, options: &toml::Table::new(), counters: &Options::default(), config };
+                cluster.servers.insert(server, plan.open(Backing::Memory)?.0);
             }
         }
-        let servers: Vec<ServerId> = cluster.replicas.keys().copied().collect();
+        let servers: Vec<ServerId> = cluster.servers.keys().copied().collect();
         for server in servers {
-            cluster.with(server, |replica, now, out| replica.start(now, out));
+            cluster.with(server, |server, now, out| server.start(now, out));
         }
         Ok(cluster)
     }
 
     fn new_session(&self) -> Session {
-        self.replicas.values().next().map_or_else(|| Session::new(P::Client::default()), |replica| replica.new_session())
+        self.servers.values().next().expect("a cluster has servers").look().new_session()
     }
 
-    fn with<R>(&mut self, server: ServerId, act: impl FnOnce(&mut Replica<P, MemoryStore<P::Meta>>, Now, &mut Outbox) -> R) -> Option<R> {
+    fn with<R>(&mut self, server: ServerId, act: impl FnOnce(&mut dyn PartitionServer, Now, &mut Outbox) -> R) -> Option<R> {
         let now = Now { monotonic_us: self.now_ms * 1000, physical_ms: crate::clock::EPOCH_MS + self.now_ms };
         let mut out = Outbox::default();
-        let result = act(self.replicas.get_mut(&server)?, now, &mut out);
+        let result = act(self.servers.get_mut(&server)?.server(), now, &mut out);
         for (to, frame) in out.frames {
             self.measure(server, to, &frame);
             let delay_ms = if server.dc == to.dc { 0 } else { DELAY_MS };
@@ -192,44 +200,18 @@ impl<P: Protocol> Cluster<P> {
     }
 
     fn measure(&mut self, from: ServerId, to: ServerId, frame: &[u8]) {
-        let measured = &mut self.measured;
-        if from.dc == to.dc || P::SPAN != Span::Server {
-            let kind = P::Message::from_bytes(frame).map_or_else(|_| "?".to_owned(), |message| variant(&format!("{message:?}")));
-            let kinds = if from.dc == to.dc { &mut measured.messages } else { &mut measured.links };
-            kinds.entry(kind).or_default().add(frame.len());
-            return;
+        let (measured, stack, remote) = (&mut self.measured, &self.servers[&from], from.dc != to.dc);
+        if remote {
+            stack.metadata(frame).into_iter().for_each(|bytes| measured.metadata.add(bytes));
         }
-        let kind = match LinkFrame::<P::Meta>::from_bytes(frame) {
-            Ok(LinkFrame::Batch { updates, .. }) if updates.is_empty() => "heartbeat",
-            Ok(LinkFrame::Batch { updates, .. }) => {
-                updates.iter().for_each(|update| measured.metadata.add(update.meta.to_bytes().len()));
-                if updates.len() > 1 { "several updates" } else { "update" }
-            }
-            Ok(LinkFrame::Message(message)) => {
-                let kind = P::Message::from_bytes(&message).map_or_else(|_| "?".to_owned(), |message| variant(&format!("{message:?}")));
-                measured.links.entry(kind).or_default().add(frame.len());
-                return;
-            }
-            Ok(LinkFrame::Part { .. }) => "part",
-            Ok(LinkFrame::Acknowledge { .. }) => "acknowledgement",
-            Ok(LinkFrame::Resume { .. }) => "resume",
-            Ok(LinkFrame::Ask { .. }) => "question",
-            Ok(LinkFrame::Sent { .. }) => "answer",
-            Ok(LinkFrame::Wanted { .. }) => "question about another",
-            Ok(LinkFrame::Passed { .. }) => "passed on",
-            Ok(LinkFrame::Begins) => "beginning",
-            Ok(LinkFrame::Opened { .. }) => "opening",
-            Err(_) => "?",
-        };
-        measured.links.entry(kind.to_owned()).or_default().add(frame.len());
+        let kinds = if remote { &mut measured.links } else { &mut measured.messages };
+        kinds.entry(stack.kind(remote, frame)).or_default().add(frame.len());
     }
 
     fn measure_stored(&mut self) {
-        for (server, replica) in std::mem::take(&mut self.replicas) {
-            let mut store = replica.into_store();
-            for key in &self.keys[usize::from(server.partition.0)] {
-                store.chain(key).iter().for_each(|version| self.measured.metadata.add(version.meta.to_bytes().len()));
-            }
+        for (server, stack) in std::mem::take(&mut self.servers) {
+            let keys = &self.keys[usize::from(server.partition.0)];
+            stack.stored_metadata(keys).into_iter().for_each(|bytes| self.measured.metadata.add(bytes));
         }
     }
 
@@ -237,19 +219,19 @@ impl<P: Protocol> Cluster<P> {
     fn deliver(&mut self) {
         while let Some(entry) = self.under_way.first_entry().filter(|entry| entry.key().0 <= self.now_ms) {
             let (from, to, frame) = entry.remove();
-            self.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+            self.with(to, |server, now, out| server.receive(now, from, &frame, out));
         }
     }
 
     /// Lets `ms` milliseconds pass, one by one.
     fn pass(&mut self, ms: u64) {
-        let servers: Vec<ServerId> = self.replicas.keys().copied().collect();
+        let servers: Vec<ServerId> = self.servers.keys().copied().collect();
         for _ in 0..ms {
             self.now_ms += 1;
             for server in &servers {
-                self.with(*server, |replica, now, out| {
-                    if replica.next_tick_us() <= now.monotonic_us {
-                        replica.tick(now, out);
+                self.with(*server, |server, now, out| {
+                    if server.next_tick_us() <= now.monotonic_us {
+                        server.tick(now, out);
                     }
                 });
             }
@@ -289,11 +271,11 @@ impl<P: Protocol> Cluster<P> {
         loop {
             match self.run_at(ServerId { dc, partition, replica }, session, operation, until_ms)? {
                 // Another of the partition's servers may lead.
-                Some(failure) if P::SPAN != Span::Server && self.now_ms < until_ms && !matches!(failure, Failure::Storage(_)) => {
+                Some(failure) if self.span != Span::Server && self.now_ms < until_ms && !matches!(failure, Failure::Storage(_)) => {
                     replica = (replica + 1) % REPLICAS;
                     self.pass(PAUSE_MS);
                 }
-                Some(failure) => return Err(format!("{}: {operation:?} failed: {failure}", P::NAME)),
+                Some(failure) => return Err(format!("{}: {operation:?} failed: {failure}", self.protocol)),
                 None => return Ok(()),
             }
         }
@@ -301,7 +283,7 @@ impl<P: Protocol> Cluster<P> {
 
     /// Runs `operation` at `server`; says why it failed, if it did.
     fn run_at(&mut self, server: ServerId, session: &mut Session, operation: &Operation, until_ms: u64) -> Result<Option<Failure>, String> {
-        let execution = self.with(server, |replica, now, out| replica.execute(now, operation.clone(), session, out));
+        let execution = self.with(server, |server, now, out| server.execute(now, operation.clone(), session, out));
         let outcome = match execution.ok_or("no such server")? {
             Execution::Done { outcome, .. } => outcome,
             Execution::Waiting(op) => loop {
@@ -311,20 +293,15 @@ impl<P: Protocol> Cluster<P> {
                     break outcome;
                 }
                 if self.now_ms >= until_ms {
-                    return Err(format!("{}: {operation:?} still waits after {PATIENCE_MS} ms", P::NAME));
+                    return Err(format!("{}: {operation:?} still waits after {PATIENCE_MS} ms", self.protocol));
                 }
                 self.pass(1);
             },
         };
         match outcome {
             Outcome::Failed(failure) => Ok(Some(failure)),
-            Outcome::Written(version) if version.written == Timestamp::ZERO => Err(format!("{}: {operation:?} got no timestamp", P::NAME)),
+            Outcome::Written(version) if version.written == Timestamp::ZERO => Err(format!("{}: {operation:?} got no timestamp", self.protocol)),
             _ => Ok(None),
         }
     }
-}
-
-/// The name of an enum's variant, from its `Debug` form.
-fn variant(debug: &str) -> String {
-    debug.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
 }

@@ -8,7 +8,7 @@ mod measure;
 
 pub use measure::{BYTES, DATA_CENTERS, Measured, PARTITIONS, REPLICAS, Sizes};
 
-use measure::{DELAY_MS, IDLE_MS, KEYS, Measure, PAUSE_MS, ROUNDS};
+use measure::{DELAY_MS, IDLE_MS, KEYS, PAUSE_MS, ROUNDS};
 use rheostat_checkers::Promise;
 use rheostat_core::operation::Level;
 use rheostat_core::protocol::{Card, Protocol};
@@ -33,7 +33,7 @@ pub struct Row {
 pub fn rows() -> Result<Vec<Row>, String> {
     let row = |info: ProtocolInfo| {
         let options = registry::visit(info.name, DefaultOptions).unwrap_or_default();
-        let measured = registry::visit(info.name, Measure).unwrap_or_else(|| Err(format!("there is no protocol `{}`", info.name)))?;
+        let measured = measure::measure(&info)?;
         Ok(Row { checkers: rheostat_checkers::Promises::of(info.level).list(), options, measured, info })
     };
     registry::list().into_iter().map(row).collect()
