@@ -64,7 +64,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         let keys: BTreeSet<String> = wrong.keys.iter().map(key_of).collect();
         let found =
             if keys.is_empty() { "no receipt".to_string() } else { format!("receipts of {}", keys.into_iter().collect::<Vec<_>>().join(", ")) };
-        return Err(format!("whom do you trust? Name the nodes' public keys with --trust or --trust-file; there is {found}"));
+        return Err(format!("whom do you trust? Name the nodes' public keys with --trust or --trust-file; the files hold {found}"));
     }
     wrong.tell_the_rest();
     let verdict = compare(&receipts).map_err(|why| why.to_string())?;

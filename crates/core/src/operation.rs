@@ -5,7 +5,7 @@ use crate::export::{ExportAnswer, ExportCall};
 use crate::feed::{FeedAnswer, FeedCall};
 use crate::ids::PartitionId;
 use crate::rollback::{RollbackAnswer, RollbackCall};
-use crate::version::{Item, Key, Value, VersionId};
+use crate::version::{Item, Key, Value, Version, VersionId};
 use crate::wire::{Reader, Wire, WireError};
 use crate::{wire_enum, wire_struct};
 use rheostat_clock::{DcId, Timestamp};
@@ -603,6 +603,15 @@ impl Operation {
         }
     }
 
+    /// The key of a GET that any server with the partition's data may answer: at level eventual, and nothing else asked for.
+    #[inline]
+    pub fn key_for_anyone(&self) -> Option<&Key> {
+        match self {
+            Operation::Get { key, dial: Dial { level: Some(Level::Eventual), fresh_ms: None, as_of: None, .. } } => Some(key),
+            _ => None,
+        }
+    }
+
     /// How long a read may take at most, if it says so.
     pub fn within_us(&self) -> Option<u32> {
         match self {
@@ -688,6 +697,15 @@ pub struct Read {
     pub version: Option<VersionId>,
     /// When it expires, in milliseconds since the Unix epoch; 0 is never.
     pub expires_ms: u64,
+}
+
+impl Read {
+    /// What a reader finds of `version` at `now_ms`, in milliseconds since the Unix epoch.
+    pub fn of<M>(version: &Version<M>, now_ms: u64) -> Read {
+        let value = version.live(now_ms).cloned();
+        let expires_ms = if value.is_some() { version.expires_ms } else { 0 };
+        Read { value, version: Some(version.id), expires_ms }
+    }
 }
 
 /// How good an answer is.

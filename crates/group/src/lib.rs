@@ -35,6 +35,7 @@ pub const PLANTED: &[&str] = &[
     "replicas-forget-own-log",
     "replicas-pages-without-collections",
     "replicas-lease-without-end",
+    "replicas-followers-answer-anything",
 ];
 
 /// The bugs that can be planted in how a leader hands over.

@@ -18,13 +18,3 @@ pub mod session;
 mod stability;
 pub mod staged;
 mod tree;
-
-use rheostat_core::operation::Read;
-use rheostat_core::version::Version;
-
-/// What a reader at physical time `now_ms` gets of `version`.
-fn read_of<M>(version: &Version<M>, now_ms: u64) -> Read {
-    let value = version.live(now_ms).cloned();
-    let expires_ms = if value.is_some() { version.expires_ms } else { 0 };
-    Read { value, version: Some(version.id), expires_ms }
-}

@@ -179,5 +179,5 @@ pub(crate) fn version_waits((dc, needed, had): (DcId, Timestamp, Timestamp)) -> 
 /// The newest version of `key`, visible or not: what level eventual reads.
 pub(crate) fn newest<P: Protocol, S: Store<P::Meta>>(step: &mut Step<'_, P, S>, key: &Key) -> Read {
     let now_ms = step.now.physical_ms;
-    step.store.latest(key, |_| true).map_or_else(Read::default, |version| crate::read_of(version, now_ms))
+    step.store.latest(key, |_| true).map_or_else(Read::default, |version| Read::of(version, now_ms))
 }

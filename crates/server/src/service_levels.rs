@@ -443,7 +443,7 @@ async fn write(
     served.count_write(None);
     let used_ms = now_us().saturating_sub(begun_us) / 1000;
     let missed = format!(
-        "an entry of the service level `{}` to be held: the write is made, and {reached} data centers had it after {used_ms} ms",
+        "an entry of the service level `{}` to be held: the write is made, and after {used_ms} ms {reached} of the data centers had it",
         served.text()
     );
     (Outcome::Failed(Failure::Timeout(missed)), None, session)

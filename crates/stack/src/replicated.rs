@@ -9,7 +9,7 @@ use rheostat_core::session::Session;
 use rheostat_core::store::Recovered;
 use rheostat_core::version::{Key, Value, VersionId};
 use rheostat_core::wire::{Wire, WireError};
-use rheostat_counters::{Counting, Options};
+use rheostat_counters::{Counting, Definition, Options};
 use rheostat_group::{Ahead, Replicas, Seat, frame_inside};
 
 /// How the server of protocol `P` is made.
@@ -55,6 +55,10 @@ impl<P: Protocol> Seat for SeatOf<P> {
 
     fn holders(&self) -> Vec<DcId> {
         self.holders.clone()
+    }
+
+    fn is_plain(&self, value: &[u8]) -> bool {
+        !Definition::is(value)
     }
 
     fn new_session(&self) -> Session {

@@ -2,8 +2,9 @@
 
 use raft::eraftpb::{Message, MessageType};
 use rheostat_core::DcId;
+use rheostat_core::counter::{CounterCall, NewCounter};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Read};
 use rheostat_core::replica::{Execution, Membership, Outbox, ReplicaConfig};
 use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
@@ -339,4 +340,96 @@ fn a_member_whose_disk_was_emptied_unnoticed_goes_on_and_so_does_its_group() {
     group.wait(3 * FAILOVER_US);
     group.writes(other, "with the leader");
     assert!(!group.servers[emptied].look().failed());
+}
+
+fn get(key: &str, dial: Dial) -> Operation {
+    Operation::Get { key: Key::from(key.as_bytes()), dial }
+}
+
+impl Group {
+    /// What `replica` answers by itself, at once; `None` if it asks another one.
+    fn reads(&mut self, replica: usize, operation: Operation) -> Option<Read> {
+        let mut session = self.servers[replica].look().new_session();
+        match self.with(replica, |server, now, out| server.server().execute(now, operation, &mut session, out)) {
+            Execution::Done { outcome: Outcome::Read(read, quality), .. } => {
+                assert_eq!((quality.level, quality.staleness_ms), (Level::Eventual, None));
+                Some(read)
+            }
+            Execution::Done { outcome, .. } => panic!("{outcome:?}"),
+            Execution::Waiting(_) => None,
+        }
+    }
+
+    fn gauge(&self, replica: usize, name: &str) -> f64 {
+        let now = Now { monotonic_us: self.now_us, physical_ms: 1_700_000_000_000 + self.now_us / 1000 };
+        let status = self.servers[replica].look().status(now);
+        status.gauges.iter().find(|(gauge, _)| *gauge == name).unwrap().1
+    }
+}
+
+/// At level eventual a follower answers by itself, from what was decided, also while nobody leads. Whatever asks for more, or is a counter, waits for who leads.
+#[test]
+fn a_follower_answers_at_level_eventual() {
+    let mut group = Group::of("causal");
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let at_eventual = Dial::at(Level::Eventual);
+    assert_eq!(group.reads(follower, get("k", at_eventual)), Some(Read::default()), "nothing is there yet");
+    group.writes(follower, "one");
+    let expires_ms = 1_700_000_000_000 + group.now_us / 1000 + 1500;
+    let item = Item { key: Key::from(&b"brief"[..]), value: Some(Key::from(&b"soon"[..])), expires_ms };
+    let write = group.execute(follower, Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() });
+    let counter = NewCounter { lower: Some(0), initial: 7, ..NewCounter::default() };
+    let create = CounterCall::Create { key: Key::from(&b"n"[..]), counter };
+    let create = group.execute(follower, Operation::Counter { call: create, dial: Dial::default() });
+    group.pass(FAILOVER_US, |group| [write, create].iter().all(|op| group.done.contains_key(&(follower, *op))));
+    // A session whose write is not applied here yet is answered by the leader; who has written nothing, from what is here.
+    let (early, mut session) = (get("k", at_eventual), group.servers[leader].look().new_session());
+    let written = group.with(leader, |server, now, out| server.server().execute(now, put("two"), &mut session, out));
+    assert!(matches!(written, Execution::Done { outcome: Outcome::Written(_), .. }), "{written:?}");
+    let own = group.with(follower, |server, now, out| server.server().execute(now, early.clone(), &mut session, out));
+    assert!(matches!(own, Execution::Waiting(_)), "{own:?}");
+    assert_eq!(group.reads(follower, early).and_then(|read| read.value).as_deref(), Some(&b"one"[..]));
+    // What is decided is told with the next question for the lease.
+    group.wait(FAILOVER_US / 4);
+    let own = group.with(follower, |server, now, out| server.server().execute(now, get("k", at_eventual), &mut session, out));
+    assert!(matches!(own, Execution::Done { outcome: Outcome::Read(..), .. }), "{own:?}");
+
+    let read = group.reads(follower, get("k", at_eventual)).expect("it is here");
+    assert_eq!(read.value.as_deref(), Some(&b"two"[..]));
+    let brief = group.reads(follower, get("brief", at_eventual)).expect("it is here");
+    assert_eq!((brief.value.as_deref(), brief.expires_ms), (Some(&b"soon"[..]), expires_ms));
+    assert_eq!(group.gauge(follower, "reads_at_follower"), 5.0);
+    let counted = group.execute(follower, get("n", at_eventual));
+    group.pass(FAILOVER_US, |group| group.done.contains_key(&(follower, counted)));
+    let Outcome::Read(found, _) = &group.done[&(follower, counted)] else { panic!("{:?}", group.done[&(follower, counted)]) };
+    assert_eq!(found.value.as_deref(), Some(&b"7"[..]), "the number, and not what stands for it");
+
+    // Nobody leads: the two others are gone.
+    group.gone.extend([leader, third]);
+    group.wait(5 * FAILOVER_US);
+    assert_eq!(group.leader(), None);
+    assert_eq!(group.reads(follower, get("k", at_eventual)).and_then(|read| read.value).as_deref(), Some(&b"two"[..]));
+    let brief = group.reads(follower, get("brief", at_eventual)).expect("it was here");
+    assert_eq!((brief.value, brief.expires_ms), (None, 0), "it has expired");
+    for more in [Dial::default(), Dial::at(Level::Causal), Dial { fresh_ms: Some(1_000_000), ..at_eventual }] {
+        assert_eq!(group.reads(follower, get("k", more)), None, "{more:?}");
+    }
+    assert_eq!(group.reads(follower, get("n", at_eventual)), None, "a counter is its owner's to tell");
+    assert_eq!(group.reads(follower, Operation::ReadTransaction { keys: vec![Key::from(&b"k"[..])], dial: at_eventual }), None);
+}
+
+/// Whoever is nobody, since its disk is lost, lacks what it once had, and answers nothing by itself.
+#[test]
+fn a_member_that_has_lost_its_disk_answers_nothing_by_itself() {
+    let mut group = Group::of("causal");
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let lost = (leader + 1) % 3;
+    group.writes(lost, "one");
+    group.gone.extend((0..3).filter(|replica| *replica != lost));
+    group.seat(lost, open("causal", lost, true));
+    group.wait(FAILOVER_US);
+    assert_eq!(group.reads(lost, get("k", Dial::at(Level::Eventual))), None);
 }

@@ -11,7 +11,7 @@ use crate::protocol::{Protocol, Span};
 use crate::session::Session;
 use crate::slots;
 use crate::store::Store;
-use crate::version::{Key, Version};
+use crate::version::Key;
 use rheostat_clock::{DcId, Timestamp};
 
 /// Which keys are read.
@@ -37,13 +37,6 @@ impl Asked {
 pub(super) struct Past {
     asked: Asked,
     at: Timestamp,
-}
-
-/// `version` as it stood at `at`.
-fn read_at<M>(version: &Version<M>, at: Timestamp) -> Read {
-    let value = version.live(at.millis()).cloned();
-    let expires_ms = if value.is_some() { version.expires_ms } else { 0 };
-    Read { value, version: Some(version.id), expires_ms }
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
@@ -172,8 +165,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let Past { asked, at } = past;
         let complete = P::SPAN == Span::Server && self.lacks_of_past(*at).is_none();
         let quality = Quality { level, staleness_ms: complete.then(|| now.physical_ms.saturating_sub(at.millis())) };
-        let mut read =
-            |key: &Key| self.store.latest(key, |version| version.id.written <= *at).map_or_else(Read::default, |version| read_at(version, *at));
+        let mut read = |key: &Key| {
+            self.store.latest(key, |version| version.id.written <= *at).map_or_else(Read::default, |version| Read::of(version, at.millis()))
+        };
         match asked {
             Asked::One(key) => Outcome::Read(read(key), quality),
             Asked::Several(keys) => Outcome::Many(keys.iter().map(read).collect(), quality),

@@ -16,6 +16,7 @@ mod agree;
 mod lease;
 mod operations;
 mod pages;
+mod reading;
 
 use crate::ahead::Ahead;
 use crate::configuration::{Configuration, seat_of};
@@ -91,6 +92,9 @@ pub trait Seat: Send + 'static {
 
     /// The data centers that hold the partition.
     fn holders(&self) -> Vec<DcId>;
+
+    /// Whether `value` is one that a client has put, and not what a layer keeps in its place.
+    fn is_plain(&self, value: &[u8]) -> bool;
 
     /// A session that has seen nothing.
     fn new_session(&self) -> Session;
@@ -187,6 +191,7 @@ pub struct Replicas<F: Seat> {
     led: u64,
     lost_log: u64,
     passed_on: u64,
+    read_here: u64,
     pages_taken: u64,
 }
 
@@ -290,6 +295,7 @@ impl<F: Seat> Replicas<F> {
             led: 0,
             lost_log: 0,
             passed_on: 0,
+            read_here: 0,
             pages_taken: 0,
         })
     }
@@ -777,6 +783,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
             ("log_bytes", bytes as f64),
             ("times_led", self.led as f64),
             ("operations_passed_on", self.passed_on as f64),
+            ("reads_at_follower", self.read_here as f64),
             ("installing_snapshot", f64::from(u8::from(self.pages.is_some()))),
             ("pages_taken", self.pages_taken as f64),
             ("lost_log_messages", self.lost_log as f64),

@@ -1,4 +1,4 @@
-//! Operations: run here if this member leads and has its lease, passed on to whoever leads, or kept until somebody does.
+//! Operations: run here if this member leads and has its lease, passed on to whoever leads, or kept until somebody does; some reads are answered by a follower ([`super::reading`]).
 //!
 //! One that has not been run can be passed on as often as need be. One that another member was asked for and that writes is never asked for twice: if that one leads no more, whether it was done is not known.
 
@@ -78,6 +78,9 @@ impl<F: Seat> Replicas<F> {
         if self.serves(now) {
             self.run_queue(now, out);
             return self.execute_inside(now, operation, session, out);
+        }
+        if let Some(outcome) = self.read_here(now, &operation, session) {
+            return Execution::Done { outcome, after: Position(0) };
         }
         let waiting = self.queue.len() + self.asked.len();
         if waiting >= self.config.max_waiting {

@@ -133,7 +133,7 @@ impl Adaptive {
         let (mut read, mut dependencies) = (Read::default(), TrackVector::default());
         if let Some(version) = step.store.latest(key, |version| bound.covers(&version.meta.dependencies)) {
             dependencies = version.meta.dependencies.clone();
-            read = crate::read_of(version, step.now.physical_ms);
+            read = Read::of(version, step.now.physical_ms);
         }
         let quality = quality(step.now, Level::Causal, bound.min());
         Reply::Get { read, dependencies, partition, quality, planted: self.planted }
@@ -266,7 +266,7 @@ impl Adaptive {
             None => Read::default(),
             Some(version) => {
                 dependencies.join(&version.meta.dependencies);
-                crate::read_of(version, now_ms)
+                Read::of(version, now_ms)
             }
         };
         let reads: Vec<Read> = keys.iter().map(read).collect();

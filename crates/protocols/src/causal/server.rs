@@ -151,7 +151,7 @@ impl Causal {
                 unstable = version.id.origin != here && version.id.written > self.stable.get(version.id.origin);
                 dependencies = dependencies_of(version);
                 required = (version.id.origin == here).then(|| version.meta.required().clone());
-                crate::read_of(version, now_ms)
+                Read::of(version, now_ms)
             }
         };
         if let Some(mut required) = required {
@@ -237,7 +237,7 @@ impl Causal {
                     let origin = version.id.origin;
                     unstable |= origin != here && snapshot.is_some_and(|snapshot| version.id.written > snapshot.get(origin));
                     dependencies.join(&dependencies_of(version));
-                    crate::read_of(version, now_ms)
+                    Read::of(version, now_ms)
                 }
             })
             .collect();

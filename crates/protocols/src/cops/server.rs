@@ -121,7 +121,7 @@ impl Cops {
         }
         let now_ms = step.now.physical_ms;
         let Some(version) = step.store.latest(key, |version| self.is_shown(version.id)) else { return (Read::default(), None) };
-        let read = crate::read_of(version, now_ms);
+        let read = Read::of(version, now_ms);
         let found = Seen { key: key.clone(), id: version.id, meta: version.meta.clone() };
         if found.id.origin == self.here() {
             // Its writer knew of a stable vector that covered this; after a restart this server may not yet.

@@ -76,7 +76,7 @@ impl Cops {
         for key in keys {
             let found =
                 step.store.latest(key, |version| snapshot.is_none_or(|snapshot| self.is_shown(version.id) && snapshot.covers(&version.meta.floor)));
-            reads.push(found.map_or_else(Read::default, |version| crate::read_of(version, now_ms)));
+            reads.push(found.map_or_else(Read::default, |version| Read::of(version, now_ms)));
             if snapshot.is_some() {
                 seen.extend(found.map(|version| Seen { key: key.clone(), id: version.id, meta: version.meta.clone() }));
             }
@@ -90,7 +90,7 @@ impl Cops {
         let (mut reads, mut seen) = (Vec::new(), Vec::new());
         for (key, id) in wanted {
             let found = step.store.latest(key, |version| version.id == *id);
-            reads.push(found.map_or_else(Read::default, |version| crate::read_of(version, now_ms)));
+            reads.push(found.map_or_else(Read::default, |version| Read::of(version, now_ms)));
             seen.extend(found.map(|version| Seen { key: key.clone(), id: version.id, meta: version.meta.clone() }));
         }
         (reads, seen)

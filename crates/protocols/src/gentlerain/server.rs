@@ -109,7 +109,7 @@ impl GentleRain {
     fn read<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, key: &Key, level: Level) -> (Read, Timestamp) {
         let now_ms = step.now.physical_ms;
         let found = step.store.latest(key, |version| level == Level::Eventual || self.readable(version, self.stable));
-        found.map_or_else(Default::default, |version| (crate::read_of(version, now_ms), Meta::written(version)))
+        found.map_or_else(Default::default, |version| (Read::of(version, now_ms), Meta::written(version)))
     }
 
     /// Upon receive ⟨GETREQ k, gst⟩ (Alg. 8.1).
@@ -229,7 +229,7 @@ impl GentleRain {
             None => Read::default(),
             Some(version) => {
                 newest = newest.max(Meta::written(version));
-                crate::read_of(version, now_ms)
+                Read::of(version, now_ms)
             }
         };
         (keys.iter().map(&mut read).collect(), newest)

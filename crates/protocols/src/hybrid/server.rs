@@ -144,7 +144,7 @@ impl Hybrid {
         }
         let (mut read, mut nearest, mut dependencies) = (Read::default(), None, DependencyVector::new());
         if let Some(version) = found {
-            read = crate::read_of(version, now_ms);
+            read = Read::of(version, now_ms);
             nearest = Some(Dependency { key: key.clone(), version: version.id });
             dependencies = dependencies_of(version);
             if version.id.origin == here {
@@ -226,7 +226,7 @@ impl Hybrid {
             None => Read::default(),
             Some(version) => {
                 dependencies.join(&dependencies_of(version));
-                crate::read_of(version, now_ms)
+                Read::of(version, now_ms)
             }
         };
         (keys.iter().map(read).collect(), dependencies)

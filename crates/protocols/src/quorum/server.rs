@@ -8,7 +8,7 @@ use super::rounds::{Question, Rounds, Then};
 use super::standing::{Answer, Replaces, known, merge, undominated};
 use crate::change;
 use crate::gather::{Gather, TransactionId, by_partition};
-use crate::{read_of, stability};
+use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{self, Failure, Level, Outcome, Quality, Read};
@@ -130,7 +130,7 @@ impl Quorum {
                 let expires_ms = live().map(|(version, _)| version.expires_ms).max_by_key(|at| if *at == 0 { u64::MAX } else { *at });
                 Read { value: Some(value), version: Some(newest.id), expires_ms: expires_ms.unwrap_or(0) }
             }
-            _ => read_of(newest, now_ms),
+            _ => Read::of(newest, now_ms),
         }
     }
 
@@ -257,7 +257,7 @@ impl Quorum {
             }
             Then::Siblings(op) => {
                 let standing = standing(0);
-                let reads = standing.iter().filter(|version| version.live(now_ms).is_some()).map(|version| read_of(version, now_ms)).collect();
+                let reads = standing.iter().filter(|version| version.live(now_ms).is_some()).map(|version| Read::of(version, now_ms)).collect();
                 let key = keys.into_iter().next().expect("one key was asked for");
                 let quality = self.quality(step.now, &known);
                 step.effects.reply(op, Reply::Siblings { key, reads, seen: Context::upto(known).after(all(0)), quality });

@@ -20,7 +20,7 @@ pub(super) const BURIED: u64 = 0;
 
 /// What a reader at physical time `now_ms` gets of `version`: nothing of a tombstone that nobody wrote.
 pub(super) fn read_of(version: &Version<u64>, now_ms: u64) -> Read {
-    if version.meta == BURIED { Read::default() } else { crate::read_of(version, now_ms) }
+    if version.meta == BURIED { Read::default() } else { Read::of(version, now_ms) }
 }
 
 /// A snapshot on its way here.

@@ -15,7 +15,7 @@ type Made = (SmallVec<[Item; 1]>, Option<Reply>);
 
 /// What a reader at physical time `now_ms` gets of `version`, and up to where the order must be made for it.
 pub(super) fn read_of(version: Option<&Version<Timestamp>>, now_ms: u64) -> (Read, Option<Timestamp>) {
-    version.map_or_else(|| (Read::default(), None), |version| (crate::read_of(version, now_ms), Some(version.meta)))
+    version.map_or_else(|| (Read::default(), None), |version| (Read::of(version, now_ms), Some(version.meta)))
 }
 
 /// A key and its newest version, written again as it is.

@@ -683,13 +683,16 @@ impl State {
     /// Where an operation goes that does not run on this shard; `None`: it runs here, or nowhere. What has a bound runs where the bound is kept.
     #[inline]
     fn target(&self, keyspace: KeyspaceId, partition: PartitionId, operation: &Operation, here: bool) -> Option<Target> {
-        if here && operation.within_us().is_some() {
+        // What any server may answer need not go to the one that leads.
+        let for_anyone = operation.key_for_anyone().is_some();
+        if here && (for_anyone || operation.within_us().is_some()) {
             return None;
         }
+        let serving = || self.shared.placement.serving(keyspace, partition).map(Target::Shard);
         match self.shared.other_node(keyspace, partition) {
-            Some(node) => Some(Target::Node(node)),
+            Some(node) => for_anyone.then(serving).flatten().or(Some(Target::Node(node))),
             None if here => None,
-            None => self.shared.placement.serving(keyspace, partition).map(Target::Shard),
+            None => serving(),
         }
     }
 

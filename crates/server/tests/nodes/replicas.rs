@@ -304,3 +304,40 @@ async fn every_node_knows_who_leads_what_it_has_no_server_of() {
     all_know(&cluster, "and one that was away").await;
     cluster.stop_all().await;
 }
+
+/// A majority is gone with two nodes of three: nobody leads, and what asks for no more than level eventual is answered from what the third one has.
+#[tokio::test]
+async fn the_last_node_answers_at_level_eventual() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| {
+        config.keyspaces = vec![keyspace("default", "causal"), replicated("group", "causal")];
+        config.limits.operation_timeout_ms = 500;
+    };
+    let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1], vec![]], one_way_ms: 0.0, change };
+    let mut cluster = plan.start(Some(folder.path())).await;
+    let mut client = cluster.client(2).await;
+    ready(&mut client).await;
+    for key in ["a", "b", "c", "d"] {
+        client.ask_until(&format!("SET {key} 1"), Reply::ok()).await;
+    }
+    eventually("all servers have applied the same", async || {
+        let applied = gauges(&cluster, "applied_index").await;
+        (0..2)
+            .all(|partition| applied.iter().filter(|server| server.1 == partition).map(|server| server.3 as u64).collect::<BTreeSet<_>>().len() == 1)
+    })
+    .await;
+    let asked_before: f64 = gauges(&cluster, "reads_at_follower").await.iter().map(|server| server.3).sum();
+    cluster.stop(0).await;
+    cluster.stop(1).await;
+    assert_eq!(client.ask("RHEO LEVEL eventual").await, Reply::ok());
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(client.ask(&format!("GET {key}")).await, Reply::bulk("1"), "{key}");
+    }
+    assert!(matches!(client.ask("RHEO QUALITY").await, Reply::Array(quality) if quality[1] == Reply::bulk("eventual")));
+    let asked: f64 = gauges(&cluster, "reads_at_follower").await.iter().map(|server| server.3).sum();
+    assert!(asked - asked_before >= 4.0, "{asked_before}, then {asked}");
+    assert_eq!(client.ask("RHEO LEVEL DEFAULT").await, Reply::ok());
+    let refused = client.ask("GET a").await;
+    assert!(matches!(&refused, Reply::Error(_)), "nobody leads: {refused:?}");
+    cluster.stop_all().await;
+}
