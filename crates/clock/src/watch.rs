@@ -230,6 +230,20 @@ mod tests {
         watch.hear(of, heard_us - there_us - back_us, heard_us, shown(heard_us - back_us, off_us));
     }
 
+    /// An answer that agrees with one that is known and says less is not taken in its place, also where the two have one moment in common only.
+    #[test]
+    fn a_wider_answer_that_does_not_contradict_says_nothing_new() {
+        let mut watch = ClockWatch::new(1, LIMIT_MS);
+        let now_us = 100_000_000;
+        hear(&mut watch, 0, now_us, (0, 10_000), 0);
+        let ahead = |watch: &ClockWatch| watch.ahead_of(shown(now_us, 0), now_us);
+        let known = ahead(&watch);
+        assert_eq!(known, [Some(5)], "the middle of what the answer leaves open");
+        // It leaves open twice as much, and ends where the other begins.
+        hear(&mut watch, 0, now_us, (20_000, 0), -30_000);
+        assert_eq!(ahead(&watch), known);
+    }
+
     /// All courses in which each of up to five nodes is right, a little off, or wrong in one of several ways, some are out of reach, and ways are slow one way or the other.
     #[test]
     fn where_a_majority_is_right_and_hears_itself_the_right_are_believed_and_the_wrong_are_not() {

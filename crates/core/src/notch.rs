@@ -580,6 +580,17 @@ mod tests {
     }
 
     #[test]
+    fn waits_have_a_mean_if_there_are_any() {
+        let mut waits = Waits::default();
+        assert_eq!(waits.mean_ms(), None);
+        [1_000, 3_000].into_iter().for_each(|us| waits.record(us));
+        let mut other = Waits::default();
+        other.record(5_000);
+        waits.add(other);
+        assert_eq!((waits.mean_ms(), waits.longest_us), (Some(3.0), 5_000));
+    }
+
+    #[test]
     fn bounds_are_those_of_the_books() {
         let share = |differ, of| Share { of, differ };
         assert_eq!(share(0, 0).bounds(), (0.0, 1.0));

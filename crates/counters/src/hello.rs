@@ -50,3 +50,20 @@ impl Wire for Greetings {
         Ok(Greetings { hello: Wire::decode(input)?, greeted: decode_map(input)? })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A greeting answers the hello that it greets, and older ones of the same data center; no later one, and nobody else's.
+    #[test]
+    fn a_greeting_answers_what_it_has_greeted() {
+        let (dc, other) = (DcId(1), DcId(2));
+        let mut greetings = Greetings::default();
+        assert!(!greetings.answers(dc, 1));
+        assert!(greetings.greet(dc, &Greetings { hello: 2, ..Greetings::default() }));
+        assert!(!greetings.greet(dc, &Greetings { hello: 1, ..Greetings::default() }), "an older one is nothing new");
+        assert_eq!([1, 2, 3].map(|hello| greetings.answers(dc, hello)), [true, true, false]);
+        assert!(!greetings.answers(other, 1));
+    }
+}

@@ -167,6 +167,17 @@ fn is_out_of_rights<T: std::fmt::Debug>(result: Result<T, Failure>) -> bool {
     matches!(result, Err(Failure::Refused(Refusal::OutOfRights { .. })))
 }
 
+/// A counter is found where it was made, before any part of it has come; only if that is out of reach, it is not.
+#[test]
+fn a_counter_is_found_at_its_home_before_its_parts_have_come() {
+    let mut world = World::new(3, 1);
+    world.create(0, &stock(10)).unwrap();
+    assert_eq!([0, 1, 2].map(|here| world.value(here)), [10; 3]);
+    world.trouble.cut_off = true;
+    let look = Look::new(&world.place(1), Quality { level: Level::Local, staleness_ms: None });
+    assert!(matches!(world.run(1, look), Err(Failure::Unreachable(DcId(0)))));
+}
+
 #[test]
 fn one_key_is_a_counter_where_the_store_decides_for_all() {
     let mut world = World::new(1, 1);

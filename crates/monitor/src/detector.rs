@@ -537,3 +537,41 @@ impl Told {
         self.told_us + every_us.unwrap_or(steady_us)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predicate::Definition;
+    use rheostat_clock::DcId;
+    use rheostat_core::ids::PartitionId;
+
+    fn home(_: &Target) -> u16 {
+        7
+    }
+
+    /// Keys that come and go leave nothing behind in a detector of sums.
+    #[test]
+    fn keys_that_were_absent_for_long_take_no_memory() {
+        let server = ServerId::new(DcId(0), PartitionId(0));
+        let place = ids::Place { server, data_centers: 2, partitions: 1, replicas: 1 };
+        let definition =
+            Definition { name: "p".into(), keyspace: "k".into(), expression: "sum(stock:*) >= 0".into(), infer: false, everywhere: false };
+        let predicates = Arc::new(Predicates::new([Arc::new(Predicate::new(definition).unwrap())]));
+        let at = |millis| Timestamp::new(millis, 0);
+        let mut detector = Detector::new(KeyspaceId(0), place, Epsilon::Millis(10), at(1));
+        detector.watch(0, at(1), predicates, &home, |_| Vec::new());
+        detector.counted(0, None);
+        for number in 0..100 {
+            let key = Key::from(format!("stock:{number}").into_bytes());
+            let version = |millis| Some(VersionId { written: at(millis), origin: DcId(0) });
+            let standing = |millis, value| Standing { version: version(millis), value, expires_ms: 0 };
+            detector.applied(10_000, at(10), &key, &[standing(10, Some(Key::from(&b"1"[..])))], &home);
+            detector.applied(20_000, at(20), &key, &[standing(20, None)], &home);
+        }
+        assert_eq!(detector.open.len(), 100, "that they are gone is told first");
+        detector.reports(21_000, at(21));
+        detector.ask(30_000 + ABSENT_US, 7);
+        detector.reports(30_000 + ABSENT_US, at(30 + ABSENT_US / 1000));
+        assert_eq!((detector.standing(), detector.open.len(), detector.absent.len()), (0, 0, 0));
+    }
+}

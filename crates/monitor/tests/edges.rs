@@ -581,3 +581,72 @@ fn a_server_that_goes_by_another_epsilon_is_told_of_once() {
     take(&mut monitor, &mut detector, 21);
     assert!(gaps(&mut monitor).is_empty());
 }
+
+/// Where nothing is known of clocks, what a server hears of another's orders what both do: what had ended there before it was heard here never stood beside what begins here afterwards.
+#[test]
+fn what_is_heard_of_anothers_clock_orders_what_follows() {
+    for heard in [false, true] {
+        let predicates = predicates(LOCKS);
+        let of = |dc| detector_by(Epsilon::Infinite, (dc, 2), 1, &predicates);
+        let (mut here, mut there, mut monitor) = (of(0), of(1), monitor_by(Epsilon::Infinite, &predicates));
+        write(&mut there, 1, 100, "b", "1", 0);
+        write(&mut there, 1, 103, "b", "0", 0);
+        if heard {
+            here.heard(ServerId::new(DcId(1), PartitionId(0)), at(104));
+        }
+        write(&mut here, 0, 105, "a", "1", 0);
+        for millis in [106, 200] {
+            for detector in [&mut here, &mut there] {
+                detector.ask(millis * 1000, 7);
+                take(&mut monitor, detector, millis);
+            }
+        }
+        assert_eq!(alarms(&mut monitor).is_empty(), heard, "heard: {heard}");
+    }
+}
+
+/// Of several versions side by side that have all expired, the newest says of which version nothing is left.
+#[test]
+fn what_expires_is_told_by_its_newest_version() {
+    let predicates = predicates("a = 1");
+    let mut here = detector(0, 1, &predicates);
+    let version = |millis| Some(VersionId { written: at(millis), origin: DcId(0) });
+    let standing = |millis, expires_ms| Standing { version: version(millis), value: Some(Key::from(&b"1"[..])), expires_ms };
+    here.applied(20_000, at(20), &Key::from(&b"a"[..]), &[standing(20, 200), standing(10, 100)], &home);
+    tell(&mut here, 20);
+    here.expire(300_000, at(300), &home);
+    let report = tell(&mut here, 300).expect("`a` is absent");
+    let began: Vec<Option<VersionId>> =
+        report.events.iter().filter_map(|event| if let Event::Began(began) = event { Some(began.version) } else { None }).collect();
+    assert_eq!(began, [version(20)]);
+}
+
+/// A sum beyond its bound that is possible is looked at again until it is certain, or over, however often servers tell of something else in between.
+#[test]
+fn a_sum_that_is_possible_is_looked_at_until_it_is_certain() {
+    let predicates = predicates("sum(stock:*) >= 0");
+    let (mut us, mut eu) = (sum_detector(0, 1000, &predicates), sum_detector(1, 1000, &predicates));
+    let mut monitor = monitor(&predicates);
+    write(&mut us, 0, 1010, "stock:a", "3", 0);
+    write(&mut eu, 1, 1011, "stock:b", "-2", 0);
+    take(&mut monitor, &mut us, 1030);
+    take(&mut monitor, &mut eu, 1031);
+    write(&mut eu, 1, 1100, "stock:c", "-2", 0);
+    take(&mut monitor, &mut eu, 1101);
+    // A little later it is not certain yet what us-east had: clocks may be apart.
+    let mut told = Vec::new();
+    for millis in [1102, 1104, 1106] {
+        us.ask(millis * 1000, 7);
+        take(&mut monitor, &mut us, millis);
+        told.extend(alarms(&mut monitor));
+    }
+    assert!(!told.is_empty() && told.iter().all(|verdict| *verdict == Verdict::Possible), "{told:?}");
+    for millis in [1200, 1201] {
+        us.ask(millis * 1000, 7);
+        take(&mut monitor, &mut us, millis);
+        eu.ask(millis * 1000, 7);
+        take(&mut monitor, &mut eu, millis);
+        told.extend(alarms(&mut monitor));
+    }
+    assert_eq!(told.last(), Some(&Verdict::Violated), "{told:?}");
+}

@@ -432,4 +432,82 @@ fn a_member_that_has_lost_its_disk_answers_nothing_by_itself() {
     group.seat(lost, open("causal", lost, true));
     group.wait(FAILOVER_US);
     assert_eq!(group.reads(lost, get("k", Dial::at(Level::Eventual))), None);
+
+/// Who answers a leader's heartbeat has its term on disk: else it could vote for somebody else in that term after a loss of power.
+#[test]
+fn a_heartbeat_of_a_new_term_is_answered_when_the_term_is_on_disk() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let member = (leader + 1) % 3;
+    group.writes(member, "before");
+    group.gone.extend([leader, (leader + 2) % 3]);
+    for (term, new) in [(1_000, true), (1_000, false), (1_001, true)] {
+        let mut message = Message { from: leader as u64 + 1, to: member as u64 + 1, term, ..Message::default() };
+        message.set_msg_type(MessageType::MsgHeartbeat);
+        let frame = Frame::Raft(RaftMessage::of(message).unwrap()).to_bytes();
+        let now = Now { monotonic_us: group.now_us, physical_ms: 1_700_000_000_000 + group.now_us / 1000 };
+        let server = &mut group.servers[member];
+        let answers = |out: &mut Outbox| {
+            let frames = std::mem::take(&mut out.frames).into_iter();
+            let messages = frames.filter_map(|(_, frame)| match Frame::from_bytes(&frame) {
+                Ok(Frame::Raft(message)) => Some(message.into_library()),
+                _ => None,
+            });
+            messages.filter(|message| message.get_msg_type() == MessageType::MsgHeartbeatResponse && message.term == term).count()
+        };
+        let mut out = Outbox::default();
+        server.server().receive(now, id(leader), &frame, &mut out);
+        server.server().end_round(now, &mut out);
+        let before = answers(&mut out);
+        while let Some(job) = server.server().poll_flush(now) {
+            let flushed = job.run();
+            server.server().end_flush(now, flushed, &mut out);
+        }
+        assert_eq!((before, before + answers(&mut out)), (usize::from(!new), 1), "term {term}, new: {new}");
+    }
+}
+
+/// A few entries are under way at once; what is written meanwhile gathers for the next one.
+#[test]
+fn no_more_entries_are_under_way_than_may_be() {
+    /// As many as a leader has under way.
+    const MOST: u64 = 4;
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    group.writes((leader + 1) % 3, "before");
+    group.wait(FAILOVER_US / 10);
+    group.under_way.clear();
+    // The last entry that a member was sent.
+    let last = |group: &Group| {
+        let entries = group.under_way.iter().filter_map(|(from, _, frame)| match Frame::from_bytes(frame) {
+            Ok(Frame::Raft(message)) if *from == leader => message.into_library().entries.last().map(|entry| entry.index),
+            _ => None,
+        });
+        entries.max().unwrap_or(0)
+    };
+    // Where the log must be on disk for a write to be made.
+    let begin = |group: &mut Group, number: u32| {
+        let mut session = group.servers[leader].look().new_session();
+        match group.with(leader, |server, now, out| server.server().execute(now, put(&format!("{number}")), &mut session, out)) {
+            Execution::Done { outcome: Outcome::Written(_), after } => after,
+            other => panic!("{other:?}"),
+        }
+    };
+    begin(&mut group, 0);
+    let first = last(&group);
+    let after = (1..10).map(|number| begin(&mut group, number)).last().unwrap();
+    assert_eq!(last(&group) - first + 1, MOST, "nothing of them has arrived");
+    group.pass(FAILOVER_US, |group| group.servers[leader].look().durable() >= after);
+}
+
+/// A member that is well does not say that it has failed, whether it leads or follows.
+#[test]
+fn members_that_are_well_have_not_failed() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    group.writes((leader + 1) % 3, "well");
+    assert_eq!([0, 1, 2].map(|replica| group.servers[replica].look().failed()), [false; 3]);
 }

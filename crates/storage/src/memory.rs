@@ -128,6 +128,14 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
         }
     }
 
+    /// What a restart finds if all records up to `upto` reached the disk, durable or not, and none after: also between two records of one step.
+    pub fn crash_image_at(&self, upto: Position) -> (MemoryStore<M>, Recovered) {
+        match &self.disk {
+            Some(disk) => disk.restart(upto),
+            None => (MemoryStore::new(), Recovered::default()),
+        }
+    }
+
     /// The process is killed: what a restart finds, which is what was written through. Without a simulated disk, that is nothing.
     pub fn kill(self) -> (MemoryStore<M>, Recovered) {
         self.kill_image()

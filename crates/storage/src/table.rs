@@ -213,5 +213,6 @@ mod tests {
         }
         assert_eq!(table.iter().count(), 5000 - 1667 + 3000);
         assert_eq!(table.chunks.len(), 7, "what is free is used first");
+        assert_eq!(table.numbers.len(), table.iter().count(), "no number is kept of a key that is gone");
     }
 }

@@ -516,3 +516,119 @@ fn a_flush_counts_for_what_was_written_when_it_began() {
     assert!(store.end() > first);
     flush(&mut store);
 }
+
+/// A flush is over when the operating system has flushed the file, and an error of that is the flush's.
+#[test]
+fn a_flush_fails_where_the_file_cannot_be_flushed() {
+    let disk = Disk::new(DiskOptions { segment_bytes: 1, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    append(&mut store, &put(id(1, 0), &["a"]), true);
+    // The next segment is a device that takes whatever is written and cannot be flushed.
+    let next = disk.directory.path().join("log").join(format!("{:020}.next", store.end().0));
+    std::os::unix::fs::symlink("/dev/null", &next).expect("links");
+    flush_once(&mut store).expect("the first segment is a file");
+    append(&mut store, &put(id(2, 0), &["b"]), true);
+    let durable = store.durable();
+    flush_once(&mut store).expect_err("the second is not");
+    assert_eq!(store.durable(), durable);
+    assert!(store.append(&put(id(3, 0), &["c"]), true, &KeepAll).is_err(), "for good");
+}
+
+/// A segment's new name is flushed with what is flushed next: else a loss of power could take the segment.
+#[test]
+fn a_flush_fails_where_a_new_name_cannot_be_flushed() {
+    let disk = Disk::new(DiskOptions { segment_bytes: 1, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    append(&mut store, &put(id(1, 0), &["a"]), true);
+    flush_once(&mut store).expect("flushes");
+    append(&mut store, &put(id(2, 0), &["b"]), true);
+    let job = store.begin_flush().expect("there is something to flush");
+    let log = disk.directory.path().join("log");
+    std::fs::rename(&log, disk.directory.path().join("moved")).expect("renames");
+    job.run().expect_err("the directory is not there");
+    assert!(store.append(&put(id(3, 0), &["c"]), true, &KeepAll).is_err(), "for good");
+}
+
+fn flush_once(store: &mut DiskStore<Meta>) -> std::io::Result<()> {
+    let flushed = store.begin_flush().expect("there is something to flush").run()?;
+    store.end_flush(flushed);
+    Ok(())
+}
+
+/// After a flush that failed, the operating system may hold as clean what the disk never got. So a start writes again what is not known to have been flushed, and nothing else.
+#[test]
+fn a_start_writes_again_what_is_not_known_to_be_flushed() {
+    for flushed in [false, true] {
+        let disk = Disk::new(DiskOptions::default(), false);
+        let (mut store, _) = disk.open();
+        append(&mut store, &put(id(1, 0), &["a"]), true);
+        if flushed {
+            flush(&mut store);
+        }
+        drop(store);
+        let segment = disk.directory.path().join("log").join(format!("{:020}.log", 0));
+        let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        std::fs::File::options().write(true).open(&segment).and_then(|file| file.set_modified(past)).expect("sets the time");
+        let (mut store, _) = disk.open();
+        let modified = std::fs::metadata(&segment).and_then(|about| about.modified()).expect("has a time");
+        assert_eq!(modified > past, !flushed, "flushed before the start: {flushed}");
+        assert_eq!(store.chain(b"a").len(), 1);
+    }
+}
+
+/// `segment_bytes` is the size from which on a segment is followed by the next, that size included.
+#[test]
+fn a_segment_of_just_the_size_is_followed_by_the_next() {
+    let segments = |segment_bytes: u64| {
+        let disk = Disk::new(DiskOptions { segment_bytes, ..DiskOptions::default() }, false);
+        let (mut store, _) = disk.open();
+        append(&mut store, &put(id(1, 0), &["a"]), true);
+        let end = store.end().0;
+        flush(&mut store);
+        (end, std::fs::read_dir(disk.directory.path().join("log")).expect("lists").count())
+    };
+    let (end, count) = segments(1 << 20);
+    assert_eq!(count, 1);
+    assert_eq!(segments(end).1, 2);
+    assert_eq!(segments(end + 1).1, 1);
+}
+
+/// A checkpoint lets go of no segment with an entry of a protocol's log, wherever in the segment the entry lies, after a restart too.
+#[test]
+fn an_entry_at_a_segments_end_outlives_checkpoints_after_a_restart() {
+    let disk = Disk::new(DiskOptions { segment_bytes: 300, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    store.append_entry(1, &[7; 400]).expect("appends");
+    flush(&mut store);
+    drop(store);
+    let (mut store, recovered) = disk.open();
+    assert_eq!(recovered.entries.len(), 1);
+    append(&mut store, &put(id(1, 0), &["a"]), true);
+    settle(&mut store);
+    drop(store);
+    let (_, recovered) = disk.open();
+    assert_eq!(recovered.entries, [(1, vec![7; 400])]);
+}
+
+/// Of a chain that lies partly in the log and partly in the engine, nothing is told while the engine cannot be read: a part is not the chain.
+#[test]
+fn a_chain_that_can_be_read_in_part_is_not_told() {
+    let fail = Arc::new(AtomicBool::new(false));
+    let hook = fail.clone();
+    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
+        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
+        if hit { Err(std::io::Error::from(std::io::ErrorKind::InvalidData)) } else { Ok(()) }
+    });
+    let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    append(&mut store, &put(id(5, 0), &["a"]), true);
+    store.checkpoint().expect("checkpoints");
+    // An older one, of another data center, that came later.
+    append(&mut store, &put(id(1, 1), &["a"]), false);
+    flush(&mut store);
+    drop(store);
+    let (mut store, _) = disk.open();
+    fail.store(true, Ordering::Relaxed);
+    assert_eq!(store.latest(b"a", |_| true).map(|version| version.id), None, "the newest is in the engine");
+    store.readable().expect_err("it could not be read");
+}

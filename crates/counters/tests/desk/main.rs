@@ -7,15 +7,18 @@ mod support;
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing, UpdateName};
 use rheostat_core::ids::{OpId, PartitionId};
-use rheostat_core::operation::{Acted, Action, Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, Strategy, TestWrite};
+use rheostat_core::operation::{
+    Acted, Action, Change, Dial, Expiry, ExpiryCondition, Failure, MOST_ACTIONS, Operation, Outcome, Strategy, TestWrite,
+};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;
 use rheostat_core::reserved::Reserved;
 use rheostat_core::session::Session;
-use rheostat_core::version::Item;
+use rheostat_core::version::{Item, Key};
 use rheostat_counters::{Options, Rebalance, Refusal};
 use smallvec::smallvec;
+use std::collections::BTreeSet;
 use support::{Desk, START_MS, add, counted, failure, key, named, pair, pair_of, stock, values};
 
 const PROTOCOLS: [&str; 6] = ["eventual", "causal", "gentlerain", "cops", "adaptive", "hybrid"];
@@ -327,6 +330,87 @@ fn a_server_that_starts_uses_no_rights_before_it_was_greeted() {
     assert_eq!(counted(desk.wait(1, op)), 8);
 }
 
+/// Nor does it give any away: whom it gives them to may have taken it for gone, and its rights for others'.
+#[test]
+fn a_server_that_starts_gives_no_rights_before_it_was_greeted() {
+    let mut desk = Desk::new("eventual", 3);
+    desk.create(stock(10, &[0, 1, 0]));
+    desk.pass(100);
+    // It is greeted by who asks it, and not by the third.
+    desk.cut = vec![(1, 2)];
+    desk.restart(1);
+    desk.pass(100);
+    let mut session = desk.session();
+    let operation = Operation::Counter { call: add(-1, Scope::Global), dial: Dial::default() };
+    let Execution::Waiting(op) = desk.execute(0, &mut session, operation) else { panic!("the rights are elsewhere") };
+    desk.pass(300);
+    assert_eq!(desk.gauge(1, "counters_asks_answered"), 0.0);
+    desk.cut.clear();
+    assert_eq!(counted(desk.wait(0, op)), 9);
+    assert!(desk.gauge(1, "counters_asks_answered") > 0.0);
+}
+
+/// How long updates have waited for rights is what `counters_parked_seconds` says.
+#[test]
+fn how_long_updates_wait_for_rights_is_told() {
+    let mut desk = Desk::new("eventual", 2);
+    desk.create(stock(10, &[0, 1]));
+    desk.pass(100);
+    desk.one_way = vec![(1, 0)];
+    let mut session = desk.session();
+    let operation = Operation::Counter { call: add(-1, Scope::Global), dial: Dial::default() };
+    let Execution::Waiting(op) = desk.execute(0, &mut session, operation) else { panic!("the rights are elsewhere") };
+    let began_ms = desk.now_ms();
+    desk.pass(250);
+    desk.one_way.clear();
+    counted(desk.wait(0, op));
+    let (waited, took) = (desk.gauge(0, "counters_parked_seconds"), (desk.now_ms() - began_ms) as f64 / 1e3);
+    assert!((0.25..=took).contains(&waited), "{waited} s of {took} s");
+}
+
+/// Servers with counters say as little as others while nobody asks anything.
+#[test]
+fn a_server_with_counters_can_be_quiet() {
+    let mut desk = Desk::new("causal", 2);
+    desk.create(stock(10, &[]));
+    desk.pass(3_000);
+    let said = |desk: &mut Desk| {
+        let before = desk.sent;
+        desk.pass(2_000);
+        desk.sent - before
+    };
+    let attentive = said(&mut desk);
+    (0..2).for_each(|dc| desk.at(dc, |owner, _, _| owner.set_quiet(true)));
+    desk.pass(500);
+    let quiet = said(&mut desk);
+    assert!(quiet * 10 < attentive, "{quiet} messages where {attentive} were sent");
+}
+
+/// A write of several keys is refused if one of them is reserved, wherever it stands, and nothing of it is made.
+#[test]
+fn one_reserved_key_of_several_is_enough_to_refuse_them() {
+    let mut desk = Desk::new("eventual", 1);
+    let reserved = Reserved { kind: 1, number: 0, of: b"n" }.to_key();
+    let item = |key: &Key| Item { key: key.clone(), value: Some(b"1"[..].into()), expires_ms: 0 };
+    for keys in [[reserved.clone(), key("x")], [key("x"), reserved.clone()]] {
+        let items: smallvec::SmallVec<[Item; 1]> = keys.iter().map(item).collect();
+        let both = Operation::Put { items, dial: Dial::default() };
+        assert!(matches!(failure(desk.run(0, both)), Failure::Refused(why) if why.contains("reserved")));
+        assert_eq!(desk.get(0, "x"), None);
+    }
+}
+
+/// A transaction has as many commands as it may have, and not one more.
+#[test]
+fn a_transaction_has_as_many_commands_as_it_may_have() {
+    let mut desk = Desk::new("eventual", 1);
+    let of = |count: usize| transact((0..count).map(|_| Action::Add(key("n"), 1)).collect());
+    assert_eq!(acted(desk.run(0, of(MOST_ACTIONS))).len(), MOST_ACTIONS);
+    let refused = failure(desk.run(0, of(MOST_ACTIONS + 1)));
+    assert!(matches!(&refused, Failure::Refused(why) if why.contains("at most")), "{refused:?}");
+    assert_eq!(desk.get(0, "n"), Some(MOST_ACTIONS.to_string()));
+}
+
 #[test]
 fn what_users_cannot_name_or_write_is_refused() {
     let mut desk = Desk::new("eventual", 1);
@@ -360,6 +444,94 @@ fn rights_move_where_they_are_used_up() {
         }
         assert_eq!(refused, 0, "{rebalance:?}");
         assert!(desk.look(1).rights[0].down > Some(0));
+    }
+}
+
+/// Who lacks rights asks for what it needs, or for half of what another has more than it has: no more than evens them out.
+#[test]
+fn who_lacks_rights_asks_for_what_evens_them_out() {
+    let mut desk = Desk::new("eventual", 2);
+    desk.create(stock(300, &[1, 2]));
+    assert_eq!(counted(desk.call(0, add(-150, Scope::Global))), 150);
+    desk.pass(200);
+    assert_eq!(desk.look(1).rights.iter().map(|rights| rights.down).collect::<BTreeSet<_>>(), BTreeSet::from([Some(0), Some(150)]));
+    // It needs less than half of the difference.
+    let mut desk = Desk::new("eventual", 2);
+    desk.create(stock(300, &[1, 2]));
+    assert_eq!(counted(desk.call(0, add(-110, Scope::Global))), 190);
+    desk.pass(200);
+    assert_eq!(desk.look(1).rights.iter().map(|rights| rights.down).collect::<BTreeSet<_>>(), BTreeSet::from([Some(40), Some(150)]));
+}
+
+/// Where rights lie is looked at when it is time, though the counter is used just then.
+#[test]
+fn an_update_does_not_put_off_a_look_that_is_due() {
+    let begin = || {
+        let mut desk = Desk::with("eventual", 2, Options { rebalance: Rebalance::Paper, balance_ms: 100, ..Options::default() });
+        desk.create(stock(1_000, &[1, 1]));
+        desk.pass(7_000);
+        // Most of what is here is used up. The first use makes the counter ready.
+        for _ in 0..2 {
+            counted(desk.call(0, add(-240, Scope::Local)));
+        }
+        desk
+    };
+    let mut desk = begin();
+    let mut looked_ms = 0;
+    while desk.gauge(0, "counters_asks_sent") == 0.0 {
+        desk.pass(1);
+        looked_ms += 1;
+        assert!(looked_ms < 1_000, "it never asks for rights");
+    }
+    // The same once more; in the millisecond in which it is time, an update comes first.
+    let mut desk = begin();
+    desk.pass(looked_ms - 1);
+    assert_eq!(desk.gauge(0, "counters_asks_sent"), 0.0);
+    desk.skip();
+    let mut session = desk.session();
+    let _ = desk.execute(0, &mut session, support::counter(add(-1, Scope::Local)));
+    desk.pass(1);
+    assert_eq!(desk.gauge(0, "counters_asks_sent"), 1.0);
+}
+
+/// Counters that nobody uses any more wake nobody, nor do those that are not to be balanced.
+#[test]
+fn idle_counters_wake_nobody() {
+    for (rebalance, data_centers) in [(Rebalance::Forecast, 2), (Rebalance::Off, 2), (Rebalance::Forecast, 1)] {
+        let mut desk = Desk::with("eventual", data_centers, Options { rebalance, balance_ms: 10, ..Options::default() });
+        desk.create(stock(1_000, &[]));
+        (0..usize::from(data_centers)).for_each(|dc| desk.at(dc, |owner, _, _| owner.set_quiet(true)));
+        for _ in 0..2 {
+            counted(desk.call(0, add(-1, Scope::Local)));
+        }
+        if rebalance != Rebalance::Off && data_centers > 1 {
+            assert!(desk.wakes(0, 2_000) > 100, "they are looked at while they are used");
+            desk.pass(5_000);
+        }
+        desk.pass(500);
+        let wakes = desk.wakes(0, 2_000);
+        assert!(wakes < 100, "{rebalance:?} in {data_centers}: {wakes} wakes in two seconds");
+    }
+}
+
+/// That rights are not used up any more where they were is heard elsewhere, and they go where they are used up now.
+#[test]
+fn rights_leave_where_they_are_not_used_up_any_more() {
+    let mut desk = Desk::with("eventual", 2, Options { rebalance: Rebalance::Forecast, ..Options::default() });
+    desk.create(stock(20_000, &[1, 1]));
+    let share = |desk: &mut Desk, dc: usize| {
+        let rights: Vec<f64> = desk.look(dc).rights.iter().map(|rights| rights.down.unwrap_or_default() as f64).collect();
+        let own = desk.look(dc).rights.iter().position(|rights| rights.dc == DcId(dc as u8)).unwrap();
+        rights[own] / rights.iter().sum::<f64>()
+    };
+    for dc in [0, 1] {
+        for _ in 0..1_500 {
+            desk.call(dc, add(-1, Scope::Local));
+            desk.pass(1);
+        }
+        let has = share(&mut desk, dc);
+        assert!(has > 0.55, "data center {dc} alone uses rights, and has {has} of them");
+        desk.pass(2_000);
     }
 }
 

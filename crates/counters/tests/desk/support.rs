@@ -78,6 +78,7 @@ pass_on! {
     lose(&mut self, now: Now, dc: DcId, end: Option<rheostat_clock::Timestamp>, out: &mut Outbox);
     admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox);
     abandon(&mut self, op: OpId);
+    set_quiet(&mut self, quiet: bool);
     write_through(&mut self);
     poll_flush(&mut self, now: Now) -> Option<rheostat_core::store::FlushJob>;
     end_flush(&mut self, now: Now, flushed: std::io::Result<rheostat_core::store::Position>, out: &mut Outbox);
@@ -103,6 +104,10 @@ pub struct Desk {
     pub away: Vec<usize>,
     /// Data centers hear nothing of one another.
     pub apart: bool,
+    /// Ways from server to server on which nothing passes.
+    pub one_way: Vec<(usize, usize)>,
+    /// Frames that were sent between data centers.
+    pub sent: usize,
     /// Pairs of servers between which nothing passes, either way.
     pub cut: Vec<(usize, usize)>,
     now_us: u64,
@@ -137,6 +142,8 @@ impl Desk {
             under_way: Vec::new(),
             away: Vec::new(),
             apart: false,
+            one_way: Vec::new(),
+            sent: 0,
             cut: Vec::new(),
             now_us: 1_000_000,
             skew_ms: 0,
@@ -182,6 +189,10 @@ impl Desk {
             }
             for (from, to, frame) in std::mem::take(&mut self.under_way) {
                 let place = |server: usize| self.build[server].config.place;
+                self.sent += usize::from(place(from).dc() != place(to).dc());
+                if self.one_way.contains(&(from, to)) {
+                    continue;
+                }
                 if self.apart && place(from).dc() != place(to).dc() {
                     continue;
                 }
@@ -194,6 +205,29 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// The number that `server` says of itself under `name`.
+    pub fn gauge(&self, server: usize, name: &str) -> f64 {
+        let gauges = self.owners[server].as_ref().unwrap().status(self.now(server)).gauges;
+        gauges.into_iter().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    /// A millisecond passes in which no server comes to do anything.
+    pub fn skip(&mut self) {
+        self.now_us += 1000;
+    }
+
+    /// In how many of so many milliseconds `server` has something to do.
+    pub fn wakes(&mut self, server: usize, ms: u64) -> usize {
+        let due = |desk: &Desk| desk.owners[server].as_ref().unwrap().next_tick_us() <= desk.now_us + 1000;
+        (0..ms)
+            .filter(|_| {
+                let is_due = due(self);
+                self.pass(1);
+                is_due
+            })
+            .count()
     }
 
     pub fn cut_off(&mut self, dc: usize) {

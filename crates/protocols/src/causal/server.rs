@@ -227,7 +227,6 @@ impl Causal {
         {
             // Line 21: what is written here from now on is not in this snapshot.
             step.clock.raise(snapshot.get(self.here()));
-            self.received.raise(self.here(), snapshot.get(self.here()));
         }
         let reads = keys
             .iter()

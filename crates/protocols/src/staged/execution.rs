@@ -80,9 +80,6 @@ impl Staged {
         if origin == self.place.dc() && (!ordered || written <= self.own_made) {
             return step.install(update);
         }
-        if origin == self.place.dc() {
-            self.own_made = written;
-        }
         step.write(update);
     }
 
@@ -157,7 +154,6 @@ impl Staged {
     /// The state is that of another server, which has made the instances up to `executed`.
     pub(super) fn jump<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, executed: u64, cutoff: Timestamp) {
         (self.saved.executed, self.saved.cutoff, self.saved.forgotten) = (executed, cutoff, executed);
-        self.saved.closed = self.saved.closed.max(cutoff);
         step.clock.raise(cutoff);
         self.batches.retain(|instance, _| *instance > executed);
         self.give_up_own(step);

@@ -75,7 +75,7 @@ pub struct Staged {
     pub(super) own: BTreeMap<VersionId, Own>,
     /// Batches, by instance, accepted or decided. Paper: t-list, p-list and p-file.
     pub(super) batches: BTreeMap<u64, Stored>,
-    /// The newest ordered write of this data center that is in the store.
+    /// The newest ordered write of this data center that was in the store at the start: up to it, what is made is made again. Later ones come in their order.
     pub(super) own_made: Timestamp,
     /// Who coordinates the next instance.
     pub(super) next: DcId,

@@ -1,11 +1,15 @@
 //! ACCF, claim by claim. Paper: dissertation, chapter 7 and §9.6.
 
+use crate::alone::Alone;
 use crate::common::{self, Desk, key, server, text};
-use rheostat_core::ids::{OpId, ServerId};
+use rheostat_core::ids::{OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Dial, Failure, Groups, Operation, Outcome};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
+use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key};
+use rheostat_protocols::adaptive::{Adaptive, Message};
 
 const SLOW: u64 = 60;
 
@@ -349,4 +353,40 @@ fn options_out_of_range_are_refused() {
         let refused = Adaptive::new(place, &options, Planted::NONE).err().unwrap();
         assert!(refused.contains(word), "{refused}");
     }
+}
+
+/// Groups that were made at runtime outlive a restart with the same configuration; with another one, that one counts.
+#[test]
+fn groups_that_were_made_outlive_a_restart() {
+    const OPTIONS: &str = "groups = [[0, 1]]";
+    // That of partition 0 makes groups for all.
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 3, replicas: 1 };
+    let mut registrar = Alone::<Adaptive>::new(place, OPTIONS);
+    assert_eq!(registrar.gauge("checking_groups"), 1.0);
+    registrar.step(|adaptive, step| adaptive.on_message(step, PartitionId(1), Message::Propose(vec![PartitionId(1), PartitionId(2)])));
+    assert_eq!(registrar.gauge("checking_groups"), 2.0);
+    assert_eq!(registrar.restarted().gauge("checking_groups"), 2.0);
+    let end = registrar.server.store().end();
+    assert_eq!(registrar.again(end, "groups = [[0, 2]]").gauge("checking_groups"), 1.0);
+    assert_eq!(registrar.again(end, "").gauge("checking_groups"), 0.0);
+}
+
+/// A server outside of a group asks its members to be told what they have, and again before that ends: so a word that is lost is made up for in time.
+#[test]
+fn who_checks_with_others_asks_them_again_before_they_stop() {
+    let mut desk = Desk::new("adaptive", "groups = [[1]]", 1, 2);
+    desk.pass(SLOW, everything);
+    let a = key("a", 0, 2);
+    let asked = |desk: &mut Desk| {
+        desk.under_way.clear();
+        let mut reader = desk.session();
+        get(desk, 0, &mut reader, &a, groups(&[1]));
+        desk.under_way.iter().filter(|(from, to, _)| (*from, *to) == (server(0, 0), server(0, 1))).count()
+    };
+    assert_eq!((asked(&mut desk), asked(&mut desk)), (1, 0), "once is enough");
+    // It is told for half a second; what is said then is that this goes on.
+    desk.pass(200, everything);
+    assert_eq!(asked(&mut desk), 0);
+    desk.pass(150, everything);
+    assert_eq!(asked(&mut desk), 1);
 }

@@ -1,8 +1,18 @@
 //! CausalSpartanX, claim by claim. Paper: dissertation, chapter 5.
 
+use crate::alone::Alone;
 use crate::common::{self, Desk, key, server};
+use rheostat_clock::DcId;
+use rheostat_core::ids::Place;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::Execution;
+use rheostat_core::session::Session;
+use rheostat_core::wire::{Wire, put_varint};
+use rheostat_protocols::causal::{Causal, Forecast};
+
+/// The timer upon which what has arrived is told, and from the root of the tree what is stable.
+const STABILIZE: u8 = 1;
 
 const SLOW: u64 = 60;
 
@@ -259,4 +269,69 @@ fn a_transaction_remembers_the_latest_arrival_of_all_its_slices() {
     let (found, _) = desk.done.remove(&(at, op)).expect("both partitions have answered");
     let Outcome::Many(found, _) = found else { panic!("{found:?}") };
     assert_eq!(found.iter().map(|read| read.value.is_some()).collect::<Vec<_>>(), [false, false], "z depends on d");
+}
+
+/// D3: after a restart the stable vector may be older than what own versions required when they were written. Whoever reads such a version gets its past with it.
+#[test]
+fn an_own_version_brings_its_past_after_a_restart() {
+    let place = |dc| Place { server: server(dc, 0), data_centers: 2, partitions: 1, replicas: 1 };
+    let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
+    let (mut far, mut here) = (Alone::<Causal>::new(place(1), ""), Alone::<Causal>::new(place(0), ""));
+    let mut writer = far.session();
+    far.put(&mut writer, &z, "cause");
+    far.put(&mut writer, &y, "remote");
+    for update in far.own_updates() {
+        let written = update.id.written;
+        here.step(|causal, step| causal.on_update(step, DcId(1), update));
+        here.step(|causal, step| causal.on_heartbeat(step, DcId(1), written));
+    }
+    here.step_and_hear(|causal, step| causal.on_timer(step, STABILIZE));
+    let mut reader = here.session();
+    assert_eq!(here.get(&mut reader, &y).as_deref(), Some("remote"));
+    here.put(&mut reader, &x, "own");
+    // The stable vector was not persisted.
+    let mut here = here.restarted();
+    let mut other = here.session();
+    assert_eq!(here.get(&mut other.clone(), &y), None, "its cause is not known to be here");
+    assert_eq!(here.get(&mut other, &x).as_deref(), Some("own"));
+    assert_eq!(here.get(&mut other, &y).as_deref(), Some("remote"), "`own` depends on it");
+}
+
+/// What is counted for a session is what it can read: a stable vector that it has seen at another partition counts here too.
+#[test]
+fn a_session_is_counted_what_it_can_read() {
+    let mut desk = Desk::new("causal", "", 2, 2);
+    desk.pass(60, everything);
+    let (cause, effect) = (key("cause", 0, 2), key("effect", 1, 2));
+    let mut writer = desk.session();
+    desk.put(1, &mut writer, &cause, "1");
+    desk.put(1, &mut writer, &effect, "2");
+    // The root of the tree knows what is stable, and its word does not reach the other partition.
+    desk.pass(60, |from, to| (from, to) != (server(0, 0), server(0, 1)));
+    let mut reader = desk.session();
+    assert_eq!(desk.get(0, &mut reader, &cause).as_deref(), Some("1"));
+    let count = |desk: &mut Desk, session: &mut Session| {
+        let all = Operation::Count { first: 0, last: u16::MAX };
+        match desk.with(server(0, 1), |replica, now, out| replica.execute(now, all, session, out)) {
+            Execution::Done { outcome: Outcome::Count(count), .. } => count,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut nobody = desk.session();
+    assert_eq!((count(&mut desk, &mut nobody), count(&mut desk, &mut reader)), (0, 1));
+    assert_eq!(desk.get(0, &mut reader, &effect).as_deref(), Some("2"));
+}
+
+/// A forecast is read back that has an entry for each of as many data centers as there can be, and refused with one more.
+#[test]
+fn a_forecast_has_an_entry_for_every_data_center() {
+    let of = |entries: u64| {
+        let mut bytes = Forecast::default().to_bytes();
+        assert_eq!(bytes.pop(), Some(0), "the last says that there are no entries");
+        put_varint(entries, &mut bytes);
+        (0..entries).for_each(|_| put_varint(1, &mut bytes));
+        Forecast::from_bytes(&bytes).map(|forecast| forecast.to_bytes() == bytes)
+    };
+    assert_eq!(of(256), Ok(true));
+    assert!(of(257).is_err());
 }

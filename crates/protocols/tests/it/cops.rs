@@ -1,12 +1,15 @@
 //! COPS-GT, claim by claim. Paper: dissertation, sections 3.2.1 and 3.3.
 
+use crate::alone::Alone;
 use crate::common::{self, Desk, key, server, text};
-use rheostat_core::ids::ServerId;
+use rheostat_clock::DcId;
+use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Operation, Outcome, SetCondition};
+use rheostat_core::protocol::{Departure, Effect, EffectOf, Protocol};
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
-use rheostat_protocols::cops::CopsClient;
+use rheostat_protocols::cops::{Cops, CopsClient, Message};
 
 const SLOW: u64 = 250;
 
@@ -261,4 +264,30 @@ fn a_version_says_what_it_depends_on() {
     let (x, y) = (String::from_utf8_lossy(&x), String::from_utf8_lossy(&y));
     assert!(told.contains(&format!("{y} {second}")) && !told.contains(&format!("{y} {second}@0 (through")), "{told}");
     assert!(!told.contains(&*x) || told.contains(&format!("{x} {first}@0 (through another)")), "{told}");
+}
+
+/// What a check is told to be shown is on disk first: the asker shows what depends on it, which a loss of power must not leave without its cause.
+#[test]
+fn a_check_is_answered_when_what_it_says_is_on_disk() {
+    let place = |dc, partition| Place { server: server(dc, partition), data_centers: 2, partitions: 2, replicas: 1 };
+    let x = key("x", 0, 2);
+    let (mut far, mut here) = (Alone::<Cops>::new(place(1, 0), ""), Alone::<Cops>::new(place(0, 0), ""));
+    let mut writer = far.session();
+    far.put(&mut writer, &x, "cause");
+    let update = far.own_updates().remove(0);
+    let id = update.id;
+    let departures = |effects: Vec<EffectOf<Cops>>| -> Vec<(ServerId, Departure)> {
+        let answers = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { to, message: Message::Checked(versions), departure } if versions == [id] => Some((to, departure)),
+            _ => None,
+        });
+        answers.collect()
+    };
+    let asked_before = here.step(|cops, step| cops.on_message(step, PartitionId(1), Message::Check(vec![id])));
+    assert_eq!(departures(asked_before), [], "it has not come");
+    let mut effects = here.step(|cops, step| cops.on_update(step, DcId(1), update));
+    effects.extend(here.step(|cops, step| cops.on_heartbeat(step, DcId(1), id.written)));
+    assert_eq!(departures(effects), [(server(0, 1), Departure::Flushed)]);
+    let asked_again = here.step(|cops, step| cops.on_message(step, PartitionId(1), Message::Check(vec![id])));
+    assert_eq!(departures(asked_again), [(server(0, 1), Departure::Flushed)]);
 }

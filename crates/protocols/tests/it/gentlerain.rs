@@ -233,3 +233,20 @@ fn the_stable_time_is_the_minimum_over_the_tree() {
         assert!(stable[0] > stopped[0] && stable[0] == stable[1], "{stable:?}");
     }
 }
+
+/// C1 at its bound: a clock that is one millisecond behind is behind.
+#[test]
+fn a_put_waits_for_the_last_millisecond() {
+    let mut desk = Desk::new("gentlerain", "", 1, 2);
+    let (x, y) = (key("x", 0, 2), key("y", 1, 2));
+    desk.pass(SLOW, everything);
+    desk.skew_ms.insert(server(0, 0), 1);
+    // The other partition's clock is read in every millisecond, by rounds that are not told of here.
+    desk.pass(1, |_, _| false);
+    let mut client = desk.session();
+    let first = desk.put(0, &mut client, &x, "1");
+    let (at, op) = desk.wait(0, &mut client, put(&y, "2"));
+    desk.pass(1, everything);
+    let (outcome, _) = desk.done.remove(&(at, op)).expect("the clock has reached the dependency");
+    assert!(matches!(outcome, Outcome::Written(second) if second.written > first), "{outcome:?} after {first}");
+}

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod adaptive_apps;
+mod alone;
 mod causal;
 mod common;
 mod cops;

@@ -1,9 +1,10 @@
 //! Reads as of a time in the past.
 
-use crate::common::{Desk, START_MS, key, open_keeping, server};
-use rheostat_clock::Timestamp;
-use rheostat_core::ids::Place;
+use crate::common::{Desk, START_MS, begin, key, open_keeping, server};
+use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::operation::{AsOf, Dial, Failure, Operation, Outcome};
+use rheostat_core::store::Checkpoints;
 use smallvec::smallvec;
 
 /// What is read is done with: no write that comes later belongs there, though it comes in the same millisecond, or after the clock has gone back.
@@ -52,4 +53,38 @@ fn a_read_of_the_past_stays_in_its_partition() {
     assert!(matches!(&one, Outcome::Many(reads, _) if reads.len() == 2), "{one:?}");
     let two = desk.run(0, &mut desk.session(), read(&[&x, &y]));
     assert!(matches!(&two, Outcome::Failed(Failure::Refused(why)) if why.contains("several partitions")), "{two:?}");
+}
+
+/// A server that goes on running and is sent another data center's updates in parts lacks what newer versions had replaced by then: it has no checkpoint of before any more.
+#[test]
+fn what_is_sent_in_parts_ends_the_checkpoints_of_a_running_server() {
+    let mut desk = Desk::new("eventual", "", 3, 1);
+    let open = |id: ServerId, refill: bool| {
+        let place = Place { server: id, data_centers: 3, partitions: 1, replicas: 1 };
+        let checkpoints = Checkpoints::new(1_000, 20);
+        begin("eventual", "", place, |config| (config.history_ms, config.checkpoints, config.refill) = (500, checkpoints, refill))
+    };
+    desk.under_way.clear();
+    for id in desk.servers() {
+        desk.replicas.insert(id, open(id, false));
+        desk.with(id, |replica, now, out| replica.start(now, out));
+    }
+    desk.pass(3_000, |_, _| true);
+    // Data center 2 alone has what 1 wrote when 1 loses its disk.
+    let without_one = |from: ServerId, to: ServerId| (from.dc, to.dc) != (DcId(1), DcId(0));
+    let x = key("x", 0, 1);
+    for (value, pass_ms) in [("1", 1_000), ("2", 2_000), ("3", 300)] {
+        desk.put(1, &mut desk.session(), &x, value);
+        desk.pass(pass_ms, without_one);
+    }
+    let checkpoint_ms = (desk.now(server(0, 0)).physical_ms - 1_000) / 1_000 * 1_000;
+    let get = Operation::Get { key: x, dial: Dial { as_of: AsOf::new(Timestamp::new(checkpoint_ms, 0)), ..Dial::default() } };
+    let before = desk.run(0, &mut desk.session(), get.clone());
+    assert!(matches!(before, Outcome::Read(..)), "it has lost nothing yet: {before:?}");
+    desk.under_way.clear();
+    desk.replicas.insert(server(1, 0), open(server(1, 0), true));
+    desk.with(server(1, 0), |replica, now, out| replica.start(now, out));
+    desk.pass(5_000, |_, _| true);
+    let after = desk.run(0, &mut desk.session(), get);
+    assert!(matches!(&after, Outcome::Failed(Failure::Refused(why)) if why.contains("before what is kept")), "{after:?}");
 }

@@ -6,6 +6,7 @@ use rheostat_core::ids::{PartitionId, Place};
 use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
 use rheostat_core::replica::Execution;
 use rheostat_core::rollback::{Cause, RollbackAnswer, RollbackCall, Turn};
+use rheostat_core::slots::slot;
 use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key, VersionId};
 use smallvec::smallvec;
@@ -401,4 +402,37 @@ fn the_same_version_of_another_partition_stays() {
         goes.sort();
         assert_eq!(found, goes, "{partition:?}");
     }
+}
+
+/// A page of what is to be rolled back ends when it is full: as many keys as it may have are enough.
+#[test]
+fn a_page_of_a_rollback_ends_when_it_is_full() {
+    /// As many as a page may have.
+    const FULL: usize = 500;
+    let (mut desk, _) = alone("eventual");
+    let at = now(&desk);
+    desk.pass(5, |_, _| true);
+    // As many keys in one slot, and one in the next that the same page would look at.
+    let tag_in = |slots: std::ops::Range<u16>| (0..).map(|n: u32| format!("{{{n}}}")).find(|tag| slots.contains(&slot(tag.as_bytes()))).unwrap();
+    let first = tag_in(0..100);
+    let second = tag_in(slot(first.as_bytes()) + 1..400);
+    for number in 0..FULL {
+        put(&mut desk, &pattern(&format!("{first}{number}")), b"v").unwrap();
+    }
+    put(&mut desk, &pattern(&second), b"v").unwrap();
+    let upto = now(&desk).plus_millis(1);
+    desk.pass(5, |_, _| true);
+    let (mut pages, mut place) = (Vec::new(), Some((0, 0)));
+    while let Some((slot, from)) = place {
+        let look = RollbackCall::Look { keys: pattern("*"), at, upto, because: Vec::new(), slot, from };
+        match ask(&mut desk, look) {
+            Outcome::Rollback(RollbackAnswer::Looked { found, next, .. }) => {
+                pages.push(found.len());
+                place = next;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    pages.retain(|found| *found > 0);
+    assert_eq!(pages, [FULL, 1]);
 }

@@ -1,8 +1,9 @@
 //! Protocols `session` and `strong`: one test per claim of chapter 4, and of what is added to it.
 
 use crate::common::{Desk, Frame, key, server};
+use raft::eraftpb::MessageType;
 use rheostat_clock::Timestamp;
-use rheostat_core::ids::ServerId;
+use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guarantees, Guard, Level, Operation, Outcome, SetCondition};
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::session::Session;
@@ -293,6 +294,7 @@ fn pass_frames(desk: &mut Desk, wanted: impl Fn(&Frame) -> bool) {
 fn pages_of_different_moments_are_not_shipped_as_a_state() {
     const PAGE: u16 = 2048;
     let mut desk = group("session", "keep_entries = 4", 2, 3);
+    let mut desk_session = desk.session();
     let leads = leader(&desk, Some(0)).unwrap();
     let away = desk.servers().into_iter().find(|id| id.dc.0 == 0 && desk.gauge(*id, "ships") == 1.0).unwrap();
     // `b` comes in the first page, `a` in a later one.
@@ -330,6 +332,24 @@ fn pages_of_different_moments_are_not_shipped_as_a_state() {
         pass_frames(&mut desk, |frame| inside(frame) && !log(frame));
     }
     assert_eq!(value(desk.ask(away, &mut desk.session(), get(&a, Level::Eventual), 0, |_, _| false)).as_deref(), Some("new"), "it came in a page");
+    // Read together they are of one moment all the same: another member answers for both. Each of them is asked in turn, and never this one.
+    let both = Operation::ReadTransaction { keys: vec![a.clone(), b.clone()], dial: Dial::at(Level::SESSION) };
+    let execution = desk.with(away, |replica, now, out| replica.execute(now, both, &mut desk_session, out));
+    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    let slice = |frame: &Frame| frame.0 == away && matches!(decoded(frame), Message::Slice { .. });
+    let mut asked = Vec::new();
+    // Time for ten questions.
+    for _ in 0..350 {
+        pass_frames(&mut desk, |frame| inside(frame) && !log(frame) && !slice(frame));
+        asked.extend(desk.under_way.extract_if(.., |frame| slice(frame)).map(|frame| frame.1));
+    }
+    assert!(asked.len() >= 10 && asked.iter().all(|to| *to != away) && asked.iter().any(|to| *to != asked[0]), "{asked:?}");
+    while !desk.done.contains_key(&(away, op)) {
+        pass_frames(&mut desk, |frame| inside(frame) && !log(frame));
+    }
+    let Outcome::Many(reads, _) = desk.done.remove(&(away, op)).unwrap().0 else { panic!("several keys were asked for") };
+    let texts: Vec<Option<String>> = reads.into_iter().map(crate::common::text).collect();
+    assert_eq!(texts, [Some("new".to_owned()), Some("new".to_owned())]);
     for _ in 0..60 {
         pass_frames(&mut desk, |frame| (inside(frame) || frame.0 == away || frame.1 == away) && !log(frame));
     }
@@ -564,4 +584,92 @@ fn a_new_group_has_its_first_leader_at_once() {
         (0..4).for_each(|_| convene(&mut desk, true));
         assert_eq!(led(&desk), leaders, "{protocol}");
     }
+}
+
+/// A linearizable read waits until all is applied that was committed when it was asked, to the last entry.
+#[test]
+fn a_linearizable_read_waits_for_the_last_entry() {
+    for (protocol, level, data_centers, replicas) in [("session", Level::Local, 1, 3), ("strong", Level::Strong, 3, 1)] {
+        let mut desk = group(protocol, "", data_centers, replicas);
+        let k = key("k", 0, 1);
+        let leads = leader(&desk, None).unwrap();
+        let behind = desk.servers().into_iter().find(|id| *id != leads).unwrap();
+        written(desk.ask(leads, &mut desk.session(), put(&k, "old"), 100, all));
+        desk.pass(100, all);
+        desk.under_way.clear();
+        // One more, which the others have, and this one has not.
+        written(desk.ask(leads, &mut desk.session(), put(&k, "new"), 100, |from, to| from != behind && to != behind));
+        let missed: Vec<Frame> = desk.under_way.extract_if(.., |frame| frame.1 == behind).collect();
+        desk.under_way.clear();
+        let mut session = desk.session();
+        let execution = desk.with(behind, |replica, now, out| replica.execute(now, get(&k, level), &mut session, out));
+        let Execution::Waiting(op) = execution else { panic!("{protocol}: {execution:?}") };
+        // The leader's word how far to wait comes before the entry itself. No time passes.
+        let append = |frame: &Frame| match Message::from_bytes(&frame.2) {
+            Ok(Message::Raft(message)) => frame.1 == behind && message.into_library().get_msg_type() == MessageType::MsgAppend,
+            _ => false,
+        };
+        while let Some(at) = desk.under_way.iter().position(|frame| !append(frame)) {
+            let (from, to, frame) = desk.under_way.remove(at);
+            desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+        }
+        assert!(!desk.done.contains_key(&(behind, op)), "{protocol}: {:?}", desk.done[&(behind, op)].0);
+        for (from, to, frame) in missed {
+            desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+        }
+        desk.pass(200, all);
+        let (outcome, _) = desk.done.remove(&(behind, op)).expect("the entry has come");
+        assert_eq!(value(Some(outcome)).as_deref(), Some("new"), "{protocol}");
+    }
+}
+
+/// A member that came back with an empty disk answers nobody before it has caught up, whatever the level: what it has is not little, it is nothing.
+#[test]
+fn a_member_that_has_lost_its_disk_answers_no_reads() {
+    let mut desk = group("session", "", 1, 3);
+    let k = key("k", 0, 1);
+    let at = leader(&desk, None).unwrap();
+    written(desk.ask(at, &mut desk.session(), put(&k, "kept"), 100, all));
+    desk.pass(100, all);
+    let lost = desk.servers().into_iter().find(|id| *id != at).unwrap();
+    let place = Place { server: lost, data_centers: 1, partitions: 1, replicas: 3 };
+    desk.replicas.insert(lost, crate::common::begin("session", QUICK, place, |config| config.refill = true));
+    desk.under_way.retain(|(from, to, _)| *from != lost && *to != lost);
+    desk.with(lost, |replica, now, out| replica.start(now, out));
+    for level in [Level::Eventual, Level::SESSION, Level::Local] {
+        let mut session = desk.session();
+        let execution = desk.with(lost, |replica, now, out| replica.execute(now, get(&k, level), &mut session, out));
+        let Execution::Waiting(op) = execution else { panic!("{level}: {execution:?}") };
+        desk.pass(500, all);
+        let (outcome, _) = desk.done.remove(&(lost, op)).expect("it has caught up");
+        assert_eq!(value(Some(outcome)).as_deref(), Some("kept"), "{level}");
+        desk.replicas.insert(lost, crate::common::begin("session", QUICK, place, |config| config.refill = true));
+        desk.under_way.retain(|(from, to, _)| *from != lost && *to != lost);
+        desk.with(lost, |replica, now, out| replica.start(now, out));
+    }
+}
+
+/// Guarded writes come from the group's own members: a server of another partition, or of another data center's group, decides nothing here.
+#[test]
+fn guarded_writes_come_from_members_of_the_group_only() {
+    let mut desk = Desk::with_replicas("session", QUICK, 2, 2, 1);
+    desk.pass(200, all);
+    let k = key("k", 0, 2);
+    let forged = |request| {
+        let items = [Item { key: k.clone(), value: Some(b"forged"[..].into()), expires_ms: 0 }].into_iter().collect();
+        Message::ForwardIf { request, after: Timestamp::ZERO, items, guards: Vec::new() }.to_bytes()
+    };
+    for (request, from) in [(1, server(0, 1)), (2, server(1, 0)), (3, server(1, 1))] {
+        desk.with(server(0, 0), |replica, now, out| replica.receive(now, from, &forged(request), out));
+        desk.pass(100, all);
+        assert_eq!(value(desk.ask(server(0, 0), &mut desk.session(), get(&k, Level::Local), 100, all)), None, "from {from}");
+    }
+}
+
+/// A group's own entries, such as the empty one that each leader begins with, are no entries of another version of this software.
+#[test]
+fn a_leaders_first_entry_is_not_counted_as_unreadable() {
+    let desk = group("session", "", 1, 3);
+    assert!(desk.servers().iter().all(|id| desk.gauge(*id, "applied_index") > 0.0));
+    assert!(desk.servers().iter().all(|id| desk.gauge(*id, "entries_unreadable") == 0.0));
 }

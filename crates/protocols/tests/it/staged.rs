@@ -1,10 +1,16 @@
 //! `staged`: what bounds give, what no bound gives, and what becomes of a side without a majority.
 
-use crate::common::{Desk, key, server, text};
-use rheostat_core::ids::ServerId;
+use crate::alone::Alone;
+use crate::common::{Desk, Frame, key, server, text};
+use rheostat_core::ids::{OpId, Place, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, SetCondition, TestWrite};
+use rheostat_core::protocol::{Effect, Protocol};
 use rheostat_core::session::Session;
+use rheostat_core::slots::slot;
+use rheostat_core::store::{Position, Store};
 use rheostat_core::version::{Item, Key};
+use rheostat_core::wire::Wire;
+use rheostat_protocols::staged::{Command, Message, Staged};
 
 fn everything(_: ServerId, _: ServerId) -> bool {
     true
@@ -344,4 +350,215 @@ fn who_has_most_to_coordinate_does_it_next() {
     let named: Vec<u8> = next(&desk).into_iter().filter(|dc| *dc < 2).collect();
     assert_eq!(named.len(), 1, "{:?}", next(&desk));
     assert_eq!(found(anew(&mut desk, 0, get(&x, Dial::default()), majority)).0.as_deref(), Some("again"));
+}
+
+/// A change that a restart finds written but not marked as made comes to the same again, for those too who get the order from here: wherever the log ends.
+#[test]
+fn a_change_comes_to_the_same_wherever_the_log_ends() {
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
+    let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
+    let mut first = Alone::<Staged>::new(place, "");
+    first.pass(100);
+    let mut session = first.session();
+    first.put(&mut session, &z, "before");
+    let claim = Change::Set { value: b"made"[..].into(), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
+    let claimed = first.run(&mut session, Operation::Change { key: x.clone(), change: claim, dial: Dial::default() });
+    let Outcome::Changed { version: Some(id), .. } = claimed else { panic!("{claimed:?}") };
+    let tested = first.run(&mut session, test(&x, Some("made"), &y, "tested", None, Dial::default()));
+    assert!(matches!(tested, Outcome::Tested { equal: true, .. }), "{tested:?}");
+    let mut found = 0;
+    for upto in 0..=first.server.store().end().0 {
+        let mut again = first.again(Position(upto), "");
+        again.pass(2_500);
+        let mut reader = again.session();
+        let (claim, tested) = (again.get(&mut reader, &x), again.get(&mut reader, &y));
+        assert!(claim.as_deref().is_none_or(|value| value == "made") && tested.as_deref().is_none_or(|value| value == "tested"), "{upto}");
+        // What others get who ask for the order.
+        for instance in 1.. {
+            let effects = again.step(|staged, step| staged.on_member_message(step, server(1, 0), Message::Fetch(instance)));
+            let batches = effects.into_iter().find_map(|effect| match effect {
+                Effect::Send { message: Message::Batches(_, batches), .. } => Some(batches),
+                _ => None,
+            });
+            let Some(batches) = batches else { break };
+            for held in batches.iter().flat_map(|batch| &batch.writes).filter(|held| held.id == id) {
+                let Command::Put(items) = &held.command else { panic!("{:?} is made", held.command) };
+                assert_eq!(items.len(), 1, "the log ended at {upto}, and what was written is not told");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 0, "the change was asked for");
+}
+
+/// Messages arrive one by one until the server of data center 2 holds a write.
+fn until_held(desk: &mut Desk) {
+    for _ in 0..1_000 {
+        if desk.gauge(server(2, 0), "staged_held_writes") > 0.0 {
+            return;
+        }
+        match desk.under_way.is_empty() {
+            true => desk.pass(1, nothing),
+            false => {
+                let (from, to, frame) = desk.under_way.remove(0);
+                desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+            }
+        }
+    }
+    panic!("it holds nothing");
+}
+
+/// Whose command was made by others while it heard nothing is told what it came to, as soon as it hears of it.
+#[test]
+fn who_asked_for_a_change_that_others_made_is_told() {
+    let mut desk = desk("");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    let claim = Change::Set { value: b"mine"[..].into(), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
+    let mut session = desk.session();
+    let asked = desk.wait(2, &mut session, Operation::Change { key: x.clone(), change: claim, dial: Dial::default() });
+    until_held(&mut desk);
+    // What it says is heard, and it hears nothing.
+    let one_way = |from: ServerId, to: ServerId| from.dc == to.dc || to.dc.0 != 2;
+    desk.pass(5, one_way);
+    // What is written next is after it in the order.
+    for _ in 0..2 {
+        assert!(matches!(anew(&mut desk, 0, put(&y, "next", Dial::default()), one_way), Outcome::Written(_)));
+    }
+    let (read, _) = found(anew(&mut desk, 0, get(&x, Dial::default()), one_way));
+    assert_eq!(read.as_deref(), Some("mine"));
+    desk.under_way.clear();
+    desk.pass(500, everything);
+    let (outcome, _) = desk.done.remove(&asked).expect("it has heard what its change came to");
+    assert!(matches!(&outcome, Outcome::Changed { version: Some(_), before, .. } if before.value.is_none()), "{outcome:?}");
+}
+
+/// Whose ordered write was under way while its server was so far behind that it got a state in the place of the order is told at once that nobody can tell.
+#[test]
+fn a_write_under_way_across_a_jump_ends_at_once() {
+    let mut desk = desk("keep_batches = 4");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    let mut session = desk.session();
+    let asked = desk.wait(2, &mut session, put(&x, "mine", Dial::default()));
+    until_held(&mut desk);
+    // The others have it, and hear nothing more from here for a while.
+    let began_us = desk.now_us;
+    desk.pass(1, |from, to| from.dc == to.dc || to.dc.0 != 2);
+    for round in 0..20 {
+        assert!(matches!(anew(&mut desk, 0, put(&y, &format!("{round}"), Dial::default()), majority), Outcome::Written(_)));
+    }
+    desk.under_way.clear();
+    while desk.gauge(server(2, 0), "staged_instances") + 2.0 < desk.gauge(server(0, 0), "staged_instances") {
+        desk.pass(10, everything);
+    }
+    desk.pass(20, everything);
+    assert!(desk.now_us < began_us + 4_000_000, "it is here before the deadline");
+    let (outcome, _) = desk.done.remove(&asked).expect("it waits for nothing any more");
+    assert!(matches!(&outcome, Outcome::Failed(Failure::Timeout(why)) if why.contains("while this server was behind")), "{outcome:?}");
+}
+
+/// An operator sees the latest operations with a bound, what was planned for them and what they came to.
+#[test]
+fn the_latest_operations_with_a_bound_are_listed() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    anew(&mut desk, 0, get(&x, Dial::default()), everything);
+    let listed = |desk: &Desk| desk.replicas[&server(0, 0)].status(desk.now(server(0, 0))).bounded;
+    assert_eq!(listed(&desk).len(), 0, "it had no bound");
+    anew(&mut desk, 0, get(&x, within(30)), everything);
+    anew(&mut desk, 0, put(&x, "v", within(40)), everything);
+    let listed: Vec<_> = listed(&desk).iter().map(|bounded| (bounded.kind, bounded.within_us)).collect();
+    assert_eq!(listed, [("read", 30_000), ("write", 40_000)]);
+}
+
+/// Pages of a state are of different moments. A batch that some of them are later than is not decided anew on them, whatever else is in it: who has made it says what it came to.
+#[test]
+fn a_batch_that_pages_are_later_than_is_not_decided_on_them() {
+    const PAGE: u16 = 2048;
+    let mut desk = desk("keep_batches = 4");
+    let in_page = |first: bool| (0..).map(|n: u32| format!("k{n}")).find(|key| (slot(key.as_bytes()) < PAGE) == first).unwrap();
+    // `y` comes in the first page, `x` in a later one.
+    let [y, x]: [Key; 2] = [in_page(true), in_page(false)].map(|name| name.into_bytes().into());
+    let (z, free) = (key("z", 0, 1), Dial::default());
+    assert!(matches!(anew(&mut desk, 0, put(&x, "1", free), everything), Outcome::Written(_)));
+    for round in 0..30 {
+        assert!(matches!(anew(&mut desk, 0, put(&z, &format!("{round}"), free), majority), Outcome::Written(_)));
+    }
+    desk.under_way.clear();
+    let later = |frame: &Frame| matches!(Message::from_bytes(&frame.2), Ok(Message::Page { slot, .. }) if slot >= PAGE);
+    let pass = |desk: &mut Desk, ops: &[(ServerId, OpId)]| {
+        for _ in 0..2_000 {
+            if !ops.is_empty() && ops.iter().all(|op| desk.done.contains_key(op)) || ops.is_empty() && desk.under_way.iter().any(later) {
+                return;
+            }
+            desk.pass(1, |_, _| false);
+            while let Some(at) = desk.under_way.iter().position(|frame| !later(frame)) {
+                let (from, to, frame) = desk.under_way.remove(at);
+                desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+            }
+        }
+        panic!("it does not come");
+    };
+    pass(&mut desk, &[]);
+    // Of one batch, behind one that is under way: a plain write, and one that is decided by `x`; then `x` is another.
+    let begin = |desk: &mut Desk, operation: Operation| {
+        let mut session = desk.session();
+        desk.wait(0, &mut session, operation)
+    };
+    let before = begin(&mut desk, put(&z, "before", free));
+    let both = [begin(&mut desk, put(&z, "beside", free)), begin(&mut desk, test(&x, Some("1"), &y, "one", None, free))];
+    pass(&mut desk, &[before, both[0], both[1]]);
+    let next = begin(&mut desk, put(&x, "2", free));
+    pass(&mut desk, &[next]);
+    desk.pass(2_000, everything);
+    for dc in 0..3 {
+        assert_eq!(found(anew(&mut desk, dc, get(&x, within(0)), nothing)).0.as_deref(), Some("2"), "at {dc}");
+        assert_eq!(found(anew(&mut desk, dc, get(&y, within(0)), nothing)).0.as_deref(), Some("one"), "at {dc}");
+    }
+}
+
+/// What it takes until a write has its turn is learned from when it was wanted, not from anything else.
+#[test]
+fn what_coordination_takes_is_learned_as_it_took() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    let began_us = desk.now_us;
+    for _ in 0..10 {
+        assert!(matches!(anew(&mut desk, 0, put(&x, "v", Dial::default()), everything), Outcome::Written(_)));
+    }
+    let most_us = (desk.now_us - began_us) as f64;
+    let learned_us = desk.gauge(server(0, 0), "staged_coordinate_us");
+    assert!(learned_us <= most_us, "{learned_us} us, where all ten took {most_us} us");
+}
+
+/// What is visible is told up to before a write that was kept for later, until that is made: it can be older than the order is by now.
+#[test]
+fn what_is_told_to_be_visible_ends_before_a_kept_write() {
+    let mut desk = desk("");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    desk.pass(2_000, majority);
+    desk.under_way.clear();
+    let Outcome::Kept(kept) = anew(&mut desk, 2, put(&x, "kept", within(50)), majority) else { panic!("there is no majority") };
+    for _ in 0..3 {
+        assert!(matches!(anew(&mut desk, 0, put(&y, "later", Dial::default()), majority), Outcome::Written(_)));
+    }
+    desk.pass(1_000, majority);
+    desk.under_way.clear();
+    let visible = |desk: &Desk| desk.replicas[&server(2, 0)].status(desk.now(server(2, 0))).stable[0];
+    let mut looks = 0;
+    for _ in 0..20_000 {
+        if desk.gauge(server(2, 0), "staged_held_writes") == 0.0 {
+            break;
+        }
+        assert!(visible(&desk) < kept.written, "{} is visible, and {kept:?} is not made", visible(&desk));
+        looks += 1;
+        match desk.under_way.is_empty() {
+            true => desk.pass(1, nothing),
+            false => {
+                let (from, to, frame) = desk.under_way.remove(0);
+                desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+            }
+        }
+    }
+    desk.pass(1_000, everything);
+    assert!(looks > 10 && visible(&desk) > kept.written, "{looks} looks");
 }

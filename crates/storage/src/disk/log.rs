@@ -259,3 +259,24 @@ impl Log {
         self.failure.watch(result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Meta, append, flush, id, put};
+    use crate::disk::DiskStore;
+    use rheostat_core::store::Store;
+
+    /// The index of own updates takes memory by the log's bytes, not by the number of updates.
+    #[test]
+    fn the_index_of_own_updates_is_sparse() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut store, _) = DiskStore::<Meta>::open(directory.path(), DiskOptions::default()).unwrap();
+        (1..=5_000).for_each(|at| append(&mut store, &put(id(at, 0), &["a"]), true));
+        flush(&mut store);
+        let most = 1 + store.end().0 / BLOCK_BYTES;
+        assert!(most > 2, "there are several blocks");
+        assert!(store.log.blocks.len() as u64 <= most, "{} of at most {most}", store.log.blocks.len());
+        assert_eq!(store.own_updates(Timestamp::ZERO, usize::MAX).unwrap().0.len(), 5_000);
+    }
+}
