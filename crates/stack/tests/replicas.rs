@@ -340,3 +340,39 @@ fn a_member_whose_disk_was_emptied_unnoticed_goes_on_and_so_does_its_group() {
     group.writes(other, "with the leader");
     assert!(!group.servers[emptied].look().failed());
 }
+
+/// An entry costs messages and flushes at every member. So while entries are under way, writes gather until they are as many as those in all of them; when something is decided, what has gathered goes at once.
+#[test]
+fn writes_gather_while_as_many_are_under_way() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let entries = |group: &Group| {
+        let now = Now { monotonic_us: group.now_us, physical_ms: 1_700_000_000_000 + group.now_us / 1000 };
+        let gauges = group.servers[leader].look().status(now).gauges;
+        gauges.iter().find(|(name, _)| *name == "log_entries").map(|(_, count)| *count as u64).unwrap()
+    };
+    let write = |group: &mut Group| {
+        let mut session = group.servers[leader].look().new_session();
+        match group.with(leader, |server, now, out| server.server().execute(now, put("value"), &mut session, out)) {
+            Execution::Done { outcome: Outcome::Written(_), after } => after,
+            other => panic!("{other:?}"),
+        }
+    };
+    let decided = |group: &Group, after| group.servers[leader].look().durable() >= after;
+    let first = write(&mut group);
+    group.pass(FAILOVER_US, |group| decided(group, first));
+    let before = entries(&group);
+    // Nothing arrives at the others from here on.
+    let mut last = first;
+    let mut proposed = Vec::new();
+    for _ in 0..28 {
+        last = write(&mut group);
+        proposed.push(entries(&group) - before);
+    }
+    assert_eq!(proposed[..8], [1, 2, 2, 3, 3, 3, 3, 4], "one, one more, two together, four together");
+    assert!(proposed[8..].iter().all(|count| *count == 4), "no more than four are under way: {proposed:?}");
+    assert!(!decided(&group, first.max(last)));
+    group.pass(FAILOVER_US, |group| decided(group, last));
+    assert_eq!(entries(&group) - before, 5, "the rest went together");
+}
