@@ -4,6 +4,7 @@
 //! again, until a majority has it; then it goes into the store, as at the others. So a leader that is followed by another drops what is in front, and has what all have: nothing is taken back, no checkpoint
 //! holds what may be void, and nothing is collected because of it.
 
+use crate::front::Front;
 use crate::record::{Record, Saved};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::planted::Planted;
@@ -11,8 +12,7 @@ use rheostat_core::slots::{slot, walk_hash};
 use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
-use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 /// Bytes of records in one entry of the group's log, about.
@@ -32,8 +32,8 @@ pub struct Ahead<M, S> {
     /// Per data center (by index), the newest update in the store.
     newest: Vec<Timestamp>,
     planted: Planted,
-    /// Versions that are not decided, by key, least first.
-    front: BTreeMap<Key, SmallVec<[Version<M>; 1]>>,
+    /// Versions that are not decided.
+    front: Front<M>,
     /// The newest own update, decided or not.
     newest_own: Timestamp,
     end: Position,
@@ -70,7 +70,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
             saved,
             newest: found.newest.clone(),
             planted,
-            front: BTreeMap::new(),
+            front: Front::new(),
             end: Position(0),
             durable: Position(0),
             fresh: VecDeque::new(),
@@ -121,7 +121,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
         self.untold.extend(trims.take(MOST_UNTOLD));
         self.base.remember_collected(false);
         if self.planted.is("replicas-keep-undecided") {
-            for (key, versions) in std::mem::take(&mut self.front) {
+            for (key, versions) in self.front.take() {
                 for version in versions {
                     self.base.append(&alone(&key, version), false, &KeepAll)?;
                 }
@@ -148,6 +148,11 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
         (!records.is_empty()).then_some((records, bytes, end))
     }
 
+    /// Number of records that are not in an entry.
+    pub fn fresh(&self) -> usize {
+        self.fresh.len()
+    }
+
     /// Bytes of records that are not in an entry.
     pub fn fresh_bytes(&self) -> usize {
         self.fresh_bytes
@@ -163,19 +168,14 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     /// # Errors
     /// The disk's. Nothing may be appended after an error.
     pub fn decide(&mut self, records: Vec<Record<M>>, end: Position) -> io::Result<()> {
-        for record in &records {
+        for record in records {
             match record {
                 // Done when they were told of.
                 Record::Trim(..) | Record::Release(_) => {}
-                Record::Own(update) | Record::Other(update) => {
-                    self.apply(record)?;
+                Record::Own(ref update) | Record::Other(ref update) => {
+                    self.append_decided(update, matches!(record, Record::Own(_)))?;
                     for item in &update.items {
-                        if let Some(versions) = self.front.get_mut(&item.key) {
-                            versions.retain(|version| version.id != update.id);
-                            if versions.is_empty() {
-                                self.front.remove(&item.key);
-                            }
-                        }
+                        self.front.remove(&item.key, update.id);
                         self.grown.push_back(item.key.clone());
                     }
                 }
@@ -190,25 +190,27 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     ///
     /// # Errors
     /// As [`Ahead::decide`].
-    pub fn apply(&mut self, record: &Record<M>) -> io::Result<()> {
+    pub fn apply(&mut self, record: Record<M>) -> io::Result<()> {
         match record {
-            Record::Own(update) => {
-                // After a restart, and after pages, what is here is told again.
-                let new = update.id.written > self.base.newest_own() && !self.planted.is("replicas-forget-own-log");
-                self.base.append(update, new, &KeepAll)?;
-                self.raise_newest(update.id);
-            }
-            Record::Other(update) => {
-                self.base.append(update, false, &KeepAll)?;
-                self.raise_newest(update.id);
-            }
+            Record::Own(update) => self.append_decided(&update, true),
+            Record::Other(update) => self.append_decided(&update, false),
             Record::State(state) => {
-                self.saved.state = Some(state.clone());
-                self.save()?;
+                self.saved.state = Some(state);
+                self.save()
             }
-            Record::Trim(key, trim) => self.base.trim(key, trim)?,
-            Record::Release(upto) => self.base.release(*upto),
+            Record::Trim(key, trim) => self.base.trim(&key, &trim),
+            Record::Release(upto) => {
+                self.base.release(upto);
+                Ok(())
+            }
         }
+    }
+
+    fn append_decided(&mut self, update: &Update<M>, own: bool) -> io::Result<()> {
+        // After a restart, and after pages, what is here is told again.
+        let new = own && update.id.written > self.base.newest_own() && !self.planted.is("replicas-forget-own-log");
+        self.base.append(update, new, &KeepAll)?;
+        self.raise_newest(update.id);
         Ok(())
     }
 
@@ -263,7 +265,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     }
 
     fn knows(&mut self, key: &[u8], id: VersionId) -> bool {
-        let in_front = self.front.get(key).is_some_and(|versions| versions.iter().any(|version| version.id == id));
+        let in_front = self.front.get(key).iter().any(|version| version.id == id);
         in_front || self.base.latest(key, |version| version.id == id).is_some()
     }
 }
@@ -291,10 +293,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
             return Ok(self.end);
         }
         for (key, version) in update.versions() {
-            let versions = self.front.entry(key.clone()).or_default();
-            if let Err(at) = versions.binary_search_by_key(&version.id, |held| held.id) {
-                versions.insert(at, version);
-            }
+            self.front.insert(key, version);
         }
         if own {
             self.newest_own = update.id.written;
@@ -323,7 +322,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
         if self.front.is_empty() {
             return self.base.latest(key, accept);
         }
-        let Some(in_front) = self.front.get(key).and_then(|versions| versions.iter().rev().find(|version| accept(version))) else {
+        let Some(in_front) = self.front.get(key).iter().rev().find(|version| accept(version)) else {
             return self.base.latest(key, accept);
         };
         match self.base.latest(key, accept) {
@@ -335,7 +334,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
     #[inline]
     fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
         let behind = self.base.peek(key);
-        match self.front.get(key).and_then(|versions| versions.last()) {
+        match self.front.get(key).last() {
             Some(in_front) if behind.is_none_or(|behind| behind.id < in_front.id) => Some(in_front),
             _ => behind,
         }
@@ -351,7 +350,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
 
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {
         let mut chain = self.base.chain(key);
-        for version in self.front.get(key).into_iter().flatten() {
+        for version in self.front.get(key) {
             if let Err(at) = chain.binary_search_by(|held| version.id.cmp(&held.id)) {
                 chain.insert(at, version.clone());
             }
@@ -390,7 +389,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
         let next = page.next;
         let here = |key: &Key| slot(key) == of && walk_hash(key) >= from && next.is_none_or(|next| walk_hash(key) < next);
         let known: BTreeSet<&Key> = page.keys.iter().collect();
-        let more: Vec<Key> = self.front.keys().filter(|key| here(key) && !known.contains(key)).cloned().collect();
+        let more = self.front.keys(|key| here(key) && !known.contains(key));
         page.keys.extend(more);
         page
     }

@@ -9,6 +9,7 @@ pub mod ahead;
 mod configuration;
 mod first;
 mod frame;
+mod front;
 mod log;
 mod member;
 mod message;

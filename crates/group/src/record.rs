@@ -68,14 +68,16 @@ pub fn encode<M: Wire>(records: &[Record<M>], bytes: usize) -> Vec<u8> {
     out
 }
 
-/// The records of an entry. Errors: it is none.
-pub fn decode<M: Wire>(entry: &[u8]) -> Result<Vec<Record<M>>, WireError> {
+/// The records of an entry, one after the other. Errors: what follows is no record; nothing comes after it.
+pub fn records<M: Wire>(entry: &[u8]) -> impl Iterator<Item = Result<Record<M>, WireError>> {
     let mut input = Reader::new(entry);
-    let mut records = Vec::new();
-    while !input.rest().is_empty() {
-        records.push(Wire::decode(&mut input)?);
-    }
-    Ok(records)
+    std::iter::from_fn(move || {
+        let next = (!input.rest().is_empty()).then(|| Wire::decode(&mut input))?;
+        if next.is_err() {
+            input = Reader::new(&[]);
+        }
+        Some(next)
+    })
 }
 
 /// What a replica remembers over a restart, beside its chains, its own updates and the entries of the group's log.
@@ -134,6 +136,19 @@ impl Wire for Saved {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_is_read_record_by_record_up_to_the_first_that_is_none() {
+        let all = [Record::<()>::State(vec![1, 2]), Record::Release(Timestamp::new(7, 1)), Record::State(Vec::new())];
+        let mut entry = encode(&all, 0);
+        assert_eq!(records(&entry).collect::<Result<Vec<Record<()>>, _>>(), Ok(all.to_vec()));
+        assert_eq!(records::<()>(&[]).count(), 0);
+        let whole = entry.len();
+        entry.extend([9, 4]);
+        let read: Vec<_> = records::<()>(&entry).collect();
+        assert!(read[..3].iter().all(Result::is_ok) && read[3].is_err() && read.len() == 4, "nothing is made of what follows");
+        assert!(records::<()>(&entry[..whole - 1]).any(|record| record.is_err()), "an entry that is cut short");
+    }
 
     #[test]
     fn a_state_of_before_members_were_replaced_is_read() {

@@ -432,6 +432,7 @@ fn a_member_that_has_lost_its_disk_answers_nothing_by_itself() {
     group.seat(lost, open("causal", lost, true));
     group.wait(FAILOVER_US);
     assert_eq!(group.reads(lost, get("k", Dial::at(Level::Eventual))), None);
+}
 
 /// Who answers a leader's heartbeat has its term on disk: else it could vote for somebody else in that term after a loss of power.
 #[test]
@@ -468,40 +469,6 @@ fn a_heartbeat_of_a_new_term_is_answered_when_the_term_is_on_disk() {
     }
 }
 
-/// A few entries are under way at once; what is written meanwhile gathers for the next one.
-#[test]
-fn no_more_entries_are_under_way_than_may_be() {
-    /// As many as a leader has under way.
-    const MOST: u64 = 4;
-    let mut group = Group::new();
-    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
-    let leader = group.leader().unwrap();
-    group.writes((leader + 1) % 3, "before");
-    group.wait(FAILOVER_US / 10);
-    group.under_way.clear();
-    // The last entry that a member was sent.
-    let last = |group: &Group| {
-        let entries = group.under_way.iter().filter_map(|(from, _, frame)| match Frame::from_bytes(frame) {
-            Ok(Frame::Raft(message)) if *from == leader => message.into_library().entries.last().map(|entry| entry.index),
-            _ => None,
-        });
-        entries.max().unwrap_or(0)
-    };
-    // Where the log must be on disk for a write to be made.
-    let begin = |group: &mut Group, number: u32| {
-        let mut session = group.servers[leader].look().new_session();
-        match group.with(leader, |server, now, out| server.server().execute(now, put(&format!("{number}")), &mut session, out)) {
-            Execution::Done { outcome: Outcome::Written(_), after } => after,
-            other => panic!("{other:?}"),
-        }
-    };
-    begin(&mut group, 0);
-    let first = last(&group);
-    let after = (1..10).map(|number| begin(&mut group, number)).last().unwrap();
-    assert_eq!(last(&group) - first + 1, MOST, "nothing of them has arrived");
-    group.pass(FAILOVER_US, |group| group.servers[leader].look().durable() >= after);
-}
-
 /// A member that is well does not say that it has failed, whether it leads or follows.
 #[test]
 fn members_that_are_well_have_not_failed() {
@@ -510,4 +477,40 @@ fn members_that_are_well_have_not_failed() {
     let leader = group.leader().unwrap();
     group.writes((leader + 1) % 3, "well");
     assert_eq!([0, 1, 2].map(|replica| group.servers[replica].look().failed()), [false; 3]);
+}
+
+/// An entry costs messages and flushes at every member. So while entries are under way, writes gather until they are as many as those in all of them; when something is decided, what has gathered goes at once.
+#[test]
+fn writes_gather_while_as_many_are_under_way() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let entries = |group: &Group| {
+        let now = Now { monotonic_us: group.now_us, physical_ms: 1_700_000_000_000 + group.now_us / 1000 };
+        let gauges = group.servers[leader].look().status(now).gauges;
+        gauges.iter().find(|(name, _)| *name == "log_entries").map(|(_, count)| *count as u64).unwrap()
+    };
+    let write = |group: &mut Group| {
+        let mut session = group.servers[leader].look().new_session();
+        match group.with(leader, |server, now, out| server.server().execute(now, put("value"), &mut session, out)) {
+            Execution::Done { outcome: Outcome::Written(_), after } => after,
+            other => panic!("{other:?}"),
+        }
+    };
+    let decided = |group: &Group, after| group.servers[leader].look().durable() >= after;
+    let first = write(&mut group);
+    group.pass(FAILOVER_US, |group| decided(group, first));
+    let before = entries(&group);
+    // Nothing arrives at the others from here on.
+    let mut last = first;
+    let mut proposed = Vec::new();
+    for _ in 0..28 {
+        last = write(&mut group);
+        proposed.push(entries(&group) - before);
+    }
+    assert_eq!(proposed[..8], [1, 2, 2, 3, 3, 3, 3, 4], "one, one more, two together, four together");
+    assert!(proposed[8..].iter().all(|count| *count == 4), "no more than four are under way: {proposed:?}");
+    assert!(!decided(&group, first.max(last)));
+    group.pass(FAILOVER_US, |group| decided(group, last));
+    assert_eq!(entries(&group) - before, 5, "the rest went together");
 }

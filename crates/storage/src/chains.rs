@@ -352,9 +352,23 @@ impl<M: Clone> Chains<M> {
         self.map.get(key).map_or(&[], |entry| &entry.versions)
     }
 
+    /// The number of `key`, for [`Chains::versions_at`] and [`Chains::trim_at`]; `None` if nothing of it is in memory.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
+        self.map.find(key)
+    }
+
+    /// The chain of the key with this number, least first.
+    pub(crate) fn versions_at(&self, number: u32) -> &[Version<M>] {
+        self.map.at(number).map_or(&[], |entry| &entry.versions)
+    }
+
     /// Removes versions of `key`; returns how many. A chain that is left and may have more to collect is a candidate.
     pub(crate) fn trim(&mut self, key: &[u8], trim: &Trim) -> usize {
-        let Some(number) = self.map.find(key) else { return 0 };
+        self.find(key).map_or(0, |number| self.trim_at(number, key, trim))
+    }
+
+    /// As [`Chains::trim`], for a `key` whose number is known.
+    pub(crate) fn trim_at(&mut self, number: u32, key: &[u8], trim: &Trim) -> usize {
         let Some(entry) = self.map.at_mut(number) else { return 0 };
         let before = entry.versions.len();
         let goes = |id: &VersionId| match trim {

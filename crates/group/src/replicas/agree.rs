@@ -29,7 +29,7 @@ type Fresh<M> = (Vec<Record<M>>, usize, Position);
 impl<F: Seat> Replicas<F> {
     /// Puts what the server has written since the last time to the group. While enough is under way, records gather for an entry that has more of them.
     pub(super) fn propose(&mut self, out: &mut Outbox) {
-        while (self.batches.len() < MOST_IN_FLIGHT || self.store().is_some_and(|ahead| ahead.fresh_bytes() >= ENTRY_BYTES))
+        while self.may_propose()
             && let Some((records, bytes, end)) = self.take_fresh()
         {
             let entry = record::encode(&records, bytes);
@@ -44,6 +44,13 @@ impl<F: Seat> Replicas<F> {
                 Err(_) => return self.leave_seat(out),
             }
         }
+    }
+
+    /// An entry costs messages, flushes and turns at every member, however few records it has: so it waits until it has as many as all under way together, or they are decided.
+    fn may_propose(&self) -> bool {
+        let Some(ahead) = self.store() else { return false };
+        let under_way = self.batches.iter().map(|batch| batch.records.len()).sum::<usize>();
+        self.batches.len() < MOST_IN_FLIGHT && ahead.fresh() >= under_way || ahead.fresh_bytes() >= ENTRY_BYTES
     }
 
     fn take_fresh(&mut self) -> Option<Fresh<F::Meta>> {
@@ -94,9 +101,14 @@ impl<F: Seat> Replicas<F> {
             logged = true;
         }
         for entry in entries {
-            let bytes = LogEntry::of(&entry).to_record();
+            let mut bytes = std::mem::take(&mut self.scratch);
+            bytes.clear();
+            LogEntry::of(&entry).encode(&mut bytes);
             let appended = self.store_mut().map_or(Ok(Position(0)), |ahead| ahead.base_mut().append_entry(entry.index, &bytes));
             self.latch(appended);
+            if bytes.capacity() <= 2 * ENTRY_BYTES {
+                self.scratch = bytes;
+            }
             logged = true;
         }
         if let Some(hard) = hard
@@ -196,9 +208,10 @@ impl<F: Seat> Replicas<F> {
         ahead.saved.applied = applied;
         let done = match own {
             Some(Batch { records, end, .. }) => ahead.decide(records, end).map_err(|error| error.to_string()),
-            None => record::decode(&entry.data)
-                .map_err(|error| format!("entry {} of the group's log cannot be read: {error}", entry.index))
-                .and_then(|records| records.iter().try_for_each(|record| ahead.apply(record)).map_err(|error| error.to_string())),
+            None => record::records(&entry.data).try_for_each(|record| {
+                let record = record.map_err(|error| format!("entry {} of the group's log cannot be read: {error}", entry.index))?;
+                ahead.apply(record).map_err(|error| error.to_string())
+            }),
         };
         if let Err(why) = done {
             return self.fail(why);
@@ -265,7 +278,7 @@ impl<F: Seat> Replicas<F> {
     fn note_applied(&mut self, entry: &[u8]) {
         let (Sits::Follows(ahead), Some(wanted)) = (&self.sits, &self.tapped) else { return };
         // What was applied can be read.
-        for record in record::decode::<F::Meta>(entry).unwrap_or_default() {
+        for record in record::records::<F::Meta>(entry).map_while(Result::ok) {
             let (Record::Own(update) | Record::Other(update)) = record else { continue };
             for item in update.items.iter().filter(|item| wanted.wants(&item.key) && !is_reserved(&item.key)) {
                 if ahead.peek(&item.key).is_none_or(|version| version.id == update.id) {

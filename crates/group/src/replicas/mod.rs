@@ -57,7 +57,7 @@ const LINK_FLUSH_US: u64 = 1_000;
 /// Between two flushes that nobody waits for, in microseconds.
 const LAZY_FLUSH_US: u64 = 100_000;
 
-/// Entries that are not decided at which records wait to go together in the next one, unless they fill one.
+/// Entries that are not decided at which records wait to go together in the next one, unless they fill one. Sooner they wait while they are fewer than those under way.
 const MOST_IN_FLIGHT: usize = 4;
 
 /// Bytes of records that are not decided at which writes are refused.
@@ -151,6 +151,8 @@ pub struct Replicas<F: Seat> {
     flushed_at_us: u64,
     batches: VecDeque<Batch<F::Meta>>,
     undecided_bytes: usize,
+    /// For the byte form of an entry on its way to the log.
+    scratch: Vec<u8>,
     /// More is decided, or on disk, than the server inside knows.
     progressed: bool,
     lease: Lease,
@@ -267,6 +269,7 @@ impl<F: Seat> Replicas<F> {
             flushed_at_us: 0,
             batches: VecDeque::new(),
             undecided_bytes: 0,
+            scratch: Vec::new(),
             progressed: false,
             lease: Lease::default(),
             known: BTreeMap::new(),

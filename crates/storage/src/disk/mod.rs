@@ -532,7 +532,8 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     fn trim(&mut self, key: &Key, trim: &Trim) -> io::Result<()> {
         self.log.failure.check()?;
         self.fetch(key)?;
-        let versions = self.chains.versions_of(key);
+        let Some(number) = self.chains.find(key) else { return Ok(()) };
+        let versions = self.chains.versions_at(number);
         let goes = |id: &VersionId| match trim {
             Trim::Upto(upto) => id <= upto,
             Trim::These(these) => these.binary_search(id).is_ok(),
@@ -542,7 +543,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
             let forget = Forget { key: key.clone(), upto };
             self.log.append(Kind::Forget, |out| forget.encode(out))?;
         }
-        self.chains.trim(key, trim);
+        self.chains.trim_at(number, key, trim);
         Ok(())
     }
 
