@@ -52,6 +52,8 @@ pub(super) struct Held {
     asker: Asker,
     outcome: Outcome,
     session: Session,
+    /// The session before: of what was not decided it must not know.
+    before: Session,
 }
 
 fn no_leader() -> Outcome {
@@ -154,16 +156,16 @@ impl<F: Seat> Replicas<F> {
 
     /// Runs an operation that `asker` waits for.
     fn execute_for(&mut self, now: Now, asker: Asker, operation: Operation, session: &mut Session, out: &mut Outbox) {
-        let before = self.next_op;
+        let (next_op, before) = (self.next_op, session.clone());
         match self.execute_inside(now, operation, session, out) {
             Execution::Done { outcome, after } if after <= self.durable() => self.finish(asker, outcome, session.clone(), out),
-            Execution::Done { outcome, after } => self.held.push_back(Held { after, asker, outcome, session: session.clone() }),
+            Execution::Done { outcome, after } => self.held.push_back(Held { after, asker, outcome, session: session.clone(), before }),
             Execution::Waiting(op) => {
                 // It has its name outside already.
                 if let Some(running) = self.running.values_mut().find(|running| running.asker == Asker::Here(op)) {
                     running.asker = asker;
                 }
-                self.next_op = before;
+                self.next_op = next_op;
             }
         }
     }
@@ -276,8 +278,8 @@ impl<F: Seat> Replicas<F> {
             };
             self.finish(asker, outcome, session, out);
         }
-        for Held { after, asker, outcome, session } in std::mem::take(&mut self.held) {
-            let outcome = if after <= durable { outcome } else { unknown() };
+        for Held { after, asker, outcome, session, before } in std::mem::take(&mut self.held) {
+            let (outcome, session) = if after <= durable { (outcome, session) } else { (unknown(), before) };
             self.finish(asker, outcome, session, out);
         }
     }
