@@ -73,6 +73,11 @@ impl World<'_> {
                 let keys = current.action.keys();
                 return keys.into_iter().zip(reads).for_each(|(key, read)| look(key, std::slice::from_ref(read)));
             }
+            // Whether its session has what was asked for, or still what it had before, nobody says.
+            Outcome::Failed(_) if matches!(current.action, Action::Siblings { .. } | Action::Replace { .. }) => {
+                self.clients[client].beside = None;
+                return;
+            }
             Outcome::Written(version) => *version,
             Outcome::Changed { version: Some(version), .. } => *version,
             _ => return,
