@@ -6,7 +6,7 @@ use rheostat_core::ids::Place;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
-use rheostat_core::store::Recovered;
+use rheostat_core::store::{Cut, Recovered};
 use rheostat_core::version::{Key, Value, VersionId};
 use rheostat_core::wire::{Wire, WireError};
 use rheostat_counters::{Counting, Definition, Options};
@@ -55,6 +55,10 @@ impl<P: Protocol> Seat for SeatOf<P> {
 
     fn holders(&self) -> Vec<DcId> {
         self.holders.clone()
+    }
+
+    fn reads_alone(&self) -> bool {
+        !<P::Cut as Cut<P::Meta>>::SIBLINGS
     }
 
     fn is_plain(&self, value: &[u8]) -> bool {

@@ -420,6 +420,15 @@ fn a_follower_answers_at_level_eventual() {
     assert_eq!(group.reads(follower, Operation::ReadTransaction { keys: vec![Key::from(&b"k"[..])], dial: at_eventual }), None);
 }
 
+/// Where a quorum answers, none of its members answers for it.
+#[test]
+fn a_follower_in_quorum_answers_nothing_by_itself() {
+    let mut group = Group::of("quorum");
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let follower = (group.leader().unwrap() + 1) % 3;
+    assert_eq!(group.reads(follower, get("k", Dial::at(Level::Eventual))), None);
+}
+
 /// Whoever is nobody, since its disk is lost, lacks what it once had, and answers nothing by itself.
 #[test]
 fn a_member_that_has_lost_its_disk_answers_nothing_by_itself() {

@@ -93,6 +93,9 @@ pub trait Seat: Send + 'static {
     /// The data centers that hold the partition.
     fn holders(&self) -> Vec<DcId>;
 
+    /// Whether a read at level eventual asks nobody else: where values stand side by side, a quorum answers.
+    fn reads_alone(&self) -> bool;
+
     /// Whether `value` is one that a client has put, and not what a layer keeps in its place.
     fn is_plain(&self, value: &[u8]) -> bool;
 

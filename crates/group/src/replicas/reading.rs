@@ -18,7 +18,7 @@ impl<F: Seat> Replicas<F> {
         };
         // One that has lost its disk, or is being sent pages, lacks what it once had.
         let is_whole = !self.standing.is_nobody() && self.pages.is_none();
-        if !is_whole || is_reserved(key) || !self.seat.holders().contains(&self.here().dc) {
+        if !is_whole || !self.seat.reads_alone() || is_reserved(key) || !self.seat.holders().contains(&self.here().dc) {
             return None;
         }
         let is_led = self.member.leader().is_some_and(|leader| leader != self.standing.me());
