@@ -96,6 +96,8 @@ pub(crate) struct Client {
     order: bounds::Place,
     /// What its session has seen of the key whose values it looked at or replaced last.
     beside: Option<(usize, Vec<UniqueValue>)>,
+    /// A look at values, or a write in their place, has failed since: whether the session has what came of it, or what it had before, nobody says.
+    beside_in_doubt: bool,
     /// What it has last read of each key.
     seen: BTreeMap<usize, Observation>,
     /// Of an operation on counters: its place in the record, its number, and how often it was sent.
@@ -125,6 +127,7 @@ impl Client {
             attempts: 0,
             order: bounds::Place::default(),
             beside: None,
+            beside_in_doubt: false,
             seen: BTreeMap::new(),
             counting: None,
             random,
@@ -250,7 +253,7 @@ impl World<'_> {
                 let (name, session) = self.new_session();
                 self.tell(client, || format!("begins a new session, {name}"));
                 (self.clients[client].name, self.clients[client].session) = (name, session);
-                self.clients[client].beside = None;
+                (self.clients[client].beside, self.clients[client].beside_in_doubt) = (None, false);
                 self.clients[client].order = bounds::Place::default();
                 self.advance(client);
             }
@@ -291,6 +294,7 @@ impl World<'_> {
         if let Some(beside) = self.clients[other].beside.clone() {
             self.clients[client].beside = Some(beside);
         }
+        self.clients[client].beside_in_doubt |= self.clients[other].beside_in_doubt;
         let (name, dc) = (self.clients[client].name, self.clients[client].dc);
         let adopted = self.history.adopt(name, dc, self.now_us, &[event]);
         if let Some(id) = self.recorded(adopted) {

@@ -37,7 +37,8 @@ impl World<'_> {
         match action {
             Action::Replace { key: place } => {
                 let seen = self.clients[client].beside.as_ref().filter(|(of, _)| of == place).map(|(_, seen)| seen.clone());
-                push(key(*place), values.first().copied(), Some(seen.unwrap_or_default()));
+                let in_doubt = self.clients[client].beside_in_doubt;
+                push(key(*place), values.first().copied(), (!in_doubt).then(|| seen.unwrap_or_default()));
             }
             Action::Put { items } => {
                 let mut values = values.iter().copied();
@@ -65,7 +66,7 @@ impl World<'_> {
                 let key = current.action.keys()[0];
                 look(key, reads);
                 self.marks.see_times(marks::SIBLINGS_READ, u64::from(reads.len() > 1));
-                self.clients[client].beside = Some((key, values(reads)));
+                (self.clients[client].beside, self.clients[client].beside_in_doubt) = (Some((key, values(reads))), false);
                 return;
             }
             Outcome::Read(read, _) => return look(current.action.keys()[0], std::slice::from_ref(read)),
@@ -73,9 +74,8 @@ impl World<'_> {
                 let keys = current.action.keys();
                 return keys.into_iter().zip(reads).for_each(|(key, read)| look(key, std::slice::from_ref(read)));
             }
-            // Whether its session has what was asked for, or still what it had before, nobody says.
             Outcome::Failed(_) if matches!(current.action, Action::Siblings { .. } | Action::Replace { .. }) => {
-                self.clients[client].beside = None;
+                self.clients[client].beside_in_doubt = true;
                 return;
             }
             Outcome::Written(version) => *version,
@@ -87,7 +87,7 @@ impl World<'_> {
             wrote.acknowledged = Some((now_us, version));
             if let Action::Replace { key } = current.action {
                 let seen = wrote.seen.iter().flatten().copied().chain(wrote.value).collect();
-                self.clients[client].beside = Some((key, seen));
+                (self.clients[client].beside, self.clients[client].beside_in_doubt) = (Some((key, seen)), false);
             }
         }
     }
