@@ -53,8 +53,8 @@ impl<P: Protocol> Seat for SeatOf<P> {
         P::NAME
     }
 
-    fn holders(&self) -> Vec<DcId> {
-        self.holders.clone()
+    fn holders(&self) -> &[DcId] {
+        &self.holders
     }
 
     fn reads_alone(&self) -> bool {

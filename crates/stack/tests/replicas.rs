@@ -494,11 +494,7 @@ fn writes_gather_while_as_many_are_under_way() {
     let mut group = Group::new();
     group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
     let leader = group.leader().unwrap();
-    let entries = |group: &Group| {
-        let now = Now { monotonic_us: group.now_us, physical_ms: 1_700_000_000_000 + group.now_us / 1000 };
-        let gauges = group.servers[leader].look().status(now).gauges;
-        gauges.iter().find(|(name, _)| *name == "log_entries").map(|(_, count)| *count as u64).unwrap()
-    };
+    let entries = |group: &Group| group.gauge(leader, "log_entries") as u64;
     let write = |group: &mut Group| {
         let mut session = group.servers[leader].look().new_session();
         match group.with(leader, |server, now, out| server.server().execute(now, put("value"), &mut session, out)) {

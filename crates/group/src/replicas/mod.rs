@@ -6,7 +6,7 @@
 //! **Failover is a restart.** A new leader applies what is decided, waits until a majority has answered it, and makes the server from the records ([`Replicas::take_seat`]). One that leads no longer drops the server and what was not decided
 //! ([`Replicas::leave_seat`]).
 //!
-//! **A deposed leader answers nobody.** The server inside runs only while the leader has a lease ([`lease`]): a majority has promised not to elect another one. A clock bounds that, and clocks of two servers may drift apart so fast only
+//! **A deposed leader answers nobody**, but for what any member answers ([`reading`]). The server inside runs only while the leader has a lease ([`lease`]): a majority has promised not to elect another one. A clock bounds that, and clocks of two servers may drift apart so fast only
 //! ([`GroupConfig::most_drift_ppm`]).
 //!
 //! To all others a partition and data center is one server, replica 0; who leads there is learned from what comes from it ([`addresses`]).
@@ -91,7 +91,7 @@ pub trait Seat: Send + 'static {
     fn protocol(&self) -> &'static str;
 
     /// The data centers that hold the partition.
-    fn holders(&self) -> Vec<DcId>;
+    fn holders(&self) -> &[DcId];
 
     /// Whether a read at level eventual asks nobody else: where values stand side by side, a quorum answers.
     fn reads_alone(&self) -> bool;
@@ -761,7 +761,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
                 protocol: self.seat.protocol(),
                 server: self.here(),
                 clock: self.store().map(Store::newest_own).unwrap_or_default(),
-                holders: self.seat.holders(),
+                holders: self.seat.holders().to_vec(),
                 links: Vec::new(),
                 stable: Vec::new(),
                 waiting: 0,
