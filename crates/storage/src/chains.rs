@@ -26,26 +26,44 @@ struct Entry<M> {
     versions: Chain<M>,
     /// The number of this key's place in the queue of candidates for collection; 0 is none. A place with another number is stale.
     ticket: u32,
-    /// Changed since it was last handed to the engine.
-    dirty: bool,
-    /// Handed to the engine, which has not confirmed it.
-    in_flight: bool,
-    /// The engine holds a chain of this key, or will when it confirms.
-    on_disk: bool,
-    /// What a replay has found is here; what the engine may hold of the key has not been looked for. Never collected, handed over or evicted as it is.
-    partial: bool,
-    /// Used since the eviction's hand came by.
-    used: bool,
+    /// In which round of changes it last changed: the lowest bits of [`Chains::round`].
+    changed: u8,
+    /// Of the flags below.
+    flags: u8,
 }
+
+/// Changed since it was last handed to the engine.
+const DIRTY: u8 = 1;
+/// Handed to the engine, which has not confirmed it.
+const IN_FLIGHT: u8 = 2;
+/// The engine holds a chain of this key, or will when it confirms.
+const ON_DISK: u8 = 4;
+/// What a replay has found is here; what the engine may hold of the key has not been looked for. Never collected, handed over or evicted as it is.
+const PARTIAL: u8 = 8;
+/// Used since the eviction's hand came by.
+const USED: u8 = 16;
 
 impl<M> Entry<M> {
     fn new() -> Entry<M> {
-        Entry { versions: SmallVec::new(), ticket: 0, dirty: false, in_flight: false, on_disk: false, partial: false, used: true }
+        Entry { versions: SmallVec::new(), ticket: 0, changed: 0, flags: USED }
+    }
+
+    #[inline]
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Sets or clears `flag`; says whether it was set.
+    #[inline]
+    fn mark(&mut self, flag: u8, set: bool) -> bool {
+        let was = self.is(flag);
+        self.flags = if set { self.flags | flag } else { self.flags & !flag };
+        was
     }
 
     /// Whether a collection may find something here, now or later.
     fn is_candidate(&self) -> bool {
-        is_candidate(&self.versions) && !self.partial
+        is_candidate(&self.versions) && !self.is(PARTIAL)
     }
 }
 
@@ -183,6 +201,8 @@ pub(crate) struct Chains<M> {
     bytes: u64,
     /// Keys to hand to the engine, for a store that has one.
     dirty: Option<VecDeque<u32>>,
+    /// Counts the calls of [`Chains::take_dirty`].
+    round: u8,
     /// Resident keys of which the engine holds a chain too.
     on_disk: u64,
 }
@@ -198,6 +218,7 @@ impl<M: Clone> Chains<M> {
             versions: 0,
             bytes: 0,
             dirty: engine.then(VecDeque::new),
+            round: 0,
             on_disk: 0,
         }
     }
@@ -214,6 +235,16 @@ impl<M: Clone> Chains<M> {
         *ticket = ticket.wrapping_add(1).max(1);
         entry.ticket = *ticket;
         candidates.push_back((at, *ticket));
+    }
+
+    /// The chain of the key with this number has changed.
+    #[inline]
+    fn note_change(dirty: &mut Option<VecDeque<u32>>, round: u8, number: u32, entry: &mut Entry<M>) {
+        let Some(dirty) = dirty else { return };
+        entry.changed = round;
+        if !entry.mark(DIRTY, true) {
+            dirty.push_back(number);
+        }
     }
 
     /// The number of `key`, which is given an entry if it has none.
@@ -272,16 +303,11 @@ impl<M: Clone> Chains<M> {
         if versions.len() == 1 && trimmed.is_none() {
             self.index.insert((Place::of(key), number));
         }
-        entry.used = true;
+        entry.mark(USED, true);
         if entry.ticket == 0 && entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
-        if let Some(dirty) = &mut self.dirty
-            && !entry.dirty
-        {
-            entry.dirty = true;
-            dirty.push_back(number);
-        }
+        Self::note_change(&mut self.dirty, self.round, number, entry);
         Inserted::New { trimmed }
     }
 
@@ -290,7 +316,7 @@ impl<M: Clone> Chains<M> {
         if engine && self.map.find(key).is_none() {
             let number = self.number(key);
             if let Some(entry) = self.map.at_mut(number) {
-                entry.partial = true;
+                entry.mark(PARTIAL, true);
             }
         }
         self.insert(key, version, &KeepAll);
@@ -315,8 +341,8 @@ impl<M: Clone> Chains<M> {
     pub(crate) fn latest(&mut self, key: &[u8], accept: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
         let entry = self.map.find(key).and_then(|number| self.map.at_mut(number))?;
         // Only if it has to: what is not written to need not be taken from other caches.
-        if !entry.used {
-            entry.used = true;
+        if !entry.is(USED) {
+            entry.mark(USED, true);
         }
         entry.versions.iter().rev().find(|version| accept(version))
     }
@@ -324,9 +350,9 @@ impl<M: Clone> Chains<M> {
     /// See `Store::peek`.
     #[inline]
     pub(crate) fn peek(&self, key: &[u8]) -> Option<&Version<M>> {
-        let entry = self.map.get(key).filter(|entry| !entry.partial)?;
+        let entry = self.map.get(key).filter(|entry| !entry.is(PARTIAL))?;
         // What comes next looks at it, and it can lie in the entry's other cache line.
-        black_box(entry.used);
+        black_box(entry.flags);
         entry.versions.last()
     }
 
@@ -341,7 +367,7 @@ impl<M: Clone> Chains<M> {
             let entries = || numbers[..keys.len()].iter().flatten().filter_map(|at| Some((*at, self.map.at(*at)?)));
             for (at, entry) in entries() {
                 // They can lie in the two cache lines of the slot.
-                black_box((entry.used, self.map.key(at).map(|key| key.first().copied())));
+                black_box((entry.flags, self.map.key(at).map(|key| key.first().copied())));
             }
             entries().filter_map(|(_, entry)| entry.versions.last()).for_each(&mut touch);
         }
@@ -389,16 +415,11 @@ impl<M: Clone> Chains<M> {
         if entry.ticket == 0 && entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
-        if let Some(dirty) = &mut self.dirty
-            && !entry.dirty
-        {
-            entry.dirty = true;
-            dirty.push_back(number);
-        }
+        Self::note_change(&mut self.dirty, self.round, number, entry);
         if entry.versions.is_empty() {
             self.index.remove((Place::of(key), number));
             // The engine must be told that the chain is gone; until then the empty entry stands before the engine's.
-            if !entry.on_disk && !entry.in_flight {
+            if !entry.is(ON_DISK | IN_FLIGHT) {
                 self.forget(key);
             }
         }
@@ -457,7 +478,7 @@ impl<M: Clone> Chains<M> {
     /// Whether the whole chain of `key` is in memory, be it to say that it has no versions.
     #[inline]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.map.get(key).is_some_and(|entry| !entry.partial)
+        self.map.get(key).is_some_and(|entry| !entry.is(PARTIAL))
     }
 
     /// Whether something of `key` is in memory.
@@ -467,7 +488,7 @@ impl<M: Clone> Chains<M> {
 
     /// The key with this number, if not all of its chain is in memory.
     pub(crate) fn partial(&self, number: u32) -> Option<Key> {
-        self.map.at(number).filter(|entry| entry.partial)?;
+        self.map.at(number).filter(|entry| entry.is(PARTIAL))?;
         self.map.key(number).map(Key::from)
     }
 
@@ -483,7 +504,7 @@ impl<M: Clone> Chains<M> {
         self.bytes += Self::key_bytes(key) + versions.iter().map(Self::version_bytes).sum::<u64>();
         self.versions += versions.len() as u64;
         self.on_disk += 1;
-        let number = self.map.insert(key, Entry { versions: versions.into_iter().collect(), on_disk: true, ..Entry::new() });
+        let number = self.map.insert(key, Entry { versions: versions.into_iter().collect(), flags: USED | ON_DISK, ..Entry::new() });
         self.index.insert((Place::of(key), number));
         if let Some(entry) = self.map.at_mut(number)
             && entry.is_candidate()
@@ -494,10 +515,10 @@ impl<M: Clone> Chains<M> {
 
     /// Joins the engine's chain to what a replay has found.
     fn join(&mut self, number: u32, versions: Vec<Version<M>>) {
-        let Some(entry) = self.map.at_mut(number).filter(|entry| entry.partial) else { return };
-        entry.partial = false;
+        let Some(entry) = self.map.at_mut(number).filter(|entry| entry.is(PARTIAL)) else { return };
+        entry.mark(PARTIAL, false);
         if !versions.is_empty() {
-            entry.on_disk = true;
+            entry.mark(ON_DISK, true);
             self.on_disk += 1;
         }
         for version in versions {
@@ -519,7 +540,13 @@ impl<M: Clone> Chains<M> {
 
     /// The numbers of the keys that changed and were not handed to the engine since; from now on they are the caller's to hand over.
     pub(crate) fn take_dirty(&mut self) -> VecDeque<u32> {
+        self.round = self.round.wrapping_add(1);
         self.dirty.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether the chain of the key with this number may have changed since [`Chains::take_dirty`] was last called.
+    pub(crate) fn changed_since(&self, number: u32) -> bool {
+        self.map.at(number).is_some_and(|entry| entry.changed == self.round)
     }
 
     /// Number of keys that [`Chains::take_dirty`] would return, those that were handed over twice included.
@@ -529,16 +556,17 @@ impl<M: Clone> Chains<M> {
 
     /// Hands a changed chain to the engine; `None` if it did not change, or is gone and the engine never heard of it.
     pub(crate) fn hand_over(&mut self, number: u32) -> Option<HandedOver<'_, M>> {
-        let entry = self.map.at_mut(number).filter(|entry| entry.dirty)?;
-        entry.dirty = false;
-        entry.in_flight = true;
-        let was_on_disk = std::mem::replace(&mut entry.on_disk, !entry.versions.is_empty());
-        match (was_on_disk, entry.on_disk) {
+        let entry = self.map.at_mut(number).filter(|entry| entry.is(DIRTY))?;
+        entry.mark(DIRTY, false);
+        entry.mark(IN_FLIGHT, true);
+        let is_on_disk = !entry.versions.is_empty();
+        let was_on_disk = entry.mark(ON_DISK, is_on_disk);
+        match (was_on_disk, is_on_disk) {
             (false, true) => self.on_disk += 1,
             (true, false) => self.on_disk -= 1,
             (true, true) | (false, false) => {}
         }
-        let forgotten = !was_on_disk && !entry.on_disk;
+        let forgotten = !was_on_disk && !is_on_disk;
         if forgotten {
             let key = Key::from(self.map.key(number)?);
             self.forget(&key);
@@ -548,12 +576,15 @@ impl<M: Clone> Chains<M> {
         Some(HandedOver { key, versions, keys: i64::from(!was_on_disk) - i64::from(versions.is_empty()) })
     }
 
-    /// The engine has written the chain of `key` that it was handed.
-    pub(crate) fn confirm(&mut self, key: &Key) {
-        let Some(entry) = self.map.find(key).and_then(|number| self.map.at_mut(number)) else { return };
-        entry.in_flight = false;
-        if entry.versions.is_empty() && !entry.dirty {
-            self.forget(key);
+    /// The engine has written the chain of the key with this number that it was handed. Until then the number is that key's.
+    pub(crate) fn confirm(&mut self, number: u32) {
+        let Some(entry) = self.map.at_mut(number) else { return };
+        entry.mark(IN_FLIGHT, false);
+        if entry.versions.is_empty()
+            && !entry.is(DIRTY)
+            && let Some(key) = self.map.key(number).map(Key::from)
+        {
+            self.forget(&key);
         }
     }
 
@@ -566,7 +597,7 @@ impl<M: Clone> Chains<M> {
                 return Some(*stop);
             }
             let Some(entry) = self.map.at_mut(stop.1) else { continue };
-            if std::mem::take(&mut entry.used) || entry.dirty || entry.in_flight || !entry.on_disk {
+            if entry.mark(USED, false) || entry.is(DIRTY | IN_FLIGHT) || !entry.is(ON_DISK) {
                 continue;
             }
             self.versions -= entry.versions.len() as u64;
@@ -670,6 +701,12 @@ mod tests {
         fn history(&self) -> History {
             History::new(0, 0, Checkpoints::NONE)
         }
+    }
+
+    /// A chain of one version whose metadata is as large as that of `causal` lies in two cache lines, with its key.
+    #[test]
+    fn a_usual_chain_takes_two_cache_lines() {
+        assert_eq!(Table::<Entry<[u64; 6]>>::SLOT_BYTES, 128);
     }
 
     #[test]

@@ -71,6 +71,10 @@ fn spread(hash: u32) -> u64 {
 }
 
 impl<T> Table<T> {
+    /// What a key takes, beside its bytes if it is long.
+    #[cfg(test)]
+    pub(crate) const SLOT_BYTES: usize = size_of::<Option<Slot<T>>>();
+
     pub(crate) fn new() -> Table<T> {
         Table { numbers: HashTable::new(), hashes: DefaultHashBuilder::default(), chunks: Vec::new(), free: Vec::new() }
     }

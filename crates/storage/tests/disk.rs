@@ -229,6 +229,30 @@ fn a_checkpoint_keeps_pace_with_the_log() {
     assert!(recovered.replayed <= 40_000, "{} updates were replayed: the checkpoint of the first 20000 never ended", recovered.replayed);
 }
 
+/// A flush takes a while, and much is written meanwhile, of other keys or of the same: the log that a start replays has a bound all the same.
+#[test]
+fn a_checkpoint_keeps_pace_with_the_log_where_flushes_are_slow() {
+    for keys in [u64::MAX, 30_000] {
+        let disk = Disk::new(DiskOptions { checkpoint_bytes: 200_000, ..DiskOptions::default() }, false);
+        let (mut store, _) = disk.open();
+        for at in 1..=300_000 {
+            append(&mut store, &put(id(at, 0), &[&format!("key {}", at % keys)]), true);
+            if at % 1000 == 0 {
+                store.maintain().expect("maintains");
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+            if at % 5_000 == 0 {
+                flush(&mut store);
+            }
+        }
+        drop(store);
+        let (mut store, recovered) = disk.open();
+        let newest = format!("key {}", 300_000 % keys);
+        assert_eq!(store.latest(newest.as_bytes(), |_| true).map(|version| version.id), Some(id(300_000, 0)));
+        assert!(recovered.replayed <= 200_000, "{} updates of {keys} keys were replayed", recovered.replayed);
+    }
+}
+
 /// A process that ends makes a checkpoint if that takes less time than the replay that it spares the next one.
 #[test]
 fn a_stop_makes_a_checkpoint_where_few_keys_have_changed_often() {

@@ -199,6 +199,12 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     let share = shared.budget.for_data() / 2 / servers.max(topology.mean_share()) as u64;
     disk.memory_bytes = disk.memory_bytes.min(share);
     disk.own_cache_bytes = disk.own_cache_bytes.min(usize::try_from(share / 4).unwrap_or(usize::MAX));
+    let beside = servers.max(topology.mean_share()).div_ceil(shared.shards.len().max(1)) as u64;
+    disk.checkpoint_bytes = (REPLAYED_BYTES / beside.max(1)).clamp(LEAST_CHECKPOINT_BYTES, disk.checkpoint_bytes);
+    disk.segment_bytes = disk.segment_bytes.min(disk.checkpoint_bytes);
+    // As much of the engine's memory as comes with it.
+    disk.engine_memtable_bytes = disk.engine_memtable_bytes.min(disk.checkpoint_bytes / 4);
+    disk.engine_cache_bytes = disk.engine_cache_bytes.min(disk.checkpoint_bytes / 2);
     if place.data_centers == 1 || info.span == Span::Everywhere {
         // Nobody ships them.
         disk.own_cache_bytes = 0;
@@ -215,6 +221,12 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     }
     Ok(built)
 }
+
+/// After so much log of all servers of a shard together, about, their checkpoints begin: a start replays that, and what comes while a checkpoint is made.
+const REPLAYED_BYTES: u64 = 64 << 20;
+
+/// As [`REPLAYED_BYTES`], of one server at least: a checkpoint flushes.
+const LEAST_CHECKPOINT_BYTES: u64 = 4 << 20;
 
 /// Between two lines about a recovery that goes on.
 const TELL_EVERY: Duration = Duration::from_secs(5);

@@ -20,17 +20,28 @@ const READ_COST: usize = 7;
 /// When memory is short, a checkpoint begins once more than one key in this many cannot be evicted because it changed.
 const DIRTY_SHARE: u64 = 16;
 
+/// When the log after the last checkpoint is so many times as long as where the next one begins, that one has to keep pace with it.
+const LEISURE: u64 = 4;
+
+/// Parts that one call of `maintain` does while nothing is written: some milliseconds.
+const PARTS_WHEN_IDLE: usize = 4;
+
 /// A checkpoint takes as long for each key that has changed as a replay takes for so many bytes of the log (`README.md`, *Measured*).
 const REPLAYED_FOR_A_KEY: u64 = 350;
+
+/// Batches that may wait at once: while much is written, a flush of the log takes as long as it takes to encode several.
+const WAITING: usize = 16;
 
 /// A checkpoint under way.
 pub(super) struct Running {
     checkpoint: Checkpoint,
     /// Numbers of keys that were changed by records below the checkpoint, and are not handed over.
     keys: VecDeque<u32>,
-    /// Work that waits for the log to be durable up to the position, or for the writing thread.
-    waiting: Option<(Position, Work)>,
-    /// Everything was handed over.
+    /// As `keys`, of those that have changed again since the checkpoint began: they come last. The others need not wait for what is written now.
+    changed: VecDeque<u32>,
+    /// Work, in order, that waits for the log to be durable up to the position, or for the writing thread.
+    waiting: VecDeque<(Position, Work)>,
+    /// Everything is handed over or waits.
     complete: bool,
     /// Updates appended since a part was done for their sake.
     appended: usize,
@@ -65,12 +76,13 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             newest: self.newest.clone(),
             state: self.state.clone(),
         };
-        self.running = Some(Running { checkpoint, keys: self.chains.take_dirty(), waiting: None, complete: false, appended: 0 });
+        let keys = self.chains.take_dirty();
+        self.running = Some(Running { checkpoint, keys, changed: VecDeque::new(), waiting: VecDeque::new(), complete: false, appended: 0 });
     }
 
     /// Whether a process that ends has sooner made a checkpoint than the next one would have replayed the log: few keys have changed, and often.
     pub(super) fn stops_at_a_checkpoint(&self) -> bool {
-        let keys = self.chains.dirty() + self.running.as_ref().map_or(0, |running| running.keys.len());
+        let keys = self.chains.dirty() + self.running.as_ref().map_or(0, |running| running.keys.len() + running.changed.len());
         let bytes = self.log.end() - self.checkpoint.position;
         bytes > 0 && keys as u64 * REPLAYED_FOR_A_KEY < bytes && !self.options.is_short_of_space()
     }
@@ -82,15 +94,22 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             || (self.released > self.checkpoint.released && self.log.can_drop_oldest(self.needed_from(self.checkpoint.position), self.released))
     }
 
-    /// A checkpoint goes on as fast as the log grows, however seldom `maintain` comes: else the log after it, which a start replays, has no bound.
+    /// While the log after the last checkpoint is short, a checkpoint goes on at leisure ([`Store::maintain`]): it costs more for a key than a replay for an update, and what is
+    /// written again meanwhile is written once. Then it goes on as fast as the log grows, however seldom `maintain` comes: a start replays that log.
     pub(super) fn keep_pace(&mut self) -> io::Result<()> {
         let Some(running) = &mut self.running else { return Ok(()) };
         running.appended += 1;
-        if running.appended < KEYS_AT_ONCE / 2 {
+        if running.appended < KEYS_AT_ONCE / 2 || self.log.end() - self.checkpoint.position < self.options.checkpoint_bytes.saturating_mul(LEISURE) {
             return Ok(());
         }
         running.appended = 0;
         self.continue_checkpoint(false)
+    }
+
+    /// The parts of a checkpoint that one [`Store::maintain`] does: more while nothing is written.
+    pub(super) fn continue_at_leisure(&mut self) -> io::Result<()> {
+        let written = self.running.as_mut().is_some_and(|running| std::mem::take(&mut running.appended) > 0);
+        (0..if written { 1 } else { PARTS_WHEN_IDLE }).try_for_each(|_| self.continue_checkpoint(false))
     }
 
     /// Does a bounded part of what a checkpoint needs; waits for the writing thread if `wait`.
@@ -106,22 +125,21 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         }
         self.prepare()?;
         let mut sent = true;
-        if let Some(running) = &mut self.running
-            && let Some((position, work)) = running.waiting.take()
-        {
+        let mut complete = false;
+        if let Some(running) = &mut self.running {
             // A chain may go to the engine only when the log has everything it says: after a crash the engine must not know more than the log.
-            if Position(self.log.durable) < position {
-                running.waiting = Some((position, work));
-            } else if let Err(work) = self.engine.send(work) {
-                running.waiting = Some((position, work));
-                sent = false;
+            while sent && let Some((position, work)) = running.waiting.pop_front_if(|(position, _)| *position <= Position(self.log.durable)) {
+                if let Err(work) = self.engine.send(work) {
+                    running.waiting.push_front((position, work));
+                    sent = false;
+                }
             }
+            complete = running.complete && running.waiting.is_empty();
         }
-        let complete = self.running.as_ref().is_some_and(|running| running.complete && running.waiting.is_none());
         let mut done = self.engine.done(wait && (complete || !sent))?;
         while let Some(work) = done {
             match work {
-                Done::Chains(keys) => keys.iter().for_each(|key| self.chains.confirm(key)),
+                Done::Chains(numbers) => numbers.iter().for_each(|number| self.chains.confirm(*number)),
                 Done::Checkpoint(checkpoint) => {
                     self.checkpoint = checkpoint;
                     self.running = None;
@@ -133,18 +151,26 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         Ok(())
     }
 
-    /// Encodes the next batch, if none is waiting.
+    /// Encodes the next batch, unless enough of them wait.
     fn prepare(&mut self) -> io::Result<()> {
         let end = self.end();
         let Some(running) = &mut self.running else { return Ok(()) };
-        if running.waiting.is_some() || running.complete {
+        if running.waiting.len() >= WAITING || running.complete {
             return Ok(());
         }
+        let again = running.keys.is_empty();
+        // A chain that has not changed since says nothing that is not below the checkpoint.
+        let upto = if again { end } else { Position(running.checkpoint.position) };
         let mut batch = Batch::default();
         let mut done = 0;
         while done < KEYS_AT_ONCE && batch.bytes < BYTES_AT_ONCE {
-            let Some(number) = running.keys.pop_front() else { break };
+            let keys = if again { &mut running.changed } else { &mut running.keys };
+            let Some(number) = keys.pop_front() else { break };
             done += 1;
+            if !again && self.chains.changed_since(number) {
+                running.changed.push_back(number);
+                continue;
+            }
             if let Some(key) = self.chains.partial(number) {
                 let stored = self.options.ask(IoOperation::Read).and_then(|()| self.engine.get(&key));
                 self.chains.load(&key, self.log.failure.watch(stored)?.unwrap_or_default());
@@ -161,12 +187,14 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             self.engine_keys = self.engine_keys.saturating_add_signed(chain.keys);
             batch.bytes += key.len() + encoded.as_ref().map_or(0, Vec::len);
             batch.chains.push((key, encoded));
+            batch.numbers.push(number);
         }
         if !batch.chains.is_empty() {
-            running.waiting = Some((end, Work::Chains(batch)));
-        } else if running.keys.is_empty() {
+            running.waiting.push_back((upto, Work::Chains(batch)));
+        }
+        if running.keys.is_empty() && running.changed.is_empty() {
             let checkpoint = running.checkpoint.clone();
-            running.waiting = Some((Position(checkpoint.position), Work::Checkpoint(checkpoint)));
+            running.waiting.push_back((Position(checkpoint.position), Work::Checkpoint(checkpoint)));
             running.complete = true;
         }
         Ok(())

@@ -66,6 +66,8 @@ impl Wire for Checkpoint {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) chains: Vec<(Key, Option<Vec<u8>>)>,
+    /// The numbers of their keys.
+    pub(super) numbers: Vec<u32>,
     /// Encoded bytes.
     pub(super) bytes: usize,
     /// By how many the number of keys in the engine changes.
@@ -82,8 +84,8 @@ pub(super) enum Work {
 
 /// What the writing thread has done.
 pub(super) enum Done {
-    /// These chains are written.
-    Chains(Vec<Key>),
+    /// The chains of the keys with these numbers are written.
+    Chains(Vec<u32>),
     /// The checkpoint is on disk.
     Checkpoint(Checkpoint),
 }
@@ -273,18 +275,16 @@ impl Writer {
         match work {
             Work::Chains(work) => {
                 let mut batch = self.database.batch();
-                let mut keys = Vec::with_capacity(work.chains.len());
                 for (key, chain) in work.chains {
                     match chain {
                         Some(chain) => batch.insert(&self.chains, engine_key(&key), chain),
                         None => batch.remove(&self.chains, engine_key(&key)),
                     }
-                    keys.push(key);
                 }
                 self.keys = self.keys.saturating_add_signed(work.keys);
                 batch.insert(&self.meta, COUNT_KEY, self.keys.to_bytes());
                 batch.commit().map_err(io_error)?;
-                Ok(Done::Chains(keys))
+                Ok(Done::Chains(work.numbers))
             }
             Work::Checkpoint(checkpoint) => {
                 // The chains must be on disk before something says that the log is not needed for them.

@@ -629,7 +629,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
 
     fn maintain(&mut self) -> io::Result<()> {
         self.log.failure.check()?;
-        self.continue_checkpoint(false)?;
+        self.continue_at_leisure()?;
         if self.chains.bytes() > self.options.memory_bytes {
             self.evict(4 * checkpoint::KEYS_AT_ONCE);
         }

@@ -36,7 +36,7 @@ pub struct DiskOptions {
     pub memory_bytes: u64,
     /// Size from which on a segment of the log is followed by the next, in bytes. Default 64 MiB.
     pub segment_bytes: u64,
-    /// Growth of the log after which a checkpoint begins, in bytes. Default 64 MiB.
+    /// Growth of the log after which a checkpoint begins, in bytes; after four times as much one goes on as fast as the log grows. Default 64 MiB.
     pub checkpoint_bytes: u64,
     /// Memory for own updates that links read, in bytes of encoded form; older ones are read from the log. Default 16 MiB.
     pub own_cache_bytes: usize,
