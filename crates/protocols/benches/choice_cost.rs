@@ -1,7 +1,7 @@
 //! What the choice of steps within a bound (dCON) takes: the distribution over choices that `staged` meets, each measured alone, beside what reading the clock takes. Likewise what it takes to work
 //! out the steps' costs before, from what was learned of each of two or four others.
 //!
-//!     cargo run --release -p rheostat-protocols --example choice_cost
+//!     cargo bench -p rheostat-protocols --bench choice_cost
 
 use rheostat_core::DcId;
 use rheostat_core::random::Random;

@@ -1,7 +1,7 @@
 //! What a step costs without server and network: operations per second of one replica over the store in memory, each protocol beside
 //! the others in the same run, alternating.
 //!
-//!     cargo run --release -p rheostat-protocols --example step_cost
+//!     cargo bench -p rheostat-protocols --bench step_cost
 
 use rheostat_clock::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
