@@ -142,6 +142,8 @@ pub fn description(regions: &[String], round_trips: &[RoundTrip], jitter_ms: f64
 /// Runs `demo`.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let started_at = Instant::now();
+    // As `serve` does: its data is for this user only.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let regions = named_regions(&arguments)?;
     if arguments.story.is_some() && regions.len() < 2 {
         return Err("--story needs at least two data centers".to_string());

@@ -116,6 +116,12 @@ fn convergence_says_which_keys_a_data_center_has_lost_and_repairs_them() {
     };
     let put = |node: u16| fleet.shell(node, "put mine 1\nput yours 2\ndel yours\nkeyspace carts\nput cart 3\n");
     assert!(put(0).status.success() && put(1).status.success());
+    // A counter in a keyspace whose values stand side by side.
+    let mut plain = std::net::TcpStream::connect(("127.0.0.1", fleet.base)).unwrap();
+    std::io::Write::write_all(&mut plain, b"SELECT 1\r\nINCR sold\r\n").unwrap();
+    let mut said = [0; 9];
+    std::io::Read::read_exact(&mut plain, &mut said).unwrap();
+    assert_eq!(text(&said), "+OK\r\n:1\r\n");
     let written = fleet.shell(0, "put lost 4\nkeyspace carts\nput basket 5\n");
     assert!(written.status.success(), "{}", text(&written.stderr));
     let (code, said) = convergence(&["--wait", "30"]);

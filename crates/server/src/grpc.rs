@@ -59,12 +59,18 @@ pub async fn serve(
     health_reporter.set_serving::<StoreServer<store::Service>>().await;
     health_reporter.set_serving::<CountersServer<counters::Service>>().await;
     health_reporter.set_serving::<AdminServer<admin::Service>>().await;
-    let reflection = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let (newer, older) = (reflection().build_v1().map_err(io::Error::other)?, reflection().build_v1alpha().map_err(io::Error::other)?);
     let known = Known::default();
     let check = |needed| Authentication { router: router.clone(), known: known.clone(), needed };
     let store = StoreServer::new(store::Service { router: router.clone() })
         .max_decoding_message_size(limits.max_request_bytes)
-        .max_encoding_message_size(limits.max_request_bytes);
+        // Keys and tokens come to the values that were allowed.
+        .max_encoding_message_size(limits.max_reply_bytes.saturating_add(limits.max_request_bytes));
     let counters = CountersServer::new(counters::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
     let admin = AdminServer::new(admin::Service::new(router.clone())).max_decoding_message_size(limits.max_request_bytes);
     let mut server = Server::builder()
@@ -73,7 +79,8 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(KEEPALIVE));
     let routes = server
         .add_service(health)
-        .add_service(InterceptedService::new(reflection.map_err(io::Error::other)?, check(Role::Read)))
+        .add_service(InterceptedService::new(newer, check(Role::Read)))
+        .add_service(InterceptedService::new(older, check(Role::Read)))
         .add_service(InterceptedService::new(store, check(Role::Read)))
         .add_service(InterceptedService::new(counters, check(Role::Read)))
         .add_service(InterceptedService::new(admin, check(Role::Operate)));

@@ -40,6 +40,7 @@ pub mod node;
 mod peer;
 mod placement;
 pub mod probe;
+mod process;
 mod receipts;
 pub mod resp;
 pub mod router;

@@ -1,6 +1,7 @@
 //! Metrics: one table that says what there is, and its rendering for Prometheus.
 
 use crate::keyspace::KeyspaceInfo;
+use crate::process;
 use crate::status::{
     CounterResult, FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ServiceLevelStatus, ServiceLevelTally,
     ShardStatus, level_index,
@@ -253,6 +254,19 @@ const SHARD: &[&str] = &["shard"];
 const PEER: &[&str] = &["peer", "data_center"];
 
 macro_rules! metric {
+    // What every process offers, under the names that dashboards know.
+    (process $name:literal, $kind:ident, $help:literal, $value:expr) => {
+        Metric {
+            name: concat!("process_", $name),
+            kind: Kind::$kind,
+            labels: &[],
+            help: $help,
+            collect: |_, samples| {
+                let value: Option<f64> = $value;
+                value.into_iter().for_each(|value| samples.add(&[], value));
+            },
+        }
+    };
     ($name:literal, $kind:ident, $labels:expr, $help:literal, $collect:expr) => {
         Metric { name: concat!("rheostat_", $name), kind: Kind::$kind, labels: $labels, help: $help, collect: $collect }
     };
@@ -264,6 +278,12 @@ pub const METRICS: &[Metric] = &[
         let topology = view.topology;
         samples.add(&[&topology.cluster, &topology.this().name, topology.dc_name(topology.here), env!("CARGO_PKG_VERSION")], 1.0);
     }),
+    metric!(process "cpu_seconds_total", Counter, "Processor time of the process, all its threads together.", process::cpu_seconds()),
+    metric!(process "start_time_seconds", Gauge, "When the process began, in seconds since 1970.", process::started_seconds()),
+    metric!(process "resident_memory_bytes", Gauge, "What the process has in memory.", process::memory_bytes().map(|(resident, _)| resident)),
+    metric!(process "virtual_memory_bytes", Gauge, "Addresses of the process.", process::memory_bytes().map(|(_, addresses)| addresses)),
+    metric!(process "open_fds", Gauge, "Descriptors that the process has open.", process::descriptors().map(|(open, _)| open)),
+    metric!(process "max_fds", Gauge, "Descriptors that it may have open.", process::descriptors().map(|(_, most)| most)),
     metric!("uptime_seconds", Gauge, &[], "Time since the node's start.", |view, samples| samples.add(&[], view.status.uptime_ms as f64 / 1e3)),
     metric!(
         "certificate_ends_seconds",

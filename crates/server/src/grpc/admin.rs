@@ -500,8 +500,14 @@ impl Service {
         for key in keys {
             let dial = Dial { quorum: Quorum::ALONE, ..Dial::default() };
             let siblings = Operation::Siblings { key: key.clone(), dial };
-            let Outcome::Siblings(reads, _) = self.execute(keyspace.id, self.router.partition_of(&key), siblings).await? else {
-                return Err(strange());
+            let reads = match self.execute(keyspace.id, self.router.partition_of(&key), siblings).await {
+                Ok(Outcome::Siblings(reads, _)) => reads,
+                // A counter has no values side by side.
+                Err(why) if why.code() == Code::FailedPrecondition => {
+                    self.read_all(keyspace.id, vec![key.clone()], dial).await?.into_iter().map(|(_, read)| read).collect()
+                }
+                Ok(_) => return Err(strange()),
+                Err(why) => return Err(why),
             };
             if !reads.is_empty() {
                 let digest = reads.iter().fold(0, |digest, read| digest ^ content(&key, read));

@@ -139,7 +139,7 @@ async fn a_role_bounds_what_is_done_and_prefixes_on_which_keys() {
     assert_eq!(as_user(&node, "shop", "GET shop:1").await, "$1 1", "nothing of it was done");
     assert_eq!(
         as_user(&node, "operator", "ACL GETUSER shop").await,
-        "*10 $5 flags *1 $2 on $8 commands $13 +@all -@admin $4 keys $15 ~shop:* ~cart:* $8 channels $0  $9 keyspaces $7 default"
+        "*12 $5 flags *1 $2 on $9 passwords *0 $8 commands $13 +@all -@admin $4 keys $15 ~shop:* ~cart:* $8 channels $0  $9 keyspaces $7 default"
     );
     assert!(as_user(&node, "operator", "ACL LIST").await.contains("user reader on ~* +@all -@write -@admin"));
     assert!(as_user(&node, "operator", "CLIENT LIST").await.contains(" user=operator "));

@@ -102,7 +102,18 @@ pub(super) struct Engine {
 fn io_error(error: fjall::Error) -> io::Error {
     match error {
         fjall::Error::Io(error) => error,
-        other => io::Error::other(format!("the engine on disk: {other}")),
+        fjall::Error::Locked => io::Error::new(io::ErrorKind::WouldBlock, "the engine on disk is open in another process"),
+        other => {
+            // The engine's own words are names of its types; what lies beneath is mostly the system's.
+            let mut cause: &(dyn std::error::Error + 'static) = &other;
+            while let Some(beneath) = cause.source() {
+                cause = beneath;
+            }
+            match cause.downcast_ref::<io::Error>() {
+                Some(beneath) => io::Error::new(beneath.kind(), format!("the engine on disk: {beneath}")),
+                None => io::Error::new(io::ErrorKind::InvalidData, format!("the engine on disk: {cause}")),
+            }
+        }
     }
 }
 
@@ -151,7 +162,12 @@ impl Engine {
         store: Option<u64>,
         begin_log: impl FnOnce() -> Result<u64, OpenError>,
     ) -> Result<(Engine, u64, Checkpoint, u64), OpenError> {
-        let failed = |error| OpenError::Io { doing: "open the engine in", path: directory.to_owned(), source: io_error(error) };
+        let failed = |error| match io_error(error) {
+            error if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) => {
+                OpenError::damaged(directory, 0, format!("it cannot be opened: {error}"))
+            }
+            source => OpenError::Io { doing: "open the engine in", path: directory.to_owned(), source },
+        };
         // One writer and small batches: one thread for flushes and compactions is enough.
         let builder = Database::builder(directory).worker_threads(1).cache_size(options.engine_cache_bytes).max_journaling_size(JOURNAL_BYTES);
         let database = builder.open().map_err(failed)?;

@@ -225,10 +225,13 @@ impl State {
                     writer.null();
                     return Flow::Done;
                 };
-                writer.map(5);
+                writer.map(6);
                 writer.bulk(b"flags");
                 writer.set(1);
                 writer.bulk(b"on");
+                // Clients ask for them. Not even their hashes are shown.
+                writer.bulk(b"passwords");
+                writer.array(0);
                 for (name, value) in [("commands", commands), ("keys", &keys), ("channels", ""), ("keyspaces", &keyspaces)] {
                     writer.bulk(name.as_bytes());
                     writer.bulk(value.as_bytes());
