@@ -1,7 +1,7 @@
 //! Metrics, health and the console over HTTP.
 //!
 //! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
-//! - `GET /health`: 200 while the shards answer, else 503.
+//! - `GET /health`: 200 while the shards answer, else 503; 200 also while the node opens its data.
 //! - `GET /ready`: 200 while every partition server of this node can serve, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
 //! - Everything else: the [`crate::console`], if the configuration has it.
 
@@ -9,6 +9,7 @@ use crate::console::{Caller, Console};
 use crate::descriptors;
 use crate::metrics::{self, View};
 use crate::router::Router;
+use crate::shared::Shared;
 use crate::space::FULL;
 use crate::status::NodeStatus;
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -58,6 +60,28 @@ impl Site for Served {
             _ => self.console.answer(caller, request).await,
         }
     }
+}
+
+/// What a node's admin port is answered from while its shards open their data: who looks after processes must not take it for one that hangs.
+pub(crate) struct Opening(pub(crate) Arc<Shared>);
+
+impl Opening {
+    fn says(&self) -> String {
+        let opened = self.0.opened.load(Ordering::Relaxed);
+        format!("opening its data: {opened} of {} partition servers are open\n", owned(&self.0))
+    }
+}
+
+impl Site for Opening {
+    async fn answer(self: Arc<Self>, _: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let status = if request.uri().path() == "/health" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        text(status, self.says())
+    }
+}
+
+/// Partition servers that this node has.
+fn owned(shared: &Shared) -> usize {
+    shared.keyspaces.iter().map(|keyspace| shared.placement.all(keyspace.id).count()).sum()
 }
 
 /// Serves metrics, health and the console at `listener` until `stopping` is done; then closes the connections.
@@ -180,7 +204,7 @@ const LEARNER: &str =
 
 /// Why this node cannot serve all that it owns; empty when it can.
 fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
-    let owned: usize = router.keyspaces().iter().map(|keyspace| router.shared().placement.all(keyspace.id).count()).sum();
+    let owned = owned(router.shared());
     let mut reasons = Vec::new();
     if status.disk_full {
         reasons.push(FULL.to_owned());

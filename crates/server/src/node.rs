@@ -1,5 +1,6 @@
 //! A node: its shards, its listeners, its connections to other nodes; started and stopped as one.
 
+use crate::admin::Opening;
 use crate::clocks::Clocks;
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::console::designer::{Designer, Desk};
@@ -23,6 +24,7 @@ use rheostat_core::ids::KeyspaceId;
 use rheostat_core::store::Durability;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::pending;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
@@ -241,11 +243,29 @@ impl Node {
         }
         // Its thread ends when the shards, which have clones of it, have ended.
         drop(flusher);
-        let mut failure = None;
-        for receiver in started {
-            let result = receiver.await.unwrap_or_else(|_| Err("a shard ended while it started".into()));
-            failure = failure.or(result.err());
-        }
+        let opened = async {
+            let mut failure = None;
+            for receiver in started {
+                let result = receiver.await.unwrap_or_else(|_| Err("a shard ended while it started".into()));
+                failure = failure.or(result.err());
+            }
+            failure
+        };
+        let meanwhile = async {
+            match admin.as_ref().map(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std)) {
+                Some(Ok(listener)) => {
+                    admin::accept(listener, Arc::new(Opening(shared.clone())), certificates.client_facing.clone(), pending()).await;
+                }
+                // What is wrong with it is said when it is served.
+                Some(Err(_)) | None => {}
+            }
+            pending().await
+        };
+        let failure = tokio::select! {
+            biased;
+            failure = opened => failure,
+            failure = meanwhile => failure,
+        };
         if let Some(why) = failure {
             node.shutdown().await;
             return Err(StartError::Partition(why));

@@ -98,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Memory>,
     /// By shard: operations that wait there while the node stops.
     pub(crate) unfinished: Vec<AtomicUsize>,
+    /// Partition servers that were opened since the start.
+    pub(crate) opened: AtomicUsize,
     _descriptors: Reserve,
     /// The disk under the data directory, if there is one.
     pub(crate) space: Option<Arc<Space>>,
@@ -175,6 +177,7 @@ impl Shared {
             memory,
             budget,
             unfinished,
+            opened: AtomicUsize::new(0),
             _descriptors,
             space,
             designer: OnceLock::new(),

@@ -25,6 +25,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -114,6 +115,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
                 Some(space) if space.look_into() => open_server(shared, id, place),
                 _ => Err(error),
             })?;
+            shared.opened.fetch_add(1, Ordering::Relaxed);
             replicas.push(Slot {
                 server,
                 failed: false,

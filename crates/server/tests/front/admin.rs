@@ -1,7 +1,7 @@
 //! The admin port, spoken to byte by byte.
 
 use crate::{alone, secured};
-use rheostat_server::node::Node;
+use rheostat_server::node::{Listeners, Node};
 use rheostat_server::probe;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,6 +38,42 @@ async fn metrics_health_and_readiness_are_served() {
     }
     assert!(get(&node, "/", "").await.starts_with("HTTP/1.1 200"), "the console");
     assert!(get(&node, "/metrics/..", "").await.starts_with("HTTP/1.1 404"));
+    node.shutdown().await;
+}
+
+/// A node that reads a long log is alive, is not ready, and says how far it is: who looks after processes must not kill it for that.
+#[tokio::test]
+async fn a_node_that_opens_its_data_is_alive_and_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = alone("admin");
+    config.data_dir = Some(folder.path().into());
+    let node = Node::start(config.clone()).await.unwrap();
+    let mut stream = TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap();
+    const KEYS: usize = 200_000;
+    for from in (0..KEYS).step_by(1000) {
+        let requests: String = (from..from + 1000).map(|key| format!("SET key:{key} {key}\r\n")).collect();
+        stream.write_all(requests.as_bytes()).await.unwrap();
+        let mut answers = vec![0; 5 * 1000];
+        stream.read_exact(&mut answers).await.unwrap();
+    }
+    node.shutdown().await;
+    let listeners = Listeners::bind(&config.listen).unwrap();
+    config.listen.admin = listeners.addresses().admin;
+    let starts = tokio::spawn(Node::start_with(config.clone(), listeners));
+    let mut opening = 0;
+    while !starts.is_finished() {
+        let (health, ready) = (probe::ask(&config, "/health").await, probe::ask(&config, "/ready").await);
+        // A connection of this moment ends when the node is open.
+        if let (Ok((200, health)), Ok((503, ready))) = (health, ready)
+            && health.starts_with("opening its data: 0 of ")
+        {
+            assert!(ready.ends_with(" partition servers are open\n"), "{ready}");
+            opening += 1;
+        }
+    }
+    assert!(opening > 0, "it has never said that it opens its data");
+    let node = starts.await.unwrap().unwrap();
+    assert_eq!(probe::ask(&config, "/health").await, Ok((200, "ok\n".into())));
     node.shutdown().await;
 }
 
