@@ -113,6 +113,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if operation.key().is_some() && !self.holders.contains(&self.config.place.dc()) {
             return failed(Failure::Refused(self.lives_elsewhere()));
         }
+        // Nobody could read what would be logged and sent of it.
+        if let Operation::Put { items, .. } | Operation::PutIf { items, .. } = &operation
+            && items.is_empty()
+        {
+            return failed(Failure::Refused("a write of no keys".into()));
+        }
         if operation.writes()
             && let Some(why) = self.refuses_writes()
         {

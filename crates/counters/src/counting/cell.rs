@@ -250,10 +250,15 @@ impl Counting {
         let Some(cell) = self.cells.get(key) else { return Ok(()) };
         let (own_key, known) = (cell.own_key.clone(), cell.row);
         if self.newest(now, &own_key)?.0.version != known {
-            self.cells.remove(key);
-            self.touched.remove(key);
+            self.let_go(key);
         }
         Ok(())
+    }
+
+    /// The counter at `key` is ready no more. What has changed of it in memory goes with it: there is nothing to be written any more.
+    pub(super) fn let_go(&mut self, key: &Key) {
+        self.cells.remove(key);
+        self.touched.remove(key);
     }
 
     /// Takes in what `dc` has written of the counter at `key`, which is ready.
@@ -358,7 +363,7 @@ impl Counting {
             if self.is_in_use(key) {
                 return Err(Failure::Busy("another counter has just begun at this key; try again".into()).into());
             }
-            self.cells.remove(key);
+            self.let_go(key);
         }
         let here = self.circle.here;
         let (state, row) = self.state_of(now, key, here, incarnation, &mut reader)?;
@@ -395,7 +400,7 @@ impl Counting {
         let others: Vec<DcId> = self.circle.others().collect();
         for dc in others {
             if let Err(stopped) = self.absorb(now, key, dc) {
-                self.cells.remove(key);
+                self.let_go(key);
                 return Err(stopped);
             }
         }
@@ -445,8 +450,7 @@ impl Counting {
         if self.is_in_use(key) {
             return;
         }
-        self.cells.remove(key);
-        self.touched.remove(key);
+        self.let_go(key);
         let own = keys::state(key, self.circle.here);
         if let Ok((Read { value: Some(_), version, .. }, _)) = self.newest(now, &own) {
             // Who finds it gone finds that there is no counter, too.

@@ -342,8 +342,7 @@ impl Counting {
                 };
                 // What is in memory was not written.
                 for key in batch.cells.iter() {
-                    self.cells.remove(key);
-                    self.touched.remove(key);
+                    self.let_go(key);
                 }
                 Execution::Done { outcome, after: Position(0) }
             }

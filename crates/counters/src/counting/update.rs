@@ -146,7 +146,7 @@ impl Counting {
         if bounded {
             self.say_hello(now);
         }
-        self.cells.remove(&key);
+        self.let_go(&key);
         if self.is_grouped() {
             self.next.guards.push(Guard { key: key.clone(), version: before.version });
         }
@@ -490,6 +490,7 @@ impl Counting {
         }
         self.numbers.rows_written += batch.cells.len() as u64;
         let dial = Dial { quorum: self.alone(), ..batch.dial.unwrap_or(Dial::at(Level::Eventual)) };
+        debug_assert!(!items.is_empty() || self.is_grouped(), "a write of counters that are not ready");
         let operation = match self.is_grouped() {
             false => Operation::Put { items, dial },
             true => match self.guards_of(batch) {
@@ -565,8 +566,7 @@ impl Counting {
                     }
                 }
                 for key in batch.cells.iter().chain(next.cells.iter()) {
-                    self.cells.remove(key);
-                    self.touched.remove(key);
+                    self.let_go(key);
                 }
                 let (told, again) = match outcome {
                     _ if !self.is_grouped() => (batch.riders.into_iter().chain(next.riders).collect(), Vec::new()),

@@ -72,6 +72,18 @@ fn an_answer_that_waits_for_the_disk_leaves_with_the_flush() {
     assert_eq!(out.done.iter().map(|done| done.op).collect::<Vec<_>>(), [OpId(OWN | 99)]);
 }
 
+/// What has changed of a counter in memory goes with it: a write without a row in it could be read neither by other data centers nor from the log.
+#[test]
+fn of_a_counter_that_is_not_ready_any_more_nothing_is_written() {
+    let (mut server, mut out) = (alone(), Outbox::default());
+    let before = server.inner::<Inner>().store().end();
+    server.touched.insert(n());
+    server.let_go(&n());
+    assert!(server.is_settled());
+    server.tick(at(1), &mut out);
+    assert_eq!(server.inner::<Inner>().store().end(), before);
+}
+
 #[test]
 fn a_row_that_has_changed_on_nobodys_behalf_is_written() {
     let (mut server, mut out) = (alone(), Outbox::default());

@@ -38,6 +38,23 @@ fn a_change_reads_and_writes_as_one() {
     assert_eq!(desk.get(0, &mut client, &x), None);
 }
 
+/// Nobody could read what would be logged and sent of it.
+#[test]
+fn a_write_of_no_keys_is_refused() {
+    for protocol in rheostat_protocols::registry::names() {
+        let mut desk = Desk::new(protocol, "", 1, 1);
+        let (dial, none) = (Dial::default(), || [].into_iter().collect());
+        for write in [Operation::Put { items: none(), dial }, Operation::PutIf { items: none(), guards: Vec::new(), dial }] {
+            let mut session = desk.session();
+            let refused = desk.with(server(0, 0), |replica, now, out| replica.execute(now, write, &mut session, out));
+            assert!(
+                matches!(&refused, Execution::Done { outcome: Outcome::Failed(Failure::Refused(why)), .. } if why.contains("no keys")),
+                "{protocol}: {refused:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn expiry_is_a_time_in_the_version() {
     let mut desk = Desk::new("causal", "", 2, 1);
