@@ -230,8 +230,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if until.millis() <= now.physical_ms || until.millis() > now.physical_ms + LONGEST_STOP_MS {
             return refused(format!("clients are to be stopped until {}; this server's clock shows {}", until.millis(), now.physical_ms));
         }
-        if self.clock.last() >= until {
-            return refused(format!("this server's timestamps are at {} already", self.clock.last()));
+        if self.stamps_after() >= until {
+            return refused(format!("this server's timestamps are at {} already", self.stamps_after()));
         }
         let stops = &mut self.journal.saved.stops;
         stops.retain(|stop| stop.name != name);
@@ -394,13 +394,19 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         (Some(difference), stays)
     }
 
+    /// What a write of now is stamped after. Where values stand side by side it has seen all that has arrived, also from data centers whose clocks are ahead of this one.
+    fn stamps_after(&self) -> Timestamp {
+        let arrived = if P::Cut::SIBLINGS { self.peers.received().max() } else { Timestamp::ZERO };
+        self.clock.last().max(arrived)
+    }
+
     /// `keys` as they were at `at`, or before `because`, to be written under the stop of rollback `name`.
     fn restored(&mut self, now: Now, name: u64, keys: &[Key], at: Timestamp, because: &[Cause]) -> Result<Vec<Item>, Failure> {
         let refused = |why: &str| Err(Failure::Refused(why.into()));
         let Some(stop) = self.journal.saved.stops.iter().find(|stop| stop.name == name && !stop.over) else {
             return refused("this rollback has not stopped the clients here");
         };
-        let in_time = now.physical_ms < stop.until.millis() && self.clock.last() < stop.until;
+        let in_time = now.physical_ms < stop.until.millis() && self.stamps_after() < stop.until;
         if !in_time {
             return refused("the time of this rollback is over, and clients go on");
         }

@@ -111,6 +111,63 @@ fn what_is_written_back_comes_before_all_that_clients_write_afterwards() {
     }
 }
 
+/// Another data center's clock is ahead, and clients go on there when its clock says that the time is over. What is written back elsewhere comes before what they write, or not at all: in `quorum` a write
+/// is stamped after all that has arrived.
+#[test]
+fn nothing_is_written_back_over_what_clients_write_where_the_time_is_over_earlier() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::new(protocol, "", 2, 1);
+        let (slow, fast) = (server(0, 0), server(1, 0));
+        for here in [slow, fast] {
+            let place = Place { server: here, data_centers: 2, partitions: 1, replicas: 1 };
+            desk.replicas.insert(here, open_keeping(60_000, protocol, "", place));
+        }
+        desk.under_way.clear();
+        desk.skew_ms.insert(fast, 400);
+        for here in [slow, fast] {
+            desk.with(here, |replica, now, out| replica.start(now, out));
+        }
+        desk.pass(600, |_, _| true);
+        let x = key("x", 0, 1);
+        let at = put(&mut desk, &x, b"old").unwrap().written;
+        desk.pass(300, |_, _| true);
+        put(&mut desk, &x, b"new").unwrap();
+        desk.pass(1, |_, _| true);
+        let until = now(&desk).plus_millis(450);
+        let stop = RollbackCall::Stop { name: 1, turn: Turn::default(), keys: pattern("*"), at, until };
+        for here in [slow, fast] {
+            let stop = Operation::Rollback { call: Box::new(stop.clone()) };
+            let stopped = desk.ask(here, &mut desk.session(), stop, 50, |_, _| true);
+            assert!(matches!(stopped, Some(Outcome::Rollback(RollbackAnswer::Stopped { .. }))), "{protocol}: {stopped:?}");
+        }
+        // Long enough for the one that is ahead, and not for the other.
+        desk.pass(200, |_, _| true);
+        let later = desk.put(1, &mut desk.session(), &x, "later");
+        assert!(later > until, "{protocol}");
+        desk.pass(100, |_, _| true);
+        assert!(now(&desk) < until, "{protocol}");
+        let restore = RollbackCall::Restore { name: 1, turn: Turn::default(), keys: vec![x.clone()], at, because: Vec::new() };
+        match ask(&mut desk, restore) {
+            Outcome::Written(version) => assert!(protocol != "quorum" && version.written < until, "{protocol}: {version}"),
+            Outcome::Failed(Failure::Refused(why)) => {
+                assert!(protocol == "quorum" && why.contains("time of this rollback is over"), "{protocol}: {why}")
+            }
+            other => panic!("{protocol}: {other:?}"),
+        }
+        desk.pass(500, |_, _| true);
+        for dc in 0..2 {
+            assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("later"), "{protocol}");
+        }
+        // Nor is anybody stopped who could write nothing back.
+        let until = now(&desk).plus_millis(300);
+        let stopped = ask(&mut desk, RollbackCall::Stop { name: 2, turn: Turn::default(), keys: pattern("*"), at, until });
+        match stopped {
+            Outcome::Failed(Failure::Refused(why)) => assert!(protocol == "quorum" && why.contains("timestamps are at"), "{protocol}: {why}"),
+            other => assert!(protocol != "quorum", "{other:?}"),
+        }
+    }
+}
+
 /// Where nothing ever was, nothing was let go: the nodes of a new cluster start one after the other, and what the first has written can be rolled back to before the last came.
 #[test]
 fn a_server_whose_store_is_new_has_all_of_the_past() {
