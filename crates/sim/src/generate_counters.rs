@@ -15,6 +15,7 @@ use rheostat_core::random::Random;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
 use rheostat_counters::Rebalance;
+use std::collections::BTreeMap;
 
 /// Of a plan's other clients so many stay, with so many steps.
 const OTHERS: usize = 1;
@@ -78,14 +79,18 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
     (plan, horizon_us)
 }
 
-/// Where servers everywhere agree on counters, a majority of each partition's must take what the others stamp, or nothing is ever decided: the limit on clocks is a wide one where it might cut them apart.
+/// Where servers agree on counters, a majority of each group must take what the others stamp, or nothing is ever decided: the limit on clocks is a wide one where it might cut them apart.
 fn let_majorities_agree(plan: &mut Plan) {
-    if !crate::node::spans_data_centers(&plan.protocol) {
+    if !plan.is_grouped() {
         return;
     }
-    for partition in (0..plan.partitions).map(PartitionId) {
-        let mut ranges: Vec<(i64, i64)> =
-            plan.servers().filter(|server| server.partition == partition).map(|server| clock_range(plan, server)).collect();
+    let everywhere = crate::node::spans_data_centers(&plan.protocol);
+    let mut groups: BTreeMap<(PartitionId, Option<DcId>), Vec<ServerId>> = BTreeMap::new();
+    for server in plan.servers() {
+        groups.entry((server.partition, (!everywhere).then_some(server.dc))).or_default().push(server);
+    }
+    for group in groups.values().filter(|group| group.len() > 1) {
+        let mut ranges: Vec<(i64, i64)> = group.iter().map(|server| clock_range(plan, *server)).collect();
         ranges.sort_unstable_by_key(|(_, most_ms)| *most_ms);
         let majority = ranges.len() / 2 + 1;
         let apart_ms = |those: &[(i64, i64)]| {

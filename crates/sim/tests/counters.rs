@@ -3,6 +3,7 @@
 use rheostat_sim::generate::counter_plan;
 use rheostat_sim::marks;
 use rheostat_sim::plan::Plan;
+use rheostat_sim::profiles;
 use rheostat_sim::{TraceLevel, run_plan};
 
 fn every_seed_passes(protocol: &str, seeds: u64) {
@@ -66,5 +67,15 @@ fn counters_keep_their_promises_over_groups() {
         for (of, seen) in wanted.iter().zip(seen) {
             assert!(seen > 0, "{protocol}: in {seeds} seeds it never happened that {}", of.mark.name);
         }
+    }
+}
+
+/// A group whose members' clocks are further apart than its limit decides nothing, whatever the product does: where counters are to be made, no plan asks for it. Each of these did.
+#[test]
+fn a_majority_of_each_group_can_make_counters() {
+    for (profile, seed) in [("tested", 882), ("orphaned", 1793), ("lagging", 2068)] {
+        let plan = profiles::named(profile).unwrap().plan("session", &toml::Table::new(), None, true, seed);
+        let failure = run_plan(&plan, TraceLevel::Off).unwrap().failure;
+        assert_eq!(failure, None, "{profile}, {seed}");
     }
 }
