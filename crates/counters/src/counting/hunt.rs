@@ -270,7 +270,13 @@ impl Counting {
             };
         }
         // Of a counter that is not ready only what wants an answer is looked at.
-        let Ok((read, _)) = self.newest(now, &keys::state(key, dc)) else { return false };
+        let read = match self.newest(now, &keys::state(key, dc)) {
+            Ok((read, _)) => read,
+            Err(failure) => {
+                self.look_later(key, dc, &Stopped::Failed(failure));
+                return false;
+            }
+        };
         let Some(Ok(state)) = read.value.map(|value| State::from_value(&value)) else {
             self.tidy(now, key);
             return false;
@@ -283,11 +289,16 @@ impl Counting {
         match self.load(now, key, false, None) {
             Ok(_) => true,
             Err(stopped) => {
-                if let Stopped::Hidden | Stopped::Failed(Failure::Busy(_)) = stopped {
-                    self.hidden.insert(Hidden::Row(key.clone(), dc));
-                }
+                self.look_later(key, dc, &stopped);
                 false
             }
+        }
+    }
+
+    /// What has arrived of `dc` could not be looked at since it is `stopped`: it is looked at again if that passes. A session is refused until the clock has come nearer to what it has seen.
+    fn look_later(&mut self, key: &Key, dc: DcId, stopped: &Stopped) {
+        if let Stopped::Hidden | Stopped::Failed(Failure::Busy(_) | Failure::Session(_)) = stopped {
+            self.hidden.insert(Hidden::Row(key.clone(), dc));
         }
     }
 

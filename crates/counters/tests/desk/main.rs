@@ -314,6 +314,25 @@ fn rights_of_a_data_center_that_is_gone_are_taken_over() {
     assert_eq!((0..3).map(|dc| desk.get(dc, "n").unwrap()).collect::<Vec<_>>(), ["0", "0", "0"]);
 }
 
+/// A fence arrives at a server whose timestamps are further ahead of its clock than may be read: it looks again when the clock has come nearer, and the rights are taken over.
+#[test]
+fn a_fence_is_seen_later_where_timestamps_are_ahead_of_the_clock() {
+    let mut desk = Desk::new("causal", 3);
+    desk.create(stock(9, &[1, 1, 1]));
+    desk.skew_ms = 65_000;
+    assert!(matches!(desk.set(0, key("y"), b"ahead"), Outcome::Written(_)));
+    desk.skew_ms = 0;
+    desk.restart(0);
+    desk.pass(100);
+    desk.cut_off(2);
+    let Outcome::Counter(_) = desk.call(1, CounterCall::Reclaim { key: key("n"), gone: DcId(2) }) else { panic!() };
+    let standing = |desk: &mut Desk| desk.look(1).rights.into_iter().find(|rights| rights.dc == DcId(2)).unwrap().standing;
+    desk.pass(1_000);
+    assert_eq!(standing(&mut desk), Standing::Reclaiming);
+    desk.pass(6_000);
+    assert_eq!(standing(&mut desk), Standing::Reclaimed(DcId(0)), "by the first of those that are left");
+}
+
 #[test]
 fn a_server_that_starts_uses_no_rights_before_it_was_greeted() {
     let mut desk = Desk::new("eventual", 2);
