@@ -112,6 +112,13 @@ impl Adaptive {
         vector
     }
 
+    /// What no round has to tell: what is written in this data center only is here, after a restart too. Collection counts on it (D5).
+    pub(super) fn stable_from_the_start(&self) -> TrackVector {
+        let mut stable = TrackVector::default();
+        self.local_tracks.iter().for_each(|track| stable.set(*track, Timestamp::MAX));
+        stable
+    }
+
     /// What a version may depend on to be returned (D2): what the checking group `members` has, at least what the whole data center has, and what the
     /// session has seen. Paper: SVV_i^cg.
     fn bound(&self, seen: &TrackVector, members: Option<&BTreeSet<PartitionId>>) -> TrackVector {
@@ -405,6 +412,7 @@ impl Protocol for Adaptive {
             self.tree.persisted = stable.clone();
             self.stable = stable.clone();
         }
+        self.stable.join(&self.stable_from_the_start());
         self.start_groups(saved.map(|(_, table)| table));
         self.rounds.start(step);
         step.effects.timer(GROUPS, GROUPS_US);

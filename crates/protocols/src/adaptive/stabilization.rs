@@ -42,7 +42,7 @@ impl Adaptive {
     }
 
     pub(super) fn on_persist_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let known = (self.stable != TrackVector::default()).then_some(&self.stable);
+        let known = (self.stable != self.stable_from_the_start()).then_some(&self.stable);
         stability::persist(step, &mut self.tree, known, || Self::state(&self.stable, &self.checking));
     }
 

@@ -331,6 +331,21 @@ fn versions_and_tombstones_are_collected_below_the_stable_cut() {
     }
 }
 
+/// Whoever has read what is now collected must find what has replaced it, after a restart too: what is written in this data center only is shown before any round has told of it.
+#[test]
+fn what_is_written_here_is_shown_from_the_start() {
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 2, replicas: 1 };
+    for tracking in ["data-center", "server"] {
+        let mut alone = Alone::<Adaptive>::new(place, &format!("tracking = \"{tracking}\"\nchoose = \"all\""));
+        let (x, mut first, mut second) = (key("x", 0, 2), alone.session(), alone.session());
+        alone.put(&mut first, &x, "first");
+        alone.put(&mut second, &x, "second");
+        for mut server in [alone.restarted(), alone] {
+            assert_eq!(server.get(&mut first.clone(), &x).as_deref(), Some("second"), "{tracking}");
+        }
+    }
+}
+
 /// Options that make no sense are refused in words for the user.
 #[test]
 fn options_out_of_range_are_refused() {
