@@ -27,6 +27,8 @@ pub(super) struct Pending {
     stage: Stage,
     /// Since it began, parts have come that lack what they depend on, and it may have read some.
     pub(super) read_parts: bool,
+    /// When it was asked, this server lacked some of what it once had.
+    lacked: bool,
 }
 
 /// What is done with the protocol's answer.
@@ -89,6 +91,15 @@ impl Fresh {
             Some(staleness_ms) => Some(format!("what other data centers wrote until {} ms ago (here until {staleness_ms} ms ago)", self.most_ms)),
             None => Some(format!("what other data centers wrote until {} ms ago (here nothing is known of it)", self.most_ms)),
         }
+    }
+}
+
+/// No bound is known of the staleness of `outcome`, whose server lacks some of what it once had ([`Replica::lacks`]). Where versions stand side by side, the protocol counts on no such server.
+#[cold]
+fn unbind<P: Protocol>(outcome: &mut Outcome) {
+    let (Outcome::Read(_, quality) | Outcome::Many(_, quality)) = outcome else { return };
+    if !P::Cut::SIBLINGS {
+        quality.staleness_ms = None;
     }
 }
 
@@ -297,7 +308,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         // What is not shown has not been seen: a write in the place of values side by side would replace some that nobody knew of.
         let before = matches!(stage, Stage::Fresh(_)).then(|| session.clone());
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before its request was made");
-        let outcome = client.accept(reply);
+        let mut outcome = client.accept(reply);
+        if self.lacks() {
+            unbind::<P>(&mut outcome);
+        }
         let Stage::Fresh(fresh) = stage else { return self.done(outcome) };
         let Some(lacks) = fresh.lacks(&outcome) else { return self.done(outcome) };
         *session = before.unwrap_or_else(|| session.clone());
@@ -317,19 +331,23 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// The protocol has answered an operation that waited.
     pub(super) fn resume(&mut self, now: Now, op: OpId, reply: P::Reply, out: &mut Outbox) {
         // Nobody may wait for it any more.
-        let Some(Pending { mut session, stage, deadline_us, writes, read_parts, .. }) = self.pending.remove(&op) else { return };
+        let Some(Pending { mut session, stage, deadline_us, writes, read_parts, lacked, .. }) = self.pending.remove(&op) else { return };
         let before = matches!(stage, Stage::Fresh(_)).then(|| session.clone());
         let client = session.client_mut::<P::Client>().expect("the session's protocol was looked at before it waited");
-        let outcome = match client.accept(reply) {
+        let mut outcome = match client.accept(reply) {
             // It has waited since before the first part came, or for what came in one.
             Outcome::Read(..) | Outcome::Many(..) if read_parts || self.is_filling() => Outcome::Failed(filling()),
             outcome => outcome,
         };
+        if lacked || self.lacks() {
+            unbind::<P>(&mut outcome);
+        }
         if let Stage::Fresh(fresh) = stage
             && let Some(waits_for) = fresh.lacks(&outcome)
         {
             let session = before.unwrap_or(session);
-            self.pending.insert(op, Pending { session, deadline_us, waits_for, writes, stage: Stage::Stale(fresh), read_parts: false });
+            let stage = Stage::Stale(fresh);
+            self.pending.insert(op, Pending { session, deadline_us, waits_for, writes, stage, read_parts: false, lacked: false });
             return self.stale.push_back(op);
         }
         self.sampled_ended(now, op, &outcome);
@@ -345,11 +363,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.stale.len() > 2 * self.pending.len() + LOOK_AGAIN_AT {
             self.stale.retain(|op| self.pending.contains_key(op));
         }
-        let mut in_vain = 0;
+        let (lacks, mut in_vain) = (self.lacks(), 0);
         for _ in 0..self.stale.len() {
             let Some(op) = self.stale.pop_front() else { return };
             // Its deadline may have come.
-            let Some(Pending { session, stage, .. }) = self.pending.get_mut(&op) else { continue };
+            let Some(Pending { session, stage, lacked, .. }) = self.pending.get_mut(&op) else { continue };
             if stage.waits_for_links() {
                 let answered = match stage.clone() {
                     Stage::Past(past) => self.look_at_past(now, op, &past, out),
@@ -367,7 +385,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let client = session.client::<P::Client>().expect("the session's protocol was looked at before it waited");
             let Some(request) = fresh.again.request(client) else { continue };
             let Ok(request) = asked_for::<P>(request, fresh.dial) else { continue };
-            *stage = Stage::Fresh(fresh.clone());
+            (*stage, *lacked) = (Stage::Fresh(fresh.clone()), lacks);
             if let Some(reply) = self.request(now, op, request, out) {
                 self.resume(now, op, reply, out);
             }
@@ -394,7 +412,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.stale.push_back(op);
         }
         let writes = self.writing && matches!(stage, Stage::Call);
-        self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, writes, stage, read_parts: false });
+        let lacked = self.lacks();
+        self.pending.insert(op, Pending { session: session.clone(), deadline_us, waits_for, writes, stage, read_parts: false, lacked });
         Execution::Waiting(op)
     }
 

@@ -163,7 +163,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     fn past(&mut self, now: Now, past: &Past, level: Level) -> Outcome {
         let Past { asked, at } = past;
-        let complete = P::SPAN == Span::Server && self.lacks_of_past(*at).is_none();
+        let complete = P::SPAN == Span::Server && !self.lacks() && self.lacks_of_past(*at).is_none();
         let quality = Quality { level, staleness_ms: complete.then(|| now.physical_ms.saturating_sub(at.millis())) };
         let mut read = |key: &Key| {
             self.store.latest(key, |version| version.id.written <= *at).map_or_else(Read::default, |version| Read::of(version, at.millis()))

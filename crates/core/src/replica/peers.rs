@@ -207,6 +207,18 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         P::LEVEL != Level::Eventual && (refilling || self.peers.are_filling()) && !early
     }
 
+    /// Whether this server lacks some of what it once had: then no bound is known of the staleness of what is here, since it lacks what newer versions have replaced, and may lack those.
+    #[inline]
+    pub(super) fn lacks(&self) -> bool {
+        self.peers.lack() && !self.is_taken_for_whole()
+    }
+
+    #[cold]
+    fn is_taken_for_whole(&self) -> bool {
+        let planted = self.config.planted;
+        planted.is("read-before-refilled") || self.config.joins && planted.is("joined-reads-before-it-is-filled")
+    }
+
     pub(super) fn peer(&self, dc: DcId) -> ServerId {
         ServerId::new(dc, self.config.place.server.partition)
     }

@@ -68,6 +68,11 @@ impl Eventual {
         stability::quality(&self.place, now, Level::Eventual, &self.received)
     }
 
+    /// Up to where everything of every other data center is here. Nothing, while this server gets again what it has lost: what has come by now lacks what is replaced by what has not.
+    fn oldest<S: Store<()>>(&self, step: &Step<'_, Self, S>) -> Timestamp {
+        if step.filling { Timestamp::ZERO } else { stability::oldest(&self.place, &self.received) }
+    }
+
     fn get<S: Store<()>>(&self, step: &mut Step<'_, Self, S>, key: &Key) -> Reply {
         Reply::Get(stability::newest(step, key), self.quality(step.now))
     }
@@ -137,7 +142,7 @@ impl Protocol for Eventual {
                     let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
                     if partition == own {
                         let reads = keys.iter().map(|key| stability::newest(step, key)).collect();
-                        let oldest = stability::oldest(&self.place, &self.received);
+                        let oldest = self.oldest(step);
                         self.on_message(step, own, Message::SliceReply { transaction, reads, oldest });
                     } else {
                         step.effects.send(partition, Message::Slice { transaction, keys });
@@ -151,12 +156,13 @@ impl Protocol for Eventual {
         match message {
             Message::Slice { transaction, keys } => {
                 let reads = keys.iter().map(|key| stability::newest(step, key)).collect();
-                let oldest = stability::oldest(&self.place, &self.received);
+                let oldest = self.oldest(step);
                 step.effects.send(from, Message::SliceReply { transaction, reads, oldest });
             }
             Message::SliceReply { transaction, reads, oldest } => {
                 if let Some(open) = self.transactions.answer(transaction, from, reads, |known| *known = oldest.min(*known)) {
-                    let staleness_ms = Some(step.now.physical_ms.saturating_sub(open.state.millis()));
+                    let known = open.state > Timestamp::ZERO;
+                    let staleness_ms = known.then(|| step.now.physical_ms.saturating_sub(open.state.millis()));
                     step.effects.reply(open.op, Reply::ReadTransaction(open.reads, Quality { level: Level::Eventual, staleness_ms }));
                 }
             }

@@ -1,7 +1,11 @@
 //! Eventual consistency, claim by claim.
 
-use crate::common::{Desk, key};
+use crate::common::{Desk, START_MS, key, server};
+use rheostat_clock::Timestamp;
+use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::version::Key;
+use rheostat_core::wire::Wire;
 
 fn everything(_: rheostat_core::ids::ServerId, _: rheostat_core::ids::ServerId) -> bool {
     true
@@ -33,6 +37,44 @@ fn reads_of_several_keys_are_gathered_in_their_order() {
     assert_eq!(quality.level, Level::Eventual);
     let values: Vec<_> = reads.into_iter().map(|read| crate::common::text(read).unwrap()).collect();
     assert_eq!(values, ["0", "1", "2", "3"]);
+}
+
+/// What comes again to a server that has lost its disk lacks what its own writes had replaced, and those may come later. Until it has all, it tells no bound on the staleness, and has none that a reader asks for.
+#[test]
+fn a_server_that_is_filled_knows_no_bound() {
+    let mut desk = Desk::new("eventual", "", 2, 2);
+    let (x, y, at) = (key("x", 0, 2), key("y", 1, 2), server(1, 1));
+    let many = |keys: &[&Key]| Operation::ReadTransaction { keys: keys.iter().copied().cloned().collect(), dial: Dial::default() };
+    let get = |fresh_ms| Operation::Get { key: y.clone(), dial: Dial { fresh_ms, ..Dial::default() } };
+    let bound = |desk: &mut Desk, operation: Operation| desk.run(1, &mut desk.session(), operation).quality().unwrap().staleness_ms;
+    desk.pass(300, everything);
+    desk.put(0, &mut desk.session(), &y, "first");
+    desk.pass(300, everything);
+    desk.put(1, &mut desk.session(), &y, "second");
+    desk.pass(5_000, everything);
+    assert_eq!(desk.replicas[&server(0, 1)].status(desk.now(server(0, 1))).store.versions, 1, "the first is collected");
+    assert!(bound(&mut desk, get(None)).is_some_and(|ms| ms < 1_000));
+
+    desk.lose_disk("eventual", "", at);
+    desk.deliver(|from, _| from == at);
+    let is_part = |frame: &[u8]| matches!(LinkFrame::<()>::from_bytes(frame), Ok(LinkFrame::Part { .. }));
+    let part = desk.under_way.iter().find(|(_, to, frame)| *to == at && is_part(frame)).cloned().unwrap();
+    // What it wrote itself is lost on the way.
+    desk.under_way.clear();
+    desk.with(at, |replica, now, out| replica.receive(now, part.0, &part.2, out));
+    assert!(desk.replicas[&at].status(desk.now(at)).links[0].received > Timestamp::new(START_MS, 0), "all of data center 0 has come");
+    assert_eq!(desk.get(1, &mut desk.session(), &y), None, "neither the first nor the second is here");
+    assert_eq!(bound(&mut desk, get(None)), None);
+    assert_eq!((bound(&mut desk, many(&[&x, &y])), bound(&mut desk, many(&[&y, &x]))), (None, None));
+    assert!(bound(&mut desk, many(&[&x])).is_some_and(|ms| ms < 1_000), "the other server has lost nothing");
+    let (_, op) = desk.wait(1, &mut desk.session(), get(Some(10_000)));
+
+    desk.pass(3_000, everything);
+    let (outcome, _) = desk.done.remove(&(at, op)).expect("it is fresh enough now");
+    assert!(matches!(&outcome, Outcome::Read(read, quality) if read.value.is_some() && quality.staleness_ms.is_some()), "{outcome:?}");
+    for operation in [get(None), many(&[&x, &y]), many(&[&y, &x])] {
+        assert!(bound(&mut desk, operation).is_some_and(|ms| ms < 1_000));
+    }
 }
 
 /// A tombstone goes when every data center has been heard past it, not before: an older write could still arrive.

@@ -219,6 +219,7 @@ fn a_server_that_has_lost_its_versions_serves_none_of_them_before_it_has_all_aga
         let get = |key: &Key, level| Operation::Get { key: key.clone(), dial: Dial { level, ..Dial::default() } };
         let held = desk.run(1, &mut desk.session(), get(&y, Some(Level::Eventual)));
         assert!(matches!(&held, Outcome::Read(read, _) if read.value.is_some()), "{protocol}: y has come");
+        assert_eq!(held.quality().unwrap().staleness_ms, None, "{protocol}: and the second x has not");
         let mut reader = desk.session();
         if let Outcome::Read(read, _) = desk.run(1, &mut reader, get(&y, None))
             && read.value.is_some()

@@ -34,7 +34,7 @@ impl World<'_> {
     ) {
         let (Some(staleness_ms @ 1..), Some(arrived_ms)) = (quality.staleness_ms, arrived_ms) else { return };
         // The published rules have holes; what those lead to is for the other checkers to show.
-        if self.plan.may_lose_acknowledged() || self.plan.loses_a_disk() || self.plan.options.contains_key("published") {
+        if self.plan.may_lose_acknowledged() || self.disk_lost_writes || self.plan.options.contains_key("published") {
             return;
         }
         let here = self.servers[server].id;
