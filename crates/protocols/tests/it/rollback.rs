@@ -130,7 +130,7 @@ fn nothing_is_written_back_over_what_clients_write_where_the_time_is_over_earlie
         desk.pass(600, |_, _| true);
         let x = key("x", 0, 1);
         let at = put(&mut desk, &x, b"old").unwrap().written;
-        desk.pass(300, |_, _| true);
+        desk.pass(500, |_, _| true);
         put(&mut desk, &x, b"new").unwrap();
         desk.pass(1, |_, _| true);
         let until = now(&desk).plus_millis(450);
