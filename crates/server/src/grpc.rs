@@ -69,8 +69,7 @@ pub async fn serve(
     let check = |needed| Authentication { router: router.clone(), known: known.clone(), needed };
     let store = StoreServer::new(store::Service { router: router.clone() })
         .max_decoding_message_size(limits.max_request_bytes)
-        // Keys and tokens come to the values that were allowed.
-        .max_encoding_message_size(limits.max_reply_bytes.saturating_add(limits.max_request_bytes));
+        .max_encoding_message_size(limits.max_request_bytes);
     let counters = CountersServer::new(counters::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
     let admin = AdminServer::new(admin::Service::new(router.clone())).max_decoding_message_size(limits.max_request_bytes);
     let mut server = Server::builder()

@@ -256,9 +256,9 @@ pub fn files() -> [(&'static str, String); 2] {
     [("rheostat-dashboard.json", dashboard()), ("rheostat-alerts.yml", alerts())]
 }
 
-/// The metric `rheostat_<name>`, if it is of this kind and has these labels.
+/// The metric `rheostat_<name>`, or of every process `<name>`, if it is of this kind and has these labels.
 fn metric(name: &str, kind: Kind, labels: &[&str]) -> &'static Metric {
-    let found = METRICS.iter().find(|metric| metric.name.strip_prefix("rheostat_") == Some(name) && metric.kind == kind);
+    let found = METRICS.iter().find(|metric| metric.name.strip_prefix("rheostat_").unwrap_or(metric.name) == name && metric.kind == kind);
     let found = found.unwrap_or_else(|| panic!("no {kind:?} rheostat_{name}"));
     labels.iter().for_each(|label| assert!(found.labels.contains(label), "{name} has no label {label}"));
     found

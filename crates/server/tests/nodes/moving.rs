@@ -352,6 +352,12 @@ async fn a_server_that_is_on_its_way_is_taken_back_by_the_node_that_still_has_it
     cluster.start(1).await;
     settled(&cluster, 0, 0, 0).await;
     cluster.client(1).await.ask_until(&format!("GET {key}"), Reply::bulk("8")).await;
+    // It deletes what it had got beside everything else.
+    let until = Instant::now() + PATIENCE;
+    while store(folder.path(), "a1", "causal", 0).exists() {
+        assert!(Instant::now() < until, "the new node keeps what it had got");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     tokio::time::timeout(PATIENCE, cluster.stop_all()).await.unwrap();
     assert!(store(folder.path(), "a0", "causal", 0).exists() && !store(folder.path(), "a1", "causal", 0).exists());
 }
