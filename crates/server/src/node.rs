@@ -252,12 +252,9 @@ impl Node {
             failure
         };
         let meanwhile = async {
-            match admin.as_ref().map(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std)) {
-                Some(Ok(listener)) => {
-                    admin::accept(listener, Arc::new(Opening(shared.clone())), certificates.client_facing.clone(), pending()).await;
-                }
-                // What is wrong with it is said when it is served.
-                Some(Err(_)) | None => {}
+            // What is wrong with a listener is said when it is served.
+            if let Some(Ok(listener)) = admin.as_ref().map(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std)) {
+                admin::accept(listener, Arc::new(Opening(shared.clone())), certificates.client_facing.clone(), pending()).await;
             }
             pending().await
         };
