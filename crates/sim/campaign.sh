@@ -43,7 +43,7 @@ for ((first = 1; first <= seeds; first += chunk)); do
       out=$folder/now.txt
       began=$(date +%s.%N) broke=0
       "$program" sim --protocol "$protocol" --profile mixed --first "$first" --seeds "$chunk" --jobs "${JOBS:-2}" --stop-after 20 "${options[@]}" > "$out" 2>&1 || broke=$?
-      line=$(grep -m1 ' seeds, .* broke a promise$' "$out") || { cat "$out" >&2; exit 1; }
+      line=$(grep -a -m1 ' seeds, .* broke a promise$' "$out") || { cat "$out" >&2; exit 1; }
       [ $broke = 0 ] || mv "$out" "$folder/broken/$protocol-$load-$first.txt"
       awk -v start="$began" -v end="$(date +%s.%N)" -v OFS='\t' -v protocol="$protocol" -v load="$load" -v first="$first" \
         '{ print protocol, load, first, $1, $3, $8, $10, $14, end - start }' <<< "$line" >> "$runs"
