@@ -1,6 +1,7 @@
 //! Metrics: one table that says what there is, and its rendering for Prometheus.
 
 use crate::keyspace::KeyspaceInfo;
+use crate::memory;
 use crate::process;
 use crate::status::{
     CounterResult, FailureKind, Histogram, LEVELS, NodeStatus, OperationKind, PeerStatus, ReplicaStatus, ServiceLevelStatus, ServiceLevelTally,
@@ -280,8 +281,8 @@ pub const METRICS: &[Metric] = &[
     }),
     metric!(process "cpu_seconds_total", Counter, "Processor time of the process, all its threads together.", process::cpu_seconds()),
     metric!(process "start_time_seconds", Gauge, "When the process began, in seconds since 1970.", process::started_seconds()),
-    metric!(process "resident_memory_bytes", Gauge, "What the process has in memory.", process::memory_bytes().map(|(resident, _)| resident)),
-    metric!(process "virtual_memory_bytes", Gauge, "Addresses of the process.", process::memory_bytes().map(|(_, addresses)| addresses)),
+    metric!(process "resident_memory_bytes", Gauge, "What the process has in memory.", Some(memory::resident()).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)),
+    metric!(process "virtual_memory_bytes", Gauge, "Addresses of the process.", process::virtual_bytes()),
     metric!(process "open_fds", Gauge, "Descriptors that the process has open.", process::descriptors().map(|(open, _)| open)),
     metric!(process "max_fds", Gauge, "Descriptors that it may have open.", process::descriptors().map(|(_, most)| most)),
     metric!("uptime_seconds", Gauge, &[], "Time since the node's start.", |view, samples| samples.add(&[], view.status.uptime_ms as f64 / 1e3)),

@@ -28,10 +28,9 @@ pub(crate) fn started_seconds() -> Option<f64> {
     Some(boot + stat(22)? / TICKS)
 }
 
-/// Bytes in memory, and bytes of addresses.
-pub(crate) fn memory_bytes() -> Option<(f64, f64)> {
-    let status = read_to_string("/proc/self/status").ok()?;
-    Some((kilobytes(&status, "VmRSS:")? as f64, kilobytes(&status, "VmSize:")? as f64))
+/// Bytes of addresses. (What is in memory: [`crate::memory::resident`].)
+pub(crate) fn virtual_bytes() -> Option<f64> {
+    Some(kilobytes(&read_to_string("/proc/self/status").ok()?, "VmSize:")? as f64)
 }
 
 /// Descriptors that are open, and how many may be.
@@ -59,8 +58,8 @@ mod tests {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
         let started = started_seconds().unwrap();
         assert!(started <= now + 1.0 && started > now - 86_400.0, "{started} of {now}");
-        let (resident, addresses) = memory_bytes().unwrap();
-        assert!(resident > 100_000.0 && addresses >= resident);
+        let resident = crate::memory::resident() as f64;
+        assert!(resident > 100_000.0 && virtual_bytes().unwrap() >= resident);
         let (open, most) = descriptors().unwrap();
         assert!(open >= 3.0 && most >= open);
         assert!(cpu_seconds().unwrap() >= 0.0);

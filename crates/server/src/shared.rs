@@ -118,6 +118,11 @@ fn pair(a: DcId, b: DcId) -> (DcId, DcId) {
 }
 
 impl Shared {
+    /// The name of a keyspace of this node.
+    pub(crate) fn name_of(&self, keyspace: KeyspaceId) -> &str {
+        &self.keyspaces[usize::from(keyspace.0)].name
+    }
+
     pub(crate) fn new(
         config: NodeConfig,
         topology: Topology,

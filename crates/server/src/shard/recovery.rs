@@ -227,7 +227,7 @@ impl Shard {
         }
         match server {
             Err(error) => {
-                tracing::error!(server = %place, keyspace = %self.shared.keyspaces[usize::from(keyspace.0)].name, %error, "the store cannot be opened again yet");
+                tracing::error!(server = %place, keyspace = self.shared.name_of(keyspace), %error, "the store cannot be opened again yet");
                 slot.recovery.due_us = Some(now.monotonic_us + slot.recovery.wait_us());
             }
             Ok(server) => {
@@ -236,16 +236,16 @@ impl Shard {
                         slot.stay = Stay::Here;
                         match slot.with_files {
                             true => {
-                                tracing::info!(server = %place, keyspace = %self.shared.keyspaces[usize::from(keyspace.0)].name, "this server has moved here with its files")
+                                tracing::info!(server = %place, keyspace = self.shared.name_of(keyspace), "this server has moved here with its files")
                             }
                             false => {
-                                tracing::info!(server = %place, keyspace = %self.shared.keyspaces[usize::from(keyspace.0)].name, "this server has moved here: it takes what the others of its group have")
+                                tracing::info!(server = %place, keyspace = self.shared.name_of(keyspace), "this server has moved here: it takes what the others of its group have")
                             }
                         }
                     }
                     _ => {
                         self.counters.stores_recovered += 1;
-                        tracing::info!(server = %place, keyspace = %self.shared.keyspaces[usize::from(keyspace.0)].name, "the store is open again: this server serves what it recovered");
+                        tracing::info!(server = %place, keyspace = self.shared.name_of(keyspace), "the store is open again: this server serves what it recovered");
                     }
                 }
                 self.disk_full = self.shared.space.as_ref().is_some_and(|space| space.is_short());

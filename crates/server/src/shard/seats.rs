@@ -194,13 +194,13 @@ impl Shard {
         self.look_up(keyspace, place.partition);
         let away = Away::new(&self.shared.keyspaces[usize::from(keyspace.0)], place, "it has moved to another node");
         let old = std::mem::replace(&mut self.replicas[replica.0 as usize].server, Box::new(away));
-        tracing::info!(keyspace = %self.shared.keyspaces[usize::from(keyspace.0)].name, server = %place, "this server has moved to another node");
+        tracing::info!(keyspace = self.shared.name_of(keyspace), server = %place, "this server has moved to another node");
         let shared = self.shared.clone();
         let is_opening = self.replicas[replica.0 as usize].recovery.opening;
         let is_back = shared.topology.host(keyspace, place.dc, place.partition, place.replica) == shared.topology.node;
         tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = flush.map(FlushJob::run) {
-                tracing::error!(keyspace = %shared.keyspaces[usize::from(keyspace.0)].name, server = %place, %error, "a server that moves could not be put on disk whole: it goes on with what the disk has");
+                tracing::error!(keyspace = shared.name_of(keyspace), server = %place, %error, "a server that moves could not be put on disk whole: it goes on with what the disk has");
             }
             // Its lock, and the engine's threads.
             drop(old);

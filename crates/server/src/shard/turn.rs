@@ -392,7 +392,7 @@ impl Shard {
                 given_up.push(ReplicaIndex(index as u32));
                 let why = slot.server.status(now).failed.unwrap_or_default();
                 let next = if self.shared.lives.lost().is_none() { "it is opened again" } else { "it serves nothing any more" };
-                tracing::error!(server = %slot.place, keyspace = %self.shared.keyspaces[usize::from(slot.keyspace.0)].name, %why, "the store has failed: {next}");
+                tracing::error!(server = %slot.place, keyspace = self.shared.name_of(slot.keyspace), %why, "the store has failed: {next}");
             }
         }
         for replica in given_up {
