@@ -72,6 +72,9 @@ pub struct DataCenter {
     /// How many data centers have had its place before, and were given up.
     #[serde(default)]
     pub generation: u32,
+    /// It was not there when the cluster was made. It has no nodes before its generation is 1.
+    #[serde(default)]
+    pub reserved: bool,
     /// Its nodes, one by one.
     #[serde(default, rename = "node")]
     pub listed: Vec<ListedNode>,
@@ -308,7 +311,11 @@ fn check_host(host: Option<&str>, key: impl FnOnce() -> String) -> Result<(), Co
 impl DataCenter {
     /// How many nodes it has.
     pub fn size(&self) -> usize {
-        if self.listed.is_empty() { usize::from(self.nodes.unwrap_or(1)) } else { self.listed.len() }
+        match self.listed.len() {
+            _ if self.reserved && self.generation == 0 => 0,
+            0 => usize::from(self.nodes.unwrap_or(1)),
+            listed => listed,
+        }
     }
 
     fn hosts(&self) -> impl Iterator<Item = &str> {

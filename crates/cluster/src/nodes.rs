@@ -51,7 +51,10 @@ pub fn keyspace(name: &str, protocol: &str) -> Result<KeyspaceConfig, String> {
 impl DataCenter {
     /// The nodes, each with its place; those of a number are like a list that says nothing.
     fn all(&self) -> Vec<ListedNode> {
-        if self.listed.is_empty() { vec![ListedNode::default(); self.size()] } else { self.listed.clone() }
+        match self.size() == self.listed.len() {
+            true => self.listed.clone(),
+            false => vec![ListedNode::default(); self.size()],
+        }
     }
 
     fn node_name(&self, place: usize, node: &ListedNode) -> String {
@@ -108,11 +111,13 @@ impl Description {
             }
         }
         let names = self.names();
+        let reserved: Vec<String> = self.data_centers.iter().filter(|place| place.reserved).map(|place| place.name.clone()).collect();
         let members: Vec<Member> = planned.iter().flat_map(|node| node.config.members.clone()).collect();
         let emulations = self.emulations(&members)?;
         for (node, emulation) in planned.iter_mut().zip(emulations) {
             let config = &mut node.config;
             config.data_centers = names.clone();
+            config.reserved_data_centers = reserved.clone();
             config.partitions = self.partitions;
             config.shards = self.shards;
             config.data_dir = (!self.in_memory).then(|| "data".into());

@@ -3,7 +3,7 @@
 use crate::description::Description;
 use crate::nodes::Planned;
 use crate::place::Place;
-use crate::ports::free_ports;
+use crate::ports::{Ports, free_ports};
 use crate::ready::{lacks, options, statuses};
 use rustix::process::{Pid, kill_process};
 use std::path::{Path, PathBuf};
@@ -67,6 +67,29 @@ impl Processes {
             cluster.settle(index).await?;
         }
         Ok(cluster)
+    }
+
+    /// Takes the configurations that follow from `description` for the next starts. Its first nodes are those that there are, at their ports; those that follow are not started yet.
+    ///
+    /// # Errors
+    /// In words; then nothing has changed, or not all files were written.
+    pub fn describe(&mut self, description: &Description) -> Result<(), String> {
+        let count: usize = description.data_centers.iter().map(|data_center| data_center.size()).sum();
+        let more = free_ports(count.saturating_sub(self.nodes.len())).map_err(|error| format!("no free ports: {error}"))?;
+        let ports: Vec<Ports> = self.nodes.iter().map(|node| node.ports).chain(more).collect();
+        let nodes = description.nodes(Some(&ports)).map_err(|error| error.to_string())?;
+        if let Some((before, now)) = self.nodes.iter().zip(&nodes).find(|(before, now)| before.config.node != now.config.node) {
+            return Err(format!("node {} would be {}", before.config.node, now.config.node));
+        }
+        let folder = self.places.first().and_then(|place| place.config().parent()?.parent().map(Path::to_owned)).unwrap_or_default();
+        self.places = nodes.iter().map(|node| Place::new(folder.join(&node.config.node))).collect();
+        for (node, place) in nodes.iter().zip(&self.places) {
+            let text = toml::to_string(&node.config).map_err(|error| error.to_string())?;
+            place.write(&text).map_err(|error| format!("{}: {error}", place.config().display()))?;
+        }
+        self.children.resize_with(count, || None);
+        (self.nodes, self.description) = (nodes, description.clone());
+        Ok(())
     }
 
     /// Waits until the process of node `index` says that it runs.

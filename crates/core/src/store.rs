@@ -300,8 +300,8 @@ pub trait Store<M>: Send {
     /// Every peer has all own updates up to `upto`: the log may forget them.
     fn release(&mut self, upto: Timestamp);
 
-    /// Background work of bounded length: checkpoints, log truncation, eviction. Called now and then.
-    fn maintain(&mut self) -> std::io::Result<()>;
+    /// Background work of bounded length: checkpoints, log truncation, eviction. Called now and then; says whether a checkpoint is under way, which goes on with the next call.
+    fn maintain(&mut self) -> std::io::Result<bool>;
 
     /// The process is going to end: does what makes the next start shorter, where that takes less time than it saves.
     ///

@@ -56,7 +56,7 @@ impl Definition {
         }
         if let Some(dc) = (0..data_centers).map(DcId).find(|dc| !members.contains(dc) && placement.get(dc.index()).is_some_and(|weight| *weight > 0))
         {
-            return Err(format!("data center {dc} does not hold this key, so its weight in the placement must be 0"));
+            return Err(format!("data center {dc} does not hold this key, or nobody is there, so its weight in the placement must be 0"));
         }
         let even = (0..data_centers).map(|dc| u32::from(members.contains(&DcId(dc)))).collect();
         let weights = if placement.is_empty() { &even } else { placement };

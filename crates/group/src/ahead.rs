@@ -439,7 +439,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
         }
     }
 
-    fn maintain(&mut self) -> io::Result<()> {
+    fn maintain(&mut self) -> io::Result<bool> {
         self.base.maintain()
     }
 

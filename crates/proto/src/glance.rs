@@ -88,9 +88,14 @@ pub struct Place {
     pub behind_ms: BTreeMap<String, Option<u64>>,
 }
 
-/// What there is without the data centers that are given up, and these: nobody waits for them. `answers` are those of `nodes`, in their order.
+/// Data centers that nobody waits for, by name, and whether their places are still free: nobody has been there yet. The others are given up.
+pub fn nobody_there(answers: &[Answer]) -> BTreeMap<String, bool> {
+    answers.iter().flatten().flat_map(|status| &status.lost).map(|lost| (lost.data_center.clone(), lost.reserved)).collect()
+}
+
+/// What there is without the data centers that nobody waits for, and these. `answers` are those of `nodes`, in their order.
 pub fn without_lost(nodes: Vec<&v1::Node>, answers: Vec<Answer>) -> (Vec<&v1::Node>, Vec<Answer>, BTreeSet<String>) {
-    let lost: BTreeSet<String> = answers.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect();
+    let lost: BTreeSet<String> = nobody_there(&answers).into_keys().collect();
     let (nodes, mut answers): (Vec<&v1::Node>, Vec<Answer>) =
         nodes.into_iter().zip(answers).filter(|(node, _)| !lost.contains(&node.data_center)).unzip();
     for status in answers.iter_mut().flatten() {
@@ -117,6 +122,11 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
             let what =
                 format!("node {} of {} does not believe its clock, and writes nothing: {}", node.name, node.data_center, status.clock_distrusted);
             found.push(grave(what, "put that machine's clock right (chronyc tracking); it is believed again within seconds"));
+        }
+        if status.closed {
+            let what = format!("node {} of {} takes no writes: its data center is being taken out of the cluster", node.name, node.data_center);
+            let dc = &node.data_center;
+            found.push(mild(what, &format!("rheostat ctl dc remove {dc} --yes goes on with it, and --cancel ends it")));
         }
         if status.drained {
             let what = format!("node {} of {} is drained: it leads nothing", node.name, node.data_center);

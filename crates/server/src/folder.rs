@@ -149,14 +149,20 @@ const UNREPLACED: &str =
 
 impl std::error::Error for FolderError {}
 
-/// What must be the same at every start.
-fn entries(topology: &Topology) -> [(&'static str, String); 6] {
+/// The entries that can grow: more places for data centers that are let in later.
+const DATA_CENTERS: &str = "data centers";
+const RESERVED: &str = "reserved";
+
+/// What must be the same at every start, but for more places.
+fn entries(topology: &Topology) -> [(&'static str, String); 7] {
+    let reserved: Vec<&str> = topology.reserved.iter().map(|dc| topology.dc_name(*dc)).collect();
     [
         ("format", FORMAT.to_string()),
         ("cluster", topology.cluster.clone()),
         ("node", topology.this().name.clone()),
         ("data center", topology.dc_name(topology.here).to_owned()),
-        ("data centers", topology.data_centers.join(" ")),
+        (DATA_CENTERS, topology.data_centers.join(" ")),
+        (RESERVED, reserved.join(" ")),
         ("partitions", topology.partitions.to_string()),
     ]
 }
@@ -180,13 +186,30 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
         }
         Err(error) => return Err(FolderError::Io(path, error)),
     };
+    let more = has_more_places(&text, topology);
     for (entry, expected) in entries(topology) {
         let found = entry_of(&text, entry);
-        if found != expected {
+        if found != expected && !(more && [DATA_CENTERS, RESERVED].contains(&entry)) {
             return Err(FolderError::Foreign { path, entry, found: found.to_owned(), expected });
         }
     }
+    if more {
+        let stores = text.lines().filter(|line| line.starts_with(STORE)).map(|line| format!("{line}\n"));
+        let text: String = entries(topology).iter().map(|(entry, value)| format!("{entry}: {value}\n")).chain(stores).collect();
+        write_whole(dir, &path, text.as_bytes()).map_err(io(&path))?;
+    }
     close(dir).map_err(io(dir))
+}
+
+/// Whether `topology` differs from what `text` says in more places at the end only, in which nobody was.
+fn has_more_places(text: &str, topology: &Topology) -> bool {
+    let (before, reserved) = (entry_of(text, DATA_CENTERS).split(' '), entry_of(text, RESERVED).split_whitespace());
+    let before: Vec<&str> = before.collect();
+    let now = &topology.data_centers;
+    let is_reserved = |name: &str| topology.reserved.iter().any(|dc| topology.dc_name(*dc) == name);
+    let grown = before.len() < now.len() && before.iter().zip(now).all(|(before, now)| before == now);
+    let reserved: Vec<&str> = reserved.collect();
+    grown && now.iter().enumerate().all(|(place, name)| is_reserved(name) == (place >= before.len() || reserved.contains(&name.as_str())))
 }
 
 /// Whoever may not enter the folder reads nothing in it, whatever its files' modes.

@@ -33,6 +33,8 @@ const LEAST_MS: u64 = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
+    /// Nobody has had it yet: it was kept free in the configuration ([`crate::config::NodeConfig::reserved_data_centers`]).
+    Reserved,
     /// Another data center has it, and is being filled.
     Joins,
     /// All nodes know that, and it may begin to write.
@@ -43,12 +45,33 @@ pub enum Standing {
 
 impl Wire for Standing {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.push(*self as u8);
+        out.push(match self {
+            Standing::Joins => 0,
+            Standing::Open => 1,
+            Standing::Lost => 2,
+            Standing::Reserved => 3,
+        });
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let known = [Standing::Joins, Standing::Open, Standing::Lost];
+        let known = [Standing::Joins, Standing::Open, Standing::Lost, Standing::Reserved];
         known.get(usize::from(input.byte()?)).copied().ok_or(WireError::Invalid("what became of a data center's place"))
+    }
+}
+
+impl Standing {
+    /// Whether nobody is there to be waited for.
+    pub fn is_empty(self) -> bool {
+        matches!(self, Standing::Reserved | Standing::Lost)
+    }
+}
+
+/// Why no data center can be let in where there is a keyspace of a protocol of this span and durability, as words that follow the keyspace's name; `None`: it can.
+pub(crate) fn lets_nobody_in(span: Span, durability: Durability, protocol: &str) -> Option<String> {
+    match span {
+        Span::Server if durability == Durability::Memory => Some("keeps nothing on disk".into()),
+        Span::Server => None,
+        _ => Some(format!("runs protocol {protocol}, in which a data center cannot be added yet")),
     }
 }
 
@@ -63,7 +86,7 @@ pub struct Lost {
     pub standing: Standing,
     /// When an operator said so first, in milliseconds since the Unix epoch.
     pub since_ms: u64,
-    /// Where its streams have ended: keyspace, partition, and up to where any data center has what was written there.
+    /// Where its streams have ended: keyspace, partition, and up to where any data center has what was written there. Of a reserved place nothing: nobody has written there.
     pub ends: Vec<StreamEnd>,
 }
 
@@ -83,6 +106,9 @@ wire_struct!(Lost { dc, generation, standing, since_ms, ends });
 
 impl Lost {
     fn end_of(&self, keyspace: KeyspaceId, partition: PartitionId) -> Option<Timestamp> {
+        if self.standing == Standing::Reserved {
+            return Some(Timestamp::ZERO);
+        }
         self.ends.iter().find(|end| end.keyspace == keyspace.0 && end.partition == partition).map(|end| end.at)
     }
 
@@ -203,6 +229,12 @@ impl LostDataCenters {
         Ok(())
     }
 
+    /// Those of `places` of which nothing is known are free, and always were.
+    pub(crate) fn reserve(&self, places: &[DcId]) {
+        let free = |dc: &DcId| Lost { dc: *dc, generation: 0, standing: Standing::Reserved, since_ms: 0, ends: Vec::new() };
+        self.merge(places.iter().map(free).collect());
+    }
+
     /// Takes in `entries`; says whether there was any news.
     fn merge(&self, entries: Vec<Lost>) -> bool {
         let mut known = lock(&self.known);
@@ -220,9 +252,9 @@ impl LostDataCenters {
         news
     }
 
-    /// Whether `dc` is lost.
+    /// Whether nobody is in `dc` to be waited for: it is lost, or nobody has come yet.
     pub(crate) fn contains(&self, dc: DcId) -> bool {
-        self.entry(dc).is_some_and(|entry| entry.standing == Standing::Lost)
+        self.entry(dc).is_some_and(|entry| entry.standing.is_empty())
     }
 
     /// What was said of `dc` last.
@@ -244,7 +276,7 @@ impl LostDataCenters {
     /// What a server of `partition` in `keyspace` is to know: each of them, how many have had its place before, and what is said of it.
     pub(crate) fn of(&self, keyspace: KeyspaceId, partition: PartitionId) -> Vec<(DcId, u32, Told)> {
         let told = |lost: &Lost| match lost.standing {
-            Standing::Lost => Told::Lost(lost.end_of(keyspace, partition)),
+            Standing::Lost | Standing::Reserved => Told::Lost(lost.end_of(keyspace, partition)),
             Standing::Joins => Told::Joins,
             Standing::Open => Told::Open,
         };
@@ -265,12 +297,16 @@ impl LostDataCenters {
                 "an operator has given its data center up, and another {name} has its place since {on}: nobody hears it any more. Stop it; what only it has can be read from its data \
                  directory where it stands alone"
             )),
+            (Less | Equal, Standing::Reserved) => Place::Gone(format!(
+                "nobody was in {name} when the cluster was made, so nobody can come back there: its first nodes have empty data directories and generation = 1, and come in by \
+                 rheostat ctl dc add {name}"
+            )),
             (Less | Equal, Standing::Lost) => Place::Gone(format!(
                 "an operator has given up its data center {name} for ever, on {on}: nobody hears it any more, and what it writes now would be lost. Stop it; what only it has \
                  can be read from its data directory where it stands alone"
             )),
             (Equal, _) => Place::Own,
-            (Greater, _) => Place::NotYet(format!("nobody has let in another {name} yet: rheostat ctl dc add {name}")),
+            (Greater, _) => Place::NotYet(format!("nobody has let this {name} in yet: rheostat ctl dc add {name}")),
         }
     }
 
@@ -284,18 +320,23 @@ impl LostDataCenters {
             ends: lost.ends.iter().map(end).collect(),
         };
         // Nothing in it has no form in TOML.
-        toml::to_string(&Saved { lost: self.list().into_iter().map(lost).collect() }).unwrap_or_default()
+        let said = self.list().into_iter().filter(|lost| lost.standing != Standing::Reserved);
+        toml::to_string(&Saved { lost: said.map(lost).collect() }).unwrap_or_default()
     }
 }
 
 impl Shared {
-    /// An operator says that `dc` is lost, and, when that is known, where its streams end. Kept on disk when this returns. Errors: it is not lost, or the disk's; in words for the operator.
-    pub(crate) fn lose_data_center(&self, dc: DcId, ends: Vec<StreamEnd>) -> Result<(), String> {
+    /// An operator says that `dc` is lost, or `leaves`, and, when that is known, where its streams end. Kept on disk when this returns. Errors: it is not lost and does not leave, or the disk's; in words for the operator.
+    pub(crate) fn lose_data_center(&self, dc: DcId, leaves: bool, ends: Vec<StreamEnd>) -> Result<(), String> {
         let name = self.topology.dc_name(dc);
         if dc == self.topology.here {
             return Err(format!("this node is of {name}: it is said in the data centers that are left"));
         }
+        if self.lost.entry(dc).is_some_and(|known| known.standing == Standing::Reserved) {
+            return Err(format!("nobody has been in {name} yet, so there is nothing to give up"));
+        }
         if !self.lost.contains(dc)
+            && !leaves
             && let Some(peer) = self.peers.iter().flatten().find(|peer| peer.dc() == dc && peer.is_connected())
         {
             let node = &self.topology.nodes[peer.node().index()].name;
@@ -319,18 +360,14 @@ impl Shared {
         if dc == self.topology.here {
             return Err(format!("this node is of {name}: it is said in the other data centers"));
         }
-        let alone = |keyspace: &KeyspaceInfo| keyspace.span != Span::Server || keyspace.durability == Durability::Memory;
-        if let Some(keyspace) = self.keyspaces.iter().find(|keyspace| alone(keyspace)) {
-            let why = match keyspace.span {
-                Span::Server => "keeps nothing on disk".to_string(),
-                _ => format!("runs protocol {}, in which a data center cannot be added yet", keyspace.protocol),
-            };
-            return Err(format!("keyspace {} {why}", keyspace.name));
+        let why = |keyspace: &KeyspaceInfo| Some((keyspace.name.clone(), lets_nobody_in(keyspace.span, keyspace.durability, keyspace.protocol)?));
+        if let Some((keyspace, why)) = self.keyspaces.iter().find_map(why) {
+            return Err(format!("keyspace {keyspace} {why}"));
         }
         let known = self.lost.entry(dc).ok_or_else(|| format!("{name} was never given up, so its place is taken: rheostat ctl dc lost {name}"))?;
         if known.generation != generation {
             let next = generation == known.generation.saturating_add(1);
-            if open || !next || known.standing != Standing::Lost {
+            if open || !next || !known.standing.is_empty() {
                 return Err(format!("{name} of generation {generation} cannot be let in: {} is known here", known.generation));
             }
             let ago_ms = self.clocks.physical_ms().saturating_sub(known.since_ms);
@@ -379,9 +416,10 @@ impl Shared {
             match now.standing {
                 Standing::Lost => tracing::warn!(data_center, "this data center is given up: nothing passes between it and this node any more"),
                 Standing::Joins => {
-                    tracing::warn!(data_center, generation, "another data center has the place of one that was given up, and is filled")
+                    tracing::warn!(data_center, generation, "another data center has this place, and is filled")
                 }
                 Standing::Open => tracing::info!(data_center, generation, "this data center may begin to write"),
+                Standing::Reserved => {}
             }
         }
         let written = self.save_lost();
@@ -406,7 +444,7 @@ impl Shared {
 
     /// Tells `peer` which data centers are lost, if any are.
     pub(crate) fn tell_lost(&self, peer: &crate::peer::Peer) {
-        let lost = self.lost.list();
+        let lost: Vec<Lost> = self.lost.list().into_iter().filter(|lost| lost.standing != Standing::Reserved).collect();
         if !lost.is_empty() && !self.lost.contains(peer.dc()) {
             peer.send_lost(self.clocks.monotonic_us(), &lost.to_bytes());
         }

@@ -807,6 +807,7 @@ mod tests {
             physical_ms: 10_000,
             clock_distrusted: None,
             drained: false,
+            closed: false,
             disk_full: false,
             certificate_ends_s: Some(1_898_553_600),
             connections: 3,

@@ -194,7 +194,10 @@ impl Node {
         if let Some(dir) = &shared.config.data_dir {
             shared.monitors.load(dir, &shared.keyspaces).map_err(StartError::Monitors)?;
             shared.lost.load(dir, &shared.topology.data_centers).map_err(StartError::Lost)?;
-            shared.drained.load(dir).map_err(|error| StartError::Lost(format!("{}: {error}", dir.display())))?;
+            shared.lost.reserve(&shared.topology.reserved.iter().copied().filter(|dc| *dc != shared.topology.here).collect::<Vec<_>>());
+            for said in [&shared.drained, &shared.closed] {
+                said.load(dir).map_err(|error| StartError::Lost(format!("{}: {error}", dir.display())))?;
+            }
             shared.clear_seats();
             shared.clear_moving().map_err(|error| StartError::Folder(FolderError::Io(dir.clone(), error)))?;
         }

@@ -179,6 +179,7 @@ impl Router {
             physical_ms: shared.clocks.physical_ms(),
             clock_distrusted: shared.clocks.distrusted(),
             drained: shared.drained.is(),
+            closed: shared.closed.is(),
             disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),
             certificate_ends_s: shared.identity.as_ref().and_then(|identity| identity.ends_s()),
             connections: shared.connections.load(Ordering::Relaxed),
@@ -219,10 +220,10 @@ impl Router {
         Ok(self.shared.set_paused(a, b, false))
     }
 
-    /// Says that `dc` is lost for ever, here and on all nodes that hear of it; `ends`, once they are known, say where its streams end. There is no way back. Errors: in words for the operator.
-    pub async fn lose_data_center(&self, dc: DcId, ends: Vec<StreamEnd>) -> Result<(), String> {
+    /// Says that `dc` is lost for ever, here and on all nodes that hear of it; `ends`, once they are known, say where its streams end. One that `leaves` may be there still. There is no way back. Errors: in words for the operator.
+    pub async fn lose_data_center(&self, dc: DcId, leaves: bool, ends: Vec<StreamEnd>) -> Result<(), String> {
         let shared = self.shared.clone();
-        tokio::task::spawn_blocking(move || shared.lose_data_center(dc, ends)).await.unwrap_or_else(|error| Err(error.to_string()))
+        tokio::task::spawn_blocking(move || shared.lose_data_center(dc, leaves, ends)).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Says that another data center has the place of `dc`, which was lost: the `generation`th that does; with `open`, that all nodes know of it and it may begin to write. Errors: in words for the operator.
@@ -235,6 +236,12 @@ impl Router {
     pub async fn set_drained(&self, drained: bool) -> Result<bool, String> {
         let shared = self.shared.clone();
         tokio::task::spawn_blocking(move || shared.set_drained(drained)).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Closes this node for writes, or opens it again; says whether that is news. It stays closed over restarts. Errors: in words for the operator.
+    pub async fn set_closed(&self, closed: bool) -> Result<bool, String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.set_closed(closed)).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Has the server of this node that leads `partition` of `keyspace` hand over to the one on node `to`. Errors: why it cannot, in words for the operator.

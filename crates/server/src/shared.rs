@@ -6,7 +6,7 @@ use crate::clocks::Clocks;
 use crate::config::NodeConfig;
 use crate::console::designer::Desk;
 use crate::descriptors::{self, Reserve};
-use crate::drained::Drained;
+use crate::drained::Said;
 use crate::faults::Faults;
 use crate::guard::Guard;
 use crate::keyspace::KeyspaceInfo;
@@ -70,7 +70,8 @@ pub(crate) struct Shared {
     /// Changes whenever the set of paused links does.
     pub(crate) paused_changes: watch::Sender<u64>,
     pub(crate) lost: LostDataCenters,
-    pub(crate) drained: Drained,
+    pub(crate) drained: Said,
+    pub(crate) closed: Said,
     pub(crate) seats: Seats,
     pub(crate) moving: Moving,
     pub(crate) stopping: watch::Sender<bool>,
@@ -165,7 +166,8 @@ impl Shared {
             paused: Mutex::new(BTreeSet::new()),
             paused_changes: watch::Sender::new(0),
             lost: LostDataCenters::default(),
-            drained: Drained::default(),
+            drained: Said::drained(),
+            closed: Said::closed(),
             seats,
             moving: Moving::default(),
             stopping: watch::Sender::new(false),

@@ -24,6 +24,8 @@ pub struct NodeStatus {
     pub clock_distrusted: Option<String>,
     /// An operator has drained it: it leads nothing.
     pub drained: bool,
+    /// It takes no writes: its data center is being taken out of the cluster.
+    pub closed: bool,
     /// The disk under its data directory is full, and writes wait for space.
     pub disk_full: bool,
     /// When its certificate ends, in seconds since the Unix epoch; without TLS `None`.

@@ -54,6 +54,8 @@ pub struct Topology {
     pub cluster_id: ClusterId,
     /// The names of the data centers, by [`DcId`].
     pub data_centers: Vec<String>,
+    /// Those of them that were not there when the cluster was made.
+    pub(crate) reserved: Vec<DcId>,
     /// Number of partitions.
     pub partitions: u16,
     /// All nodes, by [`NodeId`].
@@ -91,7 +93,7 @@ impl Topology {
     pub fn new(config: &NodeConfig) -> Topology {
         let data_centers = config.data_center_names();
         let dc_of = |name: &str| DcId(data_centers.iter().position(|other| other == name).unwrap_or_default() as u8);
-        let mut owners = vec![vec![NodeId(0); usize::from(config.partitions)]; data_centers.len()];
+        let mut owners = vec![vec![NodeId::NOWHERE; usize::from(config.partitions)]; data_centers.len()];
         let mut members = vec![Vec::new(); data_centers.len()];
         let mut nodes = Vec::new();
         let mut node = NodeId(0);
@@ -124,6 +126,7 @@ impl Topology {
             cluster: config.cluster.clone(),
             cluster_id: ClusterId::from_name(&config.cluster),
             here: dc_of(&config.data_center),
+            reserved: config.reserved_data_centers.iter().map(|name| dc_of(name)).collect(),
             data_centers,
             partitions: config.partitions,
             nodes,
@@ -218,7 +221,7 @@ impl Topology {
         &self.nodes[self.node.index()]
     }
 
-    /// The node that owns `partition` in data center `dc`; both must exist.
+    /// The node that owns `partition` in data center `dc`; both must exist. [`NodeId::NOWHERE`]: nobody is there yet.
     pub fn owner(&self, dc: DcId, partition: PartitionId) -> NodeId {
         self.owners[dc.index()][usize::from(partition.0)]
     }
@@ -236,7 +239,7 @@ impl Topology {
     /// data center that follow it, in the order of the members and around.
     pub(crate) fn first_host(&self, dc: DcId, partition: PartitionId, replica: u8) -> NodeId {
         let owner = self.owner(dc, partition);
-        if replica == 0 {
+        if replica == 0 || owner == NodeId::NOWHERE {
             return owner;
         }
         let members = &self.members[dc.index()];
@@ -255,11 +258,14 @@ impl Topology {
         self.members[self.here.index()].iter().map(|id| &self.nodes[id.index()])
     }
 
-    /// What the first placement follows from, for nodes to compare: the nodes of each data center in the order of the members, but for those that were added, and a digest of what each owns.
+    /// What the first placement follows from, for nodes to compare: the nodes of each data center in the order of the members, but for those that were added, and a digest of what each owns. Of data centers that
+    /// were not there at first nothing: their nodes are made known to one node after the other.
     pub(crate) fn placement_words(&self) -> String {
-        let name = |id: &NodeId| self.nodes[id.index()].name.as_str();
-        let nodes: Vec<String> = self.members.iter().map(|members| members.iter().map(name).collect::<Vec<_>>().join(" ")).collect();
-        let owners: Vec<Vec<&str>> = self.owners.iter().map(|owners| owners.iter().map(name).collect()).collect();
+        let name = |id: &NodeId| self.nodes.get(id.index()).map_or("", |node| node.name.as_str());
+        let at_first = |index: &usize| !self.reserved.iter().any(|dc| dc.index() == *index);
+        let dcs = || (0..self.data_centers.len()).filter(at_first);
+        let nodes: Vec<String> = dcs().map(|dc| self.members[dc].iter().map(name).collect::<Vec<_>>().join(" ")).collect();
+        let owners: Vec<Vec<&str>> = dcs().map(|dc| self.owners[dc].iter().map(name).collect()).collect();
         format!("{}, ownership {:016x}", nodes.join(" / "), ClusterId::from_name(&format!("{owners:?}")).0)
     }
 

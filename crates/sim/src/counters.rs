@@ -90,8 +90,8 @@ impl World<'_> {
             let server = self.owner(counter, DcId(0));
             let mut made = what.counter.clone();
             let holders = &self.holders[usize::from(plan.place(&Action::Value { counter }).0)];
-            // Who does not hold it gets no rights; if that leaves nobody, they are placed evenly.
-            let outside = (0..).map(DcId).zip(&mut made.placement).filter(|(dc, _)| !holders.contains(dc));
+            // Who does not hold it, or is not there, gets no rights; if that leaves nobody, they are placed evenly.
+            let outside = (0..).map(DcId).zip(&mut made.placement).filter(|(dc, _)| !holders.contains(dc) || self.gone.contains(dc));
             outside.for_each(|(_, weight)| *weight = 0);
             if made.placement.iter().all(|weight| *weight == 0) {
                 made.placement.clear();

@@ -132,7 +132,12 @@ pub enum FaultKind {
         /// The data center.
         dc: DcId,
     },
-    /// A data center with nothing on its disks is started in the place of one that has died and was said to be lost; when that is done, an operator lets it in.
+    /// The data center is not there from the beginning: its place is free, as all others know. Without duration, at the beginning.
+    Reserved {
+        /// The data center.
+        dc: DcId,
+    },
+    /// A data center with nothing on its disks is started in a free place, or in that of one that has died and was said to be lost; when that is done, an operator lets it in.
     Arrival {
         /// Whose place it has.
         dc: DcId,
@@ -174,7 +179,7 @@ impl FaultKind {
     /// The servers that it names.
     pub fn servers_mut(&mut self) -> Vec<&mut ServerId> {
         match self {
-            FaultKind::Cut { .. } | FaultKind::Death { .. } | FaultKind::Arrival { .. } => Vec::new(),
+            FaultKind::Cut { .. } | FaultKind::Death { .. } | FaultKind::Reserved { .. } | FaultKind::Arrival { .. } => Vec::new(),
             FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => vec![a, b],
             FaultKind::SlowServer { server, .. }
             | FaultKind::Pause { server }
@@ -193,7 +198,7 @@ impl FaultKind {
     pub fn data_centers(&self) -> Vec<DcId> {
         match self {
             FaultKind::Cut { from, to, .. } => vec![*from, *to],
-            FaultKind::Death { dc } | FaultKind::Arrival { dc } => vec![*dc],
+            FaultKind::Death { dc } | FaultKind::Reserved { dc } | FaultKind::Arrival { dc } => vec![*dc],
             _ => Vec::new(),
         }
     }
@@ -233,6 +238,7 @@ impl fmt::Display for FaultKind {
             FaultKind::Drain { server } => write!(f, "drain {server}"),
             FaultKind::Move { server, by_ms } => write!(f, "move {server} {by_ms}ms"),
             FaultKind::Death { dc } => write!(f, "death {dc}"),
+            FaultKind::Reserved { dc } => write!(f, "reserved {dc}"),
             FaultKind::Arrival { dc } => write!(f, "arrival {dc}"),
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
             FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
@@ -259,6 +265,7 @@ impl Fault {
             "drain" => FaultKind::Drain { server: words.server()? },
             "move" => FaultKind::Move { server: words.server()?, by_ms: words.unit("ms", "a difference")? },
             "death" => FaultKind::Death { dc: words.dc()? },
+            "reserved" => FaultKind::Reserved { dc: words.dc()? },
             "arrival" => FaultKind::Arrival { dc: words.dc()? },
             "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
             "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
@@ -366,6 +373,7 @@ impl World<'_> {
                     self.servers[server].restart = None;
                 }
             }
+            FaultKind::Reserved { .. } => {}
             FaultKind::Arrival { dc } => self.say_arrival(dc),
             FaultKind::SlowDisk { server, extra_us } => {
                 let server = self.index(server);
@@ -451,7 +459,11 @@ impl World<'_> {
                 self.servers[server].dying = None;
                 self.restart(server);
             }
-            FaultKind::Cut { hold: true, .. } | FaultKind::Break { .. } | FaultKind::ClockJump { .. } | FaultKind::Arrival { .. } => {}
+            FaultKind::Cut { hold: true, .. }
+            | FaultKind::Break { .. }
+            | FaultKind::ClockJump { .. }
+            | FaultKind::Reserved { .. }
+            | FaultKind::Arrival { .. } => {}
             FaultKind::Death { dc } => {
                 if self.now_us > self.plan.faults[fault].from_us && self.gone.contains(&dc) {
                     self.say_lost(dc);

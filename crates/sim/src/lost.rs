@@ -1,5 +1,5 @@
 //! An operator who says that a data center is lost for ever, as `rheostat ctl dc lost` does it: first that nobody hears it any more; and when all that are left have the same of it, up to where that is. And who lets
-//! another one in, in its place, as `rheostat ctl dc add` does it: first everybody knows of it, then it may begin.
+//! another one in, in its place or in one that was free from the beginning, as `rheostat ctl dc add` does it: first everybody knows of it, then it may begin.
 
 use crate::marks;
 use crate::world::{Event, ServerIndex, World};
@@ -37,6 +37,13 @@ enum Arrival {
     Known,
     /// It may begin.
     Open,
+}
+
+impl Lost {
+    /// One that nobody has ever been in.
+    pub(crate) fn reserved(dc: DcId, partitions: u16) -> Lost {
+        Lost { dc, told: true, ends: vec![Some(Timestamp::ZERO); usize::from(partitions)], arrival: Arrival::None }
+    }
 }
 
 impl World<'_> {

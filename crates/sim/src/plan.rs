@@ -441,6 +441,14 @@ impl Plan {
         self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Death { .. }))
     }
 
+    /// Data centers that are not there at the beginning: their places are free.
+    pub fn reserved(&self) -> impl Iterator<Item = DcId> + '_ {
+        self.faults.iter().filter_map(|fault| match fault.kind {
+            FaultKind::Reserved { dc } => Some(dc),
+            _ => None,
+        })
+    }
+
     /// Whether another one has its place afterwards.
     pub fn gains_a_data_center(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Arrival { .. }))
@@ -490,8 +498,16 @@ impl Plan {
             if let FaultKind::Arrival { dc } = fault.kind {
                 let given_up =
                     |other: &Fault| other.kind == FaultKind::Death { dc } && other.until_us > other.from_us && other.until_us <= fault.from_us;
-                if !self.faults.iter().any(given_up) || self.durability == Durability::Memory || self.transport != Transport::Stream {
-                    return Err("a data center arrives in the place of one that is given up, over connections, and where there are disks".into());
+                let free = self.faults.iter().any(|other| given_up(other) || other.kind == FaultKind::Reserved { dc });
+                if !free || self.durability == Durability::Memory || self.transport != Transport::Stream {
+                    return Err("a data center arrives in a place that is free or in that of one that is given up, over connections, and where there are disks".into());
+                }
+            }
+            if let FaultKind::Reserved { dc } = fault.kind {
+                let others = |dc: &DcId| !self.faults.iter().any(|other| other.kind == FaultKind::Reserved { dc: *dc });
+                let dies = self.faults.iter().any(|other| other.kind == FaultKind::Death { dc });
+                if fault.until_us > 0 || dies || crate::node::replicates(&self.protocol) || !(0..self.data_centers).map(DcId).any(|dc| others(&dc)) {
+                    return Err("a place is free from the beginning, not all are, nobody dies there, and each server of a data center is known to its own only".into());
                 }
             }
             if matches!(fault.kind, FaultKind::LostDisk { .. }) && (!self.counters.is_empty() || self.durability == Durability::Memory) {

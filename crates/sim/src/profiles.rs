@@ -113,6 +113,13 @@ pub const ALL: &[Profile] = &[
         bugs: &["joined-by-the-first-answer", "joined-reads-before-it-is-filled", "nothing-written-after-it-has-begun"],
     },
     Profile {
+        name: "added",
+        about: "a data center that was not there at first is started with nothing on its disks and let in, among clients, cuts and crashes",
+        option: None,
+        dress: added,
+        bugs: &["counter-hello-forgotten-while-filled"],
+    },
+    Profile {
         name: "parted",
         about: "two data centers do not hear each other for long, and others pass on between them",
         option: None,
@@ -372,12 +379,17 @@ fn die(plan: &mut Plan, [dc, cut_off, third]: [DcId; 3], horizon_us: u64, random
     plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Death { dc } });
 }
 
-/// Servers come to stand in others' places: these had disks, what they had sent does not arrive any more, and all clocks are right.
-fn on_disks_with_right_clocks(plan: &mut Plan) {
+/// What is sent over a connection arrives, and every server has a disk.
+fn on_disks(plan: &mut Plan) {
     if plan.durability == Durability::Memory {
         plan.durability = Durability::Always;
     }
     plan.transport = Transport::Stream;
+}
+
+/// Servers come to stand in others' places: these had disks, what they had sent does not arrive any more, and all clocks are right.
+fn on_disks_with_right_clocks(plan: &mut Plan) {
+    on_disks(plan);
     plan.clocks.clear();
     plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::ClockJump { .. }));
 }
@@ -413,6 +425,27 @@ fn joined(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::PowerLoss { server, .. } if server.dc == dc && fault.from_us < said_us));
     let from_us = said_us + spread(random, 10_000, 1_000_000);
     plan.faults.push(Fault { from_us, until_us: from_us, kind: FaultKind::Arrival { dc } });
+    comes(plan, dc, from_us, random);
+}
+
+/// The place of a data center is free at first, and one comes into it while clients go on.
+fn added(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    if !can_die(plan) {
+        return;
+    }
+    on_disks(plan);
+    at_leisure(plan, horizon_us);
+    // Counters are made in the first one.
+    let first = u64::from(!plan.counters.is_empty());
+    let dc = DcId((first + random.below(u64::from(plan.data_centers) - first)) as u8);
+    plan.faults.push(Fault { from_us: 0, until_us: 0, kind: FaultKind::Reserved { dc } });
+    let from_us = spread(random, 10_000, 2_000_000);
+    plan.faults.push(Fault { from_us, until_us: from_us, kind: FaultKind::Arrival { dc } });
+    comes(plan, dc, from_us, random);
+}
+
+/// What happens around the arrival of the data center `dc`: its clients, cuts, crashes and slow ways.
+fn comes(plan: &mut Plan, dc: DcId, from_us: u64, random: &mut Random) {
     // Clients of the new one: they wait until it is there.
     for client in plan.clients.iter_mut().filter(|client| client.dc == dc) {
         if random.chance(2, 3) {

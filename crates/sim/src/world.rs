@@ -335,8 +335,8 @@ impl<'p> World<'p> {
             awaited: BTreeMap::new(),
             healed: false,
             disk_lost_writes: false,
-            gone: Vec::new(),
-            lost: Vec::new(),
+            gone: plan.reserved().collect(),
+            lost: plan.reserved().map(|dc| crate::lost::Lost::reserved(dc, plan.partitions)).collect(),
             lead_ms: 0,
             last_flush_us: 0,
             failure: None,
@@ -345,12 +345,13 @@ impl<'p> World<'p> {
             let clock = plan.clocks.iter().find(|clock| clock.server == *id);
             world.servers.push(Server {
                 id: *id,
-                node: Some(node::open(
-                    &plan.protocol,
-                    &plan.options,
-                    &plan.counting,
-                    ReplicaConfig { boot: Some(0), ..config_of(plan, planted, *id, 0) },
-                )?),
+                node: match plan.reserved().any(|dc| dc == id.dc) {
+                    true => None,
+                    false => {
+                        let config = ReplicaConfig { boot: Some(0), ..config_of(plan, planted, *id, 0) };
+                        Some(node::open(&plan.protocol, &plan.options, &plan.counting, config)?)
+                    }
+                },
                 restart: None,
                 incarnation: 0,
                 clock: clock.map_or(ServerClock::new(0, 0), |clock| ServerClock::new(clock.offset_ms, clock.drift_ppm)),

@@ -154,7 +154,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for $name<M> {
         match self { $($name::$variant(store) => store.release(upto),)* }
     }
 
-    fn maintain(&mut self) -> Result<()> {
+    fn maintain(&mut self) -> Result<bool> {
         match self { $($name::$variant(store) => store.maintain(),)* }
     }
 

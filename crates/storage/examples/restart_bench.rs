@@ -68,7 +68,7 @@ fn turn(store: &mut DiskStore<Meta>, at: Timestamp) -> std::io::Result<()> {
     }
     store.release(at);
     store.collect_some(512, &Settled);
-    store.maintain()
+    store.maintain().map(drop)
 }
 
 fn open(what: &str, directory: &Path, some: &Key) -> Result<(DiskStore<Meta>, Recovered), Box<dyn Error>> {

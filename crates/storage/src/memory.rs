@@ -407,11 +407,11 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         self.own.release(self.released);
     }
 
-    fn maintain(&mut self) -> std::io::Result<()> {
+    fn maintain(&mut self) -> std::io::Result<bool> {
         if let Some(disk) = &mut self.disk {
             disk.checkpoint(self.released);
         }
-        Ok(())
+        Ok(false)
     }
 
     fn stats(&self) -> StoreStats {

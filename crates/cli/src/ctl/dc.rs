@@ -3,7 +3,9 @@
 //! `lost` takes two steps on every node that is left. First nobody hears the lost one any more, and what some have of it and others lack, they pass on to each other. When all have the same, in each
 //! partition, that is where its streams end, and everybody is told so. Each step can be said again; nodes tell each other what they know.
 //!
-//! `add` lets another data center in, in the place of a lost one: first every node is told of it; when all know, that it may begin. It begins by itself when it is filled.
+//! `remove` takes one out that is there: its nodes take no writes any more; when the others have everything that was written there, the same two steps follow.
+//!
+//! `add` lets a data center in, in the place of a lost one or in one that was kept free: first every node is told of it; when all know, that it may begin. It begins by itself when it is filled.
 
 use super::{bits, is_group, status_of_all};
 use crate::Failure;
@@ -36,12 +38,25 @@ Examples:
   rheostat ctl dc lost eu --yes    give it up
   rheostat ctl dc list             the data centers, and which are lost";
 
-const ADD_HELP: &str = "\
-Another data center takes the place of one that was given up with ctl dc lost: the same name, the same nodes, nothing on their disks. It is filled from the others
-while they serve. Until it has everything, it answers reads at level eventual only, and no writes; then it takes part as any other.
+const REMOVE_HELP: &str = "\
+A data center leaves the cluster, and nothing of it is lost. Its nodes refuse writes (BUSY) and go on reading; when everything that was written there has come to the
+others, these go on without it, as after ctl dc lost, and its nodes serve nothing any more. All nodes of the cluster must run. Sessions of its clients go on in the
+other data centers. Where keyspaces decide by majority (session, strong, staged), its servers are missing from then on as if they were down.
 
-Start its nodes with empty data directories and the generation that this command says. What was lost with the one before stays lost, and a node of that one is
-refused for ever. Every node of the other data centers must run. Saying it twice, or after an interruption, does no harm.
+It can be interrupted and said again. Until the others go on without it, --cancel has its nodes take writes again. Its place is free then: ctl dc add.
+
+Examples:
+  rheostat ctl dc remove eu            what is to be done; nothing is changed
+  rheostat ctl dc remove eu --yes      take it out
+  rheostat ctl dc remove eu --cancel   it stays";
+
+const ADD_HELP: &str = "\
+A data center comes into a place that is free: one that the configuration names in reserved_data_centers, or that of one that was given up with ctl dc lost. It is
+filled from the others while they serve. Until it has everything, it answers reads at level eventual only, and no writes; then it takes part as any other.
+
+Make its nodes known in the configuration of every node, at the end of the members, and restart those one after the other. Start its own with empty data directories
+and the generation that this command says. What was lost with one before stays lost, and a node of that one is refused for ever. Every node of the other data centers
+must run. Saying it twice, or after an interruption, does no harm.
 
 Examples:
   rheostat ctl dc add eu          what is to be done, and how much is to be copied; nothing is changed
@@ -61,7 +76,10 @@ enum Command {
     /// Give up a data center that is gone for ever, so that the others go on without it
     #[command(after_help = LOST_HELP)]
     Lost(Lost),
-    /// Let another data center in, in the place of one that was given up
+    /// Take a data center out of the cluster, without losing what was written there
+    #[command(after_help = REMOVE_HELP)]
+    Remove(Remove),
+    /// Let a data center in: where a place was kept free, or in the place of one that was given up
     #[command(after_help = ADD_HELP)]
     Add(Add),
 }
@@ -92,6 +110,22 @@ pub struct Lost {
     wait: u64,
 }
 
+/// Arguments of `ctl dc remove`.
+#[derive(Args, Debug)]
+pub struct Remove {
+    /// The data center's name
+    data_center: String,
+    /// Do it; without this, say what is to be done
+    #[arg(long, conflicts_with = "cancel")]
+    yes: bool,
+    /// It stays: its nodes take writes again
+    #[arg(long)]
+    cancel: bool,
+    /// How long to wait until the others have everything, in seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "120", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait: u64,
+}
+
 /// Keyspace and partition.
 type Place = (String, u32);
 
@@ -102,6 +136,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     match &arguments.command {
         Command::List => list(json, topology, nodes).await,
         Command::Lost(lost) => lose(lost, json, topology, nodes).await,
+        Command::Remove(remove) => take_out(remove, json, topology, nodes).await,
         Command::Add(add) => let_in(add, json, topology, nodes).await,
     }
 }
@@ -111,15 +146,19 @@ async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Re
     let now_ms = answers.iter().flatten().map(|status| status.physical_ms).max().unwrap_or(0);
     let row = |name: &String| {
         let there = || nodes.iter().zip(&answers).filter(|(node, _)| node.info.data_center == *name);
-        let since_ms =
-            answers.iter().flatten().flat_map(|status| &status.lost).filter(|lost| lost.data_center == *name).map(|lost| lost.since_ms).min();
+        let absent: Vec<&v1::LostDataCenter> =
+            answers.iter().flatten().flat_map(|status| &status.lost).filter(|lost| lost.data_center == *name).collect();
+        let since_ms = absent.iter().filter(|lost| !lost.reserved).map(|lost| lost.since_ms).min();
+        let is_free = since_ms.is_none() && !absent.is_empty();
         let added: Vec<&v1::AddedDataCenter> =
             answers.iter().flatten().flat_map(|status| &status.added).filter(|added| added.data_center == *name).collect();
         let filling = there().filter_map(|(_, answer)| answer.as_ref().ok()).flat_map(|status| &status.replicas).any(|replica| replica.filling);
         let generation = added.iter().map(|added| added.generation).max().unwrap_or(0);
         let state = match since_ms {
             Some(since_ms) => format!("lost, said {} ago", span(now_ms.saturating_sub(since_ms))),
-            None if generation > 0 && (filling || !added.iter().any(|added| added.open)) => "is filled, in the place of a lost one".to_string(),
+            None if generation > 0 && (filling || !added.iter().any(|added| added.open)) => "is filled".to_string(),
+            None if is_free => "its place is free".to_string(),
+            None if there().any(|(_, answer)| answer.as_ref().is_ok_and(|status| status.closed)) => "is taken out, and takes no writes".to_string(),
             None => "takes part".to_string(),
         };
         (name.clone(), there().count(), there().filter(|(_, answer)| answer.is_ok()).count(), since_ms, generation, state)
@@ -140,15 +179,7 @@ async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Re
 
 async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let name = &arguments.data_center;
-    if !topology.data_centers.contains(name) {
-        return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
-    }
-    let left: Vec<Node> = nodes.iter().filter(|node| node.info.data_center != *name).map(Node::same).collect();
-    let gone: Vec<Node> = nodes.iter().filter(|node| node.info.data_center == *name).map(Node::same).collect();
-    if left.is_empty() {
-        return Err(format!("{name} is the only data center"));
-    }
-    let already = statuses(&left).await?.iter().any(|status| status.lost.iter().any(|lost| lost.data_center == *name));
+    let Parted { left, gone, already } = part(name, topology, nodes).await?;
     if !already {
         still_there(name, &left, &gone).await?;
     }
@@ -157,31 +188,8 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
         tell_plan(name, json, &had, &statuses(&left).await?);
         return Ok(ExitCode::SUCCESS);
     }
-    tell(name, &left, &[]).await?;
     let begun = Instant::now();
-    let mut told = None;
-    let ends = loop {
-        let now = statuses(&left).await?;
-        let (ends, differ) = agreed(&look(name, topology, &now)?, &known_ends(name, &now));
-        if differ.is_empty() {
-            break ends;
-        }
-        if begun.elapsed() >= Duration::from_secs(arguments.wait) {
-            return Err(format!(
-                "after {} s not all nodes have the same of what {name} wrote, in {}. Nobody hears {name} any more, and they go on passing it on: say it again later, it does no harm",
-                arguments.wait,
-                places(&differ)
-            ));
-        }
-        if !json && told.is_none_or(|told| differ.len() < told) {
-            eprintln!("waiting until all have the same of what {name} wrote: {} of {} partitions", ends.len(), ends.len() + differ.len());
-            told = Some(differ.len());
-        }
-        tokio::time::sleep(PAUSE).await;
-    };
-    let message: Vec<v1::StreamEnd> =
-        ends.iter().map(|((keyspace, partition), at)| v1::StreamEnd { keyspace: keyspace.clone(), partition: *partition, at: Some(*at) }).collect();
-    tell(name, &left, &message).await?;
+    let ends = give_up(name, (false, arguments.wait), json, topology, &left).await?;
     let seconds = begun.elapsed().as_secs_f64();
     if json {
         let ends: Vec<Value> =
@@ -194,7 +202,147 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
     Ok(ExitCode::SUCCESS)
 }
 
-/// A data center in the place of a lost one.
+/// A data center's nodes and those of the others.
+struct Parted {
+    left: Vec<Node>,
+    gone: Vec<Node>,
+    /// Somebody has been told that it is lost.
+    already: bool,
+}
+
+/// Errors: there is no data center `name`, there are no others, one of their nodes does not answer, or nobody has been there.
+async fn part(name: &str, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Parted, Failure> {
+    if !topology.data_centers.iter().any(|known| known == name) {
+        return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
+    }
+    let (gone, left): (Vec<Node>, Vec<Node>) = nodes.iter().map(Node::same).partition(|node| node.info.data_center == name);
+    if left.is_empty() {
+        return Err(format!("{name} is the only data center"));
+    }
+    let told = statuses(&left).await?;
+    let mut absent = told.iter().flat_map(|status| &status.lost).filter(|lost| lost.data_center == name).peekable();
+    let already = absent.peek().is_some();
+    if absent.any(|lost| lost.reserved) {
+        return Err(format!("nobody has been in {name} yet, so there is nothing to give up"));
+    }
+    Ok(Parted { left, gone, already })
+}
+
+/// The nodes that are `left` hear nothing of `name` any more, which `leaves` or is lost, and are told where its streams end as soon as all have the same of them, which is waited for so many seconds.
+async fn give_up(
+    name: &str,
+    (leaves, wait): (bool, u64),
+    json: bool,
+    topology: &v1::TopologyResponse,
+    left: &[Node],
+) -> Result<BTreeMap<Place, v1::Timestamp>, Failure> {
+    tell(name, leaves, left, &[]).await?;
+    let begun = Instant::now();
+    let mut told = None;
+    let ends = loop {
+        let now = statuses(left).await?;
+        let (ends, differ) = agreed(&look(name, topology, &now)?, &known_ends(name, &now));
+        if differ.is_empty() {
+            break ends;
+        }
+        if begun.elapsed() >= Duration::from_secs(wait) {
+            return Err(format!(
+                "after {wait} s not all nodes have the same of what {name} wrote, in {}. Nobody hears {name} any more, and they go on passing it on: say it again later, it does no harm",
+                places(&differ)
+            ));
+        }
+        if !json && told.is_none_or(|told| differ.len() < told) {
+            eprintln!("waiting until all have the same of what {name} wrote: {} of {} partitions", ends.len(), ends.len() + differ.len());
+            told = Some(differ.len());
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
+    let message: Vec<v1::StreamEnd> =
+        ends.iter().map(|((keyspace, partition), at)| v1::StreamEnd { keyspace: keyspace.clone(), partition: *partition, at: Some(*at) }).collect();
+    tell(name, leaves, left, &message).await?;
+    Ok(ends)
+}
+
+/// A data center that is there leaves the cluster.
+async fn take_out(arguments: &Remove, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    let name = &arguments.data_center;
+    let Parted { left, gone, already } = part(name, topology, nodes).await?;
+    if arguments.cancel {
+        if already {
+            return Err(format!("the others go on without {name} already: there is no way back, but its place is free (rheostat ctl dc add {name})"));
+        }
+        close(&gone, false).await?;
+        match json {
+            true => output::json(&json!({ "data_center": name, "removed": false })),
+            false => say!("{name} stays, and takes writes again."),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !already {
+        let silent: Vec<String> = gone
+            .iter()
+            .zip(status_of_all(&gone).await)
+            .filter_map(|(node, answer)| Some(format!("{}: {}", node.info.name, plain(&answer.err()?))))
+            .collect();
+        if !silent.is_empty() || gone.is_empty() {
+            return Err(format!(
+                "every node of {name} must answer, since what only one of them has would be lost; these do not: {}. If it is gone for ever: rheostat ctl dc lost {name}",
+                silent.join("; ")
+            ));
+        }
+    }
+    let grouped: Vec<&str> = topology.keyspaces.iter().filter(|keyspace| is_group(keyspace)).map(|keyspace| keyspace.name.as_str()).collect();
+    if !arguments.yes {
+        match json {
+            true => output::json(&json!({ "data_center": name, "removed": false, "nodes": gone.len(), "grouped_keyspaces": grouped })),
+            false => {
+                say!(
+                    "{name} can leave: its {} nodes take no writes any more, the others wait until they have everything that was written there, and go on without it.",
+                    gone.len()
+                );
+                if !grouped.is_empty() {
+                    say!("In keyspaces that decide by majority its servers are missing from then on, as if they were down: {}.", grouped.join(", "));
+                }
+                say!("Nothing was changed. rheostat ctl dc remove {name} --yes takes it out.");
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let begun = Instant::now();
+    if !already {
+        close(&gone, true).await?;
+        if !json {
+            eprintln!("{name} takes no writes any more; waiting until the others have everything that was written there");
+        }
+        if !super::convergence::arrived(topology, nodes, Duration::from_secs(arguments.wait)).await? {
+            return Err(format!(
+                "after {} s the others lack something of what was written in {name}. It takes no writes, and nothing else has changed: say it again, or rheostat ctl dc remove {name} --cancel",
+                arguments.wait
+            ));
+        }
+    }
+    give_up(name, (true, arguments.wait), json, topology, &left).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    if json {
+        output::json(&json!({ "data_center": name, "removed": true, "waited_ms": (seconds * 1000.0) as u64 }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!(
+        "{name} is out: the others have everything that was written there, and go on without it ({seconds:.1} s). Stop its nodes; nobody needs their data any more."
+    );
+    say!("Rights of counters with bounds that {name} held: rheostat ctl counter KEY --reclaim {name}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has every node refuse writes, or take them again.
+async fn close(nodes: &[Node], closed: bool) -> Result<(), Failure> {
+    tell_each(nodes, async |client| {
+        client.admin().close(client.request(v1::CloseRequest { closed })).await.map(drop).map_err(|status| status.message().to_string())
+    })
+    .await
+}
+
+/// A data center where there is a free place.
 async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let name = &arguments.data_center;
     if !topology.data_centers.contains(name) {
@@ -203,6 +351,7 @@ async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, no
     let (new, left): (Vec<Node>, Vec<Node>) = nodes.iter().map(Node::same).partition(|node| node.info.data_center == *name);
     let others = statuses(&left).await?;
     let generation = generation_of(name, topology, &others)?;
+    same_nodes(name, &others)?;
     if let Some(keyspace) = topology.keyspaces.iter().find(|keyspace| is_group(keyspace)) {
         return Err(format!(
             "keyspace {} runs protocol {}, in which a data center cannot be added yet: back up, and restore into a new cluster",
@@ -265,7 +414,8 @@ async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, no
 /// How many data centers have had the place of `name` before the one that is to have it, or has just been let in. Errors: its place is taken, or not free yet.
 fn generation_of(name: &str, topology: &v1::TopologyResponse, others: &[v1::StatusResponse]) -> Result<u32, Failure> {
     let added = others.iter().flat_map(|status| &status.added).filter(|added| added.data_center == name).map(|added| added.generation).max();
-    let lost = others.iter().flat_map(|status| &status.lost).filter(|lost| lost.data_center == name).map(|lost| lost.generation).max();
+    let absent = || others.iter().flat_map(|status| &status.lost).filter(|lost| lost.data_center == name);
+    let lost = absent().map(|lost| lost.generation).max();
     let lost = match (lost, added) {
         (lost, Some(added)) if lost.is_none_or(|lost| lost < added) => return Ok(added),
         (Some(lost), _) => lost,
@@ -273,12 +423,32 @@ fn generation_of(name: &str, topology: &v1::TopologyResponse, others: &[v1::Stat
             return Err(format!("{name} was not given up, so its place is taken; if it is gone for ever: rheostat ctl dc lost {name}"));
         }
     };
-    let of_now: Vec<v1::StatusResponse> = others.to_vec();
-    let (_, differ) = agreed(&look(name, topology, &of_now)?, &known_ends(name, &of_now));
-    if !differ.is_empty() {
+    let (_, differ) = agreed(&look(name, topology, others)?, &known_ends(name, others));
+    if !differ.is_empty() && !absent().all(|lost| lost.reserved) {
         return Err(format!("not all nodes are known to have the same of what {name} wrote: end that first, with rheostat ctl dc lost {name} --yes"));
     }
     Ok(lost + 1)
+}
+
+/// Errors: nodes have been told of different nodes in data center `name`, or of none.
+fn same_nodes(name: &str, others: &[v1::StatusResponse]) -> Result<(), Failure> {
+    let known = |status: &v1::StatusResponse| -> Option<(String, Vec<v1::Node>)> {
+        let topology = status.topology.as_ref()?;
+        Some((topology.node.clone(), topology.nodes.iter().filter(|node| node.data_center == name).cloned().collect()))
+    };
+    let told: Vec<(String, Vec<v1::Node>)> = others.iter().filter_map(known).collect();
+    let Some((first, nodes)) = told.first() else { return Ok(()) };
+    if let Some((none, _)) = told.iter().find(|(_, nodes)| nodes.is_empty()) {
+        return Err(format!(
+            "node {none} knows of no nodes in {name}: put them into the configuration of every node, at the end of the members, and restart those one after the other"
+        ));
+    }
+    match told.iter().find(|(_, other)| other != nodes) {
+        Some((other, _)) => {
+            Err(format!("nodes {first} and {other} have been told of different nodes in {name}: give every node the same members, and restart it"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// In how many of `linked` the servers have everything, and how many keys there are.
@@ -314,10 +484,7 @@ fn tell_place(name: &str, generation: u32, json: bool, new: &[Node], found: &[Re
         output::json(&json!({ "data_center": name, "generation": generation, "added": false, "keys": keys, "memory_bytes": bytes, "nodes": rows }));
         return;
     }
-    say!(
-        "Another {name} can have the place of the one that was given up. It is filled from the others while they serve: {keys} keys, {} of them in memory there.",
-        crate::table::bytes(bytes)
-    );
+    say!("{name} can come in. It is filled from the others while they serve: {keys} keys, {} of them in memory there.", crate::table::bytes(bytes));
     let mut table = Table::new(["node", "state"]);
     for (node, found) in new.iter().zip(found) {
         table.row([node.info.name.clone(), state(found)]);
@@ -329,7 +496,7 @@ fn tell_place(name: &str, generation: u32, json: bool, new: &[Node], found: &[Re
     say!("Nothing was changed. rheostat ctl dc add {name} --yes lets it in when all of them wait.");
 }
 
-/// Tells every node that another one has the place of `name`.
+/// Tells every node that a data center has the place of `name`.
 async fn tell_added(name: &str, generation: u32, open: bool, nodes: &[Node]) -> Result<(), Failure> {
     tell_each(nodes, async |client| {
         let request = v1::AddDataCenterRequest { data_center: name.to_string(), generation, open };
@@ -374,9 +541,9 @@ async fn still_there(name: &str, left: &[Node], gone: &[Node]) -> Result<(), Fai
 }
 
 /// Tells every node.
-async fn tell(name: &str, nodes: &[Node], ends: &[v1::StreamEnd]) -> Result<(), Failure> {
+async fn tell(name: &str, leaves: bool, nodes: &[Node], ends: &[v1::StreamEnd]) -> Result<(), Failure> {
     tell_each(nodes, async |client| {
-        let request = v1::LoseDataCenterRequest { data_center: name.to_string(), ends: ends.to_vec() };
+        let request = v1::LoseDataCenterRequest { data_center: name.to_string(), ends: ends.to_vec(), leaves };
         client.admin().lose_data_center(client.request(request)).await.map(drop).map_err(|status| status.message().to_string())
     })
     .await

@@ -9,7 +9,7 @@ use crate::paint::Paint;
 use crate::table::{Table, bytes};
 use clap::Args;
 use rheostat_client::v1;
-use rheostat_proto::glance::{Answer, Complaint, Place, complaints, places, visible_behind_ms, without_lost};
+use rheostat_proto::glance::{Answer, Complaint, Place, complaints, nobody_there, places, visible_behind_ms, without_lost};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -25,6 +25,7 @@ pub struct Arguments {
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let answers = status_of_all(nodes).await;
     let answers: Vec<Answer> = answers.into_iter().map(|answer| answer.map_err(|error| plain(&error))).collect();
+    let absent = nobody_there(&answers);
     let (infos, answers, lost) = without_lost(nodes.iter().map(|node| &node.info).collect(), answers);
     let complaints = complaints(topology, &infos, &answers);
     let mut places = places(topology, &infos, &answers);
@@ -33,7 +34,12 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         output::json(&as_json(topology, &infos, &answers, &complaints, &places));
     } else {
         output::text(&glance(topology, &complaints, &places, Paint::of_output()));
-        lost.iter().for_each(|name| say!("\n{name} is given up for ever, and in none of this."));
+        for (name, reserved) in absent {
+            match reserved {
+                true => say!("\nThe place of {name} is free, and in none of this: rheostat ctl dc add {name}"),
+                false => say!("\n{name} is given up for ever, and in none of this."),
+            }
+        }
         if arguments.verbose {
             details(topology, &infos, &answers);
         }
@@ -202,7 +208,7 @@ fn as_json(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
             let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
             json!({
                 "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "release": status.release, "uptime_ms": status.uptime_ms,
-                "clock_distrusted": status.clock_distrusted, "drained": status.drained, "disk_full": status.disk_full, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+                "clock_distrusted": status.clock_distrusted, "drained": status.drained, "closed": status.closed, "disk_full": status.disk_full, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
                 "partition_servers": status.replicas.iter().map(|one| replica(status, one)).collect::<Vec<_>>(),
             })
         }

@@ -540,6 +540,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     timers: Vec<(u64, u8)>,
     /// See [`PartitionServer::set_quiet`].
     quiet: bool,
+    /// The store makes a checkpoint.
+    store_works: bool,
     /// See [`PartitionServer::distrust_clock`].
     distrusted: Option<String>,
     pending: BTreeMap<OpId, Pending>,
@@ -620,6 +622,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             heartbeat: Timestamp::ZERO,
             timers: Vec::new(),
             quiet: false,
+            store_works: false,
             distrusted: None,
             pending: BTreeMap::new(),
             parked_reason: None,

@@ -277,8 +277,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             };
             self.to_collect = self.store.candidates() / COLLECT_SHARE + COLLECT_KEYS;
             self.release_log();
-            if let Err(error) = self.store.maintain() {
-                self.fail(&error);
+            match self.store.maintain() {
+                Ok(under_way) => self.store_works = under_way,
+                Err(error) => drop(self.fail(&error)),
             }
         }
         if self.to_collect > 0 {
@@ -399,7 +400,9 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
         let deadlines = self.pending.values().map(|pending| pending.deadline_us).min().unwrap_or(u64::MAX);
         let collect = if self.to_collect > 0 { self.ticked_at_us + 1_000 } else { self.collected_at_us + COLLECT_INTERVAL_US };
         let at_leisure = self.peers.next_us().min(collect);
-        let at_leisure = if self.quiet { at_leisure.checked_next_multiple_of(QUIET_US).unwrap_or(u64::MAX) } else { at_leisure };
+        // A checkpoint that is under way spares the next start its log.
+        let put_off = self.quiet && !self.store_works;
+        let at_leisure = if put_off { at_leisure.checked_next_multiple_of(QUIET_US).unwrap_or(u64::MAX) } else { at_leisure };
         timers.min(deadlines).min(at_leisure)
     }
 

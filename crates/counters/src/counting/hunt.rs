@@ -51,14 +51,15 @@ impl Parked {
 }
 
 impl Counting {
-    /// Reads what an earlier run has left: if counters with bounds were used, this server says hello.
-    pub(super) fn recall(&mut self, now: Now) {
+    /// Reads what an earlier run has left, and others while this server was `filled`: if counters with bounds were used, it says hello, and greets others.
+    pub(super) fn recall(&mut self, now: Now, filled: bool) {
         if self.is_grouped() {
             return;
         }
         let record = |read: Option<Greetings>| read.unwrap_or_default();
         self.greetings = record(self.greetings_of(now, self.circle.here));
-        if self.greetings.hello == 0 && self.greetings.greeted.is_empty() {
+        let looks = filled && !self.setup.planted.is("counter-hello-forgotten-while-filled");
+        if self.greetings.hello == 0 && self.greetings.greeted.is_empty() && !looks {
             return;
         }
         let others: Vec<DcId> = self.circle.others().collect();
@@ -70,7 +71,7 @@ impl Counting {
         if self.greetings.hello > 0 {
             self.say_hello(now);
         } else {
-            self.greetings_changed = true;
+            self.greetings_changed = self.greetings.greeted.values().any(|hello| *hello > 0);
         }
     }
 

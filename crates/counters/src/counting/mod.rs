@@ -56,6 +56,7 @@ pub const PLANTED: &[&str] = &[
     "counter-spends-without-greeting",
     "counter-hears-who-is-gone",
     "counter-half-written",
+    "counter-hello-forgotten-while-filled",
     "counter-overtakes-itself",
     "counter-forgets-its-past",
     "counter-hears-what-is-hidden",
@@ -164,6 +165,8 @@ pub struct Counting {
     recalled: bool,
     /// The last hello of this server that each other has greeted.
     greeted_by: BTreeMap<DcId, u64>,
+    /// Data centers in which nobody is and whose streams have ended, if any was there: they hold nothing and take nothing over.
+    absent: BTreeSet<DcId>,
     balance_at_us: u64,
     /// Nothing is balanced after this, unless a counter is used.
     active_until_us: u64,
@@ -210,6 +213,7 @@ impl Counting {
             greetings_failed: false,
             recalled: false,
             greeted_by: BTreeMap::new(),
+            absent: BTreeSet::new(),
             balance_at_us: 0,
             active_until_us: 0,
             next_op: 0,
@@ -321,7 +325,7 @@ impl Counting {
     }
 
     fn settle_all(&mut self, now: Now, out: &mut Outbox) {
-        if !self.recall_when_filled(now) {
+        if !self.recall_when_filled(now, true) {
             // What arrives is read when everything has.
             self.box_.arrived.clear();
         }
@@ -362,10 +366,10 @@ impl Counting {
     }
 
     /// Reads what this server said of itself before it started, as soon as it has all that the others keep of it; says whether that is so.
-    fn recall_when_filled(&mut self, now: Now) -> bool {
+    fn recall_when_filled(&mut self, now: Now, filled: bool) -> bool {
         if !self.recalled && !self.inner.is_refilling() {
             self.recalled = true;
-            self.recall(now);
+            self.recall(now, filled);
         }
         self.recalled
     }
@@ -483,7 +487,7 @@ impl PartitionServer for Counting {
     fn start(&mut self, now: Now, out: &mut Outbox) {
         self.inner.start(now, &mut self.box_);
         self.begin_to_follow(now);
-        self.recall_when_filled(now);
+        self.recall_when_filled(now, false);
         self.settle(now, out);
     }
 
@@ -569,7 +573,7 @@ impl PartitionServer for Counting {
         self.expire_asked(now, out);
         self.expire_deciding(now, out);
         self.look_again(now, out);
-        if !self.recall_when_filled(now) {
+        if !self.recall_when_filled(now, true) {
             return self.settle(now, out);
         }
         self.greetings_changed |= std::mem::take(&mut self.greetings_failed);
@@ -591,11 +595,17 @@ impl PartitionServer for Counting {
 
     fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox) {
         self.inner.lose(now, dc, end, &mut self.box_);
+        if end.is_some() && self.absent.insert(dc) {
+            // Who waits for its greeting need not.
+            let news = self.parked.values().flat_map(|parked| parked.changes.iter().map(|(key, _)| key.clone())).collect();
+            self.retry_parked(now, &news, out);
+        }
         self.settle(now, out);
     }
 
     fn admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox) {
         self.inner.admit(now, dc, generation, open, &mut self.box_);
+        self.absent.remove(&dc);
         self.settle(now, out);
     }
 

@@ -127,7 +127,8 @@ impl Counting {
 
     pub(super) fn create(&mut self, now: Now, key: Key, counter: &NewCounter, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
         self.check_key(&key)?;
-        let definition = Definition::new(counter, self.setup.place.data_centers, &self.circle.members).map_err(Failure::Refused)?;
+        let members: Vec<DcId> = self.circle.members.iter().copied().filter(|dc| !self.absent.contains(dc)).collect();
+        let definition = Definition::new(counter, self.setup.place.data_centers, &members).map_err(Failure::Refused)?;
         let bounded = definition.lower.is_some() || definition.upper.is_some();
         if bounded && self.setup.durability == Durability::Memory {
             let why = "a keyspace of durability `memory` keeps no counters with bounds: after a restart rights would be used twice; use `interval` or `always`";
@@ -178,8 +179,8 @@ impl Counting {
         if made.origin == self.circle.here && made.written >= hello_at {
             return Ok(());
         }
-        let greeted_by = &self.greeted_by;
-        match cell.state.ungreeted(&self.circle, |dc| greeted_by.get(&dc).is_some_and(|greeted| *greeted >= hello)) {
+        let (greeted_by, absent) = (&self.greeted_by, &self.absent);
+        match cell.state.ungreeted(&self.circle, |dc| absent.contains(&dc) || greeted_by.get(&dc).is_some_and(|greeted| *greeted >= hello)) {
             None => Ok(()),
             Some(dc) => Err(Stopped::NotGreeted(dc)),
         }

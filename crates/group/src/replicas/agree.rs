@@ -410,7 +410,7 @@ impl<F: Seat> Replicas<F> {
         {
             self.maintained_at_us = now.monotonic_us;
             let maintained = ahead.base_mut().maintain();
-            self.latch(maintained);
+            self.latch(maintained.map(drop));
         }
     }
 

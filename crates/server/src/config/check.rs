@@ -161,10 +161,36 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     members(config, &data_centers)?;
     service_levels(config)?;
     keyspaces(config)?;
+    reserved(config, &data_centers)?;
     limits(&config.limits)?;
     security(config)?;
     users(config)?;
     emulation(config, &data_centers)
+}
+
+/// Places for data centers that are let in later.
+fn reserved(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigError> {
+    let names = &config.reserved_data_centers;
+    for (index, name) in names.iter().enumerate() {
+        let key = || format!("reserved_data_centers[{index}]");
+        check(data_centers.contains(name), key(), || format!("{name} is not among data_centers ({})", data_centers.join(", ")))?;
+        check(!names[..index].contains(name), key(), || format!("{name} is there twice"))?;
+        check(*name != config.data_center || config.generation > 0, "generation", || {
+            format!(
+                "nobody was in {name} when the cluster was made: the first nodes there have generation = 1 (rheostat ctl dc add {name} says the number)"
+            )
+        })?;
+    }
+    let key = "reserved_data_centers";
+    check(names.is_empty() || names.len() < data_centers.len(), key, || "it names all data centers: there must be one to begin with".into())?;
+    check(names.is_empty() || config.data_dir.is_some(), key, || "a data center is let in where data is on disk only: it takes a data_dir".into())?;
+    for keyspace in config.keyspaces.iter().filter(|_| !names.is_empty()) {
+        let span = crate::keyspace::span(keyspace);
+        if let Some(why) = crate::lost::lets_nobody_in(span, keyspace.durability.into(), &keyspace.protocol) {
+            return Err(ConfigError::at(key, format!("keyspace {} {why}", keyspace.name)));
+        }
+    }
+    Ok(())
 }
 
 fn emulation(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigError> {
@@ -216,7 +242,8 @@ fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigErr
                 }
             }
         }
-        if let Some(partition) = owners.iter().position(Option::is_none) {
+        let nobody_yet = config.reserved_data_centers.contains(data_center) && owners.iter().all(Option::is_none);
+        if let Some(partition) = owners.iter().position(Option::is_none).filter(|_| !nobody_yet) {
             return Err(ConfigError::at("member", format!("partition {partition} of {data_center} is owned by no node")));
         }
     }

@@ -28,6 +28,9 @@ pub struct NodeConfig {
     /// The names of all data centers. Their order numbers them and must be the same on every node. Empty: this one alone.
     #[serde(default)]
     pub data_centers: Vec<String>,
+    /// Those of them that were not there when the cluster was made, let in since or not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved_data_centers: Vec<String>,
     /// Number of partitions of the key space; the same on every node, and fixed once there is data.
     #[serde(default = "one")]
     pub partitions: u16,
@@ -520,6 +523,7 @@ impl NodeConfig {
             node: node.into(),
             data_center: data_center.into(),
             data_centers: Vec::new(),
+            reserved_data_centers: Vec::new(),
             partitions: 1,
             shards: 0,
             data_dir: None,

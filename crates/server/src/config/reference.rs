@@ -24,6 +24,11 @@ pub const KEYS: &[Key] = &[
     key("node", "string", "This node's name; one of the members', if there are any."),
     key("data_center", "string", "The data center that this node stands in."),
     key("data_centers", "array of strings", "All data centers, in the same order on every node. Absent: this one alone."),
+    key(
+        "reserved_data_centers",
+        "array of strings",
+        "Those of them that were not there when the cluster was made: nobody waits for one of these before `rheostat ctl dc add` has let it in. They stay in this list for good. New names can be put at the end of both lists later. Every keyspace must be one that a data center can be added to.",
+    ),
     key("partitions", "integer", "Number of partitions of the key space; the same on every node, and fixed once there is data."),
     key("shards", "integer", "Threads that serve partitions. 0: the smaller of the machine's cores and the partitions that this node owns."),
     key(

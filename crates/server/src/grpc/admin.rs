@@ -97,6 +97,7 @@ fn lost(router: &Router, lost: &Lost) -> v1::LostDataCenter {
         since_ms: lost.since_ms,
         ends: lost.ends.iter().map(end).collect(),
         generation: lost.generation,
+        reserved: lost.standing == Standing::Reserved,
     }
 }
 
@@ -179,10 +180,11 @@ impl Admin for Service {
             uptime_ms: status.uptime_ms,
             clock_distrusted: status.clock_distrusted.unwrap_or_default(),
             drained: status.drained,
+            closed: status.closed,
             disk_full: status.disk_full,
             receipt_key: self.router.shared().receipts.signer.public(),
-            lost: status.lost.iter().filter(|one| one.standing == Standing::Lost).map(|one| lost(&self.router, one)).collect(),
-            added: status.lost.iter().filter(|one| one.standing != Standing::Lost).map(|one| added(&self.router, one)).collect(),
+            lost: status.lost.iter().filter(|one| one.standing.is_empty()).map(|one| lost(&self.router, one)).collect(),
+            added: status.lost.iter().filter(|one| !one.standing.is_empty()).map(|one| added(&self.router, one)).collect(),
             generation: self.router.shared().config.generation,
             counted: Some(counted),
         }))
@@ -249,7 +251,7 @@ impl Admin for Service {
     }
 
     async fn lose_data_center(&self, request: Request<v1::LoseDataCenterRequest>) -> Result<Response<v1::LoseDataCenterResponse>, Status> {
-        let v1::LoseDataCenterRequest { data_center, ends } = request.into_inner();
+        let v1::LoseDataCenterRequest { data_center, ends, leaves } = request.into_inner();
         let topology = self.router.topology();
         let known = || format!("there is no data center `{data_center}`; there are: {}", topology.data_centers.join(", "));
         let dc = topology.dc_named(&data_center).ok_or_else(|| Status::not_found(known()))?;
@@ -261,7 +263,7 @@ impl Admin for Service {
             Ok(StreamEnd { keyspace, partition: PartitionId(partition), at: Timestamp::new(at.millis, counter) })
         };
         let ends = ends.into_iter().map(end).collect::<Result<_, Status>>()?;
-        self.router.lose_data_center(dc, ends).await.map_err(Status::failed_precondition)?;
+        self.router.lose_data_center(dc, leaves, ends).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::LoseDataCenterResponse {}))
     }
 
@@ -277,6 +279,11 @@ impl Admin for Service {
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Response<v1::DrainResponse>, Status> {
         let changed = self.router.set_drained(request.into_inner().drained).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::DrainResponse { changed }))
+    }
+
+    async fn close(&self, request: Request<v1::CloseRequest>) -> Result<Response<v1::CloseResponse>, Status> {
+        let changed = self.router.set_closed(request.into_inner().closed).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::CloseResponse { changed }))
     }
 
     async fn move_leader(&self, request: Request<v1::MoveLeaderRequest>) -> Result<Response<v1::MoveLeaderResponse>, Status> {

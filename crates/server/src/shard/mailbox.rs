@@ -239,6 +239,8 @@ pub(crate) enum Control {
     Seats,
     /// The node is drained, or resumed.
     Drained,
+    /// The node takes no writes any more, or takes them again.
+    Closed,
     /// The server of a partition that leads here is to hand over to this one.
     HandOver { keyspace: KeyspaceId, from: ServerId, to: ServerId, answer: oneshot::Sender<Result<(), String>> },
     /// Serve nothing any more, and say why.

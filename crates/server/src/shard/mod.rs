@@ -16,6 +16,7 @@ mod watch;
 pub(crate) use start::{Acceptors, Starting, run};
 
 use crate::connection::Connection;
+use crate::drained::TAKES_NO_WRITES;
 use crate::load::hot::Hot;
 use crate::receipts::Turn;
 use crate::service_levels;
@@ -144,6 +145,8 @@ pub(crate) struct Shard {
     pub(crate) memory_full: bool,
     /// Writes to keyspaces on disk are refused: the disk is full.
     disk_full: bool,
+    /// Writes are refused: the data center is being taken out of the cluster.
+    closed: bool,
     /// What connections read into.
     pub(crate) scratch: Vec<u8>,
     stopping: bool,
@@ -239,8 +242,9 @@ impl Shard {
             self.hot.count(self.replicas[replica.0 as usize].keyspace, &operation);
         }
         let slot = &mut self.replicas[replica.0 as usize];
-        if self.disk_full && slot.on_disk && operation.writes() {
-            return Execution::Done { outcome: self.failed(Failure::Busy(FULL.into())), after: Position(0) };
+        if (self.closed || self.disk_full && slot.on_disk) && operation.writes() {
+            let why = if self.closed { TAKES_NO_WRITES } else { FULL };
+            return Execution::Done { outcome: self.failed(Failure::Busy(why.into())), after: Position(0) };
         }
         // Looked at where it is: an outcome is large.
         let mut execution = slot.server.execute(now, operation, session, &mut self.outbox);

@@ -158,6 +158,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         hot: Hot::new(shared.keyspaces.len(), shared.clocks.monotonic_us()),
         memory_full: false,
         receipts: None,
+        closed: shared.closed.is(),
         disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),
         scratch: Vec::new(),
         stopping: false,

@@ -285,6 +285,7 @@ impl Shard {
             Control::AskDetector { keyspace, server, home, whole } => self.ask_detector(now, keyspace, server, home, whole),
             Control::Lost => (0..self.replicas.len()).for_each(|index| self.tell_lost(now, ReplicaIndex(index as u32))),
             Control::Seats => self.take_seats(now),
+            Control::Closed => self.closed = self.shared.closed.is(),
             Control::Drained => (0..self.replicas.len()).for_each(|index| self.tell_drained(now, ReplicaIndex(index as u32))),
             Control::HandOver { keyspace, from, to, answer } => {
                 let asked = match self.find_member(keyspace, from) {

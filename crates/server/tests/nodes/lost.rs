@@ -29,9 +29,9 @@ async fn the_others_go_on_without_a_data_center_that_is_given_up() {
     let change: fn(&mut NodeConfig) = |config| config.keyspaces = vec![keyspace("posts", "causal"), keyspace("times", "gentlerain")];
     let mut cluster = Plan { change, ..Plan::three(2) }.start(Some(folder.path())).await;
     let (mut a, mut b, mut c) = (cluster.client(0).await, cluster.client(1).await, cluster.client(2).await);
-    let refused = cluster.node(0).router().lose_data_center(C, Vec::new()).await.unwrap_err();
+    let refused = cluster.node(0).router().lose_data_center(C, false, Vec::new()).await.unwrap_err();
     assert!(refused.contains("c is not lost: its node c0 is connected"), "{refused}");
-    let refused = cluster.node(0).router().lose_data_center(A, Vec::new()).await.unwrap_err();
+    let refused = cluster.node(0).router().lose_data_center(A, false, Vec::new()).await.unwrap_err();
     assert!(refused.contains("this node is of a"), "{refused}");
 
     // What c writes last reaches b only.
@@ -56,9 +56,9 @@ async fn the_others_go_on_without_a_data_center_that_is_given_up() {
     cluster.node(0).router().resume_link(A, C).unwrap();
 
     // One node is told; the other hears of it.
-    let refused = cluster.node(0).router().lose_data_center(C, vec![heard(&cluster, 0).await[0].0]).await.unwrap_err();
+    let refused = cluster.node(0).router().lose_data_center(C, false, vec![heard(&cluster, 0).await[0].0]).await.unwrap_err();
     assert!(refused.contains("is said first"), "{refused}");
-    cluster.node(1).router().lose_data_center(C, Vec::new()).await.unwrap();
+    cluster.node(1).router().lose_data_center(C, false, Vec::new()).await.unwrap();
     eventually("a knows that c is lost", async || cluster.node(0).router().status().await.lost.iter().any(|lost| lost.dc == C)).await;
     eventually("a and b have the same of c", async || {
         let (one, other) = (heard(&cluster, 0).await, heard(&cluster, 1).await);
@@ -66,7 +66,7 @@ async fn the_others_go_on_without_a_data_center_that_is_given_up() {
     })
     .await;
     let ends: Vec<StreamEnd> = heard(&cluster, 0).await.into_iter().map(|(end, _)| end).collect();
-    cluster.node(0).router().lose_data_center(C, ends.clone()).await.unwrap();
+    cluster.node(0).router().lose_data_center(C, false, ends.clone()).await.unwrap();
     for node in [0, 1] {
         eventually("c is known to write nothing more", async || heard(&cluster, node).await.iter().zip(&ends).all(|((now, _), end)| now.at > end.at))
             .await;

@@ -506,13 +506,17 @@ pub(super) fn entries<D: Driver>(mut driver: D) {
             store.compact_entries(20).expect("compacts");
             store.release(id(30, 0).written);
             flush(&mut store);
-            (0..50).for_each(|_| store.maintain().expect("maintains"));
+            (0..50).for_each(|_| {
+                store.maintain().expect("maintains");
+            });
         }
     }
     store.append_entry(50, b"new").expect("appends");
     store.append_entry(51, b"").expect("appends");
     flush(&mut store);
-    (0..50).for_each(|_| store.maintain().expect("maintains"));
+    (0..50).for_each(|_| {
+        store.maintain().expect("maintains");
+    });
     let Some((mut store, recovered)) = driver.restart(store) else { return };
     let mut expected: Vec<(u64, Vec<u8>)> = (21..50).map(|index| (index, vec![index as u8])).collect();
     expected.extend([(50, b"new".to_vec()), (51, Vec::new())]);

@@ -262,7 +262,9 @@ pub fn check<D: Driver>(mut driver: D, operations: &[Operation]) {
                 flush(&mut store);
                 model.compare_own(&mut store, step);
             }
-            Operation::Maintain => store.maintain().expect("maintains"),
+            Operation::Maintain => {
+                store.maintain().expect("maintains");
+            }
             Operation::Release(back) => {
                 let upto = Timestamp::new(model.now_ms - u64::from(*back), 0);
                 store.release(upto);

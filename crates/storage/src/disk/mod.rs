@@ -627,13 +627,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         self.released = self.released.max(self.own.newest_up_to(upto).unwrap_or_else(|| self.log.indexed_own(upto)));
     }
 
-    fn maintain(&mut self) -> io::Result<()> {
+    fn maintain(&mut self) -> io::Result<bool> {
         self.log.failure.check()?;
         self.continue_at_leisure()?;
         if self.chains.bytes() > self.options.memory_bytes {
             self.evict(4 * checkpoint::KEYS_AT_ONCE);
         }
-        Ok(())
+        Ok(self.running.is_some())
     }
 
     fn rest(&mut self) -> io::Result<()> {

@@ -2,14 +2,9 @@
 //! partition is killed with SIGKILL, and another is stopped for longer than any lease; the clients of the other nodes go on. Nothing acknowledged is lost, what is read everywhere is causal, and who was
 //! down catches up. Readers of the change feed, in the data center where nodes die and in another one, miss nothing and see no effect before its cause.
 
-#[path = "support/agreement.rs"]
-mod agreement;
-#[path = "support/recorder.rs"]
-mod recorder;
-mod support;
-
-use agreement::converged;
-use recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
+use super::agreement::converged;
+use super::recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
+use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all, feed};
 use rheostat_client::feed::{Feed, From};
@@ -25,7 +20,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, connect, keyspace, start};
 
 /// Each node: its data center, and the partitions that it owns.
 const NODES: [(usize, &[u16]); 5] = [(0, &[0]), (0, &[1]), (0, &[]), (1, &[0, 1]), (2, &[0, 1])];

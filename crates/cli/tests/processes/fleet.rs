@@ -263,7 +263,7 @@ fn a_real_sshd_in_a_namespace_of_its_own() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/over_sshd.sh");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes/support/over_sshd.sh");
     let program = env!("CARGO_BIN_EXE_rheostat");
     let output = Command::new("unshare").args(["-mn", "sh", script]).arg(folder.path()).args([&sshd, program]).output().unwrap();
     let said = text(&output.stdout) + &text(&output.stderr);

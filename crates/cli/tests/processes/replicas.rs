@@ -2,11 +2,8 @@
 //! real clients the node of a group's leader is killed with SIGKILL and restarted, and another is stopped and continued. The recorded histories must pass the
 //! checkers of their levels, nothing acknowledged may be lost, and while a node is down every partition is served on.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-mod support;
-
-use recorder::{DATA_CENTERS, Recorder, key_name, observation, observed, version_id};
+use super::recorder::{DATA_CENTERS, Recorder, key_name, observation, observed, version_id};
+use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_checkers::history::{Action, Condition as Expected, Event, KeyId, Observation, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promises, check_all};
 use rheostat_client::{Client, Condition, Put, Session, v1};
@@ -19,7 +16,6 @@ use rheostat_core::random::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, connect, keyspace, start};
 
 /// Each node: its data center, and the partitions that it owns.
 const NODES: [(usize, &[u16]); 5] = [(0, &[0]), (0, &[1]), (0, &[]), (1, &[0, 1]), (2, &[0, 1])];

@@ -1,11 +1,7 @@
 //! `ctl archive`, and what `ctl restore --to` puts back of it, in folders and in object stores, between real processes.
 
-mod support;
-
-#[allow(dead_code)]
-#[path = "../../objects/tests/support/mod.rs"]
-mod store;
-
+use super::store::{ACCESS_KEY, Fault, REGION, SECRET_KEY, Seen, Server};
+use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_client::{Client, NewCounter, Version};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
@@ -17,8 +13,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::{ACCESS_KEY, Fault, REGION, SECRET_KEY, Seen, Server};
-use support::{PATIENCE, connect, keyspace, start};
 
 const DATA_CENTERS: [&str; 2] = ["us", "eu"];
 

@@ -1,7 +1,6 @@
 //! `ctl backup`, `ctl backup verify` and `ctl restore` as a user runs them, between clusters of real processes.
 
-mod support;
-
+use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_client::{Client, NewCounter, Put};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
@@ -9,7 +8,6 @@ use rheostat_server::config::KeyspaceConfig;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, connect, keyspace, start};
 
 fn description(data_centers: &[&str], nodes: u16, partitions: u16) -> Description {
     let data_center = |name: &&str| DataCenter { name: (*name).to_owned(), nodes: Some(nodes), ..DataCenter::default() };

@@ -1,14 +1,9 @@
 //! Real processes in three data centers under load from real clients: one is killed with SIGKILL and restarted, one is stopped and continued, a link is cut and
 //! healed. The recorded history must pass every checker of a causal keyspace, and nothing acknowledged under `always` may be lost.
 
-#[path = "support/agreement.rs"]
-mod agreement;
-#[path = "support/recorder.rs"]
-mod recorder;
-mod support;
-
-use agreement::converged;
-use recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
+use super::agreement::converged;
+use super::recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
+use super::support::{connect, keyspace, start};
 use rheostat_checkers::history::{Action, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all};
 use rheostat_client::{Client, Dial, Strategy};
@@ -21,7 +16,6 @@ use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{connect, keyspace, start};
 
 const KEYS: usize = 12;
 const CLIENTS_PER_DATA_CENTER: u64 = 3;

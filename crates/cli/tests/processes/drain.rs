@@ -1,10 +1,7 @@
 //! Real processes with replicas: one node after the other is drained, stopped, started and resumed, under clients of every node who try once more when something fails, and nothing else. Nobody of them notices.
 
-#[path = "support/ctl.rs"]
-mod control;
-mod support;
-
-use control::{ctl, json, told};
+use super::control::{ctl, json, told};
+use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_client::{Error, Session};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
@@ -12,7 +9,6 @@ use rheostat_cluster::processes::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, connect, keyspace, start};
 
 const NODES: usize = 3;
 const KEYSPACES: [&str; 2] = ["default", "session"];

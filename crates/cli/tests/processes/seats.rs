@@ -1,11 +1,8 @@
 //! Real processes with replicas: a node that was added gets its share of the servers, one that is dead for ever is emptied, and it comes back with its old disk, while clients of all nodes read and write, try once more at another node when
 //! something fails, and lose nothing.
 
-#[path = "support/ctl.rs"]
-mod control;
-mod support;
-
-use control::{ctl, json, told};
+use super::control::{ctl, json, told};
+use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_client::{Error, Session};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
@@ -15,7 +12,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, connect, keyspace, start};
 
 const KEYSPACES: [&str; 3] = ["default", "session", "strong"];
 const PARTITIONS: u16 = 2;

@@ -1,10 +1,7 @@
 //! Real processes: servers that stand alone move with their files, while the node that has them, or the one that they go to, is killed at any moment of it. What was acknowledged is there in the end, and nobody has begun with nothing.
 
-#[path = "support/ctl.rs"]
-mod control;
-mod support;
-
-use control::{ctl, json, told};
+use super::control::{ctl, json, told};
+use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
 use rheostat_core::random::Random;
@@ -14,7 +11,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, connect, keyspace, start};
 
 const PARTITIONS: u16 = 2;
 
