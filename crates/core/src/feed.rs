@@ -16,6 +16,9 @@ use std::fmt;
 /// Most changes in one answer.
 pub const MOST_CHANGES: usize = 10_000;
 
+/// Changes in a batch, if nobody says how many.
+pub const DEFAULT_COUNT: u32 = 100;
+
 /// A place in a feed: every version up to this one has been told. As text it is opaque to users.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Position(pub VersionId);

@@ -62,6 +62,7 @@ const ROOMS: &[&str] = &[
     "sim",
     "model",
     "receipts",
+    "resp",
     "backup",
     "objects",
     "proto",
@@ -89,7 +90,7 @@ fn deterministic_rooms_read_no_time_and_iterate_over_no_hash_map() {
         ("tokio", "a step does no I/O; emit an effect"),
         ("Mutex", "a step does not lock"),
     ];
-    let faults = forbid(&["clock", "core", "group", "protocols", "counters", "monitor", "sim", "checkers", "model", "page"], &banned);
+    let faults = forbid(&["clock", "core", "group", "protocols", "counters", "monitor", "sim", "checkers", "model", "page", "resp"], &banned);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
@@ -121,6 +122,7 @@ fn rooms_depend_one_way() {
         ("sim", &["clock", "core", "group", "protocols", "counters", "storage", "stack", "checkers"]),
         ("model", &["clock", "core", "counters"]),
         ("receipts", &["clock", "core"]),
+        ("resp", &["core"]),
         ("backup", &["core"]),
         ("objects", &["core", "backup"]),
         ("page", &["core", "protocols", "checkers", "sim"]),
@@ -147,8 +149,8 @@ fn nothing_but_the_registry_names_a_protocol() {
     let banned: Vec<(&str, &str)> = folders.iter().map(|name| (name.as_str(), "visit the registry")).collect();
     let mut faults = forbid(
         &[
-            "core", "counters", "monitor", "storage", "stack", "checkers", "sim", "model", "server", "client", "cluster", "bench", "lab", "designer",
-            "cli",
+            "core", "counters", "monitor", "storage", "stack", "checkers", "sim", "model", "resp", "server", "client", "cluster", "bench", "lab",
+            "designer", "cli",
         ],
         &banned,
     );

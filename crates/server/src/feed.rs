@@ -8,10 +8,6 @@ use rheostat_core::version::Key;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a poll may wait for changes.
-pub(crate) const LONGEST_BLOCK_MS: u64 = 60_000;
-/// Changes in a batch, if nobody says how many.
-pub(crate) const DEFAULT_COUNT: u32 = 100;
 /// Between two rounds of a poll that finds nothing: at first, and at most.
 const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(40);

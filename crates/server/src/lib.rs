@@ -2,7 +2,7 @@
 //!
 //! - [`node`]: a node, started and stopped as one; [`config`]: what it is told.
 //! - [`router`]: the way to every key from any thread; [`keyspace`], [`topology`], [`status`]: what is known of the cluster.
-//! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it; [`resp`]: RESP as pure functions.
+//! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it ([`rheostat_resp`] has the protocol).
 //! - `peer`: connections between nodes.
 //! - `seats`, `moving`: servers that are at other nodes than the configuration says, and how they come there.
 //! - `load`: operations that took long, keys that are asked most, who is connected.
@@ -42,7 +42,6 @@ mod placement;
 pub mod probe;
 mod process;
 mod receipts;
-pub mod resp;
 pub mod router;
 pub mod seats;
 mod service_levels;

@@ -5,14 +5,14 @@
 
 use crate::config::{NodeConfig, Role, Secret};
 use crate::guard::Guard;
-use crate::resp::arguments::Arguments;
-use crate::resp::command::{Command, CounterCommand, RheoCommand};
-use crate::resp::table::{Entry, Flags};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Operation;
+use rheostat_resp::arguments::Arguments;
+use rheostat_resp::command::{Command, CounterCommand, RheoCommand};
+use rheostat_resp::table::{Entry, Flags};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 use std::fmt;

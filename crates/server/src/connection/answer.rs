@@ -2,11 +2,11 @@
 
 use super::info::version_text;
 use super::state::LastAnswer;
-use crate::resp::ReplyWriter;
-use crate::resp::command::TimeOf;
 use crate::topology::Topology;
 use rheostat_core::feed::{Batch, Change, Conflict};
 use rheostat_core::operation::{Explained, Failure, Level, Outcome, Quality, Read};
+use rheostat_resp::ReplyWriter;
+use rheostat_resp::command::TimeOf;
 
 /// The reply where a partition server is at fault.
 pub(super) const STRANGE: &str = "ERR the partition server answered something else than was asked";

@@ -3,23 +3,19 @@
 //! A slot is at the node that leads its partition here, where one of several servers answers for all, as far as this node knows; else at the first one, in the order of the replicas, that hosts it. It must be connected; if there is none, the slot is
 //! at its owner, which is then marked as failed.
 
-pub(super) use crate::resp::command::View;
-
-use crate::resp::ReplyWriter;
-use crate::resp::command::ClusterCommand;
 use crate::shared::Shared;
 use crate::topology::{NodeId, NodeInfo};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::session::ClusterId;
 use rheostat_core::slots;
+use rheostat_resp::ReplyWriter;
+use rheostat_resp::command::{ClusterCommand, View};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-impl View {
-    /// Whether keys of `partition` belong to this view at this node.
-    pub(super) fn covers(self, shared: &Shared, keyspace: KeyspaceId, partition: PartitionId) -> bool {
-        self == View::DataCenter || serving(shared, keyspace, partition).0 == shared.topology.node
-    }
+/// Whether keys of `partition` belong to this view at this node.
+pub(super) fn covers(view: View, shared: &Shared, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+    view == View::DataCenter || serving(shared, keyspace, partition).0 == shared.topology.node
 }
 
 fn is_up(shared: &Shared, node: NodeId) -> bool {

@@ -2,12 +2,12 @@
 
 use super::answer::Render;
 use crate::counters::{self, Unfit};
-use crate::resp::ReplyWriter;
-use crate::resp::command::{CounterCommand, HowToAdd};
 use crate::topology::Topology;
 use rheostat_core::counter::{CounterCall, CounterView, NewCounter, Scope, Standing};
 use rheostat_core::ids::PartitionId;
 use rheostat_core::version::Key;
+use rheostat_resp::ReplyWriter;
+use rheostat_resp::command::{CounterCommand, HowToAdd};
 use smallvec::SmallVec;
 
 /// How the outcome of a call is told.

@@ -1,12 +1,9 @@
 //! What the server tells about itself on RESP: HELLO, INFO, CONFIG GET, CLIENT LIST, RHEO STATUS.
 
-use super::cluster::View;
+use super::cluster;
 use super::slow::{Context, Slow};
 use crate::access;
 use crate::load::slow;
-use crate::resp::command::{ClientKind, ClientSelection, SlowLogCommand};
-use crate::resp::number::parse_u64;
-use crate::resp::{Arguments, ReplyWriter};
 use crate::router::Router;
 use crate::shard::Shard;
 use crate::shard::mailbox::Control;
@@ -18,6 +15,9 @@ use rheostat_core::glob;
 use rheostat_core::slots;
 use rheostat_core::store::Durability;
 use rheostat_core::version::VersionId;
+use rheostat_resp::command::{ClientKind, ClientSelection, SlowLogCommand, View};
+use rheostat_resp::number::parse_u64;
+use rheostat_resp::{Arguments, ReplyWriter};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -164,7 +164,7 @@ async fn count_keys(router: &Router, status: &NodeStatus) -> Vec<u64> {
     let shared = router.shared();
     let mut counts = Vec::new();
     for keyspace in &shared.keyspaces {
-        let wanted = |partition| View::Node.covers(shared, keyspace.id, partition);
+        let wanted = |partition| cluster::covers(View::Node, shared, keyspace.id, partition);
         // Of a partition's servers here one counts, since they have the same keys.
         let mut counted = BTreeSet::new();
         let mut first = |replica: &&ReplicaStatus| {

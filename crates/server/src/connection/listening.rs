@@ -2,9 +2,9 @@
 
 use super::info::version_text;
 use crate::monitors::{Heard, Told, What};
-use crate::resp::ReplyWriter;
 use crate::shared::Shared;
 use rheostat_monitor::alarm::Evidence;
+use rheostat_resp::ReplyWriter;
 
 /// Pushes what a monitor has said: `monitor`, and a map.
 pub(super) fn push(shared: &Shared, heard: &Heard, writer: &mut ReplyWriter<'_>) {

@@ -1,9 +1,9 @@
 //! A connection's replies on their way out.
 
-use crate::resp::{ReplyWriter, RespVersion};
 use crate::shard::ReplicaIndex;
 use crate::shard::mailbox::{Waits, add_wait};
 use rheostat_core::store::Position;
+use rheostat_resp::{ReplyWriter, RespVersion};
 use std::collections::VecDeque;
 
 /// Buffers larger than this are given back when they are empty.

@@ -1,7 +1,7 @@
 //! Requests that wait: for another shard or node, for several partitions, for other data centers.
 
 use super::answer::{Render, STRANGE, failure_text, write_batch, write_conflicts};
-use super::cluster::View;
+use super::cluster;
 use super::counters;
 use super::state::{Away, Joined, LastAnswer};
 use crate::access::{self, Access, Started};
@@ -10,8 +10,6 @@ use crate::keyspace::KeyspaceInfo;
 use crate::leaving::Over;
 use crate::peer::Asker;
 use crate::receipts::{Begun, Issued};
-use crate::resp::command::{Feed, Scan};
-use crate::resp::{ReplyWriter, RespVersion};
 use crate::service_levels::{self, Reach, Served};
 use crate::shard::Shard;
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
@@ -26,6 +24,8 @@ use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
 use rheostat_core::version::{Key, Value};
+use rheostat_resp::command::{Feed, Scan, View};
+use rheostat_resp::{ReplyWriter, RespVersion};
 use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -497,7 +497,7 @@ impl Access for ShardAccess {
 pub(super) fn count(context: Context, access: ShardAccess, mut session: Session, slots: (u16, u16), view: View) -> Slow {
     Box::pin(async move {
         let shared = access.shared.clone();
-        let wanted = |partition| view.covers(&shared, context.keyspace, partition);
+        let wanted = |partition| cluster::covers(view, &shared, context.keyspace, partition);
         match access::count(&access, context.keyspace, &mut session, slots, wanted).await {
             Ok(count) => context.done(Some(session), access.waits(), |writer| writer.integer(count as i64)),
             Err(failure) => context.failed(session, access.waits(), &failure),
@@ -564,7 +564,7 @@ impl Wanted {
 pub(super) fn scan(context: Context, access: ShardAccess, mut session: Session, wanted: Wanted, view: View) -> Slow {
     Box::pin(async move {
         let shared = access.shared.clone();
-        let covered = |partition| view.covers(&shared, context.keyspace, partition);
+        let covered = |partition| cluster::covers(view, &shared, context.keyspace, partition);
         match access::scan(&access, context.keyspace, &mut session, (wanted.cursor, wanted.limit), covered).await {
             Err(failure) => context.failed(session, access.waits(), &failure),
             Ok(page) => context.done(Some(session), access.waits(), |writer| {

@@ -4,11 +4,11 @@ use super::state::{Collected, State};
 use crate::load::clients::Pending;
 use crate::load::slow::{Described, SlowOperation};
 use crate::load::{Load, beginning};
-use crate::resp::Arguments;
-use crate::resp::table::{Entry, Flags};
 use crate::shared::Shared;
 use crate::topology::NodeId;
 use rheostat_core::ids::Now;
+use rheostat_resp::Arguments;
+use rheostat_resp::table::{Entry, Flags};
 
 /// See the module. Its buffer is used again.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Change feeds and conflicts.
 
 use super::{convert, denied};
-use crate::feed::{self, DEFAULT_COUNT, Poll};
+use crate::feed::{self, Poll};
 use crate::router::Router;
 use crate::topology::Topology;
 use crate::users::Caller;
@@ -40,7 +40,7 @@ pub(super) fn follow(router: &Router, caller: &Caller, request: v1::FeedRequest)
         "oldest" => From::Oldest,
         position => From::After(Position::parse(position.as_bytes()).map_err(Status::invalid_argument)?),
     };
-    let count = if count == 0 { DEFAULT_COUNT } else { count };
+    let count = if count == 0 { rheostat_core::feed::DEFAULT_COUNT } else { count };
     let poll = Poll { from, keys: pattern.map(Into::into), count, block: TELL };
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(forward(router.clone(), keyspace, poll, sender));

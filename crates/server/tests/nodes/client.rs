@@ -75,7 +75,7 @@ impl Client {
 
     pub async fn send<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
         let mut out = Vec::new();
-        rheostat_server::resp::encode_request(arguments, &mut out);
+        rheostat_resp::encode_request(arguments, &mut out);
         self.send_raw(&out).await.unwrap();
     }
 

@@ -142,11 +142,8 @@ async fn a_pipeline_is_answered_in_order() {
         let (node, mut client) = start_single(config).await;
         let mut requests = Vec::new();
         for index in 0..2000 {
-            rheostat_server::resp::encode_request(
-                &[b"SET".as_slice(), format!("k{index}").as_bytes(), format!("v{index}").as_bytes()],
-                &mut requests,
-            );
-            rheostat_server::resp::encode_request(&words(&format!("GET k{}", index / 2)), &mut requests);
+            rheostat_resp::encode_request(&[b"SET".as_slice(), format!("k{index}").as_bytes(), format!("v{index}").as_bytes()], &mut requests);
+            rheostat_resp::encode_request(&words(&format!("GET k{}", index / 2)), &mut requests);
         }
         client.send_raw(&requests).await.unwrap();
         for index in 0..2000 {
@@ -253,7 +250,7 @@ async fn time_does_not_go_back_within_a_pipeline() {
     let (node, mut client) = start_single(single(1)).await;
     let mut requests = Vec::new();
     const COUNT: usize = 20_000;
-    (0..COUNT).for_each(|_| rheostat_server::resp::encode_request(&words("TIME"), &mut requests));
+    (0..COUNT).for_each(|_| rheostat_resp::encode_request(&words("TIME"), &mut requests));
     client.send_raw(&requests).await.unwrap();
     let mut before = (0, 0);
     for _ in 0..COUNT {

@@ -46,8 +46,8 @@ async fn requests_arrive_in_any_pieces() {
     let (node, mut client) = start_single(single(1)).await;
     let value = "v".repeat(40_000);
     let mut bytes = Vec::new();
-    rheostat_server::resp::encode_request(&["SET", "k", &value], &mut bytes);
-    rheostat_server::resp::encode_request(&["STRLEN", "k"], &mut bytes);
+    rheostat_resp::encode_request(&["SET", "k", &value], &mut bytes);
+    rheostat_resp::encode_request(&["STRLEN", "k"], &mut bytes);
     for size in [1, 7, 1000, 30_000] {
         let step = if size == 1 { &bytes[..] } else { &bytes };
         for piece in step.chunks(if size == 1 { 977 } else { size }) {
@@ -129,7 +129,7 @@ async fn a_client_that_does_not_read_is_stopped_and_then_closed() {
     let mut stream = TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap();
     let mut requests = Vec::new();
     for _ in 0..1000 {
-        rheostat_server::resp::encode_request(&["GET", "large"], &mut requests);
+        rheostat_resp::encode_request(&["GET", "large"], &mut requests);
     }
     stream.write_all(&requests).await.unwrap();
     // A gigabyte was asked for; what is kept for this client stays near one value.

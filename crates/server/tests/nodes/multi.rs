@@ -274,9 +274,9 @@ async fn what_is_kept_is_bounded() {
 
     let (node, mut client) = start_single(single(1)).await;
     let mut requests = Vec::new();
-    rheostat_server::resp::encode_request(&words("MULTI"), &mut requests);
-    (0..8_193).for_each(|_| rheostat_server::resp::encode_request(&words("PING"), &mut requests));
-    rheostat_server::resp::encode_request(&words("EXEC"), &mut requests);
+    rheostat_resp::encode_request(&words("MULTI"), &mut requests);
+    (0..8_193).for_each(|_| rheostat_resp::encode_request(&words("PING"), &mut requests));
+    rheostat_resp::encode_request(&words("EXEC"), &mut requests);
     client.send_raw(&requests).await.unwrap();
     assert_eq!(client.receive().await, Some(Reply::ok()));
     for _ in 0..8_192 {

@@ -17,7 +17,7 @@ fn two_shards(partitions: u16) -> NodeConfig {
 async fn send_all(client: &mut Client, lines: &[impl AsRef<str>]) {
     let mut out = Vec::new();
     for line in lines {
-        rheostat_server::resp::encode_request(&words(line.as_ref()), &mut out);
+        rheostat_resp::encode_request(&words(line.as_ref()), &mut out);
     }
     client.send_raw(&out).await.unwrap();
 }

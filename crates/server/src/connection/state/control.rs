@@ -1,17 +1,10 @@
 //! What is asked of the connection and the node, and not of keys: who the client is, its dial and its sessions, and commands that several operations serve.
 
 use super::{Choice, Flow, State, WRONG_PASSWORDS, session_of};
-use crate::connection::cluster::View;
 use crate::connection::output::Output;
 use crate::connection::slow;
 use crate::connection::{cluster, info};
 use crate::named::Member;
-use crate::resp::command::AclCommand;
-use crate::resp::command::{
-    ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, MonitorCommand, NewServiceLevel, ReceiptCommand, RheoCommand, SessionCommand,
-};
-use crate::resp::table;
-use crate::resp::{Command, ReplyWriter, RespVersion};
 use crate::shard::Shard;
 use crate::users::Closed;
 use rheostat_core::ids::Now;
@@ -19,6 +12,12 @@ use rheostat_core::operation::{AsOf, Quorum};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::slots;
 use rheostat_core::version::Key;
+use rheostat_resp::command::{
+    AclCommand, ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, MonitorCommand, NewServiceLevel, ReceiptCommand, RheoCommand,
+    SessionCommand, View,
+};
+use rheostat_resp::table;
+use rheostat_resp::{Command, ReplyWriter, RespVersion};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! What `COMMAND` answers: everything a client asks the table itself.
 
 use super::{COMMANDS, Entry, Flags, Group, Keys, find_served};
-use crate::resp::Arguments;
-use crate::resp::reply::ReplyWriter;
-use crate::resp::table::Argument;
+use crate::Arguments;
+use crate::reply::ReplyWriter;
+use crate::table::Argument;
 use rheostat_core::glob;
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Commands on the connection itself.
 
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
-use crate::resp::number::{parse_i64, parse_u64};
-use crate::resp::reply::RespVersion;
+use crate::number::{parse_i64, parse_u64};
+use crate::reply::RespVersion;
 use std::fmt;
 
 /// Something that must not appear in logs.
@@ -91,15 +91,15 @@ pub enum ClientKind {
     PubSub,
 }
 
-pub(in crate::resp) fn ping<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn ping<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     if arguments.len() > 2 { Err(CommandError::WrongArity(entry.name)) } else { Ok(Command::Ping(arguments.get(1))) }
 }
 
-pub(in crate::resp) fn echo<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn echo<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Echo(arguments.at(1)))
 }
 
-pub(in crate::resp) fn auth<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn auth<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     match arguments.len() {
         2 => Ok(Command::Auth(Credentials { user: None, password: Secret(arguments.at(1)) })),
         3 => Ok(Command::Auth(Credentials { user: Some(arguments.at(1)), password: Secret(arguments.at(2)) })),
@@ -115,7 +115,7 @@ fn checked_name<'a>(name: &'a [u8], what: &str) -> Result<&'a [u8], CommandError
     Err(CommandError::Other(format!("ERR {what} cannot contain spaces, newlines or special characters.").into()))
 }
 
-pub(in crate::resp) fn hello<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn hello<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let mut hello = Hello { version: None, credentials: None, name: None };
     let Some(version) = arguments.get(1) else { return Ok(Command::Hello(hello)) };
     hello.version = Some(match parse_i64(version) {
@@ -139,23 +139,23 @@ pub(in crate::resp) fn hello<'a>(_: &'static Entry, arguments: Arguments<'a>) ->
     Ok(Command::Hello(hello))
 }
 
-pub(in crate::resp) fn quit<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn quit<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Quit)
 }
 
-pub(in crate::resp) fn reset<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn reset<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Reset)
 }
 
-pub(in crate::resp) fn read_only<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn read_only<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::ReadOnly)
 }
 
-pub(in crate::resp) fn read_write<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn read_write<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::ReadWrite)
 }
 
-pub(in crate::resp) fn select<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn select<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let choice = arguments.at(1);
     if let Some(number) = parse_i64(choice) {
         let number = u16::try_from(number).map_err(|_| CommandError::Other("ERR DB index is out of range".into()))?;
@@ -167,23 +167,23 @@ pub(in crate::resp) fn select<'a>(_: &'static Entry, arguments: Arguments<'a>) -
     }
 }
 
-pub(in crate::resp) fn client_id<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_id<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Client(ClientCommand::Id))
 }
 
-pub(in crate::resp) fn client_set_name<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_set_name<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Client(ClientCommand::SetName(checked_name(arguments.at(2), "Client names")?)))
 }
 
-pub(in crate::resp) fn client_get_name<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_get_name<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Client(ClientCommand::GetName))
 }
 
-pub(in crate::resp) fn client_info<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_info<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Client(ClientCommand::Info))
 }
 
-pub(in crate::resp) fn client_list<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_list<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let selection = match (arguments.get(2), arguments.get(3)) {
         (None, _) => ClientSelection::All,
         (Some(option), Some(kind)) if option.eq_ignore_ascii_case(b"type") && arguments.len() == 4 => ClientSelection::Kind(client_kind(kind)?),
@@ -217,15 +217,15 @@ fn on_or_off(word: &[u8]) -> Result<bool, CommandError> {
     }
 }
 
-pub(in crate::resp) fn client_no_evict<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_no_evict<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Client(ClientCommand::NoEvict(on_or_off(arguments.at(2))?)))
 }
 
-pub(in crate::resp) fn client_no_touch<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_no_touch<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Client(ClientCommand::NoTouch(on_or_off(arguments.at(2))?)))
 }
 
-pub(in crate::resp) fn client_set_info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn client_set_info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let (attribute, value) = (arguments.at(2), arguments.at(3));
     Ok(Command::Client(match attribute {
         _ if attribute.eq_ignore_ascii_case(b"lib-name") => ClientCommand::SetLibraryName(checked_name(value, "lib-name")?),

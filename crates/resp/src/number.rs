@@ -25,6 +25,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 const LONGEST: usize = 20;
 
 /// Appends `value` in decimal.
+#[inline]
 pub fn put_u64(value: u64, out: &mut Vec<u8>) {
     if value < 10 {
         out.push(b'0' + value as u8);
@@ -46,6 +47,7 @@ pub fn put_u64(value: u64, out: &mut Vec<u8>) {
 }
 
 /// Appends `value` in decimal.
+#[inline]
 pub fn put_i64(value: i64, out: &mut Vec<u8>) {
     if value < 0 {
         out.push(b'-');

@@ -71,7 +71,7 @@ impl<'a> Iterator for SecondArguments<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::{Limits, Parser, encode_request};
+    use crate::{Limits, Parser, encode_request};
 
     fn encoded(requests: &[&[&[u8]]]) -> Vec<u8> {
         let mut buffer = Vec::new();

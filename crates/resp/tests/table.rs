@@ -1,9 +1,9 @@
 //! What the table of commands answers, and the page that is made from it.
 
-mod resp_support;
+mod support;
 
-use resp_support::{Reply, read_replies};
-use rheostat_server::resp::{Command, CommandError, Limits, Parser, ReplyWriter, RespVersion, encode_request, table};
+use rheostat_resp::{Command, CommandError, Limits, Parser, ReplyWriter, RespVersion, encode_request, table};
+use support::{Reply, read_replies};
 
 fn ask(request: &str, version: RespVersion) -> Result<Reply, CommandError> {
     let mut stream = Vec::new();

@@ -2,9 +2,9 @@
 
 use rheostat_core::counter::{Direction, Scope, UpdateName};
 use rheostat_core::operation::{ExpiryCondition, Groups, Level};
-use rheostat_server::resp::command::*;
-use rheostat_server::resp::table::{COMMANDS, Reason, UNSERVED};
-use rheostat_server::resp::{Arguments, Command, CommandError, Limits, Parser, RespVersion, encode_request};
+use rheostat_resp::command::*;
+use rheostat_resp::table::{COMMANDS, Reason, UNSERVED};
+use rheostat_resp::{Arguments, Command, CommandError, Limits, Parser, RespVersion, encode_request};
 
 /// Calls `check` with what the request of these arguments means.
 fn with<T>(arguments: &[&[u8]], check: impl FnOnce(Result<Command<'_>, CommandError>, Arguments<'_>) -> T) -> T {

@@ -10,12 +10,12 @@ mod transaction;
 
 pub(super) mod parse {
     //! The functions that read arguments, for the table.
-    pub(in crate::resp) use super::connection::*;
-    pub(in crate::resp) use super::counters::*;
-    pub(in crate::resp) use super::keys::*;
-    pub(in crate::resp) use super::server::*;
-    pub(in crate::resp) use super::strings::*;
-    pub(in crate::resp) use super::transaction::*;
+    pub(crate) use super::connection::*;
+    pub(crate) use super::counters::*;
+    pub(crate) use super::keys::*;
+    pub(crate) use super::server::*;
+    pub(crate) use super::strings::*;
+    pub(crate) use super::transaction::*;
 }
 
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
@@ -284,7 +284,7 @@ type Parsed<'a> = Result<Command<'a>, CommandError>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::{Limits, Parser, encode_request};
+    use crate::{Limits, Parser, encode_request};
 
     /// The name of the entry of `request` that comes after one of `last`.
     fn resolved(last: &[&[u8]], request: &[&[u8]]) -> Result<&'static str, CommandError> {

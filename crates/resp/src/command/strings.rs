@@ -51,27 +51,27 @@ pub struct GetEx<'a> {
     pub expiry: NewExpiry,
 }
 
-pub(in crate::resp) fn get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Get(arguments.at(1)))
 }
 
-pub(in crate::resp) fn get_del<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn get_del<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::GetDel(arguments.at(1)))
 }
 
-pub(in crate::resp) fn str_len<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn str_len<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::StrLen(arguments.at(1)))
 }
 
-pub(in crate::resp) fn multi_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn multi_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::MultiGet(arguments.from(1)))
 }
 
-pub(in crate::resp) fn multi_set<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn multi_set<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Pairs::new(arguments.from(1)).map(Command::MultiSet).ok_or(CommandError::WrongArity(entry.name))
 }
 
-pub(in crate::resp) fn get_set<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn get_set<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Set(Set {
         key: arguments.at(1),
         value: arguments.at(2),
@@ -92,11 +92,11 @@ fn set_with_life<'a>(entry: &'static Entry, arguments: Arguments<'a>, unit: Time
     }))
 }
 
-pub(in crate::resp) fn set_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn set_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     set_with_life(entry, arguments, TimeUnit::Seconds)
 }
 
-pub(in crate::resp) fn pset_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn pset_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     set_with_life(entry, arguments, TimeUnit::Milliseconds)
 }
 
@@ -111,7 +111,7 @@ fn time_option(option: &[u8]) -> Option<(TimeUnit, ExpiryForm)> {
     })
 }
 
-pub(in crate::resp) fn set<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn set<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let set = Set { key: arguments.at(1), value: arguments.at(2), expiry: NewExpiry::Never, condition: SetIf::Always, reply: SetReply::Ok };
     if arguments.len() == 3 {
         return Ok(Command::Set(set));
@@ -119,12 +119,12 @@ pub(in crate::resp) fn set<'a>(entry: &'static Entry, arguments: Arguments<'a>) 
     with_options(set, entry, arguments.from(3))
 }
 
-pub(in crate::resp) fn set_nx<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn set_nx<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let (key, value) = (arguments.at(1), arguments.at(2));
     Ok(Command::Set(Set { key, value, expiry: NewExpiry::Never, condition: SetIf::Absent, reply: SetReply::Number }))
 }
 
-pub(in crate::resp) fn rheo_cas<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_cas<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let (key, condition, value) = (arguments.at(2), SetIf::Value(arguments.at(3)), arguments.at(4));
     with_options(Set { key, value, expiry: NewExpiry::Never, condition, reply: SetReply::Number }, entry, arguments.from(5))
 }
@@ -159,7 +159,7 @@ fn with_options<'a>(mut set: Set<'a>, entry: &'static Entry, options: Arguments<
     Ok(Command::Set(set))
 }
 
-pub(in crate::resp) fn get_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn get_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let key = arguments.at(1);
     let expiry = match (arguments.get(2), arguments.get(3)) {
         (None, _) => return Ok(Command::Get(key)),

@@ -1,7 +1,7 @@
 //! Commands on counters: Redis' own four, and the family `RHEO COUNTER`.
 
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, RheoCommand, printable};
-use crate::resp::number::{parse_i64, parse_u64};
+use crate::number::{parse_i64, parse_u64};
 use rheostat_core::counter::{Direction, Scope, UpdateName};
 
 /// INCR, DECR, INCRBY, DECRBY.
@@ -149,24 +149,24 @@ fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
 
-pub(in crate::resp) fn incr<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn incr<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Increment(Increment { key: arguments.at(1), by: 1 }))
 }
 
-pub(in crate::resp) fn decr<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn decr<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Increment(Increment { key: arguments.at(1), by: -1 }))
 }
 
-pub(in crate::resp) fn incr_by<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn incr_by<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Increment(Increment { key: arguments.at(1), by: integer(arguments.at(2))? }))
 }
 
-pub(in crate::resp) fn decr_by<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn decr_by<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let by = integer(arguments.at(2))?.checked_neg().ok_or_else(|| other("ERR decrement would overflow"))?;
     Ok(Command::Increment(Increment { key: arguments.at(1), by }))
 }
 
-pub(in crate::resp) fn rheo_scope<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_scope<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     if arguments.len() > 3 {
         return Err(CommandError::WrongArity(entry.name));
     }
@@ -184,7 +184,7 @@ fn counter(command: CounterCommand<'_>) -> Parsed<'_> {
     Ok(Command::Rheo(RheoCommand::Counter(command)))
 }
 
-pub(in crate::resp) fn counter_create<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn counter_create<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let (mut lower, mut upper, mut initial, mut placement) = (None, None, None, None);
     let mut rest = arguments.from(4);
     while let Some(word) = rest.get(0) {
@@ -243,7 +243,7 @@ fn how_to_add(mut options: Arguments<'_>) -> Result<HowToAdd, CommandError> {
     Ok(how)
 }
 
-pub(in crate::resp) fn counter_add<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn counter_add<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let rest = arguments.from(3);
     // The first word is a key whatever it is.
     let is_option = |index: &usize| rest.get(*index).is_some_and(|word| scope(word).is_some() || is(word, "id"));
@@ -256,11 +256,11 @@ pub(in crate::resp) fn counter_add<'a>(_: &'static Entry, arguments: Arguments<'
     counter(CounterCommand::Add { changes, how })
 }
 
-pub(in crate::resp) fn counter_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn counter_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     counter(CounterCommand::Look(arguments.at(3)))
 }
 
-pub(in crate::resp) fn counter_move<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn counter_move<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let word = arguments.at(6);
     let direction = std::str::from_utf8(word).ok().and_then(Direction::from_name);
     let direction = direction.ok_or_else(|| {
@@ -270,12 +270,12 @@ pub(in crate::resp) fn counter_move<'a>(_: &'static Entry, arguments: Arguments<
     counter(CounterCommand::Move { key: arguments.at(3), to: arguments.at(4), direction, amount: amount(arguments.at(5))? })
 }
 
-pub(in crate::resp) fn counter_transfer<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn counter_transfer<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     // Not above the greatest integer, as `amount` has checked.
     let amount = amount(arguments.at(5))? as i64;
     counter(CounterCommand::Transfer { from: arguments.at(3), to: arguments.at(4), amount, how: how_to_add(arguments.from(6))? })
 }
 
-pub(in crate::resp) fn counter_reclaim<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn counter_reclaim<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     counter(CounterCommand::Reclaim { key: arguments.at(3), gone: arguments.at(4) })
 }

@@ -1,11 +1,11 @@
 //! Damaged requests: whatever bytes arrive, in whatever pieces, they become commands or clear errors, and the answers the table
 //! gives are well-formed.
 
-mod resp_support;
+mod support;
 
-use resp_support::read_replies;
 use rheostat_core::random::Random;
-use rheostat_server::resp::{Command, CommandError, Limits, Parser, ReplyWriter, RespVersion, encode_request, table};
+use rheostat_resp::{Command, CommandError, Limits, Parser, ReplyWriter, RespVersion, encode_request, table};
+use support::read_replies;
 
 /// Words that mean something somewhere.
 fn words() -> Vec<Vec<u8>> {

@@ -1,6 +1,6 @@
 //! RESP, the protocol of Redis' clients, as pure functions: bytes to commands, replies to bytes.
 //!
-//! Nothing here does I/O, reads a clock, or knows a keyspace. A connection's way through the room:
+//! Nothing here does I/O, reads a clock, or knows the server. A connection's way through the room:
 //!
 //! 1. It reads what has arrived into one buffer and calls [`Parser::next`] until no whole request is left, then drops
 //!    [`Parser::consume`] bytes from the front.

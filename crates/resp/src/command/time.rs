@@ -1,7 +1,7 @@
 //! Expiry in requests: relative or absolute, in seconds or milliseconds.
 
 use super::CommandError;
-use crate::resp::number::parse_i64;
+use crate::number::parse_i64;
 use rheostat_core::operation::{Expiry, Read};
 
 /// The unit of a time in a request or a reply.

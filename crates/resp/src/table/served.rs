@@ -1,7 +1,7 @@
 //! The commands that are served.
 
 use super::{Argument, Entry, Flags, Group, Keys, Kind, Parse};
-use crate::resp::command::parse;
+use crate::command::parse;
 
 impl Entry {
     const fn new(name: &'static str, arity: i8, flags: Flags, group: Group, since: &'static str, parse: Parse) -> Entry {

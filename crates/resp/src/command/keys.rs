@@ -2,7 +2,7 @@
 
 use super::time::{ExpiryForm, TimeUnit, When, time_of};
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, Reason, printable};
-use crate::resp::number::{parse_i64, parse_u64};
+use crate::number::{parse_i64, parse_u64};
 use rheostat_core::glob::{self, MAX_PATTERN_BYTES};
 use rheostat_core::operation::{ExpiryCondition, Read};
 
@@ -59,19 +59,19 @@ impl Scan<'_> {
     }
 }
 
-pub(in crate::resp) fn delete<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn delete<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Delete(arguments.from(1)))
 }
 
-pub(in crate::resp) fn exists<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn exists<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Exists(arguments.from(1)))
 }
 
-pub(in crate::resp) fn type_of<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn type_of<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Type(arguments.at(1)))
 }
 
-pub(in crate::resp) fn persist<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn persist<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Persist(arguments.at(1)))
 }
 
@@ -81,19 +81,19 @@ fn expire_in<'a>(entry: &'static Entry, arguments: Arguments<'a>, unit: TimeUnit
     Ok(Command::Expire(Expire { key: arguments.at(1), when, condition }))
 }
 
-pub(in crate::resp) fn expire<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn expire<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     expire_in(entry, arguments, TimeUnit::Seconds, ExpiryForm::Remaining)
 }
 
-pub(in crate::resp) fn pexpire<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn pexpire<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     expire_in(entry, arguments, TimeUnit::Milliseconds, ExpiryForm::Remaining)
 }
 
-pub(in crate::resp) fn expire_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn expire_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     expire_in(entry, arguments, TimeUnit::Seconds, ExpiryForm::Absolute)
 }
 
-pub(in crate::resp) fn pexpire_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn pexpire_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     expire_in(entry, arguments, TimeUnit::Milliseconds, ExpiryForm::Absolute)
 }
 
@@ -128,19 +128,19 @@ fn time_of_key(arguments: Arguments<'_>, unit: TimeUnit, form: ExpiryForm) -> Pa
     Ok(Command::TimeOf(TimeOf { key: arguments.at(1), unit, form }))
 }
 
-pub(in crate::resp) fn ttl<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn ttl<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     time_of_key(arguments, TimeUnit::Seconds, ExpiryForm::Remaining)
 }
 
-pub(in crate::resp) fn pttl<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn pttl<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     time_of_key(arguments, TimeUnit::Milliseconds, ExpiryForm::Remaining)
 }
 
-pub(in crate::resp) fn expire_time<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn expire_time<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     time_of_key(arguments, TimeUnit::Seconds, ExpiryForm::Absolute)
 }
 
-pub(in crate::resp) fn pexpire_time<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn pexpire_time<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     time_of_key(arguments, TimeUnit::Milliseconds, ExpiryForm::Absolute)
 }
 
@@ -152,7 +152,7 @@ pub(super) fn pattern(bytes: &[u8]) -> Result<&[u8], CommandError> {
     Ok(bytes)
 }
 
-pub(in crate::resp) fn scan<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn scan<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let cursor = parse_u64(arguments.at(1)).ok_or_else(|| CommandError::Other("ERR invalid cursor".into()))?;
     let mut scan = Scan { cursor, pattern: None, count: Scan::DEFAULT_COUNT, strings: true };
     let mut options = arguments.from(2).iter();

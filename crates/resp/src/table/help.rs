@@ -1,7 +1,7 @@
 //! What `HELP` subcommands answer.
 
 use super::{COMMANDS, Entry};
-use crate::resp::reply::ReplyWriter;
+use crate::reply::ReplyWriter;
 
 /// Writes the help of the container that `help` (`client|help`) is a subcommand of: its subcommands, each with its syntax and
 /// what it does.

@@ -3,12 +3,11 @@
 use super::counters::CounterCommand;
 use super::keys::pattern;
 use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
-use crate::feed::{DEFAULT_COUNT, LONGEST_BLOCK_MS};
-use crate::resp::number::{parse_i64, parse_u64};
-use crate::resp::table::catalogue::{Catalogue, Filter};
-use crate::resp::table::{self, Found};
+use crate::number::{parse_i64, parse_u64};
+use crate::table::catalogue::{Catalogue, Filter};
+use crate::table::{self, Found};
 use rheostat_core::counter::Scope;
-use rheostat_core::feed;
+use rheostat_core::feed::{self, DEFAULT_COUNT};
 use rheostat_core::moment::Moment;
 use rheostat_core::operation::{Groups, Level, Quorum, Strategy, TestWrite};
 use rheostat_core::sla;
@@ -118,6 +117,9 @@ pub enum RheoCommand<'a> {
     /// Of monitors.
     Monitor(MonitorCommand<'a>),
 }
+
+/// How long RHEO FEED may wait for changes.
+const LONGEST_BLOCK_MS: u64 = 60_000;
 
 /// RHEO FEED.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -249,27 +251,27 @@ fn few(names: Arguments<'_>) -> Result<Arguments<'_>, CommandError> {
     Ok(names)
 }
 
-pub(in crate::resp) fn info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Info(few(arguments.from(1))?))
 }
 
-pub(in crate::resp) fn acl_who_am_i<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn acl_who_am_i<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Acl(AclCommand::WhoAmI))
 }
 
-pub(in crate::resp) fn acl_users<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn acl_users<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Acl(AclCommand::Users))
 }
 
-pub(in crate::resp) fn acl_list<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn acl_list<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Acl(AclCommand::List))
 }
 
-pub(in crate::resp) fn acl_get_user<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn acl_get_user<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Acl(AclCommand::GetUser(arguments.at(2))))
 }
 
-pub(in crate::resp) fn acl_cat<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn acl_cat<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     match (arguments.get(2), arguments.len()) {
         (None, _) => Ok(Command::Acl(AclCommand::Categories)),
         (Some(name), 3) => Ok(Command::Acl(AclCommand::Category(name))),
@@ -277,13 +279,13 @@ pub(in crate::resp) fn acl_cat<'a>(entry: &'static Entry, arguments: Arguments<'
     }
 }
 
-pub(in crate::resp) fn config_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn config_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let patterns = few(arguments.from(2))?;
     patterns.iter().try_for_each(|bytes| pattern(bytes).map(|_| ()))?;
     Ok(Command::ConfigGet(patterns))
 }
 
-pub(in crate::resp) fn memory_usage<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn memory_usage<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     match (arguments.get(3), arguments.get(4), arguments.len()) {
         (None, ..) => {}
         // There are no nested values to take samples of.
@@ -295,15 +297,15 @@ pub(in crate::resp) fn memory_usage<'a>(_: &'static Entry, arguments: Arguments<
     Ok(Command::MemoryUsage(arguments.at(2)))
 }
 
-pub(in crate::resp) fn time<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn time<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Time)
 }
 
-pub(in crate::resp) fn db_size<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn db_size<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::DbSize)
 }
 
-pub(in crate::resp) fn wait<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn wait<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let data_centers = parse_i64(arguments.at(1)).ok_or(CommandError::NotAnInteger)?;
     let timeout = parse_i64(arguments.at(2));
     let timeout = timeout.ok_or_else(|| CommandError::Other("ERR timeout is not an integer or out of range".into()))?;
@@ -312,33 +314,33 @@ pub(in crate::resp) fn wait<'a>(_: &'static Entry, arguments: Arguments<'a>) -> 
     Ok(Command::Wait(Wait { data_centers, timeout_ms: (timeout > 0).then_some(timeout) }))
 }
 
-pub(in crate::resp) fn help<'a>(entry: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn help<'a>(entry: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Help(entry))
 }
 
 /// For containers that mean nothing without a subcommand; their arity says so first.
-pub(in crate::resp) fn container<'a>(entry: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn container<'a>(entry: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Err(CommandError::WrongArity(entry.name))
 }
 
-pub(in crate::resp) fn command<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn command<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Catalogue(Catalogue::All))
 }
 
-pub(in crate::resp) fn command_count<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn command_count<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Catalogue(Catalogue::Count))
 }
 
-pub(in crate::resp) fn command_info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn command_info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let names = few(arguments.from(2))?;
     Ok(Command::Catalogue(if names.is_empty() { Catalogue::All } else { Catalogue::Info(names) }))
 }
 
-pub(in crate::resp) fn command_docs<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn command_docs<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Catalogue(Catalogue::Docs(few(arguments.from(2))?)))
 }
 
-pub(in crate::resp) fn command_list<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn command_list<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let filter = match arguments.len() {
         2 => Filter::None,
         5 if arguments.at(2).eq_ignore_ascii_case(b"filterby") => {
@@ -368,12 +370,12 @@ fn inner_request<'a>(arguments: Arguments<'a>) -> Result<(table::Keys, Arguments
     }
 }
 
-pub(in crate::resp) fn command_get_keys<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn command_get_keys<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let (keys, request) = inner_request(arguments)?;
     Ok(Command::Catalogue(Catalogue::Keys(keys, request)))
 }
 
-pub(in crate::resp) fn command_get_keys_and_flags<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn command_get_keys_and_flags<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let (keys, request) = inner_request(arguments)?;
     Ok(Command::Catalogue(Catalogue::KeysAndFlags(keys, request)))
 }
@@ -381,7 +383,7 @@ pub(in crate::resp) fn command_get_keys_and_flags<'a>(_: &'static Entry, argumen
 /// How many Redis tells where nothing else is asked for.
 const SLOW_OPERATIONS: u32 = 10;
 
-pub(in crate::resp) fn slowlog_get<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn slowlog_get<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let most = match (arguments.get(2), arguments.len()) {
         (None, _) => Some(SLOW_OPERATIONS),
         (Some(count), 3) => match parse_i64(count).ok_or(CommandError::NotAnInteger)? {
@@ -393,45 +395,45 @@ pub(in crate::resp) fn slowlog_get<'a>(entry: &'static Entry, arguments: Argumen
     Ok(Command::SlowLog(SlowLogCommand::Get(most)))
 }
 
-pub(in crate::resp) fn slowlog_len<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn slowlog_len<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::SlowLog(SlowLogCommand::Len))
 }
 
-pub(in crate::resp) fn slowlog_reset<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn slowlog_reset<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::SlowLog(SlowLogCommand::Reset))
 }
 
-pub(in crate::resp) fn cluster_slots<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn cluster_slots<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Cluster(ClusterCommand::Slots))
 }
 
-pub(in crate::resp) fn cluster_shards<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn cluster_shards<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Cluster(ClusterCommand::Shards))
 }
 
-pub(in crate::resp) fn cluster_nodes<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn cluster_nodes<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Cluster(ClusterCommand::Nodes))
 }
 
-pub(in crate::resp) fn cluster_info<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn cluster_info<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Cluster(ClusterCommand::Info))
 }
 
-pub(in crate::resp) fn cluster_my_id<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn cluster_my_id<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Cluster(ClusterCommand::MyId))
 }
 
-pub(in crate::resp) fn cluster_key_slot<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn cluster_key_slot<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Cluster(ClusterCommand::KeySlot(arguments.at(2))))
 }
 
-pub(in crate::resp) fn cluster_count_keys_in_slot<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn cluster_count_keys_in_slot<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let number = parse_i64(arguments.at(2)).ok_or(CommandError::NotAnInteger)?;
     let slot = u16::try_from(number).ok().filter(|slot| *slot < SLOTS);
     Ok(Command::Cluster(ClusterCommand::CountKeysInSlot(slot.ok_or_else(|| CommandError::Other("ERR Invalid slot".into()))?)))
 }
 
-pub(in crate::resp) fn rheo_session<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_session<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let action = arguments.at(2);
     let session = match (action, arguments.get(3)) {
         (_, None) if action.eq_ignore_ascii_case(b"get") => SessionCommand::Get,
@@ -447,7 +449,7 @@ pub(in crate::resp) fn rheo_session<'a>(entry: &'static Entry, arguments: Argume
     Ok(Command::Rheo(RheoCommand::Session(session)))
 }
 
-pub(in crate::resp) fn rheo_level<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_level<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     if arguments.len() > 3 {
         return Err(CommandError::WrongArity(entry.name));
     }
@@ -462,7 +464,7 @@ pub(in crate::resp) fn rheo_level<'a>(entry: &'static Entry, arguments: Argument
     Ok(Command::Rheo(RheoCommand::Level(level)))
 }
 
-pub(in crate::resp) fn rheo_sla<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_sla<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let words = few(arguments.from(2))?;
     let new = match (words.get(0), words.len()) {
         (None, _) => None,
@@ -490,15 +492,15 @@ fn bound<'a>(entry: &'static Entry, arguments: Arguments<'a>, parse: fn(&str) ->
     parse(&with_unit).map(|ms| Some(Some(ms))).map_err(|why| CommandError::Other(format!("ERR {why}").into()))
 }
 
-pub(in crate::resp) fn rheo_fresh<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_fresh<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Fresh(bound(entry, arguments, sla::parse_bound)?)))
 }
 
-pub(in crate::resp) fn rheo_within<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_within<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Within(bound(entry, arguments, sla::parse_within)?)))
 }
 
-pub(in crate::resp) fn rheo_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     if arguments.len() > 3 {
         return Err(CommandError::WrongArity(entry.name));
     }
@@ -510,7 +512,7 @@ pub(in crate::resp) fn rheo_at<'a>(entry: &'static Entry, arguments: Arguments<'
     Ok(Command::Rheo(RheoCommand::At(asked)))
 }
 
-pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     if arguments.len() > 3 {
         return Err(CommandError::WrongArity(entry.name));
     }
@@ -523,7 +525,7 @@ pub(in crate::resp) fn rheo_strategy<'a>(entry: &'static Entry, arguments: Argum
     Ok(Command::Rheo(RheoCommand::Strategy(arguments.get(2).map(named).transpose()?)))
 }
 
-pub(in crate::resp) fn rheo_quorum<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_quorum<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let number = |place: usize| {
         let number = parse_u64(arguments.at(place)).and_then(|number| u8::try_from(number).ok());
         number.ok_or_else(|| {
@@ -545,11 +547,11 @@ pub(in crate::resp) fn rheo_quorum<'a>(entry: &'static Entry, arguments: Argumen
     Ok(Command::Rheo(RheoCommand::Quorum(quorum)))
 }
 
-pub(in crate::resp) fn rheo_conflicts<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_conflicts<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Conflicts(arguments.at(2))))
 }
 
-pub(in crate::resp) fn rheo_feed<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_feed<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let wrong = |why: String| CommandError::Other(format!("ERR {why}").into());
     let mut asked = Feed { from: feed::From::Now, pattern: None, count: DEFAULT_COUNT, block_ms: 0 };
     let mut options = arguments.from(2).iter();
@@ -579,11 +581,11 @@ pub(in crate::resp) fn rheo_feed<'a>(_: &'static Entry, arguments: Arguments<'a>
     Ok(Command::Rheo(RheoCommand::Feed(asked)))
 }
 
-pub(in crate::resp) fn rheo_siblings<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_siblings<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Siblings(arguments.at(2))))
 }
 
-pub(in crate::resp) fn rheo_put<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_put<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let context = match (arguments.get(4), arguments.get(5), arguments.len()) {
         (None, ..) => None,
         (Some(word), Some(context), 6) if word.eq_ignore_ascii_case(b"context") => Some(context),
@@ -592,7 +594,7 @@ pub(in crate::resp) fn rheo_put<'a>(_: &'static Entry, arguments: Arguments<'a>)
     Ok(Command::Rheo(RheoCommand::Put(Put { key: arguments.at(2), value: arguments.at(3), context })))
 }
 
-pub(in crate::resp) fn rheo_test<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_test<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let is = |place: usize, word: &[u8]| arguments.get(place).is_some_and(|given| given.eq_ignore_ascii_case(word));
     let (expected, then) = match (is(4, b"absent"), is(4, b"eq")) {
         (true, _) => (None, 5),
@@ -611,7 +613,7 @@ pub(in crate::resp) fn rheo_test<'a>(_: &'static Entry, arguments: Arguments<'a>
     Ok(Command::Rheo(RheoCommand::Test(test)))
 }
 
-pub(in crate::resp) fn rheo_view<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_view<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     if arguments.len() > 3 {
         return Err(CommandError::WrongArity(entry.name));
     }
@@ -624,7 +626,7 @@ pub(in crate::resp) fn rheo_view<'a>(entry: &'static Entry, arguments: Arguments
     Ok(Command::Rheo(RheoCommand::View(arguments.get(2).map(named).transpose()?)))
 }
 
-pub(in crate::resp) fn rheo_groups<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_groups<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let groups = match (arguments.get(2), arguments.len()) {
         (None, _) => None,
         (Some(word), 3) if word.eq_ignore_ascii_case(b"auto") => Some(Groups::default()),
@@ -644,15 +646,15 @@ pub(in crate::resp) fn rheo_groups<'a>(_: &'static Entry, arguments: Arguments<'
     Ok(Command::Rheo(RheoCommand::Groups(groups)))
 }
 
-pub(in crate::resp) fn rheo_explain<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_explain<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Explain(arguments.at(2))))
 }
 
-pub(in crate::resp) fn rheo_status<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_status<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Status))
 }
 
-pub(in crate::resp) fn rheo_monitor<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_monitor<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let is = |word: &str| arguments.at(2).eq_ignore_ascii_case(word.as_bytes());
     let command = match arguments.len() {
         3 | 4 if is("listen") => MonitorCommand::Listen(arguments.get(3)),
@@ -663,7 +665,7 @@ pub(in crate::resp) fn rheo_monitor<'a>(entry: &'static Entry, arguments: Argume
     Ok(Command::Rheo(RheoCommand::Monitor(command)))
 }
 
-pub(in crate::resp) fn rheo_receipt<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_receipt<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
     let is = |word: &str| arguments.at(2).eq_ignore_ascii_case(word.as_bytes());
     let command = match arguments.len() {
         2 => ReceiptCommand::Last,
@@ -676,6 +678,6 @@ pub(in crate::resp) fn rheo_receipt<'a>(entry: &'static Entry, arguments: Argume
     Ok(Command::Rheo(RheoCommand::Receipt(command)))
 }
 
-pub(in crate::resp) fn rheo_quality<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
+pub(crate) fn rheo_quality<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
     Ok(Command::Rheo(RheoCommand::Quality))
 }

@@ -1,7 +1,7 @@
 //! The request parser: requests are found wherever the stream is cut, and limits hold.
 
 use proptest::prelude::*;
-use rheostat_server::resp::{Limits, Parser, ProtocolError, encode_request};
+use rheostat_resp::{Limits, Parser, ProtocolError, encode_request};
 
 type Request = Vec<Vec<u8>>;
 

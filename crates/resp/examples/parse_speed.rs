@@ -1,9 +1,9 @@
-//! How fast requests are parsed on one core: `cargo run --release -p rheostat-server --example resp_parse_speed`.
+//! How fast requests are parsed on one core: `cargo run --release -p rheostat-resp --example parse_speed`.
 //!
 //! Each line is one kind of request, many of them in one buffer, as a pipelining client sends them: first only parsed into
 //! arguments, then also into typed commands. The best of several rounds is shown.
 
-use rheostat_server::resp::{Command, Limits, Parser, ReplyWriter, RespVersion, encode_request};
+use rheostat_resp::{Command, Limits, Parser, ReplyWriter, RespVersion, encode_request};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn best(mut round: impl FnMut()) -> Duration {
 }
 
 /// Calls `each` with every request of the buffer, again and again.
-fn parse_all(buffer: &[u8], mut each: impl FnMut(rheostat_server::resp::Arguments<'_>)) {
+fn parse_all(buffer: &[u8], mut each: impl FnMut(rheostat_resp::Arguments<'_>)) {
     let mut parser = Parser::new(Limits::default());
     for _ in 0..PASSES {
         let mut found = 0;

@@ -220,6 +220,7 @@ impl Parser {
 
     /// How many bytes at the front of the buffer belong to requests that have been returned. The caller drops exactly these before it
     /// calls [`Parser::next`] again; they are counted once.
+    #[inline]
     pub fn consume(&mut self) -> usize {
         self.last = 0;
         std::mem::take(&mut self.start)
@@ -236,11 +237,13 @@ impl Parser {
         self.bulk.map(|length| self.start + self.parsed + length + 2)
     }
 
+    #[inline]
     fn reset(&mut self) {
         self.parsed = 0;
         self.announced = 0;
     }
 
+    #[inline]
     fn max_request_bytes(&self) -> usize {
         self.limits.max_request_bytes.min(u32::MAX as usize)
     }
@@ -273,6 +276,7 @@ impl Parser {
         self.bulks(bytes)
     }
 
+    #[inline]
     fn begin(&mut self, count: u64, parsed: usize) -> Result<(), ProtocolError> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         if count > self.limits.max_arguments {
@@ -288,6 +292,7 @@ impl Parser {
     }
 
     /// Forgets the last request, and gives back what an unusually large one took.
+    #[inline]
     fn forget(&mut self) {
         self.spans.clear();
         self.spans.shrink_to(KEPT);
@@ -381,7 +386,7 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::encode_request;
+    use crate::encode_request;
 
     /// Feeds `stream` in pieces of `piece` bytes, as a connection would; the requests, and the bytes that were looked at.
     fn feed(stream: &[u8], piece: usize) -> (Vec<Vec<Vec<u8>>>, u64) {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 const HEAD: &str = "# Commands
 
-This page is made from the server's table of commands; `RHEOSTAT_BLESS=1 cargo test -p rheostat-server --test resp_table` writes it anew.
+This page is made from the server's table of commands; `RHEOSTAT_BLESS=1 cargo test -p rheostat-resp --test table` writes it anew.
 
 Rheostat speaks RESP2 and RESP3. A command that is served does what it does in Redis 7, except where this page says otherwise. A command that
 is not served answers with an error that gives the reason, never with something weaker. The commands of `rheostat` itself that run clusters and read and
