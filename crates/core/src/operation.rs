@@ -292,6 +292,14 @@ impl Change {
         matches!(self, Change::Set { condition, .. } if *condition != SetCondition::Always)
     }
 
+    /// The value that it brings along, if it brings one.
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            Change::Set { value, .. } => Some(value),
+            Change::Delete | Change::Expire { .. } => None,
+        }
+    }
+
     /// The write that this change makes of `key` as it was `before`, at physical time `now_ms`; `None` if it writes nothing.
     pub fn item(self, now_ms: u64, key: Key, before: &Read) -> Option<Item> {
         let resolve = |expiry: Expiry| match expiry {

@@ -1,9 +1,11 @@
 //! How fast requests are parsed on one core: `cargo run --release -p rheostat-resp --example parse_speed`.
 //!
 //! Each line is one kind of request, many of them in one buffer, as a pipelining client sends them: first only parsed into
-//! arguments, then also into typed commands. The best of several rounds is shown.
+//! arguments, then also into typed commands, then those that are one operation on one key into that operation. The best of several rounds is shown.
 
-use rheostat_resp::{Command, Limits, Parser, ReplyWriter, RespVersion, encode_request};
+use rheostat_core::counter::Scope;
+use rheostat_core::operation::Dial;
+use rheostat_resp::{Arguments, Command, Limits, Parser, ReplyWriter, RespVersion, encode_request};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,7 @@ fn best(mut round: impl FnMut()) -> Duration {
 }
 
 /// Calls `each` with every request of the buffer, again and again.
-fn parse_all(buffer: &[u8], mut each: impl FnMut(rheostat_resp::Arguments<'_>)) {
+fn parse_all(buffer: &[u8], mut each: impl FnMut(Arguments<'_>)) {
     let mut parser = Parser::new(Limits::default());
     for _ in 0..PASSES {
         let mut found = 0;
@@ -49,7 +51,11 @@ fn main() {
         ("MGET of 10 keys", mget),
         ("PING", vec![b"PING"]),
     ];
-    println!("{:<24} {:>18} {:>10} {:>18} {:>10}", "request", "parsed M/s", "ns", "with command M/s", "ns");
+    let operation = |request: Arguments<'_>| match Command::parse(request, 1) {
+        Ok(Command::One(one)) => Ok(one.operation(Dial::default(), Scope::default())),
+        other => Err(other.is_ok()),
+    };
+    println!("{:<24} {:>11} {:>7} {:>17} {:>7} {:>19} {:>7}", "request", "parsed M/s", "ns", "with command M/s", "ns", "with operation M/s", "ns");
     let per_second = |took: Duration| (PIPELINED * PASSES) as f64 / took.as_secs_f64();
     for (name, request) in kinds {
         let mut buffer = Vec::new();
@@ -57,8 +63,10 @@ fn main() {
             encode_request(&request, &mut buffer);
         }
         let arguments = per_second(best(|| parse_all(&buffer, |request| _ = black_box(request))));
-        let commands = per_second(best(|| parse_all(&buffer, |request| _ = black_box(Command::parse(request)))));
-        println!("{name:<24} {:>18.1} {:>10.1} {:>18.1} {:>10.1}", arguments / 1e6, 1e9 / arguments, commands / 1e6, 1e9 / commands);
+        let commands = per_second(best(|| parse_all(&buffer, |request| _ = black_box(Command::parse(request, 1)))));
+        let operations = per_second(best(|| parse_all(&buffer, |request| _ = black_box(operation(request)))));
+        let [(a, b), (c, d), (e, f)] = [arguments, commands, operations].map(|rate| (rate / 1e6, 1e9 / rate));
+        println!("{name:<24} {a:>11.1} {b:>7.1} {c:>17.1} {d:>7.1} {e:>19.1} {f:>7.1}");
     }
 
     let mut out = Vec::new();
@@ -71,5 +79,5 @@ fn main() {
             }
         }
     }));
-    println!("{:<24} {:>18.1} {:>10.1}", "reply of 64 bytes", replies / 1e6, 1e9 / replies);
+    println!("{:<24} {:>11.1} {:>7.1}", "reply of 64 bytes", replies / 1e6, 1e9 / replies);
 }

@@ -1,42 +1,62 @@
 //! Typed commands: what a request means, or the error that answers it.
 
+mod cluster;
 mod connection;
 mod counters;
 mod keys;
+mod one;
+mod rheo;
 mod server;
 mod strings;
 mod time;
 mod transaction;
 
-pub(super) mod parse {
-    //! The functions that read arguments, for the table.
-    pub(crate) use super::connection::*;
-    pub(crate) use super::counters::*;
-    pub(crate) use super::keys::*;
-    pub(crate) use super::server::*;
-    pub(crate) use super::strings::*;
-    pub(crate) use super::transaction::*;
-}
-
+pub use cluster::ClusterCommand;
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
-pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Increment, Weights};
-pub use keys::{Expire, Scan, TimeOf};
-pub use server::{
-    AclCommand, ClusterCommand, Feed, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, SlowLogCommand, Test, View,
-    Wait,
-};
-pub use strings::{GetEx, Set, SetIf, SetReply};
-pub use time::{ExpiryForm, MAX_EXPIRY_MS, NewExpiry, TimeUnit, When};
+pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Weights};
+pub use keys::Scan;
+pub use one::{Act, One};
+pub use rheo::{Feed, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, Test, View};
+pub use server::{AclCommand, SlowLogCommand, Wait};
+pub use time::MAX_EXPIRY_MS;
 
 use super::arguments::{Arguments, Pairs};
 use super::table::catalogue::Catalogue;
 use super::table::{self, Entry, Found, Reason};
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
-/// A command. Keys and values are views of the request's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The commands of each group, in the manual's order.
+pub(crate) const GROUPS: &[&[Entry]] =
+    &[strings::COMMANDS, keys::COMMANDS, transaction::COMMANDS, connection::COMMANDS, server::COMMANDS, cluster::COMMANDS, rheo::COMMANDS];
+
+/// A request whose number of arguments is right.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The command.
+    pub entry: &'static Entry,
+    /// Its arguments.
+    pub arguments: Arguments<'a>,
+    /// When it is made, in milliseconds since the Unix epoch.
+    pub now_ms: u64,
+}
+
+impl<'a> Deref for Request<'a> {
+    type Target = Arguments<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Arguments<'a> {
+        &self.arguments
+    }
+}
+
+/// A command. Keys are views of the request's bytes.
+#[derive(Clone, PartialEq, Debug)]
 pub enum Command<'a> {
+    /// One operation on one key: GET, SET, INCR, EXPIRE, TTL and the like.
+    One(One<'a>),
+
     /// PING: `PONG`, or the message.
     Ping(Option<&'a [u8]>),
     /// ECHO: the message.
@@ -88,41 +108,35 @@ pub enum Command<'a> {
     /// SLOWLOG.
     SlowLog(SlowLogCommand),
     /// CLUSTER.
-    Cluster(ClusterCommand<'a>),
+    Cluster(ClusterCommand),
+    /// CLUSTER KEYSLOT: the slot of a key, [`rheostat_core::slots::slot`].
+    KeySlot(&'a [u8]),
+    /// CLUSTER COUNTKEYSINSLOT.
+    CountKeysInSlot(u16),
     /// RHEO: what only Rheostat has.
     Rheo(RheoCommand<'a>),
+    /// RHEO FEED: what has been written to the keyspace.
+    Feed(Feed<'a>),
+    /// RHEO CONFLICTS: the versions of a key that were replaced unread.
+    Conflicts(&'a [u8]),
 
-    /// GET.
-    Get(&'a [u8]),
-    /// SET, SETEX, PSETEX, GETSET, SETNX, RHEO CAS.
-    Set(Set<'a>),
-    /// GETDEL.
-    GetDel(&'a [u8]),
-    /// GETEX with an option; without one it is GET.
-    GetEx(GetEx<'a>),
     /// MGET: one read-only transaction.
     MultiGet(Arguments<'a>),
     /// MSET.
     MultiSet(Pairs<'a>),
-    /// STRLEN.
-    StrLen(&'a [u8]),
-    /// MEMORY USAGE.
-    MemoryUsage(&'a [u8]),
-    /// INCR, DECR, INCRBY, DECRBY: the counter's value afterwards.
-    Increment(Increment<'a>),
+    /// RHEO SIBLINGS: all values of a key that stand side by side, and what a write in their place needs.
+    Siblings(&'a [u8]),
+    /// RHEO PUT: writes a value in the place of those that were seen.
+    Put(Put<'a>),
+    /// RHEO TEST: reads a key and writes another by what it was.
+    Test(Test<'a>),
+    /// RHEO COUNTER.
+    Counter(CounterCommand<'a>),
 
     /// DEL, UNLINK: how many of the keys were there. A key given twice is deleted, and counted, once.
     Delete(Arguments<'a>),
     /// EXISTS, TOUCH: how many of the keys are there. A key given twice counts twice.
     Exists(Arguments<'a>),
-    /// TYPE: `string`, or `none`.
-    Type(&'a [u8]),
-    /// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT: 1 if the expiry was changed, else 0.
-    Expire(Expire<'a>),
-    /// PERSIST: 1 if there was an expiry, else 0.
-    Persist(&'a [u8]),
-    /// TTL, PTTL, EXPIRETIME, PEXPIRETIME.
-    TimeOf(TimeOf<'a>),
     /// SCAN.
     Scan(Scan<'a>),
 }
@@ -271,11 +285,11 @@ fn unknown(name: &[u8], arguments: Arguments<'_>) -> CommandError {
 }
 
 impl<'a> Command<'a> {
-    /// What the request `arguments` means. The same as [`resolve`], then the entry's `parse`.
+    /// What the request `arguments` means, made at `now_ms` milliseconds since the Unix epoch. The same as [`resolve`], then the entry's `parse`.
     #[inline]
-    pub fn parse(arguments: Arguments<'a>) -> Result<Command<'a>, CommandError> {
+    pub fn parse(arguments: Arguments<'a>, now_ms: u64) -> Result<Command<'a>, CommandError> {
         let entry = resolve(None, arguments)?;
-        (entry.parse)(entry, arguments)
+        (entry.parse)(Request { entry, arguments, now_ms })
     }
 }
 

@@ -6,7 +6,8 @@
 //!    [`Parser::consume`] bytes from the front.
 //! 2. [`Command::parse`] turns each request's [`Arguments`] into a typed command, or into an error to be answered. Where a
 //!    connection must first authenticate, [`resolve`] and the entry's flags come before.
-//! 3. It executes the command and writes the reply with [`ReplyWriter`]. What the table of commands can answer by itself,
+//! 3. It executes the command. Most are one operation on a key, [`Command::One`], which says itself how its outcome becomes a reply ([`Render`]); the
+//!    replies of others it writes with [`ReplyWriter`]. What the table of commands can answer by itself,
 //!    [`Command::Catalogue`] and [`Command::Help`], needs nothing else.
 //!
 //! [`table`] is the one list of commands: arity, flags, keys, documentation, and why what is missing is missing.
@@ -17,10 +18,12 @@ pub mod command;
 mod inline;
 pub mod number;
 pub mod parser;
+pub mod render;
 pub mod reply;
 pub mod table;
 
 pub use arguments::{Arguments, Kept, encode_request};
-pub use command::{Command, CommandError, resolve};
+pub use command::{Command, CommandError, Request, resolve};
 pub use parser::{Limits, Parser, ProtocolError};
+pub use render::Render;
 pub use reply::{ReplyWriter, RespVersion};

@@ -1,28 +1,27 @@
 //! The table of commands: the one list that arity, flags, keys, documentation and refusals come from.
 //!
-//! [`COMMANDS`] is what is served, [`UNSERVED`] what Redis has and we refuse, each with its reason. `COMMAND`'s replies
+//! [`COMMANDS`] is what is served, each with its handler, as the files of `command` list it; [`UNSERVED`] what Redis has and we refuse, each with its reason. `COMMAND`'s replies
 //! ([`catalogue`]), `HELP` subcommands and docs/commands.md ([`commands_markdown`]) are made from them.
 
 pub mod catalogue;
 pub mod help;
 mod markdown;
-mod served;
 mod syntax;
 mod unserved;
+pub(crate) mod words;
 
 pub use markdown::commands_markdown;
-pub use served::COMMANDS;
 pub use syntax::{Argument, Kind};
 pub use unserved::{Reason, UNSERVED, Unserved};
 
 use super::arguments::Arguments;
-use super::command::{Command, CommandError};
+use super::command::{Command, CommandError, GROUPS, Request};
 
 /// Turns a request, whose arity has been checked, into a command.
-pub type Parse = for<'a> fn(&'static Entry, Arguments<'a>) -> Result<Command<'a>, CommandError>;
+pub type Parse = for<'a> fn(Request<'a>) -> Result<Command<'a>, CommandError>;
 
 /// One command, or one subcommand.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its name in lower case; of a subcommand `container|subcommand`, of one in a family `container|family|subcommand`.
     pub name: &'static str,
@@ -46,7 +45,7 @@ pub struct Entry {
     pub tips: &'static [&'static str],
     /// Its subcommands.
     pub subcommands: &'static [Entry],
-    /// Reads its arguments.
+    /// What it means: one operation on a key and how that is told, or what the connection does.
     pub parse: Parse,
 }
 
@@ -205,6 +204,33 @@ impl Entry {
         self.subcommands.iter().find(|entry| entry.short_name().as_bytes().eq_ignore_ascii_case(name))
     }
 }
+
+/// Every command that is served, by group and then by name.
+pub static COMMANDS: &[Entry] = &ALL;
+
+const COUNT: usize = {
+    let (mut count, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        count += GROUPS[group].len();
+        group += 1;
+    }
+    count
+};
+
+static ALL: [Entry; COUNT] = {
+    let mut all = [GROUPS[0][0]; COUNT];
+    let (mut count, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        let mut at = 0;
+        while at < GROUPS[group].len() {
+            all[count] = GROUPS[group][at];
+            count += 1;
+            at += 1;
+        }
+        group += 1;
+    }
+    all
+};
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,15 @@
 //! Every command: what its requests mean, and the errors that answer what is wrong with them.
 
 use rheostat_core::counter::{Direction, Scope, UpdateName};
-use rheostat_core::operation::{ExpiryCondition, Groups, Level};
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Groups, Level, Outcome, Quality, Read, SetCondition};
+use rheostat_core::version::VersionId;
 use rheostat_resp::command::*;
 use rheostat_resp::table::{COMMANDS, Reason, UNSERVED};
-use rheostat_resp::{Arguments, Command, CommandError, Limits, Parser, RespVersion, encode_request};
+use rheostat_resp::{Arguments, Command, CommandError, Limits, Parser, Render, ReplyWriter, RespVersion, encode_request};
+use std::sync::Arc;
+
+/// When requests are made, in milliseconds since the Unix epoch.
+const NOW: u64 = 5;
 
 /// Calls `check` with what the request of these arguments means.
 fn with<T>(arguments: &[&[u8]], check: impl FnOnce(Result<Command<'_>, CommandError>, Arguments<'_>) -> T) -> T {
@@ -12,7 +17,7 @@ fn with<T>(arguments: &[&[u8]], check: impl FnOnce(Result<Command<'_>, CommandEr
     encode_request(arguments, &mut stream);
     let mut parser = Parser::new(Limits::default());
     let arguments = parser.next(&stream).expect("valid").expect("whole");
-    check(Command::parse(arguments), arguments)
+    check(Command::parse(arguments, NOW), arguments)
 }
 
 fn split(request: &str) -> Vec<&[u8]> {
@@ -32,6 +37,23 @@ macro_rules! holds {
     ($request:expr, $first:expr, $kind:path) => {
         with(&split($request), |command, arguments| assert_eq!(command, Ok($kind(arguments.from($first))), "{}", $request))
     };
+}
+
+/// The request does this to key `k`.
+#[track_caller]
+fn does(request: &str, act: Act) {
+    is(request, Command::One(One { key: b"k", act, render: Render::Ok }));
+}
+
+/// The request's reply, when this is what its operation comes to.
+#[track_caller]
+fn tells(request: &str, outcome: &Outcome, reply: &str) {
+    with(&split(request), |command, _| {
+        let Ok(Command::One(one)) = command else { panic!("{request}: {command:?}") };
+        let mut out = Vec::new();
+        assert_eq!(one.render.write(outcome, NOW, &mut ReplyWriter::new(&mut out, RespVersion::Two)), !reply.starts_with('-'), "{request}");
+        assert_eq!(String::from_utf8_lossy(&out), reply, "{request}");
+    });
 }
 
 /// The request is answered with this error.
@@ -128,10 +150,11 @@ fn what_is_not_served_says_why() {
 
 #[test]
 fn get_and_set() {
-    is("get k", Command::Get(b"k"));
-    is("get ''", Command::Get(b""));
-    is("getdel k", Command::GetDel(b"k"));
-    is("strlen k", Command::StrLen(b"k"));
+    does("get k", Act::Read);
+    is("get ''", Command::One(One { key: b"", act: Act::Read, render: Render::Get }));
+    does("getdel k", Act::Change(Change::Delete));
+    does("strlen k", Act::Read);
+    does("memory usage k samples 5", Act::Read);
     holds!("mget a b a", 1, Command::MultiGet);
     with(&split("mset a 1 b 2"), |command, _| {
         let Ok(Command::MultiSet(pairs)) = command else { panic!("{command:?}") };
@@ -139,22 +162,24 @@ fn get_and_set() {
         assert_eq!(pairs.iter().collect::<Vec<_>>(), expected);
     });
 
-    let reply = |get| if get { SetReply::Before } else { SetReply::Ok };
-    let set = |expiry, get| Command::Set(Set { key: b"k", value: b"v", expiry, condition: SetIf::Always, reply: reply(get) });
-    let after = |milliseconds| NewExpiry::Set(When::After(milliseconds));
-    let at = |milliseconds| NewExpiry::Set(When::At(milliseconds));
-    is("set k v", set(NewExpiry::Never, false));
-    is("set k v get", set(NewExpiry::Never, true));
-    is("set k v get GET", set(NewExpiry::Never, true));
-    is("set k v KeepTTL", set(NewExpiry::Keep, false));
-    is("set k v keepttl keepttl", set(NewExpiry::Keep, false));
-    is("set k v ex 10", set(after(10_000), false));
-    is("set k v PX 10 get", set(after(10), true));
-    is("set k v get exat 10", set(at(10_000), true));
-    is("set k v pxat 10", set(at(10), false));
-    is("setex k 7 v", set(after(7000), false));
-    is("psetex k 7 v", set(after(7), false));
-    is("getset k v", set(NewExpiry::Never, true));
+    // A plain write needs no read before it.
+    let put = |expires_ms| Act::Put(Some(Arc::from(*b"v")), expires_ms);
+    let set = |expiry| Act::Change(Change::Set { value: Arc::from(*b"v"), expiry, condition: SetCondition::Always });
+    does("set k v", put(0));
+    does("set k v get", set(Expiry::Never));
+    does("set k v get GET", set(Expiry::Never));
+    does("set k v KeepTTL", set(Expiry::Keep));
+    does("set k v keepttl keepttl", set(Expiry::Keep));
+    does("set k v ex 10", put(NOW + 10_000));
+    does("set k v PX 10 get", set(Expiry::At(NOW + 10)));
+    does("set k v get exat 10", set(Expiry::At(10_000)));
+    does("set k v pxat 10", put(10));
+    does("setex k 7 v", put(NOW + 7000));
+    does("psetex k 7 v", put(NOW + 7));
+    does("getset k v", set(Expiry::Never));
+    // What has expired already is a deletion.
+    does("set k v pxat 5", Act::Put(None, 0));
+    does("set k v pxat 6", put(6));
     for request in [
         "set k v ex",
         "set k v foo",
@@ -183,18 +208,18 @@ fn get_and_set() {
 
 #[test]
 fn conditional_writes() {
-    let set = |condition, expiry, reply| Command::Set(Set { key: b"k", value: b"v", expiry, condition, reply });
-    let life = NewExpiry::Set(When::After(5));
-    is("set k v nx", set(SetIf::Absent, NewExpiry::Never, SetReply::Ok));
-    is("set k v NX nx", set(SetIf::Absent, NewExpiry::Never, SetReply::Ok));
-    is("set k v XX", set(SetIf::Present, NewExpiry::Never, SetReply::Ok));
-    is("set k v nx get px 5", set(SetIf::Absent, life, SetReply::Before));
-    is("set k v px 5 get xx", set(SetIf::Present, life, SetReply::Before));
-    is("set k v xx keepttl", set(SetIf::Present, NewExpiry::Keep, SetReply::Ok));
-    is("setnx k v", set(SetIf::Absent, NewExpiry::Never, SetReply::Number));
-    is("rheo cas k old v", set(SetIf::Value(b"old"), NewExpiry::Never, SetReply::Number));
-    is("rheo cas k '' v px 5", set(SetIf::Value(b""), life, SetReply::Number));
-    is("rheo cas k old v KEEPTTL", set(SetIf::Value(b"old"), NewExpiry::Keep, SetReply::Number));
+    let set = |condition, expiry| Act::Change(Change::Set { value: Arc::from(*b"v"), expiry, condition });
+    let life = Expiry::At(NOW + 5);
+    does("set k v nx", set(SetCondition::IfAbsent, Expiry::Never));
+    does("set k v NX nx", set(SetCondition::IfAbsent, Expiry::Never));
+    does("set k v XX", set(SetCondition::IfPresent, Expiry::Never));
+    does("set k v nx get px 5", set(SetCondition::IfAbsent, life));
+    does("set k v px 5 get xx", set(SetCondition::IfPresent, life));
+    does("set k v xx keepttl", set(SetCondition::IfPresent, Expiry::Keep));
+    does("setnx k v", set(SetCondition::IfAbsent, Expiry::Never));
+    does("rheo cas k old v", set(SetCondition::IfValue(Arc::from(*b"old")), Expiry::Never));
+    does("rheo cas k '' v px 5", set(SetCondition::IfValue(Arc::from(*b"")), life));
+    does("rheo cas k old v KEEPTTL", set(SetCondition::IfValue(Arc::from(*b"old")), Expiry::Keep));
     for request in ["rheo cas k old v nx", "rheo cas k old v xx", "rheo cas k old v get", "rheo cas k old v ex", "rheo cas k old v foo 1"] {
         fails(request, SYNTAX);
     }
@@ -206,7 +231,7 @@ fn conditional_writes() {
 
 #[test]
 fn a_test_names_two_keys_and_what_is_written() {
-    let test = |expected, otherwise| Command::Rheo(RheoCommand::Test(Test { key: b"k", target: b"t", expected, then: b"v", otherwise }));
+    let test = |expected, otherwise| Command::Test(Test { key: b"k", target: b"t", expected, then: b"v", otherwise });
     is("rheo test k t eq old then v", test(Some(b"old"), None));
     is("RHEO TEST k t EQ '' THEN v ELSE ''", test(Some(b""), Some(b"")));
     is("rheo test k t absent then v else w", test(None, Some(b"w")));
@@ -228,11 +253,11 @@ fn a_test_names_two_keys_and_what_is_written() {
 
 #[test]
 fn getex() {
-    let getex = |expiry| Command::GetEx(GetEx { key: b"k", expiry });
-    is("getex k", Command::Get(b"k"));
-    is("getex k persist", getex(NewExpiry::Never));
-    is("getex k ex 5", getex(NewExpiry::Set(When::After(5000))));
-    is("getex k PXAT 5", getex(NewExpiry::Set(When::At(5))));
+    let getex = |expiry| Act::Change(Change::Expire { expiry, condition: ExpiryCondition::Always });
+    does("getex k", Act::Read);
+    does("getex k persist", getex(Expiry::Never));
+    does("getex k ex 5", getex(Expiry::At(NOW + 5000)));
+    does("getex k PXAT 5", getex(Expiry::At(5)));
     for request in ["getex k ex", "getex k foo", "getex k foo 5", "getex k ex 1 persist", "getex k persist 1", "getex k keepttl", "getex k ex 1 ex 1"]
     {
         fails(request, SYNTAX);
@@ -249,25 +274,71 @@ fn keys() {
     for name in ["exists", "touch"] {
         holds!(&format!("{name} a b a"), 1, Command::Exists);
     }
-    is("type k", Command::Type(b"k"));
-    is("persist k", Command::Persist(b"k"));
-    let time = |unit, form| Command::TimeOf(TimeOf { key: b"k", unit, form });
-    is("ttl k", time(TimeUnit::Seconds, ExpiryForm::Remaining));
-    is("pttl k", time(TimeUnit::Milliseconds, ExpiryForm::Remaining));
-    is("expiretime k", time(TimeUnit::Seconds, ExpiryForm::Absolute));
-    is("pexpiretime k", time(TimeUnit::Milliseconds, ExpiryForm::Absolute));
+    does("persist k", Act::Change(Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always }));
+    for name in ["type", "ttl", "pttl", "expiretime", "pexpiretime"] {
+        does(&format!("{name} k"), Act::Read);
+    }
+}
+
+#[test]
+fn what_comes_of_an_operation_is_told_as_redis_tells_it() {
+    let quality = Quality { level: Level::Causal, staleness_ms: None };
+    let there = Read { value: Some(Arc::from(*b"value")), version: None, expires_ms: NOW + 1400 };
+    let read = |read: &Read| Outcome::Read(read.clone(), quality);
+    let changed = |before: &Read, version| Outcome::Changed { before: before.clone(), version };
+    let (absent, written) = (Read::default(), Some(VersionId::default()));
+    for (request, with, without) in [
+        ("get k", "$5\r\nvalue\r\n", "$-1\r\n"),
+        ("getex k", "$5\r\nvalue\r\n", "$-1\r\n"),
+        ("strlen k", ":5\r\n", ":0\r\n"),
+        ("memory usage k", ":134\r\n", "$-1\r\n"),
+        ("type k", "+string\r\n", "+none\r\n"),
+        ("ttl k", ":1\r\n", ":-2\r\n"),
+        ("pttl k", ":1400\r\n", ":-2\r\n"),
+        ("expiretime k", ":1\r\n", ":-2\r\n"),
+        ("pexpiretime k", ":1405\r\n", ":-2\r\n"),
+    ] {
+        tells(request, &read(&there), with);
+        tells(request, &read(&absent), without);
+    }
+    for (request, made, not_made) in [
+        ("getdel k", "$5\r\nvalue\r\n", "$-1\r\n"),
+        ("getset k v", "$5\r\nvalue\r\n", "$-1\r\n"),
+        ("set k v nx get", "$5\r\nvalue\r\n", "$-1\r\n"),
+        ("getex k ex 1", "$5\r\nvalue\r\n", "$-1\r\n"),
+        ("set k v xx", "+OK\r\n", "$-1\r\n"),
+        ("set k v keepttl", "+OK\r\n", "$-1\r\n"),
+        ("setnx k v", ":1\r\n", ":0\r\n"),
+        ("rheo cas k a b", ":1\r\n", ":0\r\n"),
+        ("expire k 1", ":1\r\n", ":0\r\n"),
+        ("persist k", ":1\r\n", ":0\r\n"),
+    ] {
+        tells(request, &changed(&there, written), made);
+        tells(request, &changed(&absent, None), not_made);
+    }
+    for request in ["set k v", "setex k 1 v", "psetex k 1 v"] {
+        tells(request, &Outcome::Written(VersionId::default()), "+OK\r\n");
+    }
+    for request in ["incr k", "decr k", "incrby k 2", "decrby k 2"] {
+        tells(request, &Outcome::Counted([7].into(), VersionId::default()), ":7\r\n");
+    }
+    let strange = "-ERR the partition server answered something else than was asked\r\n";
+    for request in ["get k", "ttl k", "incr k", "getdel k"] {
+        tells(request, &Outcome::Written(VersionId::default()), strange);
+    }
+    tells("set k v", &read(&there), strange);
 }
 
 #[test]
 fn expire() {
-    let expire = |when, condition| Command::Expire(Expire { key: b"k", when, condition });
-    is("expire k 10", expire(When::After(10_000), ExpiryCondition::Always));
-    is("pexpire k 10", expire(When::After(10), ExpiryCondition::Always));
-    is("expireat k 10", expire(When::At(10_000), ExpiryCondition::Always));
-    is("pexpireat k 10", expire(When::At(10), ExpiryCondition::Always));
+    let expire = |at, condition| Act::Change(Change::Expire { expiry: Expiry::At(at), condition });
+    does("expire k 10", expire(NOW + 10_000, ExpiryCondition::Always));
+    does("pexpire k 10", expire(NOW + 10, ExpiryCondition::Always));
+    does("expireat k 10", expire(10_000, ExpiryCondition::Always));
+    does("pexpireat k 10", expire(10, ExpiryCondition::Always));
     // What has passed already deletes.
-    is("pexpire k -1", expire(When::After(-1), ExpiryCondition::Always));
-    is("expire k 0", expire(When::After(0), ExpiryCondition::Always));
+    does("pexpire k -1", expire(NOW - 1, ExpiryCondition::Always));
+    does("expire k 0", expire(NOW, ExpiryCondition::Always));
     for (options, condition) in [
         ("nx", ExpiryCondition::IfNone),
         ("NX nx", ExpiryCondition::IfNone),
@@ -276,7 +347,7 @@ fn expire() {
         ("xx gt", ExpiryCondition::IfLater),
         ("lt", ExpiryCondition::IfEarlier),
     ] {
-        is(&format!("pexpire k 10 {options}"), expire(When::After(10), condition));
+        does(&format!("pexpire k 10 {options}"), expire(NOW + 10, condition));
     }
     for options in ["nx xx", "nx gt", "lt nx", "nx gt lt"] {
         fails(&format!("expire k 10 {options}"), "ERR NX and XX, GT or LT options at the same time are not compatible");
@@ -289,11 +360,11 @@ fn expire() {
     fails("expire k x", NOT_AN_INTEGER);
     fails("expire k 9223372036854775807", "ERR invalid expire time in 'expire' command");
     // A point in time is what it is; only lives are added to the time.
-    is("pexpireat k 9223372036854775807", Command::Expire(Expire { key: b"k", when: When::At(i64::MAX), condition: ExpiryCondition::Always }));
-    is("pexpireat k -9223372036854775808", Command::Expire(Expire { key: b"k", when: When::At(i64::MIN), condition: ExpiryCondition::Always }));
+    does("pexpireat k 9223372036854775807", expire(i64::MAX as u64, ExpiryCondition::Always));
+    does("pexpireat k -9223372036854775808", expire(1, ExpiryCondition::Always));
     fails("expireat k -9223372036854775808", "ERR invalid expire time in 'expireat' command");
     fails("pexpire k 4611686018427387904", "ERR invalid expire time in 'pexpire' command");
-    is("pexpire k 4611686018427387903", expire(When::After(MAX_EXPIRY_MS), ExpiryCondition::Always));
+    does("pexpire k 4611686018427387903", expire(NOW + MAX_EXPIRY_MS as u64, ExpiryCondition::Always));
 }
 
 #[test]
@@ -441,8 +512,8 @@ fn cluster() {
     is("cluster nodes", Command::Cluster(ClusterCommand::Nodes));
     is("cluster info", Command::Cluster(ClusterCommand::Info));
     is("cluster myid", Command::Cluster(ClusterCommand::MyId));
-    is("cluster keyslot k", Command::Cluster(ClusterCommand::KeySlot(b"k")));
-    is("cluster countkeysinslot 16383", Command::Cluster(ClusterCommand::CountKeysInSlot(16383)));
+    is("cluster keyslot k", Command::KeySlot(b"k"));
+    is("cluster countkeysinslot 16383", Command::CountKeysInSlot(16383));
     for slot in ["16384", "-1", "65536"] {
         fails(&format!("cluster countkeysinslot {slot}"), "ERR Invalid slot");
     }
@@ -467,7 +538,7 @@ fn rheo() {
     is("rheo groups 0 63 2", rheo(RheoCommand::Groups(Some(Groups(1 << 63 | 5)))));
     fails("rheo groups 64", "ERR '64' is no checking group: they have numbers from 0 to 63, or are AUTO");
     fails("rheo groups 1 auto", "ERR 'auto' is no checking group: they have numbers from 0 to 63, or are AUTO");
-    is("rheo explain k", rheo(RheoCommand::Explain(b"k")));
+    does("rheo explain k", Act::Explain);
     is("rheo status", rheo(RheoCommand::Status));
     is("rheo quality", rheo(RheoCommand::Quality));
     for request in ["rheo session foo", "rheo session get x", "rheo session resume", "rheo session merge", "rheo session reset x"] {
@@ -482,14 +553,13 @@ fn rheo() {
 
 #[test]
 fn increments() {
-    let increment = |by: i64| Command::Increment(Increment { key: b"k", by });
-    is("incr k", increment(1));
-    is("decr k", increment(-1));
-    is("incrby k 0", increment(0));
-    is("incrby k -7", increment(-7));
-    is("decrby k 7", increment(-7));
-    is("decrby k -9223372036854775807", increment(i64::MAX));
-    is("incrby k -9223372036854775808", increment(i64::MIN));
+    does("incr k", Act::Add(1));
+    does("decr k", Act::Add(-1));
+    does("incrby k 0", Act::Add(0));
+    does("incrby k -7", Act::Add(-7));
+    does("decrby k 7", Act::Add(-7));
+    does("decrby k -9223372036854775807", Act::Add(i64::MAX));
+    does("incrby k -9223372036854775808", Act::Add(i64::MIN));
     fails("decrby k -9223372036854775808", "ERR decrement would overflow");
     for request in ["incrby k x", "incrby k 1.5", "decrby k 9223372036854775808", "incrby k ''"] {
         fails(request, NOT_AN_INTEGER);
@@ -499,7 +569,7 @@ fn increments() {
 /// What `request` asks of counters.
 fn counter<T>(request: &str, check: impl FnOnce(CounterCommand<'_>) -> T) -> T {
     with(&split(request), |command, _| match command {
-        Ok(Command::Rheo(RheoCommand::Counter(counter))) => check(counter),
+        Ok(Command::Counter(counter)) => check(counter),
         other => panic!("{request}: {other:?}"),
     })
 }

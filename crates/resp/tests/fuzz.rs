@@ -86,7 +86,7 @@ fn receive(random: &mut Random, stream: &[u8], seen: &mut Seen) {
             match parser.next(&buffer) {
                 Ok(Some(arguments)) => {
                     let version = if random.chance(1, 2) { RespVersion::Two } else { RespVersion::Three };
-                    execute(Command::parse(arguments), version, seen);
+                    execute(Command::parse(arguments, 1), version, seen);
                 }
                 Ok(None) => break,
                 Err(error) => {

@@ -12,7 +12,7 @@ fn ask(request: &str, version: RespVersion) -> Result<Reply, CommandError> {
     let arguments = parser.next(&stream).expect("valid").expect("whole");
     let mut out = Vec::new();
     let mut writer = ReplyWriter::new(&mut out, version);
-    match Command::parse(arguments)? {
+    match Command::parse(arguments, 1)? {
         Command::Catalogue(catalogue) => catalogue.reply(&mut writer),
         Command::Help(entry) => table::help::reply(entry, &mut writer),
         other => panic!("{other:?} is not answered by the table"),

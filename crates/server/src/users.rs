@@ -11,7 +11,7 @@ use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Operation;
 use rheostat_resp::arguments::Arguments;
-use rheostat_resp::command::{Command, CounterCommand, RheoCommand};
+use rheostat_resp::command::{Command, CounterCommand};
 use rheostat_resp::table::{Entry, Flags};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
@@ -128,14 +128,14 @@ impl Rights {
         let needed = if entry.flags.has(Flags::WRITE) { Role::Write } else { Role::Read };
         match command {
             // Its keys are more than the table can say.
-            Command::Rheo(RheoCommand::Counter(CounterCommand::Add { changes, .. })) => {
+            Command::Counter(CounterCommand::Add { changes, .. }) => {
                 return self.allows(needed, keyspace, changes.iter().map(|(key, _)| key));
             }
             Command::Scan(scan) if self.allow_pattern(keyspace, scan.pattern) == Err(Denied::AllKeys) => {
                 return Err(Denied::AllKeys);
             }
-            Command::Rheo(RheoCommand::Feed(feed)) => return self.allow_pattern(keyspace, feed.pattern),
-            Command::Cluster(_) if entry.name == "cluster|countkeysinslot" && !self.sees_all() => return Err(Denied::AllKeys),
+            Command::Feed(feed) => return self.allow_pattern(keyspace, feed.pattern),
+            Command::CountKeysInSlot(_) if !self.sees_all() => return Err(Denied::AllKeys),
             _ => {}
         }
         match &entry.keys {

@@ -117,7 +117,7 @@ impl Counting {
             Operation::Replace { item, .. } if is_reserved(&item.key) => return failed(reserved()),
             Operation::Replace { item, .. } if item.value.as_ref().is_some_and(|value| Definition::is(value)) => return failed(is_definition()),
             Operation::Replace { item, .. } => Stage::Put { keys: vec![item.key.clone()] },
-            Operation::Change { change: Change::Set { value, .. }, .. } if Definition::is(value) => return failed(is_definition()),
+            Operation::Change { change, .. } if change.value().is_some_and(|value| Definition::is(value)) => return failed(is_definition()),
             Operation::ReadTransaction { keys, .. } if keys.iter().any(|key| is_reserved(key)) => return failed(reserved()),
             Operation::Put { items, .. } if self.cells.len() > 0 && items.iter().any(|item| self.cells.get(&item.key).is_some()) => {
                 Stage::Put { keys: items.iter().map(|item| item.key.clone()).collect() }

@@ -199,7 +199,7 @@ impl Counting {
         for action in actions {
             let values = match action {
                 Action::Put(Item { value, .. }) => [value.as_ref(), None],
-                Action::Change(_, Change::Set { value, .. }) => [Some(value), None],
+                Action::Change(_, change) => [change.value(), None],
                 Action::Test(write) => [Some(&write.then), write.otherwise.as_ref()],
                 _ => [None, None],
             };
@@ -208,8 +208,8 @@ impl Counting {
             }
             let adds = match action {
                 Action::Add(..) => true,
-                Action::Put(_) | Action::Test(_) | Action::Change(_, Change::Set { .. } | Change::Delete) => false,
                 Action::Get(_) | Action::Change(_, Change::Expire { .. }) => continue,
+                Action::Put(_) | Action::Test(_) | Action::Change(..) => false,
             };
             if adds && self.setup.span == Span::DataCenter {
                 return refuse(

@@ -1,9 +1,90 @@
 //! Commands on the connection itself.
 
-use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, printable};
+use super::server::{container, help};
+use super::{Arguments, Command, CommandError, Parsed, REPEATED, Request, printable};
 use crate::number::{parse_i64, parse_u64};
 use crate::reply::RespVersion;
+use crate::table::words::*;
 use std::fmt;
+
+pub(crate) const COMMANDS: &[Entry] = &[
+    Entry::connection("auth", -2, OPEN, "1.0.0", auth)
+        .does("Authenticates the connection")
+        .takes(&[Argument::new("username", Kind::String).optional(), Argument::new("password", Kind::String)]),
+    Entry::connection("client", -2, SLOW, "2.4.0", container).does("Is about connections").contains(&[
+        Entry::connection("client|getname", 2, SLOW, "2.6.9", |_| Ok(Command::Client(ClientCommand::GetName))).does("Returns the connection's name"),
+        Entry::connection("client|help", 2, SLOW, "5.0.0", help).does(HELP),
+        Entry::connection("client|id", 2, SLOW, "5.0.0", |_| Ok(Command::Client(ClientCommand::Id))).does("Returns the connection's number"),
+        Entry::connection("client|info", 2, SLOW, "6.2.0", |_| Ok(Command::Client(ClientCommand::Info)))
+            .does("Describes the connection")
+            .hints(VARYING),
+        Entry::connection("client|list", -2, Flags::ADMIN, "2.4.0", client_list)
+            .does("Describes connections, one on a line")
+            .costs("O(N) where N is the number of connections")
+            .takes(&[Argument::one_of(
+                "selection",
+                &[
+                    Argument::one_of(
+                        "client-type",
+                        &[
+                            Argument::token("normal", "NORMAL"),
+                            Argument::token("master", "MASTER"),
+                            Argument::token("replica", "REPLICA"),
+                            Argument::token("pubsub", "PUBSUB"),
+                        ],
+                    )
+                    .after("TYPE"),
+                    Argument::new("client-id", Kind::Integer).after("ID").multiple(),
+                ],
+            )
+            .optional()])
+            .hints(VARYING),
+        Entry::connection("client|no-evict", 3, Flags::ADMIN, "7.0.0", |request| {
+            Ok(Command::Client(ClientCommand::NoEvict(on_or_off(request.at(2))?)))
+        })
+        .does("Has no effect: connections are not evicted")
+        .takes(&[ON_OR_OFF]),
+        Entry::connection("client|no-touch", 3, SLOW, "7.2.0", |request| Ok(Command::Client(ClientCommand::NoTouch(on_or_off(request.at(2))?))))
+            .does("Has no effect: access leaves no trace")
+            .takes(&[ON_OR_OFF]),
+        Entry::connection("client|setinfo", 4, SLOW, "7.2.0", client_set_info).does("Says which client library the connection is from").takes(&[
+            Argument::one_of(
+                "attribute",
+                &[Argument::new("libname", Kind::String).after("LIB-NAME"), Argument::new("libver", Kind::String).after("LIB-VER")],
+            ),
+        ]),
+        Entry::connection("client|setname", 3, SLOW, "2.6.9", |request| {
+            Ok(Command::Client(ClientCommand::SetName(checked_name(request.at(2), "Client names")?)))
+        })
+        .does("Names the connection")
+        .takes(&[Argument::new("connection-name", Kind::String)]),
+    ]),
+    Entry::connection("echo", 2, FAST, "1.0.0", |request| Ok(Command::Echo(request.at(1))))
+        .does("Returns the message")
+        .takes(&[Argument::new("message", Kind::String)]),
+    Entry::connection("hello", -1, OPEN, "6.0.0", hello)
+        .does("Chooses the version of RESP, authenticates and names the connection, and returns what the server is")
+        .takes(&[Argument::block(
+            "arguments",
+            &[
+                Argument::new("protover", Kind::Integer),
+                Argument::block("credentials", &[Argument::new("username", Kind::String), Argument::new("password", Kind::String)])
+                    .after("AUTH")
+                    .optional(),
+                Argument::new("clientname", Kind::String).after("SETNAME").optional(),
+            ],
+        )
+        .optional()]),
+    Entry::connection("ping", -1, FAST, "1.0.0", ping)
+        .does("Returns `PONG`, or the message")
+        .takes(&[Argument::new("message", Kind::String).optional()]),
+    Entry::connection("quit", -1, OPEN, "1.0.0", |_| Ok(Command::Quit)).does("Closes the connection"),
+    Entry::connection("reset", 1, OPEN, "6.2.0", |_| Ok(Command::Reset))
+        .does("Makes the connection as it was when it was opened, with a new session"),
+    Entry::connection("select", 2, FAST, "1.0.0", select)
+        .does("Chooses the keyspace")
+        .takes(&[Argument::one_of("keyspace", &[Argument::new("index", Kind::Integer), Argument::new("name", Kind::String)])]),
+];
 
 /// Something that must not appear in logs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,18 +172,14 @@ pub enum ClientKind {
     PubSub,
 }
 
-pub(crate) fn ping<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    if arguments.len() > 2 { Err(CommandError::WrongArity(entry.name)) } else { Ok(Command::Ping(arguments.get(1))) }
+fn ping(request: Request<'_>) -> Parsed<'_> {
+    if request.len() > 2 { Err(CommandError::WrongArity(request.entry.name)) } else { Ok(Command::Ping(request.get(1))) }
 }
 
-pub(crate) fn echo<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Echo(arguments.at(1)))
-}
-
-pub(crate) fn auth<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    match arguments.len() {
-        2 => Ok(Command::Auth(Credentials { user: None, password: Secret(arguments.at(1)) })),
-        3 => Ok(Command::Auth(Credentials { user: Some(arguments.at(1)), password: Secret(arguments.at(2)) })),
+fn auth(request: Request<'_>) -> Parsed<'_> {
+    match request.len() {
+        2 => Ok(Command::Auth(Credentials { user: None, password: Secret(request.at(1)) })),
+        3 => Ok(Command::Auth(Credentials { user: Some(request.at(1)), password: Secret(request.at(2)) })),
         _ => Err(CommandError::Syntax),
     }
 }
@@ -115,16 +192,16 @@ fn checked_name<'a>(name: &'a [u8], what: &str) -> Result<&'a [u8], CommandError
     Err(CommandError::Other(format!("ERR {what} cannot contain spaces, newlines or special characters.").into()))
 }
 
-pub(crate) fn hello<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+fn hello(request: Request<'_>) -> Parsed<'_> {
     let mut hello = Hello { version: None, credentials: None, name: None };
-    let Some(version) = arguments.get(1) else { return Ok(Command::Hello(hello)) };
+    let Some(version) = request.get(1) else { return Ok(Command::Hello(hello)) };
     hello.version = Some(match parse_i64(version) {
         Some(2) => RespVersion::Two,
         Some(3) => RespVersion::Three,
         Some(_) => return Err(CommandError::Other("NOPROTO unsupported protocol version".into())),
         None => return Err(CommandError::Other("ERR Protocol version is not an integer or out of range".into())),
     });
-    let mut options = arguments.from(2).iter();
+    let mut options = request.from(2).iter();
     while let Some(option) = options.next() {
         if option.eq_ignore_ascii_case(b"auth") && options.len() >= 2 {
             let (user, password) = (options.next(), options.next().unwrap_or_default());
@@ -139,24 +216,8 @@ pub(crate) fn hello<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'
     Ok(Command::Hello(hello))
 }
 
-pub(crate) fn quit<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Quit)
-}
-
-pub(crate) fn reset<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Reset)
-}
-
-pub(crate) fn read_only<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::ReadOnly)
-}
-
-pub(crate) fn read_write<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::ReadWrite)
-}
-
-pub(crate) fn select<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let choice = arguments.at(1);
+fn select(request: Request<'_>) -> Parsed<'_> {
+    let choice = request.at(1);
     if let Some(number) = parse_i64(choice) {
         let number = u16::try_from(number).map_err(|_| CommandError::Other("ERR DB index is out of range".into()))?;
         return Ok(Command::Select(KeyspaceChoice::Number(number)));
@@ -167,28 +228,12 @@ pub(crate) fn select<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<
     }
 }
 
-pub(crate) fn client_id<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Client(ClientCommand::Id))
-}
-
-pub(crate) fn client_set_name<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Client(ClientCommand::SetName(checked_name(arguments.at(2), "Client names")?)))
-}
-
-pub(crate) fn client_get_name<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Client(ClientCommand::GetName))
-}
-
-pub(crate) fn client_info<'a>(_: &'static Entry, _: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Client(ClientCommand::Info))
-}
-
-pub(crate) fn client_list<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let selection = match (arguments.get(2), arguments.get(3)) {
+fn client_list(request: Request<'_>) -> Parsed<'_> {
+    let selection = match (request.get(2), request.get(3)) {
         (None, _) => ClientSelection::All,
-        (Some(option), Some(kind)) if option.eq_ignore_ascii_case(b"type") && arguments.len() == 4 => ClientSelection::Kind(client_kind(kind)?),
+        (Some(option), Some(kind)) if option.eq_ignore_ascii_case(b"type") && request.len() == 4 => ClientSelection::Kind(client_kind(kind)?),
         (Some(option), Some(_)) if option.eq_ignore_ascii_case(b"id") => {
-            let ids = arguments.from(3);
+            let ids = request.from(3);
             if !ids.iter().all(|id| parse_u64(id).is_some_and(|id| id > 0)) {
                 return Err(CommandError::Other("ERR Invalid client ID".into()));
             }
@@ -217,16 +262,8 @@ fn on_or_off(word: &[u8]) -> Result<bool, CommandError> {
     }
 }
 
-pub(crate) fn client_no_evict<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Client(ClientCommand::NoEvict(on_or_off(arguments.at(2))?)))
-}
-
-pub(crate) fn client_no_touch<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Client(ClientCommand::NoTouch(on_or_off(arguments.at(2))?)))
-}
-
-pub(crate) fn client_set_info<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let (attribute, value) = (arguments.at(2), arguments.at(3));
+fn client_set_info(request: Request<'_>) -> Parsed<'_> {
+    let (attribute, value) = (request.at(2), request.at(3));
     Ok(Command::Client(match attribute {
         _ if attribute.eq_ignore_ascii_case(b"lib-name") => ClientCommand::SetLibraryName(checked_name(value, "lib-name")?),
         _ if attribute.eq_ignore_ascii_case(b"lib-ver") => ClientCommand::SetLibraryVersion(checked_name(value, "lib-ver")?),

@@ -1,17 +1,8 @@
-//! Commands on counters: Redis' own four, and the family `RHEO COUNTER`.
+//! Commands on counters: the family `RHEO COUNTER`.
 
-use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, RheoCommand, printable};
+use super::{Arguments, Command, CommandError, Parsed, REPEATED, Request, RheoCommand, printable};
 use crate::number::{parse_i64, parse_u64};
 use rheostat_core::counter::{Direction, Scope, UpdateName};
-
-/// INCR, DECR, INCRBY, DECRBY.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Increment<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// What is added.
-    pub by: i64,
-}
 
 /// RHEO COUNTER's subcommands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +125,7 @@ fn other(text: impl Into<std::borrow::Cow<'static, str>>) -> CommandError {
     CommandError::Other(text.into())
 }
 
-fn integer(text: &[u8]) -> Result<i64, CommandError> {
+pub(super) fn integer(text: &[u8]) -> Result<i64, CommandError> {
     parse_i64(text).ok_or(CommandError::NotAnInteger)
 }
 
@@ -149,31 +140,14 @@ fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
 
-pub(crate) fn incr<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Increment(Increment { key: arguments.at(1), by: 1 }))
-}
-
-pub(crate) fn decr<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Increment(Increment { key: arguments.at(1), by: -1 }))
-}
-
-pub(crate) fn incr_by<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Increment(Increment { key: arguments.at(1), by: integer(arguments.at(2))? }))
-}
-
-pub(crate) fn decr_by<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let by = integer(arguments.at(2))?.checked_neg().ok_or_else(|| other("ERR decrement would overflow"))?;
-    Ok(Command::Increment(Increment { key: arguments.at(1), by }))
-}
-
-pub(crate) fn rheo_scope<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    if arguments.len() > 3 {
-        return Err(CommandError::WrongArity(entry.name));
+pub(super) fn rheo_scope(request: Request<'_>) -> Parsed<'_> {
+    if request.len() > 3 {
+        return Err(CommandError::WrongArity(request.entry.name));
     }
     let named = |word: &[u8]| {
         scope(word).ok_or_else(|| other(format!("ERR there is no scope '{}', the scopes are local, global", printable(word, REPEATED))))
     };
-    Ok(Command::Rheo(RheoCommand::Scope(arguments.get(2).map(named).transpose()?)))
+    Ok(Command::Rheo(RheoCommand::Scope(request.get(2).map(named).transpose()?)))
 }
 
 fn scope(word: &[u8]) -> Option<Scope> {
@@ -181,12 +155,12 @@ fn scope(word: &[u8]) -> Option<Scope> {
 }
 
 fn counter(command: CounterCommand<'_>) -> Parsed<'_> {
-    Ok(Command::Rheo(RheoCommand::Counter(command)))
+    Ok(Command::Counter(command))
 }
 
-pub(crate) fn counter_create<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(super) fn counter_create(request: Request<'_>) -> Parsed<'_> {
     let (mut lower, mut upper, mut initial, mut placement) = (None, None, None, None);
-    let mut rest = arguments.from(4);
+    let mut rest = request.from(4);
     while let Some(word) = rest.get(0) {
         let next = || rest.get(1).ok_or(CommandError::Syntax).and_then(integer);
         let used = match word {
@@ -215,8 +189,8 @@ pub(crate) fn counter_create<'a>(_: &'static Entry, arguments: Arguments<'a>) ->
         };
         rest = rest.from(used);
     }
-    let placement = placement.unwrap_or(Weights(arguments.first(0)));
-    counter(CounterCommand::Create(CreateCounter { key: arguments.at(3), lower, upper, initial: initial.unwrap_or(0), placement }))
+    let placement = placement.unwrap_or(Weights(request.first(0)));
+    counter(CounterCommand::Create(CreateCounter { key: request.at(3), lower, upper, initial: initial.unwrap_or(0), placement }))
 }
 
 /// Reads the options LOCAL, GLOBAL and ID; there is nothing behind them.
@@ -243,8 +217,8 @@ fn how_to_add(mut options: Arguments<'_>) -> Result<HowToAdd, CommandError> {
     Ok(how)
 }
 
-pub(crate) fn counter_add<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let rest = arguments.from(3);
+pub(super) fn counter_add(request: Request<'_>) -> Parsed<'_> {
+    let rest = request.from(3);
     // The first word is a key whatever it is.
     let is_option = |index: &usize| rest.get(*index).is_some_and(|word| scope(word).is_some() || is(word, "id"));
     let pairs = (2..rest.len()).step_by(2).find(is_option).unwrap_or(rest.len());
@@ -256,26 +230,26 @@ pub(crate) fn counter_add<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Pa
     counter(CounterCommand::Add { changes, how })
 }
 
-pub(crate) fn counter_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    counter(CounterCommand::Look(arguments.at(3)))
+pub(super) fn counter_get(request: Request<'_>) -> Parsed<'_> {
+    counter(CounterCommand::Look(request.at(3)))
 }
 
-pub(crate) fn counter_move<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let word = arguments.at(6);
+pub(super) fn counter_move(request: Request<'_>) -> Parsed<'_> {
+    let word = request.at(6);
     let direction = std::str::from_utf8(word).ok().and_then(Direction::from_name);
     let direction = direction.ok_or_else(|| {
         let word = printable(word, REPEATED);
         other(format!("ERR there are no rights '{word}', there are DOWN (to decrement) and UP (to increment)"))
     })?;
-    counter(CounterCommand::Move { key: arguments.at(3), to: arguments.at(4), direction, amount: amount(arguments.at(5))? })
+    counter(CounterCommand::Move { key: request.at(3), to: request.at(4), direction, amount: amount(request.at(5))? })
 }
 
-pub(crate) fn counter_transfer<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
+pub(super) fn counter_transfer(request: Request<'_>) -> Parsed<'_> {
     // Not above the greatest integer, as `amount` has checked.
-    let amount = amount(arguments.at(5))? as i64;
-    counter(CounterCommand::Transfer { from: arguments.at(3), to: arguments.at(4), amount, how: how_to_add(arguments.from(6))? })
+    let amount = amount(request.at(5))? as i64;
+    counter(CounterCommand::Transfer { from: request.at(3), to: request.at(4), amount, how: how_to_add(request.from(6))? })
 }
 
-pub(crate) fn counter_reclaim<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    counter(CounterCommand::Reclaim { key: arguments.at(3), gone: arguments.at(4) })
+pub(super) fn counter_reclaim(request: Request<'_>) -> Parsed<'_> {
+    counter(CounterCommand::Reclaim { key: request.at(3), gone: request.at(4) })
 }

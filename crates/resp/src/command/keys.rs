@@ -1,40 +1,93 @@
 //! Commands on keys, whatever their value.
 
-use super::time::{ExpiryForm, TimeUnit, When, time_of};
-use super::{Arguments, Command, CommandError, Entry, Parsed, REPEATED, Reason, printable};
+use super::one::{change, read};
+use super::time::{self, ExpiryForm, TimeUnit};
+use super::{Arguments, Command, CommandError, Parsed, REPEATED, Reason, Request, printable};
 use crate::number::{parse_i64, parse_u64};
+use crate::render::{Number, Render};
+use crate::table::words::*;
 use rheostat_core::glob::{self, MAX_PATTERN_BYTES};
-use rheostat_core::operation::{ExpiryCondition, Read};
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition};
 
-/// EXPIRE and its relatives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expire<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The new expiry.
-    pub when: When,
-    /// When it applies.
-    pub condition: ExpiryCondition,
-}
+pub(crate) const COMMANDS: &[Entry] = &[
+    Entry::generic("del", -2, Flags::WRITE, "1.0.0", |request| Ok(Command::Delete(request.from(1))))
+        .does("Deletes keys and returns how many were there")
+        .costs(PER_KEY)
+        .on_keys(REMOVES)
+        .hints(ADDED_UP),
+    Entry::generic("exists", -2, READ, "1.0.0", |request| Ok(Command::Exists(request.from(1))))
+        .does("Returns how many of the keys are there")
+        .costs(PER_KEY)
+        .on_keys(LOOKS)
+        .hints(ADDED_UP),
+    Entry::generic("expire", -3, WRITE, "1.0.0", |request| expire(request, TimeUnit::Seconds, ExpiryForm::Remaining))
+        .does("Lets a key expire after so many seconds")
+        .on_key(UPDATES)
+        .takes(&[KEY, SECONDS, EXPIRE_CONDITION]),
+    Entry::generic("expireat", -3, WRITE, "1.2.0", |request| expire(request, TimeUnit::Seconds, ExpiryForm::Absolute))
+        .does("Lets a key expire at a time given in seconds")
+        .on_key(UPDATES)
+        .takes(&[KEY, UNIX_SECONDS, EXPIRE_CONDITION]),
+    Entry::generic("expiretime", 2, READ, "7.0.0", |request| {
+        time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Seconds, ExpiryForm::Absolute)))
+    })
+    .does("Returns when a key expires, in seconds; -1 if never, -2 without a key")
+    .on_key(READS),
+    Entry::generic("persist", 2, WRITE, "2.2.0", |request| change(request.at(1), PERSIST, Render::CHANGED))
+        .does("Takes the expiry from a key")
+        .on_key(UPDATES),
+    Entry::generic("pexpire", -3, WRITE, "2.6.0", |request| expire(request, TimeUnit::Milliseconds, ExpiryForm::Remaining))
+        .does("Lets a key expire after so many milliseconds")
+        .on_key(UPDATES)
+        .takes(&[KEY, MILLISECONDS, EXPIRE_CONDITION]),
+    Entry::generic("pexpireat", -3, WRITE, "2.6.0", |request| expire(request, TimeUnit::Milliseconds, ExpiryForm::Absolute))
+        .does("Lets a key expire at a time given in milliseconds")
+        .on_key(UPDATES)
+        .takes(&[KEY, UNIX_MILLISECONDS, EXPIRE_CONDITION]),
+    Entry::generic("pexpiretime", 2, READ, "7.0.0", |request| {
+        time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Milliseconds, ExpiryForm::Absolute)))
+    })
+    .does("Returns when a key expires, in milliseconds; -1 if never, -2 without a key")
+    .on_key(READS),
+    Entry::generic("pttl", 2, READ, "2.6.0", |request| {
+        time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Milliseconds, ExpiryForm::Remaining)))
+    })
+    .does("Returns how many milliseconds a key has left; -1 if it does not expire, -2 without a key")
+    .on_key(READS)
+    .hints(VARYING),
+    Entry::generic("scan", -2, Flags::READONLY, "2.8.0", scan)
+        .does("Returns a page of keys, and the cursor to go on from")
+        .costs("O(1) for a page of bounded size, O(N) for all N keys")
+        .takes(&[
+            Argument::new("cursor", Kind::Integer),
+            PATTERN.after("MATCH").optional(),
+            Argument::new("count", Kind::Integer).after("COUNT").optional(),
+            Argument::new("type", Kind::String).after("TYPE").optional(),
+        ])
+        .hints(VARYING),
+    Entry::generic("touch", -2, READ, "3.2.1", |request| Ok(Command::Exists(request.from(1))))
+        .does("Returns how many of the keys are there, as EXISTS does: access leaves no trace")
+        .costs(PER_KEY)
+        .on_keys(LOOKS)
+        .hints(ADDED_UP),
+    Entry::generic("ttl", 2, READ, "1.0.0", |request| time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Seconds, ExpiryForm::Remaining))))
+        .does("Returns how many seconds a key has left; -1 if it does not expire, -2 without a key")
+        .on_key(READS)
+        .hints(VARYING),
+    Entry::generic("type", 2, READ, "1.0.0", |request| read(request.at(1), Render::Type))
+        .does("Returns `string`, or `none` without a key")
+        .on_key(LOOKS),
+    Entry::generic("unlink", -2, WRITE, "4.0.0", |request| Ok(Command::Delete(request.from(1))))
+        .does("Deletes keys and returns how many were there, as DEL does")
+        .costs(PER_KEY)
+        .on_keys(REMOVES)
+        .hints(ADDED_UP),
+    Entry::generic("wait", 3, Flags::BLOCKING, "3.0.0", super::server::wait)
+        .does("Waits until so many other data centers have this session's writes on disk, and returns how many have")
+        .takes(&[Argument::new("numdatacenters", Kind::Integer), Argument::new("timeout", Kind::Integer)]),
+];
 
-/// TTL and its relatives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TimeOf<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The reply's unit.
-    pub unit: TimeUnit,
-    /// Whether the reply is what remains, or the point in time.
-    pub form: ExpiryForm,
-}
-
-impl TimeOf<'_> {
-    /// The integer to answer, for what was read at `now_ms` milliseconds since the Unix epoch: -2 if there is no key, -1 if it never
-    /// expires. Seconds that remain are rounded to the nearest, points in time down, as in Redis.
-    pub fn answer(&self, read: &Read, now_ms: u64) -> i64 {
-        time_of(read, now_ms, self.unit, self.form)
-    }
-}
+const PERSIST: Change = Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always };
 
 /// SCAN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,42 +112,14 @@ impl Scan<'_> {
     }
 }
 
-pub(crate) fn delete<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Delete(arguments.from(1)))
+fn expire(request: Request<'_>, unit: TimeUnit, form: ExpiryForm) -> Parsed<'_> {
+    let condition = condition(request.from(3))?;
+    let expiry = Expiry::At(time::parse(request, request.at(2), unit, form)?);
+    change(request.at(1), Change::Expire { expiry, condition }, Render::CHANGED)
 }
 
-pub(crate) fn exists<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Exists(arguments.from(1)))
-}
-
-pub(crate) fn type_of<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Type(arguments.at(1)))
-}
-
-pub(crate) fn persist<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Persist(arguments.at(1)))
-}
-
-fn expire_in<'a>(entry: &'static Entry, arguments: Arguments<'a>, unit: TimeUnit, form: ExpiryForm) -> Parsed<'a> {
-    let condition = condition(arguments.from(3))?;
-    let when = When::parse(arguments.at(2), unit, form, entry.name)?;
-    Ok(Command::Expire(Expire { key: arguments.at(1), when, condition }))
-}
-
-pub(crate) fn expire<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    expire_in(entry, arguments, TimeUnit::Seconds, ExpiryForm::Remaining)
-}
-
-pub(crate) fn pexpire<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    expire_in(entry, arguments, TimeUnit::Milliseconds, ExpiryForm::Remaining)
-}
-
-pub(crate) fn expire_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    expire_in(entry, arguments, TimeUnit::Seconds, ExpiryForm::Absolute)
-}
-
-pub(crate) fn pexpire_at<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    expire_in(entry, arguments, TimeUnit::Milliseconds, ExpiryForm::Absolute)
+fn time_of(request: Request<'_>, number: Number) -> Parsed<'_> {
+    read(request.at(1), Render::Number(number, 0))
 }
 
 /// The options NX, XX, GT, LT.
@@ -124,26 +149,6 @@ fn condition(options: Arguments<'_>) -> Result<ExpiryCondition, CommandError> {
     }
 }
 
-fn time_of_key(arguments: Arguments<'_>, unit: TimeUnit, form: ExpiryForm) -> Parsed<'_> {
-    Ok(Command::TimeOf(TimeOf { key: arguments.at(1), unit, form }))
-}
-
-pub(crate) fn ttl<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    time_of_key(arguments, TimeUnit::Seconds, ExpiryForm::Remaining)
-}
-
-pub(crate) fn pttl<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    time_of_key(arguments, TimeUnit::Milliseconds, ExpiryForm::Remaining)
-}
-
-pub(crate) fn expire_time<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    time_of_key(arguments, TimeUnit::Seconds, ExpiryForm::Absolute)
-}
-
-pub(crate) fn pexpire_time<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    time_of_key(arguments, TimeUnit::Milliseconds, ExpiryForm::Absolute)
-}
-
 /// A pattern for [`glob::matches`], unless it is too long.
 pub(super) fn pattern(bytes: &[u8]) -> Result<&[u8], CommandError> {
     if bytes.len() > MAX_PATTERN_BYTES {
@@ -152,10 +157,10 @@ pub(super) fn pattern(bytes: &[u8]) -> Result<&[u8], CommandError> {
     Ok(bytes)
 }
 
-pub(crate) fn scan<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let cursor = parse_u64(arguments.at(1)).ok_or_else(|| CommandError::Other("ERR invalid cursor".into()))?;
+fn scan(request: Request<'_>) -> Parsed<'_> {
+    let cursor = parse_u64(request.at(1)).ok_or_else(|| CommandError::Other("ERR invalid cursor".into()))?;
     let mut scan = Scan { cursor, pattern: None, count: Scan::DEFAULT_COUNT, strings: true };
-    let mut options = arguments.from(2).iter();
+    let mut options = request.from(2).iter();
     while let Some(option) = options.next() {
         let value = options.next().ok_or(CommandError::Syntax)?;
         if option.eq_ignore_ascii_case(b"match") {

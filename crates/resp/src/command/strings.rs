@@ -1,103 +1,130 @@
 //! Commands on values.
 
-use super::time::{ExpiryForm, NewExpiry, TimeUnit, When};
-use super::{Arguments, Command, CommandError, Entry, Pairs, Parsed};
+use super::counters::integer;
+use super::one::{Act, One, add, change, read};
+use super::time::{self, ExpiryForm, TimeUnit};
+use super::{Command, CommandError, Pairs, Parsed, Request};
+use crate::render::{Render, Seen};
+use crate::table::words::*;
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, SetCondition};
 
-/// What a key must be for SET to write it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SetIf<'a> {
-    /// Anything.
-    Always,
-    /// Without a value (NX).
-    Absent,
-    /// With a value (XX).
-    Present,
-    /// With this value (RHEO CAS).
-    Value(&'a [u8]),
+pub(crate) const COMMANDS: &[Entry] = &[
+    Entry::string("decr", 2, WRITE, "1.0.0", |request| add(request.at(1), -1))
+        .does("Takes 1 from a counter and returns its value; a key that is absent, or has a decimal number, becomes a counter")
+        .on_key(READS_AND_WRITES),
+    Entry::string("decrby", 3, WRITE, "1.0.0", decr_by)
+        .does("Takes a number from a counter and returns its value, as DECR does")
+        .on_key(READS_AND_WRITES)
+        .takes(&[KEY, Argument::new("decrement", Kind::Integer)]),
+    Entry::string("get", 2, READ, "1.0.0", |request| read(request.at(1), Render::Get)).does("Returns the value of a key").on_key(READS),
+    Entry::string("getdel", 2, WRITE, "6.2.0", |request| change(request.at(1), Change::Delete, Render::Before))
+        .does("Returns the value of a key and deletes it")
+        .on_key(READS_AND_REMOVES),
+    Entry::string("getex", -2, WRITE, "6.2.0", get_ex).does("Returns the value of a key and changes its expiry").on_key(READS_AND_WRITES).takes(&[
+        KEY,
+        Argument::one_of(
+            "expiration",
+            &[
+                SECONDS.after("EX"),
+                MILLISECONDS.after("PX"),
+                UNIX_SECONDS.after("EXAT"),
+                UNIX_MILLISECONDS.after("PXAT"),
+                Argument::token("persist", "PERSIST"),
+            ],
+        )
+        .optional(),
+    ]),
+    Entry::string("getset", 3, WRITE, "1.0.0", |request| set_if(request, 2, Expiry::Never, SetCondition::Always, Render::Before))
+        .does("Sets the value of a key and returns the one before")
+        .on_key(READS_AND_WRITES)
+        .takes(&[KEY, VALUE]),
+    Entry::string("incr", 2, WRITE, "1.0.0", |request| add(request.at(1), 1))
+        .does("Adds 1 to a counter and returns its value; a key that is absent, or has a decimal number, becomes a counter")
+        .on_key(READS_AND_WRITES),
+    Entry::string("incrby", 3, WRITE, "1.0.0", |request| add(request.at(1), integer(request.at(2))?))
+        .does("Adds a number to a counter and returns its value, as INCR does")
+        .on_key(READS_AND_WRITES)
+        .takes(&[KEY, Argument::new("increment", Kind::Integer)]),
+    Entry::string("mget", -2, READ, "1.0.0", |request| Ok(Command::MultiGet(request.from(1))))
+        .does("Returns the values of keys, of one snapshot where the keyspace's protocol promises it")
+        .costs(PER_KEY)
+        .on_keys(READS),
+    Entry { keys: Some(Keys { first: 1, last: -1, step: 2, access: OVERWRITES }), ..Entry::string("mset", -3, Flags::WRITE, "1.0.1", multi_set) }
+        .does("Sets the values of keys of one partition, all together")
+        .costs(PER_KEY)
+        .takes(&[Argument::block("data", &[KEY, VALUE]).multiple()]),
+    Entry::string("psetex", 4, Flags::WRITE, "2.6.0", |request| set_with_life(request, TimeUnit::Milliseconds))
+        .does("Sets the value of a key that expires after so many milliseconds")
+        .on_key(OVERWRITES)
+        .takes(&[KEY, MILLISECONDS, VALUE]),
+    Entry::string("set", -3, Flags::WRITE, "1.0.0", set).does("Sets the value of a key").on_key(SETS).takes(&[
+        KEY,
+        VALUE,
+        Argument::one_of("condition", &[Argument::token("nx", "NX"), Argument::token("xx", "XX")]).optional(),
+        Argument::token("get", "GET").optional(),
+        LIFE,
+    ]),
+    Entry::string("setex", 4, Flags::WRITE, "2.0.0", |request| set_with_life(request, TimeUnit::Seconds))
+        .does("Sets the value of a key that expires after so many seconds")
+        .on_key(OVERWRITES)
+        .takes(&[KEY, SECONDS, VALUE]),
+    Entry::string("setnx", 3, WRITE, "1.0.0", |request| set_if(request, 2, Expiry::Never, SetCondition::IfAbsent, Render::CHANGED))
+        .does("Sets the value of a key that has none; 1 if it did, else 0")
+        .on_key(OVERWRITES)
+        .takes(&[KEY, VALUE]),
+    Entry::string("strlen", 2, READ, "2.2.0", |request| read(request.at(1), Render::Number(length, 0)))
+        .does("Returns the length of a value in bytes, 0 without a key")
+        .on_key(LOOKS),
+];
+
+fn length(seen: &Seen<'_>, _: u64) -> Option<i64> {
+    Some(seen.read.value.as_ref().map_or(0, |value| value.len() as i64))
 }
 
-/// How SET and its relatives are answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SetReply {
-    /// OK, or null if nothing was written.
-    Ok,
-    /// The value before, or null.
-    Before,
-    /// 1 if it was written, else 0.
-    Number,
+fn decr_by(request: Request<'_>) -> Parsed<'_> {
+    let by = integer(request.at(2))?.checked_neg().ok_or(CommandError::Other("ERR decrement would overflow".into()))?;
+    add(request.at(1), by)
 }
 
-/// SET and its relatives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Set<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The value.
-    pub value: &'a [u8],
-    /// When it expires.
-    pub expiry: NewExpiry,
-    /// When it is written.
-    pub condition: SetIf<'a>,
-    /// The reply.
-    pub reply: SetReply,
+fn multi_set(request: Request<'_>) -> Parsed<'_> {
+    Pairs::new(request.from(1)).map(Command::MultiSet).ok_or(CommandError::WrongArity(request.entry.name))
 }
 
-/// GETEX: answers the value and changes its expiry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GetEx<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The new expiry; never `Keep`.
-    pub expiry: NewExpiry,
+/// Sets the first argument to the one at `value`, whatever it was.
+#[inline]
+fn put(request: Request<'_>, value: usize, expires_ms: u64) -> Parsed<'_> {
+    // What has expired already is a deletion.
+    let act = match expires_ms != 0 && expires_ms <= request.now_ms {
+        true => Act::Put(None, 0),
+        false => Act::Put(Some(request.at(value).into()), expires_ms),
+    };
+    Ok(Command::One(One { key: request.at(1), act, render: Render::Ok }))
 }
 
-pub(crate) fn get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Get(arguments.at(1)))
+fn set_if(request: Request<'_>, value: usize, expiry: Expiry, condition: SetCondition, render: Render) -> Parsed<'_> {
+    change(request.at(1), Change::Set { value: request.at(value).into(), expiry, condition }, render)
 }
 
-pub(crate) fn get_del<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::GetDel(arguments.at(1)))
+fn set_with_life(request: Request<'_>, unit: TimeUnit) -> Parsed<'_> {
+    put(request, 3, time::parse_positive(request, request.at(2), unit, ExpiryForm::Remaining)?)
 }
 
-pub(crate) fn str_len<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::StrLen(arguments.at(1)))
+fn set(request: Request<'_>) -> Parsed<'_> {
+    if request.len() == 3 {
+        return put(request, 2, 0);
+    }
+    let (expiry, condition, is_get) = options(request, 3)?;
+    match (expiry, condition, is_get) {
+        (Expiry::Never, SetCondition::Always, false) => put(request, 2, 0),
+        (Expiry::At(at), SetCondition::Always, false) => put(request, 2, at),
+        (expiry, condition, is_get) => set_if(request, 2, expiry, condition, if is_get { Render::Before } else { Render::Ok }),
+    }
 }
 
-pub(crate) fn multi_get<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::MultiGet(arguments.from(1)))
-}
-
-pub(crate) fn multi_set<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Pairs::new(arguments.from(1)).map(Command::MultiSet).ok_or(CommandError::WrongArity(entry.name))
-}
-
-pub(crate) fn get_set<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    Ok(Command::Set(Set {
-        key: arguments.at(1),
-        value: arguments.at(2),
-        expiry: NewExpiry::Never,
-        condition: SetIf::Always,
-        reply: SetReply::Before,
-    }))
-}
-
-fn set_with_life<'a>(entry: &'static Entry, arguments: Arguments<'a>, unit: TimeUnit) -> Parsed<'a> {
-    let when = When::parse_positive(arguments.at(2), unit, ExpiryForm::Remaining, entry.name)?;
-    Ok(Command::Set(Set {
-        key: arguments.at(1),
-        value: arguments.at(3),
-        expiry: NewExpiry::Set(when),
-        condition: SetIf::Always,
-        reply: SetReply::Ok,
-    }))
-}
-
-pub(crate) fn set_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    set_with_life(entry, arguments, TimeUnit::Seconds)
-}
-
-pub(crate) fn pset_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    set_with_life(entry, arguments, TimeUnit::Milliseconds)
+pub(super) fn compare_and_set(request: Request<'_>) -> Parsed<'_> {
+    let (expiry, ..) = options(request, 5)?;
+    let set = Change::Set { value: request.at(4).into(), expiry, condition: SetCondition::IfValue(request.at(3).into()) };
+    change(request.at(2), set, Render::CHANGED)
 }
 
 /// The options EX, PX, EXAT, PXAT: what the time after them is in.
@@ -111,37 +138,20 @@ fn time_option(option: &[u8]) -> Option<(TimeUnit, ExpiryForm)> {
     })
 }
 
-pub(crate) fn set<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let set = Set { key: arguments.at(1), value: arguments.at(2), expiry: NewExpiry::Never, condition: SetIf::Always, reply: SetReply::Ok };
-    if arguments.len() == 3 {
-        return Ok(Command::Set(set));
-    }
-    with_options(set, entry, arguments.from(3))
-}
-
-pub(crate) fn set_nx<'a>(_: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let (key, value) = (arguments.at(1), arguments.at(2));
-    Ok(Command::Set(Set { key, value, expiry: NewExpiry::Never, condition: SetIf::Absent, reply: SetReply::Number }))
-}
-
-pub(crate) fn rheo_cas<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let (key, condition, value) = (arguments.at(2), SetIf::Value(arguments.at(3)), arguments.at(4));
-    with_options(Set { key, value, expiry: NewExpiry::Never, condition, reply: SetReply::Number }, entry, arguments.from(5))
-}
-
-/// `set` with what `options` say. Those of the condition and of the reply are SET's only.
-fn with_options<'a>(mut set: Set<'a>, entry: &'static Entry, options: Arguments<'a>) -> Parsed<'a> {
-    let is_set = set.reply != SetReply::Number;
+/// What the options from the argument at `first` on say: the expiry, and of SET the condition, and whether the value before is the reply.
+fn options(request: Request<'_>, first: usize) -> Result<(Expiry, SetCondition, bool), CommandError> {
+    let is_set = request.entry.name == "set";
+    let (mut condition, mut is_get) = (SetCondition::Always, false);
     // As in Redis, the form of all options is checked before the time itself is.
     let mut expiry = None;
-    let mut options = options.iter();
+    let mut options = request.from(first).iter();
     while let Some(option) = options.next() {
         if is_set && option.eq_ignore_ascii_case(b"get") {
-            set.reply = SetReply::Before;
-        } else if is_set && option.eq_ignore_ascii_case(b"nx") && set.condition != SetIf::Present {
-            set.condition = SetIf::Absent;
-        } else if is_set && option.eq_ignore_ascii_case(b"xx") && set.condition != SetIf::Absent {
-            set.condition = SetIf::Present;
+            is_get = true;
+        } else if is_set && option.eq_ignore_ascii_case(b"nx") && condition != SetCondition::IfPresent {
+            condition = SetCondition::IfAbsent;
+        } else if is_set && option.eq_ignore_ascii_case(b"xx") && condition != SetCondition::IfAbsent {
+            condition = SetCondition::IfPresent;
         } else if option.eq_ignore_ascii_case(b"keepttl") && matches!(expiry, None | Some(None)) {
             expiry = Some(None);
         } else {
@@ -151,24 +161,24 @@ fn with_options<'a>(mut set: Set<'a>, entry: &'static Entry, options: Arguments<
             }
         }
     }
-    set.expiry = match expiry {
-        None => NewExpiry::Never,
-        Some(None) => NewExpiry::Keep,
-        Some(Some((unit, form, text))) => NewExpiry::Set(When::parse_positive(text, unit, form, entry.name)?),
+    let expiry = match expiry {
+        None => Expiry::Never,
+        Some(None) => Expiry::Keep,
+        Some(Some((unit, form, text))) => Expiry::At(time::parse_positive(request, text, unit, form)?),
     };
-    Ok(Command::Set(set))
+    Ok((expiry, condition, is_get))
 }
 
-pub(crate) fn get_ex<'a>(entry: &'static Entry, arguments: Arguments<'a>) -> Parsed<'a> {
-    let key = arguments.at(1);
-    let expiry = match (arguments.get(2), arguments.get(3)) {
-        (None, _) => return Ok(Command::Get(key)),
-        (Some(option), None) if option.eq_ignore_ascii_case(b"persist") => NewExpiry::Never,
-        (Some(option), Some(text)) if arguments.len() == 4 => {
+fn get_ex(request: Request<'_>) -> Parsed<'_> {
+    let key = request.at(1);
+    let expiry = match (request.get(2), request.get(3)) {
+        (None, _) => return read(key, Render::Get),
+        (Some(option), None) if option.eq_ignore_ascii_case(b"persist") => Expiry::Never,
+        (Some(option), Some(text)) if request.len() == 4 => {
             let (unit, form) = time_option(option).ok_or(CommandError::Syntax)?;
-            NewExpiry::Set(When::parse_positive(text, unit, form, entry.name)?)
+            Expiry::At(time::parse_positive(request, text, unit, form)?)
         }
         _ => return Err(CommandError::Syntax),
     };
-    Ok(Command::GetEx(GetEx { key, expiry }))
+    change(key, Change::Expire { expiry, condition: ExpiryCondition::Always }, Render::Before)
 }

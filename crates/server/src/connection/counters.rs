@@ -1,13 +1,12 @@
 //! Calls of counters, and how what comes of them is told.
 
-use super::answer::Render;
 use crate::counters::{self, Unfit};
 use crate::topology::Topology;
 use rheostat_core::counter::{CounterCall, CounterView, NewCounter, Scope, Standing};
 use rheostat_core::ids::PartitionId;
 use rheostat_core::version::Key;
-use rheostat_resp::ReplyWriter;
 use rheostat_resp::command::{CounterCommand, HowToAdd};
+use rheostat_resp::{Render, ReplyWriter};
 use smallvec::SmallVec;
 
 /// How the outcome of a call is told.

@@ -1,6 +1,6 @@
 //! Requests that wait: for another shard or node, for several partitions, for other data centers.
 
-use super::answer::{Render, STRANGE, failure_text, write_batch, write_conflicts};
+use super::answer::{last_of, write_batch, write_conflicts};
 use super::cluster;
 use super::counters;
 use super::state::{Away, Joined, LastAnswer};
@@ -25,7 +25,8 @@ use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
 use rheostat_core::version::{Key, Value};
 use rheostat_resp::command::{Feed, Scan, View};
-use rheostat_resp::{ReplyWriter, RespVersion};
+use rheostat_resp::render::{STRANGE, failure_text};
+use rheostat_resp::{Render, ReplyWriter, RespVersion};
 use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -104,11 +105,10 @@ impl Context {
         if matches!(render, Render::Explain) {
             return self.done_in_order(session, waits, vec![outcome.clone()], vec![render]);
         }
-        let mut last = LastAnswer::default();
         let done = self.done(Some(session), waits, |writer| {
-            render.write(outcome, self.now.physical_ms, &mut last, writer);
+            render.write(outcome, self.now.physical_ms, writer);
         });
-        SlowDone { last: Some(last), ..done }
+        SlowDone { last: Some(last_of(outcome).unwrap_or_default()), ..done }
     }
 
     /// The end of several requests, each with its outcome and how that is told.

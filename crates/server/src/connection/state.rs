@@ -1,13 +1,13 @@
 //! What a connection remembers from request to request, and the requests that are answered at once.
 
+mod commands;
 mod control;
 mod multi;
+mod together;
 
-use super::answer::{Render, write_explained};
-use super::counters::{self, Telling};
+use super::answer::{last_of, write_explained};
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
-use crate::access::Started;
 use crate::config::Role;
 use crate::load::beginning;
 use crate::load::clients::ClientInfo;
@@ -15,30 +15,30 @@ use crate::monitors::Heard;
 use crate::named::{Member, NameError};
 use crate::receipts::{Begun, Issued};
 use crate::service_levels::Served;
-use crate::shard::mailbox::{Answer, Waits, item_bytes, operation_bytes};
+use crate::shard::mailbox::Answer;
 use crate::shard::{ReplicaIndex, Shard};
 use crate::shared::Shared;
-use crate::topology::NodeId;
 use crate::users::{self, Caller};
+pub(super) use together::{Away, Collected, Joined};
+
 use multi::Multi;
-use rheostat_core::counter::{CounterCall, Scope};
+use rheostat_core::counter::Scope;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Level, Operation, Outcome, Quality, SetCondition, Strategy};
+use rheostat_core::operation::{Dial, Level, Operation, Outcome, Quality};
 use rheostat_core::protocol::Span;
 use rheostat_core::replica::Execution;
-use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
-use rheostat_core::sla::{Achieved, Request};
+use rheostat_core::sla::{self, Achieved};
 use rheostat_core::store::Position;
-use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_core::version::VersionId;
 use rheostat_receipts::Digest;
-use rheostat_resp::command::{CounterCommand, Increment, NewExpiry, RheoCommand, Set, SetIf, SetReply, Test, TimeOf, View};
+use rheostat_resp::command::{Act, One, RheoCommand, View};
 use rheostat_resp::table::{Entry, Flags};
-use rheostat_resp::{Arguments, Command, CommandError, RespVersion, resolve};
+use rheostat_resp::{Arguments, Command, CommandError, Render, Request, RespVersion, resolve};
 use rheostat_storage::MAX_KEY_BYTES;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -133,57 +133,6 @@ enum Choice {
     /// This one.
     Own(Arc<Served>),
 }
-
-/// Where operations go that do not run on this connection's shard.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
-    /// Another shard of this node.
-    Shard(u16),
-    /// Another node of this data center.
-    Node(NodeId),
-}
-
-/// Requests in a row, each of one operation, that one other shard or node serves.
-pub(super) struct Away {
-    pub(super) to: Target,
-    pub(super) keyspace: KeyspaceId,
-    pub(super) operations: VecDeque<(PartitionId, Operation)>,
-    /// How the outcome of each is told.
-    pub(super) renders: Vec<Render>,
-    /// Bytes of the operations.
-    bytes: usize,
-    now: Now,
-    /// The command of the first.
-    entry: Option<&'static Entry>,
-}
-
-/// Plain writes in a row, in a keyspace whose servers agree on each write. Those to one partition are one write, on which they agree once; those to
-/// several are made at once, since such keyspaces promise nothing between partitions.
-#[derive(Default)]
-pub(super) struct Joined {
-    pub(super) writes: SmallVec<[(PartitionId, SmallVec<[Item; 1]>); 1]>,
-    /// For each request, in order, which of the writes it is part of.
-    pub(super) requests: Vec<u8>,
-    bytes: usize,
-    /// The command of the first.
-    entry: Option<&'static Entry>,
-}
-
-/// What requests are that were collected.
-pub(super) struct Collected {
-    /// The command of the first.
-    pub(super) entry: Option<&'static Entry>,
-    /// How many they are.
-    pub(super) requests: usize,
-    /// The key of the first.
-    pub(super) first: Option<Key>,
-    /// The node to which they leave, if they leave for one.
-    pub(super) node: Option<NodeId>,
-}
-
-/// Requests that leave together, or are joined, at most, and bytes of theirs after which no more join.
-const TOGETHER_REQUESTS: usize = 64;
-const TOGETHER_BYTES: usize = 256 << 10;
 
 /// One operation of a request, and how its outcome is told.
 struct Single {
@@ -314,7 +263,7 @@ impl State {
             if !self.authenticated && !entry.flags.has(Flags::NO_AUTH) {
                 return Err(CommandError::Other("NOAUTH Authentication required.".into()));
             }
-            let command = (entry.parse)(entry, arguments)?;
+            let command = (entry.parse)(Request { entry, arguments, now_ms: now.physical_ms })?;
             match &self.rights {
                 None => Ok(command),
                 Some(rights) => match rights.allow_request(entry, arguments, &command, self.keyspace) {
@@ -352,7 +301,7 @@ impl State {
 
     #[inline]
     fn command(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: Command<'_>, out: &mut Output) -> Flow {
-        if self.joined.is_some() && !matches!(command, Command::Set(_)) {
+        if self.joined.is_some() && !matches!(command, Command::One(One { act: Act::Put(..), .. })) {
             return Flow::Later;
         }
         if let Some(receipts) = &mut self.receipts
@@ -360,227 +309,19 @@ impl State {
         {
             receipts.last = None;
         }
-        let single = match self.one(now, command) {
-            Ok(single) => return self.single(shard, handle, now, single, out),
-            Err(command) => command,
-        };
-        let single = match single {
-            // What waits to be sent comes first: the snapshot is to cover it.
-            Command::MultiGet(_) if self.away.is_some() && (self.dial.strategy != Strategy::Coordinated || self.dial.as_of.is_some()) => {
-                return Flow::Later;
+        match command {
+            Command::One(one) => {
+                let single = self.one(one);
+                self.single(shard, handle, now, single, out)
             }
-            Command::MultiGet(keys) => {
-                let keys: Vec<Key> = keys.iter().map(Key::from).collect();
-                // What is tried at several levels is tried at one place, its coordinator.
-                match if self.service_level().is_some() { None } else { self.scatter(now, &keys) } {
-                    Some(scatter) => return self.scattered(shard, handle, now, scatter, out),
-                    None => self.multi_get(shard, keys),
-                }
-            }
-            Command::MultiSet(pairs) => match self.multi_set(&pairs.last_of_each_key()) {
-                Ok(single) => single,
-                Err(_) if self.away.is_some() => return Flow::Later,
-                Err(message) => return self.error(shard, out, message),
-            },
-            Command::Rheo(RheoCommand::Counter(_) | RheoCommand::Siblings(_) | RheoCommand::Put(_)) if self.away.is_some() => return Flow::Later,
-            Command::Rheo(RheoCommand::Counter(command)) => match self.counter(handle, now, command) {
-                Ok(Ok(single)) => single,
-                Ok(Err(slow)) => return Flow::Slow(slow),
-                Err(message) => return self.error(shard, out, &message),
-            },
-            Command::Rheo(RheoCommand::Siblings(key)) => {
-                let (partition, key) = (self.shared.topology.partition_of(key), key.into());
-                return self.with_context(handle, now, partition, Operation::Siblings { key, dial: self.dial });
-            }
-            Command::Rheo(RheoCommand::Put(put)) => {
-                if let Some(context) = put.context {
-                    match self.shared.resume_session(self.keyspace, context) {
-                        Ok(seen) => self.shared.keyspaces[usize::from(self.keyspace.0)]
-                            .merge_sessions(session_of(&mut self.sessions, &self.shared, self.keyspace), &seen),
-                        Err(why) => return self.error(shard, out, &format!("SESSION {why}")),
-                    };
-                }
-                let item = Item { key: put.key.into(), value: Some(put.value.into()), expires_ms: 0 };
-                return self.with_context(handle, now, self.shared.topology.partition_of(put.key), Operation::Replace { item, dial: self.dial });
-            }
-            Command::Rheo(RheoCommand::Test(test)) => match self.test(test) {
-                Ok(single) => single,
-                Err(message) => return self.error(shard, out, message),
-            },
-            Command::Rheo(RheoCommand::Explain(key)) => {
-                let partition = self.shared.topology.partition_of(key);
-                Single { partition, operation: Operation::Explain { key: key.into() }, render: Render::Explain }
-            }
-            _ if self.away.is_some() => return Flow::Later,
-            other => return self.other_command(shard, handle, now, other, out),
-        };
-        self.single(shard, handle, now, single, out)
+            other => self.other_command(shard, handle, now, other, out),
+        }
     }
 
-    /// The operation of a command that is one on one key; other commands come back.
+    /// The operation of a command that is one on one key.
     #[inline]
-    fn one<'a>(&self, now: Now, command: Command<'a>) -> Result<Single, Command<'a>> {
-        Ok(match command {
-            Command::Get(key) => self.read(key, Render::Get),
-            Command::Set(set) => self.set(now, set),
-            Command::StrLen(key) => self.read(key, Render::StrLen),
-            Command::Type(key) => self.read(key, Render::Type),
-            Command::MemoryUsage(key) => self.read(key, Render::MemoryUsage { key_bytes: key.len() as u32 }),
-            Command::TimeOf(TimeOf { key, unit, form }) => self.read(key, Render::TimeOf(TimeOf { key: b"", unit, form })),
-            Command::GetDel(key) => self.change(key, Change::Delete, Render::Before),
-            Command::GetEx(get) => {
-                let expiry = get.expiry.resolve(now.physical_ms);
-                self.change(get.key, Change::Expire { expiry, condition: ExpiryCondition::Always }, Render::Before)
-            }
-            Command::Expire(expire) => {
-                let expiry = Expiry::At(expire.when.resolve(now.physical_ms));
-                self.change(expire.key, Change::Expire { expiry, condition: expire.condition }, Render::Changed)
-            }
-            Command::Persist(key) => self.change(key, Change::Expire { expiry: Expiry::Never, condition: ExpiryCondition::Always }, Render::Changed),
-            Command::Delete(keys) if keys.len() == 1 => self.change(keys.at(0), Change::Delete, Render::Changed),
-            Command::Exists(keys) if keys.len() == 1 => self.read(keys.at(0), Render::Exists),
-            Command::Increment(Increment { key, by }) => self.increment(key, by),
-            other => return Err(other),
-        })
-    }
-
-    #[inline]
-    fn read(&self, key: &[u8], render: Render) -> Single {
-        let partition = self.shared.topology.partition_of(key);
-        Single { partition, operation: Operation::Get { key: key.into(), dial: self.dial }, render }
-    }
-
-    fn change(&self, key: &[u8], change: Change, render: Render) -> Single {
-        Single {
-            partition: self.shared.topology.partition_of(key),
-            operation: Operation::Change { key: key.into(), change, dial: self.dial },
-            render,
-        }
-    }
-
-    #[inline]
-    fn increment(&self, key: &[u8], by: i64) -> Single {
-        let call = CounterCall::Add { changes: smallvec![(key.into(), by)], scope: self.scope, name: None };
-        Single { partition: self.shared.topology.partition_of(key), operation: Operation::Counter { call, dial: self.dial }, render: Render::Counted }
-    }
-
-    /// A call of counters: as one operation, or as a request whose reply names data centers. Errors: the error reply.
-    fn counter(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, command: CounterCommand<'_>) -> Result<Result<Single, Slow>, String> {
-        let (partition, call, telling) = counters::call(&self.shared.topology, self.scope, command)?;
-        let operation = Operation::Counter { call, dial: self.dial };
-        match telling {
-            Telling::Short(render) => Ok(Ok(Single { partition, operation, render })),
-            Telling::View => {
-                let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
-                let access = self.access(handle);
-                Ok(Err(slow::counter_view(self.context(now), access, session, (partition, operation), served)))
-            }
-        }
-    }
-
-    /// An operation whose reply carries the session's token, as the context of a later one.
-    fn with_context(&mut self, handle: &Rc<RefCell<Shard>>, now: Now, partition: PartitionId, operation: Operation) -> Flow {
-        let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
-        Flow::Slow(slow::with_context(self.context(now), self.access(handle), session, (partition, operation), served))
-    }
-
-    /// RHEO TEST. Errors: the error reply.
-    fn test(&self, test: Test<'_>) -> Result<Single, &'static str> {
-        let partition = self.shared.topology.partition_of(test.target);
-        if self.shared.topology.partition_of(test.key) != partition {
-            return Err("CROSSSLOT the two keys of RHEO TEST must lie in one partition: give them one {tag}");
-        }
-        Ok(Single { partition, operation: Operation::TestWrite { write: Box::new(test.into()), dial: self.dial }, render: Render::Tested })
-    }
-
-    #[inline]
-    fn set(&self, now: Now, set: Set<'_>) -> Single {
-        let condition = match set.condition {
-            SetIf::Always => SetCondition::Always,
-            SetIf::Absent => SetCondition::IfAbsent,
-            SetIf::Present => SetCondition::IfPresent,
-            SetIf::Value(expected) => SetCondition::IfValue(expected.into()),
-        };
-        if set.reply == SetReply::Before || set.expiry == NewExpiry::Keep || condition != SetCondition::Always {
-            let render = match set.reply {
-                SetReply::Ok => Render::Ok,
-                SetReply::Before => Render::Before,
-                SetReply::Number => Render::Changed,
-            };
-            return self.change(set.key, Change::Set { value: set.value.into(), expiry: set.expiry.resolve(now.physical_ms), condition }, render);
-        }
-        let expires_ms = match set.expiry.resolve(now.physical_ms) {
-            Expiry::At(at) => at,
-            Expiry::Never | Expiry::Keep => 0,
-        };
-        // What has expired already is a deletion.
-        let value = Some(set.value.into()).filter(|_| expires_ms == 0 || expires_ms > now.physical_ms);
-        let expires_ms = if value.is_some() { expires_ms } else { 0 };
-        let item = Item { key: set.key.into(), value, expires_ms };
-        Single {
-            partition: self.shared.topology.partition_of(set.key),
-            operation: Operation::Put { items: smallvec![item], dial: self.dial },
-            render: Render::Ok,
-        }
-    }
-
-    /// Any partition can run the transaction; one that is here and has one of the keys saves a way.
-    fn multi_get(&self, shard: &Shard, keys: Vec<Key>) -> Single {
-        let partition_of = |key: &Key| self.shared.topology.partition_of(key);
-        let local = keys.iter().map(partition_of).find(|partition| shard.find(self.keyspace, *partition).is_some());
-        let partition = local.unwrap_or_else(|| keys.first().map_or(PartitionId(0), partition_of));
-        Single { partition, operation: Operation::ReadTransaction { keys, dial: self.dial }, render: Render::Many }
-    }
-
-    /// The transaction, if the session predicts its snapshot, so that this connection takes it to the partitions itself.
-    fn scatter(&mut self, now: Now, keys: &[Key]) -> Option<Scatter> {
-        let (here, partitions, dial) = (self.shared.topology.here, self.shared.topology.partitions, self.dial);
-        Scatter::begin(here, partitions, now.physical_ms, session_of(&mut self.sessions, &self.shared, self.keyspace), keys, dial)
-    }
-
-    /// Asks every partition of a transaction at once: those that are elsewhere first, those that are here directly.
-    fn scattered(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, mut scatter: Scatter, out: &mut Output) -> Flow {
-        let keyspace = self.keyspace;
-        let mut session = self.take_session(keyspace);
-        let mut requests = scatter.requests();
-        requests.sort_by_key(|(partition, _)| shard.find(keyspace, *partition).is_some());
-        let (mut started, mut waits) = (Vec::new(), Waits::new());
-        for (partition, operation) in requests {
-            let mut copy = session.clone();
-            let Some(replica) = shard.find(keyspace, partition) else {
-                started.push((partition, shard.shared.start(self.id, keyspace, partition, copy, operation)));
-                continue;
-            };
-            match shard.execute(now, replica, operation, &mut copy) {
-                Execution::Done { outcome, after } => {
-                    if after > Position(0) && after > shard.durable(replica) {
-                        waits.push((replica, after));
-                    }
-                    if let Progress::Done(outcome) = scatter.answer(partition, outcome, &copy, &mut session) {
-                        self.sessions[usize::from(keyspace.0)] = Some(session);
-                        waits.into_iter().for_each(|(replica, after)| out.wait_for(replica, after));
-                        let ok = Render::Many.write(&outcome, now.physical_ms, &mut self.last, &mut out.writer(self.version));
-                        shard.counters.errors += u64::from(!ok);
-                        return Flow::Done;
-                    }
-                }
-                Execution::Waiting(op) => {
-                    let (sender, answer) = oneshot::channel();
-                    shard.expect(now, keyspace, (replica, op), self.id, Answer::Task(sender));
-                    started.push((partition, Started::Waiting { answer, partition, fallback: copy, over: None }));
-                }
-            }
-        }
-        Flow::Slow(slow::gather(self.context(now), ShardAccess::with(handle, &self.shared, self.id, waits), session, scatter, started))
-    }
-
-    fn multi_set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Single, &'static str> {
-        let partition = self.shared.topology.partition_of(pairs[0].0);
-        if pairs.iter().any(|(key, _)| self.shared.topology.partition_of(key) != partition) {
-            return Err("CROSSSLOT Keys in request don't hash to the same slot");
-        }
-        let items = pairs.iter().map(|(key, value)| Item { key: (*key).into(), value: Some((*value).into()), expires_ms: 0 }).collect();
-        Ok(Single { partition, operation: Operation::Put { items, dial: self.dial }, render: Render::Ok })
+    fn one(&self, one: One<'_>) -> Single {
+        Single { partition: self.shared.topology.partition_of(one.key), render: one.render, operation: one.operation(self.dial, self.scope) }
     }
 
     fn error(&self, shard: &mut Shard, out: &mut Output, message: &str) -> Flow {
@@ -617,7 +358,7 @@ impl State {
             return Flow::Slow(slow::with_receipt(self.context(now), access, session, (partition, operation, render), served, begun));
         }
         if let Some(served) = self.service_level().cloned() {
-            match Request::of(single.operation, &served.aims) {
+            match sla::Request::of(single.operation, &served.aims) {
                 Err(other) => single.operation = other,
                 Ok(_) if self.collects() => return Flow::Later,
                 Ok(request) => {
@@ -654,7 +395,7 @@ impl State {
         let (keyspace, partition, render) = (self.keyspace, single.partition, single.render);
         let found = shard.find(keyspace, partition);
         if let Some(to) = self.target(keyspace, partition, &single.operation, found.is_some()) {
-            self.away = Some(Away { to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now, entry: self.last_command });
+            self.away = Some(Away::to(to, keyspace, now, self.last_command));
             return self.join_away(shard, partition, single.operation, render);
         }
         if let Some(replica) = found {
@@ -677,85 +418,6 @@ impl State {
         let session = self.take_session(keyspace);
         let started = shard.shared.start(self.id, keyspace, partition, session, single.operation);
         Flow::Slow(slow::await_started(self.context(now), started, render))
-    }
-
-    /// Where an operation goes that does not run on this shard; `None`: it runs here, or nowhere. What has a bound runs where the bound is kept.
-    #[inline]
-    fn target(&self, keyspace: KeyspaceId, partition: PartitionId, operation: &Operation, here: bool) -> Option<Target> {
-        // What any server may answer need not go to the one that leads.
-        let for_anyone = operation.key_for_anyone().is_some() && !self.shared.keyspaces[usize::from(keyspace.0)].siblings;
-        if here && (for_anyone || operation.within_us().is_some()) {
-            return None;
-        }
-        let serving = || self.shared.placement.serving(keyspace, partition).map(Target::Shard);
-        match self.shared.other_node(keyspace, partition) {
-            Some(node) => for_anyone.then(serving).flatten().or(Some(Target::Node(node))),
-            None if here => None,
-            None => serving(),
-        }
-    }
-
-    /// Adds an operation to those that leave together, if it goes the same way and there is room.
-    fn join_away(&mut self, shard: &Shard, partition: PartitionId, operation: Operation, render: Render) -> Flow {
-        let target = self.away.as_ref().and_then(|away| {
-            let here = shard.find(away.keyspace, partition).is_some();
-            self.target(away.keyspace, partition, &operation, here)
-        });
-        let Some(away) = self.away.as_mut().filter(|away| Some(away.to) == target) else { return Flow::Later };
-        if away.operations.len() >= TOGETHER_REQUESTS || away.bytes >= TOGETHER_BYTES {
-            return Flow::Later;
-        }
-        away.bytes += operation_bytes(&operation);
-        away.operations.push_back((partition, operation));
-        away.renders.push(render);
-        Flow::Done
-    }
-
-    /// Joins a plain write to those that are collected, or begins with it.
-    fn join(&mut self, partition: PartitionId, item: Item) -> Flow {
-        let joined = self.joined.get_or_insert_default();
-        let bytes = item_bytes(&item);
-        let room = joined.requests.len() < TOGETHER_REQUESTS && joined.bytes + bytes <= TOGETHER_BYTES;
-        if !room && !joined.requests.is_empty() {
-            return Flow::Later;
-        }
-        let write = joined.writes.iter().position(|(other, _)| *other == partition).unwrap_or_else(|| {
-            joined.writes.push((partition, SmallVec::new()));
-            joined.writes.len() - 1
-        });
-        joined.requests.push(write as u8);
-        joined.entry = joined.entry.or(self.last_command);
-        joined.bytes += bytes;
-        let items = &mut joined.writes[write].1;
-        match items.iter_mut().find(|earlier| earlier.key == item.key) {
-            Some(earlier) => *earlier = item,
-            None => items.push(item),
-        }
-        Flow::Done
-    }
-
-    /// Begins what was collected. No request that changes keyspace or level comes before this.
-    pub(super) fn depart(&mut self, shard: &mut Shard, now: Now, handle: &Rc<RefCell<Shard>>, out: &mut Output) -> Flow {
-        if let Some(mut joined) = self.joined.take() {
-            if joined.requests.len() > 1 {
-                let session = self.take_session(self.keyspace);
-                let access = self.access(handle);
-                return Flow::Slow(slow::write_joined(self.context(now), access, session, joined));
-            }
-            if let Some((partition, items)) = joined.writes.pop() {
-                let single = Single { partition, operation: Operation::Put { items, dial: self.dial }, render: Render::Ok };
-                let flow = self.run(shard, now, single, out);
-                if !matches!(flow, Flow::Done) {
-                    return flow;
-                }
-            }
-        }
-        let Some(away) = self.away.take() else { return Flow::Done };
-        let session = self.take_session(away.keyspace);
-        match away.to {
-            Target::Shard(to) => Flow::Slow(slow::send_away(self.context(away.now), shard, to, away, session)),
-            Target::Node(to) => Flow::Slow(slow::send_to_node(self.context(away.now), self.access(handle), to, away, session)),
-        }
     }
 
     /// Writes outcomes that came together, until there are none or the output exceeds `limit`. Says whether some are left.
@@ -790,7 +452,12 @@ impl State {
                 write_explained(versions, &self.shared.topology, &mut writer);
                 true
             }
-            _ => render.write(outcome, now_ms, &mut self.last, &mut writer),
+            _ => {
+                if let Some(last) = last_of(outcome) {
+                    self.last = last;
+                }
+                render.write(outcome, now_ms, &mut writer)
+            }
         }
     }
 
@@ -812,31 +479,9 @@ impl State {
         self.sessions[usize::from(keyspace.0)].take().unwrap_or_else(|| info.new_session())
     }
 
-    /// What is collected, if something is.
-    pub(super) fn collected(&self) -> Option<Collected> {
-        if let Some(away) = &self.away {
-            let first = away.operations.front().and_then(|(_, operation)| operation.key().cloned());
-            let node = if let Target::Node(node) = away.to { Some(node) } else { None };
-            return Some(Collected { entry: away.entry, requests: away.operations.len(), first, node });
-        }
-        let joined = self.joined.as_ref()?;
-        let first = joined.writes.first().and_then(|(_, items)| items.first()).map(|item| item.key.clone());
-        Some(Collected { entry: joined.entry, requests: joined.requests.len(), first, node: None })
-    }
-
     /// The command of the last request.
     pub(super) fn last_command(&self) -> Option<&'static Entry> {
         self.last_command
-    }
-
-    /// Whether requests are collected that leave for another shard.
-    pub(super) fn has_away(&self) -> bool {
-        self.away.is_some()
-    }
-
-    /// Whether requests are collected that leave together or are joined.
-    pub(super) fn collects(&self) -> bool {
-        self.away.is_some() || self.joined.is_some()
     }
 
     /// Takes in what other connections of a named session have seen. Before requests run.

@@ -5,7 +5,7 @@ use crate::status::{ReplicaStatus, ShardStatus};
 use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Action, Change, Operation, Outcome, TestWrite};
+use rheostat_core::operation::{Action, Operation, Outcome, TestWrite};
 use rheostat_core::replica::PartitionServer;
 use rheostat_core::rollback::RollbackCall;
 use rheostat_core::session::Session;
@@ -182,7 +182,7 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::Restore { key, versions } => key.len() + versions.iter().map(Vec::len).sum::<usize>(),
         Operation::Replace { item, .. } => item_bytes(item),
         Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().map(item_bytes).sum(),
-        Operation::Change { key, change, .. } => key.len() + if let Change::Set { value, .. } = change { value.len() } else { 0 },
+        Operation::Change { key, change, .. } => key.len() + change.value().map_or(0, |value| value.len()),
         Operation::TestWrite { write, .. } => test_bytes(write),
         Operation::ReadTransaction { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
         Operation::Counter { call: CounterCall::Add { changes, .. }, .. } => changes.iter().map(|(key, _)| key.len() + 16).sum(),
@@ -204,8 +204,8 @@ fn action_bytes(action: &Action) -> usize {
     let value = match action {
         Action::Test(write) => return test_bytes(write) + 64,
         Action::Put(Item { value, .. }) => value.as_ref(),
-        Action::Change(_, Change::Set { value, .. }) => Some(value),
-        Action::Get(_) | Action::Change(..) | Action::Add(..) => None,
+        Action::Change(_, change) => change.value(),
+        Action::Get(_) | Action::Add(..) => None,
     };
     action.key().len() + value.map_or(0, |value| value.len()) + 64
 }

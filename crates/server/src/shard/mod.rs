@@ -30,7 +30,7 @@ use mailbox::{Answer, Answered, Control, Frame, Message, Report, Sequence, add_w
 use recovery::{Held, Recovery};
 use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, ServerId};
-use rheostat_core::operation::{Action, Change, Failure, Operation, Outcome};
+use rheostat_core::operation::{Action, Failure, Operation, Outcome};
 use rheostat_core::replica::{Execution, Membership, Outbox, PartitionServer};
 use rheostat_core::reserved::HEADER;
 use rheostat_core::session::Session;
@@ -297,7 +297,7 @@ impl Shard {
                 }
                 true
             }
-            Operation::Change { key, change: Change::Set { .. }, .. } => {
+            Operation::Change { key, change, .. } if change.value().is_some() => {
                 if let Some(refused) = too_long(key.len()) {
                     return Some(refused);
                 }
@@ -310,7 +310,7 @@ impl Shard {
                 }
                 actions.iter().any(|action| match action {
                     Action::Put(item) => item.value.is_some(),
-                    Action::Change(_, change) => matches!(change, Change::Set { .. }),
+                    Action::Change(_, change) => change.value().is_some(),
                     Action::Add(..) | Action::Test(_) => true,
                     Action::Get(_) => false,
                 })

@@ -1,159 +1,30 @@
-//! What is asked of the connection and the node, and not of keys: who the client is, its dial and its sessions, and commands that several operations serve.
+//! What is asked of the connection itself: who the client is, its dial and its sessions.
 
 use super::{Choice, Flow, State, WRONG_PASSWORDS, session_of};
+use crate::connection::info;
 use crate::connection::output::Output;
-use crate::connection::slow;
-use crate::connection::{cluster, info};
 use crate::named::Member;
 use crate::shard::Shard;
 use crate::users::Closed;
 use rheostat_core::ids::Now;
 use rheostat_core::operation::{AsOf, Quorum};
 use rheostat_core::protocol::Verdict;
-use rheostat_core::slots;
-use rheostat_core::version::Key;
 use rheostat_resp::command::{
-    AclCommand, ClientCommand, ClusterCommand, Credentials, Hello, KeyspaceChoice, MonitorCommand, NewServiceLevel, ReceiptCommand, RheoCommand,
-    SessionCommand, View,
+    AclCommand, ClientCommand, Credentials, Hello, MonitorCommand, NewServiceLevel, ReceiptCommand, RheoCommand, SessionCommand,
 };
 use rheostat_resp::table;
-use rheostat_resp::{Command, ReplyWriter, RespVersion};
+use rheostat_resp::{ReplyWriter, RespVersion};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// What is said to what looks at no single key, while reads are of the past.
-const ONLY_READS: &str = "ERR only reads of keys can be as of a time in the past; RHEO AT NOW ends that";
 
 impl State {
-    /// Everything that is not one operation.
-    pub(super) fn other_command(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: Command<'_>, out: &mut Output) -> Flow {
-        let mut writer = out.writer(self.version);
-        match command {
-            Command::Ping(None) => writer.simple("PONG"),
-            Command::Ping(Some(message)) | Command::Echo(message) => writer.bulk(message),
-            Command::Hello(hello) => return self.hello(shard, now, hello, out),
-            Command::Auth(credentials) => {
-                return match self.authenticate(shard, credentials) {
-                    Ok(()) => {
-                        out.writer(self.version).ok();
-                        Flow::Authenticated
-                    }
-                    Err(message) => self.refuse_password(shard, out, message),
-                };
-            }
-            Command::Quit => {
-                writer.ok();
-                return Flow::Close;
-            }
-            Command::Reset => {
-                let created_us = self.created_us;
-                *self = State { created_us, wrong_passwords: self.wrong_passwords, ..State::new(&self.shared, self.id, self.address, now) };
-                out.writer(self.version).simple("RESET");
-                return if self.authenticated { Flow::Done } else { Flow::Forgotten };
-            }
-            Command::Select(choice) => {
-                let found = match choice {
-                    KeyspaceChoice::Number(number) => self.shared.keyspaces.get(usize::from(number)),
-                    KeyspaceChoice::Name(name) => self.shared.keyspaces.iter().find(|keyspace| keyspace.name == name),
-                };
-                match found {
-                    Some(info) => {
-                        self.keyspace = info.id;
-                        writer.ok();
-                    }
-                    None => return self.error(shard, out, "ERR there is no such keyspace; INFO keyspace lists them"),
-                }
-            }
-            Command::ReadOnly | Command::ReadWrite => writer.ok(),
-            Command::Catalogue(catalogue) => catalogue.reply(&mut writer),
-            Command::Help(entry) => table::help::reply(entry, &mut writer),
-            Command::Acl(acl) => return self.acl(shard, acl, out),
-            Command::ConfigGet(patterns) => info::config_get(&self.shared, patterns, &mut writer),
-            Command::Time => {
-                writer.array(2);
-                self.time().iter().for_each(|number| writer.bulk(number.as_bytes()));
-            }
-            Command::Multi => return self.open_multi(shard, out),
-            Command::Exec => return self.exec(shard, handle, now, out),
-            Command::Discard => return self.discard(shard, out),
-            Command::Watch(keys) => return self.watch(shard, handle, now, keys, out),
-            Command::Unwatch => return self.unwatch(out),
-            Command::Client(client) => return self.client(shard, handle, now, client, out),
-            Command::SlowLog(slow_log) => info::slow_log(&self.shared, slow_log, &mut writer),
-            Command::Cluster(ClusterCommand::CountKeysInSlot(slot)) => {
-                let session = self.take_session(self.keyspace);
-                let access = self.access(handle);
-                return Flow::Slow(slow::count(self.context(now), access, session, (slot, slot), View::DataCenter));
-            }
-            Command::Cluster(ClusterCommand::KeySlot(key)) => writer.integer(slots::slot(key).into()),
-            Command::Cluster(other) => cluster::reply(&self.shared, self.keyspace, other, &mut writer),
-            Command::Rheo(RheoCommand::Feed(_) | RheoCommand::Conflicts(_)) if self.dial.as_of.is_some() => {
-                return self.error(shard, out, ONLY_READS);
-            }
-            Command::Rheo(RheoCommand::Feed(feed)) => {
-                return Flow::Slow(slow::feed(self.context(now), self.access(handle), feed));
-            }
-            Command::Rheo(RheoCommand::Conflicts(key)) => {
-                return Flow::Slow(slow::conflicts(self.context(now), self.access(handle), key.into()));
-            }
-            Command::Rheo(rheo) => return self.rheo(shard, now, rheo, out),
-            Command::DbSize | Command::Scan(_) if self.dial.as_of.is_some() => return self.error(shard, out, ONLY_READS),
-            Command::Info(sections) => {
-                let sections = sections.iter().map(|section| String::from_utf8_lossy(section).to_lowercase()).collect();
-                return Flow::Slow(info::info(self.context(now), self.shared.clone(), sections));
-            }
-            Command::DbSize => {
-                let session = self.take_session(self.keyspace);
-                let access = self.access(handle);
-                return Flow::Slow(slow::count(self.context(now), access, session, (0, slots::SLOTS - 1), self.view));
-            }
-            Command::Wait(wait) => {
-                let session = self.take_session(self.keyspace);
-                let timeout = wait.timeout_ms.map(Duration::from_millis);
-                return Flow::Slow(slow::wait(self.context(now), self.access(handle), session, wait.data_centers.into(), timeout));
-            }
-            Command::Scan(scan) => {
-                let session = self.take_session(self.keyspace);
-                let wanted = slow::Wanted::new(&scan);
-                return Flow::Slow(slow::scan(self.context(now), self.access(handle), session, wanted, self.view));
-            }
-            Command::Delete(keys) => {
-                let mut keys: Vec<Key> = keys.iter().map(Key::from).collect();
-                keys.sort_unstable();
-                keys.dedup();
-                let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::delete(self.context(now), self.access(handle), session, keys));
-            }
-            Command::Exists(keys) => {
-                let keys: Vec<Key> = keys.iter().map(Key::from).collect();
-                let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::exists(self.context(now), self.access(handle), session, keys));
-            }
-            Command::Get(_)
-            | Command::Set(_)
-            | Command::GetDel(_)
-            | Command::GetEx(_)
-            | Command::MultiGet(_)
-            | Command::MultiSet(_)
-            | Command::StrLen(_)
-            | Command::MemoryUsage(_)
-            | Command::Increment(_)
-            | Command::Type(_)
-            | Command::Expire(_)
-            | Command::Persist(_)
-            | Command::TimeOf(_) => return self.error(shard, out, "ERR this command was not recognized"),
-        }
-        Flow::Done
-    }
-
     /// What TIME answers: seconds, and the microseconds of the second.
     pub(super) fn time(&self) -> [String; 2] {
         let now_us = self.shared.clocks.physical_us();
         [now_us / 1_000_000, now_us % 1_000_000].map(|number| number.to_string())
     }
 
-    fn authenticate(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<(), &'static str> {
+    pub(super) fn authenticate(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<(), &'static str> {
         let users = self.shared.users();
         if !users.are_asked() {
             return Err("ERR AUTH called without any password configured. Are you sure your configuration is correct?");
@@ -175,12 +46,12 @@ impl State {
         Err("WRONGPASS invalid username-password pair or user is disabled.")
     }
 
-    fn refuse_password(&mut self, shard: &mut Shard, out: &mut Output, message: &str) -> Flow {
+    pub(super) fn refuse_password(&mut self, shard: &mut Shard, out: &mut Output, message: &str) -> Flow {
         self.error(shard, out, message);
         if self.wrong_passwords >= WRONG_PASSWORDS { Flow::Close } else { Flow::Done }
     }
 
-    fn hello(&mut self, shard: &mut Shard, now: Now, hello: Hello<'_>, out: &mut Output) -> Flow {
+    pub(super) fn hello(&mut self, shard: &mut Shard, now: Now, hello: Hello<'_>, out: &mut Output) -> Flow {
         let before = self.authenticated;
         if let Some(credentials) = hello.credentials
             && let Err(message) = self.authenticate(shard, credentials)
@@ -202,7 +73,7 @@ impl State {
         if before { Flow::Done } else { Flow::Authenticated }
     }
 
-    fn acl(&mut self, shard: &mut Shard, acl: AclCommand<'_>, out: &mut Output) -> Flow {
+    pub(super) fn acl(&mut self, shard: &mut Shard, acl: AclCommand<'_>, out: &mut Output) -> Flow {
         let users = self.shared.users();
         let bulks = |out: &mut Output, version, items: &mut dyn ExactSizeIterator<Item = &str>| {
             let mut writer = out.writer(version);
@@ -240,7 +111,7 @@ impl State {
         Flow::Done
     }
 
-    fn client(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: ClientCommand<'_>, out: &mut Output) -> Flow {
+    pub(super) fn client(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, command: ClientCommand<'_>, out: &mut Output) -> Flow {
         let mut writer = out.writer(self.version);
         match command {
             ClientCommand::Id => writer.integer(self.id as i64),
@@ -268,7 +139,7 @@ impl State {
         Flow::Done
     }
 
-    fn rheo(&mut self, shard: &mut Shard, now: Now, command: RheoCommand<'_>, out: &mut Output) -> Flow {
+    pub(super) fn rheo(&mut self, shard: &mut Shard, now: Now, command: RheoCommand<'_>, out: &mut Output) -> Flow {
         let keyspace = self.keyspace;
         match command {
             RheoCommand::Level(None) => out.writer(self.version).bulk(self.level().to_string().as_bytes()),
@@ -428,16 +299,6 @@ impl State {
                 let last = self.receipts.as_ref().and_then(|receipts| receipts.last.as_ref());
                 let line = last.and_then(|last| last.line(&self.shared.receipts.signer));
                 out.writer(self.version).bulk_or_null(line.as_deref().map(str::as_bytes));
-            }
-            // One operation each; taken care of before.
-            RheoCommand::Feed(_)
-            | RheoCommand::Conflicts(_)
-            | RheoCommand::Explain(_)
-            | RheoCommand::Counter(_)
-            | RheoCommand::Siblings(_)
-            | RheoCommand::Put(_)
-            | RheoCommand::Test(_) => {
-                return self.error(shard, out, "ERR this command was not recognized");
             }
         }
         Flow::Done

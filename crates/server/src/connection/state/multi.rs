@@ -1,19 +1,15 @@
 //! MULTI: requests that are kept until EXEC, and are then made as one step of their partition, or not at all.
 
-use super::{Flow, Single, State};
-use crate::connection::answer::Render;
+use super::{Flow, State};
 use crate::connection::output::Output;
 use crate::connection::slow::{self, Part};
 use crate::shard::Shard;
-use rheostat_core::counter::CounterCall;
 use rheostat_core::ids::{KeyspaceId, Now};
 use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation};
 use rheostat_core::protocol::Span;
 use rheostat_core::replica::CANNOT_DECIDE;
 use rheostat_core::version::{Item, Key};
-use rheostat_resp::command::RheoCommand;
-use rheostat_resp::table::Entry;
-use rheostat_resp::{Arguments, Command, CommandError, Kept, resolve};
+use rheostat_resp::{Arguments, Command, CommandError, Kept, Render, Request, resolve};
 use smallvec::smallvec;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -94,7 +90,7 @@ impl State {
             }
             Ok(command) => {
                 let mut plan = Plan::default();
-                self.plan(now, command, &mut plan).and_then(|()| self.keep(arguments, plan.actions.len()))
+                self.plan(command, &mut plan).and_then(|()| self.keep(arguments, plan.actions.len()))
             }
             Err(error) if error.closes() => {
                 shard.counters.errors += 1;
@@ -136,7 +132,7 @@ impl State {
     }
 
     /// Adds what `command` comes to. Errors: it cannot be in a transaction; the error reply.
-    fn plan(&self, now: Now, command: Command<'_>, plan: &mut Plan) -> Result<(), String> {
+    fn plan(&self, command: Command<'_>, plan: &mut Plan) -> Result<(), String> {
         match command {
             Command::Ping(None) => plan.parts.push(Part::Pong),
             Command::Ping(Some(message)) | Command::Echo(message) => plan.parts.push(Part::Said(smallvec![message.into()])),
@@ -155,27 +151,17 @@ impl State {
                 keys.dedup();
                 plan.several(keys.into_iter().map(|key| Action::Change(key, Change::Delete)), Part::Count);
             }
-            Command::Rheo(RheoCommand::Test(test)) => {
+            Command::Test(test) => {
                 let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].span != Span::Server;
                 let single = if decides { self.test(test).map_err(str::to_owned)? } else { return Err(self.cannot_decide()) };
                 let Operation::TestWrite { write, .. } = single.operation else { return Err(self.not_in_multi()) };
                 plan.one(Action::Test(write), single.render);
             }
-            other => match self.one(now, other) {
-                Ok(Single { operation, render, .. }) => {
-                    let action = match operation {
-                        Operation::Get { key, .. } => Some(Action::Get(key)),
-                        Operation::Change { key, change, .. } => Some(Action::Change(key, change)),
-                        Operation::Put { mut items, .. } if items.len() == 1 => items.pop().map(Action::Put),
-                        Operation::Counter { call: CounterCall::Add { mut changes, name: None, .. }, .. } if changes.len() == 1 => {
-                            changes.pop().map(|(key, by)| Action::Add(key, by))
-                        }
-                        _ => None,
-                    };
-                    plan.one(action.ok_or_else(|| self.not_in_multi())?, render);
-                }
-                Err(_) => return Err(self.not_in_multi()),
-            },
+            Command::One(one) => {
+                let render = one.render;
+                plan.one(one.action().ok_or_else(|| self.not_in_multi())?, render);
+            }
+            _ => return Err(self.not_in_multi()),
         }
         let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].span != Span::Server;
         match plan.actions.last() {
@@ -257,9 +243,9 @@ impl State {
         let mut plan = Plan::default();
         for request in queue.requests.iter() {
             let planned = resolve(None, request)
-                .and_then(|entry: &'static Entry| (entry.parse)(entry, request))
+                .and_then(|entry| (entry.parse)(Request { entry, arguments: request, now_ms: now.physical_ms }))
                 .map_err(|error| error.to_string())
-                .and_then(|command| self.plan(now, command, &mut plan));
+                .and_then(|command| self.plan(command, &mut plan));
             if planned.is_err() {
                 return self.error(shard, out, ABORTED);
             }

@@ -1,0 +1,138 @@
+//! Outcomes of operations as replies.
+
+use crate::ReplyWriter;
+use rheostat_core::operation::{Failure, Outcome, Read};
+
+/// The reply where a partition server is at fault.
+pub const STRANGE: &str = "ERR the partition server answered something else than was asked";
+
+/// What a number that is answered is made of.
+pub struct Seen<'a> {
+    /// The key as it was read, or as it was before its change.
+    pub read: &'a Read,
+    /// Whether the change was made; false of a read.
+    pub changed: bool,
+    /// When it was asked for, in milliseconds since the Unix epoch.
+    pub now_ms: u64,
+}
+
+/// Makes a number of an outcome and of what the request said beside; `None` is answered as null.
+pub type Number = fn(&Seen<'_>, u64) -> Option<i64>;
+
+/// How the outcome of a request's one operation is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Render {
+    /// OK, or null if a condition did not hold.
+    Ok,
+    /// The value.
+    Get,
+    /// `string` or `none`.
+    Type,
+    /// The number that this makes of what was read, or was there before a change.
+    Number(Number, u64),
+    /// The values.
+    Many,
+    /// The value as it was.
+    Before,
+    /// 1 if the tested key was as expected, 0 if not, null if that is not decided yet.
+    Tested,
+    /// The versions. Names of data centers are in them, so it is the server that writes them.
+    Explain,
+    /// The counter's value.
+    Counted,
+    /// The counters' values.
+    CountedAll,
+    /// A number.
+    Count,
+    /// PONG.
+    Pong,
+}
+
+impl Render {
+    /// 1 if something changed, else 0.
+    pub const CHANGED: Render = Render::Number(|seen, _| Some(seen.changed.into()), 0);
+
+    /// 1 if the key is there, else 0.
+    pub const EXISTS: Render = Render::Number(|seen, _| Some(seen.read.value.is_some().into()), 0);
+
+    /// Writes the reply; says whether it is not an error. `now_ms` is when it was asked for.
+    #[inline]
+    pub fn write(self, outcome: &Outcome, now_ms: u64, writer: &mut ReplyWriter<'_>) -> bool {
+        match (self, outcome) {
+            (_, Outcome::Failed(failure)) => {
+                writer.error(&failure_text(failure));
+                return false;
+            }
+            (Render::Get, Outcome::Read(read, _)) | (Render::Before, Outcome::Changed { before: read, .. }) => {
+                writer.bulk_or_null(read.value.as_deref());
+            }
+            (Render::Ok, Outcome::Written(_) | Outcome::Kept(_) | Outcome::Counter(_) | Outcome::Count(_)) => writer.ok(),
+            (Render::Ok, Outcome::Changed { version, .. }) => match version {
+                Some(_) => writer.ok(),
+                None => writer.null(),
+            },
+            (Render::Number(number, with), outcome @ (Outcome::Read(read, _) | Outcome::Changed { before: read, .. })) => {
+                let changed = matches!(outcome, Outcome::Changed { version: Some(_), .. });
+                match number(&Seen { read, changed, now_ms }, with) {
+                    Some(number) => writer.integer(number),
+                    None => writer.null(),
+                }
+            }
+            (Render::Type, Outcome::Read(read, _)) => writer.simple(if read.value.is_some() { "string" } else { "none" }),
+            (Render::Tested, Outcome::Tested { equal, .. }) => writer.integer((*equal).into()),
+            (Render::Tested, Outcome::Written(_) | Outcome::Kept(_)) => writer.null(),
+            (Render::Many, Outcome::Many(reads, _)) => {
+                writer.array(reads.len());
+                reads.iter().for_each(|read| writer.bulk_or_null(read.value.as_deref()));
+            }
+            (Render::Counted, Outcome::Counted(values, _)) if values.len() == 1 => writer.integer(values[0]),
+            (Render::CountedAll, Outcome::Counted(values, _)) => {
+                writer.array(values.len());
+                values.iter().for_each(|value| writer.integer(*value));
+            }
+            (Render::Count, Outcome::Count(count)) => writer.integer(i64::try_from(*count).unwrap_or(i64::MAX)),
+            (Render::Pong, _) => writer.simple("PONG"),
+            _ => {
+                writer.error(STRANGE);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// A failure as an error reply, its kind first.
+pub fn failure_text(failure: &Failure) -> String {
+    match failure {
+        Failure::Timeout(_) => format!("TIMEOUT {failure}"),
+        Failure::Busy(what) => format!("BUSY {what}"),
+        Failure::Session(why) => format!("SESSION {why}"),
+        Failure::Refused(why) => format!("ERR {why}"),
+        Failure::Unreachable(_) => format!("CLUSTERDOWN {failure}"),
+        Failure::Storage(_) => format!("STORAGE {failure}"),
+        Failure::OutOfRights(_) => format!("NORIGHTS {failure}"),
+        Failure::Insufficient(_) => format!("NOREPLICAS {failure}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::ids::PartitionId;
+
+    #[test]
+    fn the_class_of_an_error_is_its_type_and_not_its_words() {
+        let classes = [
+            (Failure::Session("this session is not one of protocol causal".into()), "SESSION"),
+            (Failure::Refused("session is a word like any other".into()), "ERR"),
+            (Failure::Busy("session".into()), "BUSY"),
+            (Failure::Timeout("session".into()), "TIMEOUT"),
+            (Failure::Storage("session".into()), "STORAGE"),
+            (Failure::Unreachable(PartitionId(1)), "CLUSTERDOWN"),
+        ];
+        for (failure, class) in classes {
+            let text = failure_text(&failure);
+            assert_eq!(text.split(' ').next(), Some(class), "{text}");
+        }
+    }
+}
