@@ -75,7 +75,7 @@ mod tests {
 
     fn encoded(requests: &[&[&[u8]]]) -> Vec<u8> {
         let mut buffer = Vec::new();
-        requests.iter().for_each(|request| encode_request(request, &mut buffer));
+        requests.iter().for_each(|request| encode_request(*request, &mut buffer));
         buffer
     }
 

@@ -164,7 +164,8 @@ impl<'a> Pairs<'a> {
 }
 
 /// Appends the request that `arguments` make, as clients send it: an array of bulk strings.
-pub fn encode_request<A: AsRef<[u8]>>(arguments: &[A], out: &mut Vec<u8>) {
+pub fn encode_request<A: IntoIterator<Item: AsRef<[u8]>, IntoIter: ExactSizeIterator>>(arguments: A, out: &mut Vec<u8>) {
+    let arguments = arguments.into_iter();
     out.push(b'*');
     put_u64(arguments.len() as u64, out);
     out.extend_from_slice(b"\r\n");

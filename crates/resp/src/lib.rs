@@ -10,6 +10,8 @@
 //!    replies of others it writes with [`ReplyWriter`]. What the table of commands can answer by itself,
 //!    [`Command::Catalogue`] and [`Command::Help`], needs nothing else.
 //!
+//! [`received`] is the client's half: replies that are read; [`encode_request`] writes requests.
+//!
 //! [`table`] is the one list of commands: arity, flags, keys, documentation, and why what is missing is missing.
 
 pub mod ahead;
@@ -18,6 +20,7 @@ pub mod command;
 mod inline;
 pub mod number;
 pub mod parser;
+pub mod received;
 pub mod render;
 pub mod reply;
 pub mod table;

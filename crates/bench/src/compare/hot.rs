@@ -3,8 +3,8 @@
 use super::Depth;
 use super::benchmark::{Benchmark, Line, Load, Place};
 use crate::error::Error;
-use crate::target::codec::Reply;
 use crate::target::resp::{RespStream, RespTarget};
+use rheostat_resp::received::Reply;
 
 /// What is in it: more than any run takes out.
 const PLENTY: &str = "1000000000000";

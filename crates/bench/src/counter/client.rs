@@ -1,8 +1,8 @@
 //! A client of one counter, in one of three styles.
 
 use crate::error::Error;
-use crate::target::codec::{Reply, error_word};
 use crate::target::resp::{RespStream, RespTarget};
+use rheostat_resp::received::{Reply, error_word};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

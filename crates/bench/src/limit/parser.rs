@@ -69,8 +69,8 @@ fn header(input: &[u8], at: usize, kind: u8, highest: usize) -> Result<Option<(u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::codec::encode_command;
     use proptest::prelude::*;
+    use rheostat_resp::encode_request;
 
     #[test]
     fn malformed_requests_are_refused() {
@@ -86,7 +86,7 @@ mod tests {
             arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 1..5),
         ) {
             let mut input = Vec::new();
-            encode_command(&mut input, arguments.iter().map(Vec::as_slice));
+            encode_request(&arguments, &mut input);
             let mut places = Vec::new();
             prop_assert_eq!(parse_request(&input, &mut places), Ok(Some(input.len())));
             let read: Vec<Vec<u8>> = places.iter().map(|place| input[place.clone()].to_vec()).collect();

@@ -5,8 +5,8 @@
 
 use super::parser::parse_request;
 use crate::error::Error;
-use crate::target::codec::push_header;
 use crate::thread::CpuUse;
+use rheostat_resp::{ReplyWriter, RespVersion};
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -194,10 +194,8 @@ struct Answers {
 
 impl Answers {
     fn new(value_length: usize, answered: Arc<AtomicU64>) -> Answers {
-        let mut value = Vec::with_capacity(value_length + 16);
-        push_header(&mut value, b'$', value_length);
-        value.resize(value.len() + value_length, b'x');
-        value.extend_from_slice(b"\r\n");
+        let mut value = Vec::new();
+        ReplyWriter::new(&mut value, RespVersion::Two).bulk(&vec![b'x'; value_length]);
         Answers { value, answered }
     }
 
@@ -210,12 +208,12 @@ impl Answers {
         } else if ((is(b"SET") || is(b"MSET")) && count >= 3) || is(b"SELECT") || is(b"AUTH") {
             output.extend_from_slice(b"+OK\r\n");
         } else if is(b"MGET") && count >= 2 {
-            push_header(output, b'*', count - 1);
+            ReplyWriter::new(output, RespVersion::Two).array(count - 1);
             for _ in 1..count {
                 output.extend_from_slice(&self.value);
             }
         } else if (is(b"DEL") || is(b"EXISTS")) && count >= 2 {
-            push_header(output, b':', count - 1);
+            ReplyWriter::new(output, RespVersion::Two).integer(count as i64 - 1);
         } else if is(b"PING") && count == 1 {
             output.extend_from_slice(b"+PONG\r\n");
         } else if is(b"CONFIG") {

@@ -3,9 +3,9 @@
 use super::SoakOptions;
 use crate::error::Error;
 use crate::load::schedule::{Arrivals, Schedule};
-use crate::target::codec::{Reply, error_word};
 use crate::target::resp::RespStream;
 use rheostat_core::random::Random;
+use rheostat_resp::received::{Reply, error_word};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,8 +2,8 @@
 
 use super::SoakDataCenter;
 use crate::error::Error;
-use crate::target::codec::Reply;
 use crate::target::resp::{RespStream, RespTarget};
+use rheostat_resp::received::Reply;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::report::Report;
-use crate::target::codec::{Reply, parse_reply};
+use rheostat_resp::received::{Reply, parse_reply};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,7 +3,6 @@
 //! A kind of target is one implementation of [`Connection`] in its own module, one variant of [`Target`], and one variant of
 //! [`AnyConnection`]; nothing else in the crate knows how requests travel.
 
-pub mod codec;
 pub mod grpc;
 pub mod resp;
 

@@ -1,9 +1,10 @@
 //! A small RESP2 client with pipelining, for loads and probes. It works against Rheostat, Redis and the limit server.
 
-use super::codec::{Reply, encode_command, error_word, parse_reply};
 use super::{Completion, Connection, Outcome, Request, Ticket};
 use crate::error::Error;
 use rheostat_client::Strategy;
+use rheostat_resp::encode_request;
+use rheostat_resp::received::{Reply, error_word, parse_reply};
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
@@ -144,7 +145,7 @@ impl RespStream {
 
     /// Queues a command.
     pub fn queue<'a>(&mut self, arguments: impl ExactSizeIterator<Item = &'a [u8]>) {
-        encode_command(&mut self.output, arguments);
+        encode_request(arguments, &mut self.output);
     }
 
     /// The next reply that has already arrived.
@@ -274,7 +275,7 @@ impl RespConnection {
 }
 
 fn outcome(expected: Expected, reply: Reply<'_>) -> Result<Outcome, String> {
-    let nulls = |elements: super::codec::Elements<'_>| elements.filter(|element| matches!(element, Reply::Null)).count() as u32;
+    let nulls = |elements: rheostat_resp::received::Elements<'_>| elements.filter(|element| matches!(element, Reply::Null)).count() as u32;
     match (expected, reply) {
         (_, Reply::Error(line)) => Ok(Outcome::Failed(error_word(line))),
         (Expected::Value, Reply::Bulk(_)) | (Expected::Status, Reply::Status(_)) => Ok(Outcome::Done { not_found: 0 }),

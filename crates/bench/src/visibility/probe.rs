@@ -1,8 +1,8 @@
 //! The writer's and the readers' connections.
 
 use crate::error::Error;
-use crate::target::codec::Reply;
 use crate::target::resp::{RespStream, RespTarget};
+use rheostat_resp::received::Reply;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 

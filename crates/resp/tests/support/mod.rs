@@ -1,4 +1,6 @@
-//! A strict reader of RESP replies, for tests.
+//! Replies that own their bytes, for tests.
+
+use rheostat_resp::received::{self, parse_reply};
 
 /// One reply, as it was written.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,48 +27,26 @@ pub enum Reply {
 pub fn read_replies(mut bytes: &[u8]) -> Vec<Reply> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
-        let (reply, rest) = read(bytes);
-        replies.push(reply);
-        bytes = rest;
+        let (reply, length) = parse_reply(bytes).expect("a reply").expect("a whole reply");
+        replies.push(owned(reply));
+        bytes = &bytes[length..];
     }
     replies
 }
 
-fn line(bytes: &[u8]) -> (&str, &[u8]) {
-    let end = bytes.windows(2).position(|pair| pair == b"\r\n").expect("an end of line");
-    (std::str::from_utf8(&bytes[..end]).expect("text"), &bytes[end + 2..])
-}
-
-fn read(bytes: &[u8]) -> (Reply, &[u8]) {
-    let (head, rest) = line(&bytes[1..]);
-    let number = || head.parse::<i64>().expect("a number");
-    match bytes[0] {
-        b'+' => (Reply::Simple(head.to_owned()), rest),
-        b'-' => (Reply::Error(head.to_owned()), rest),
-        b':' => (Reply::Integer(number()), rest),
-        b'_' => (Reply::Null, rest),
-        b'$' | b'*' if number() == -1 => (Reply::Null, rest),
-        b'$' | b'=' => {
-            let (bulk, rest) = rest.split_at(number() as usize);
-            (Reply::Bulk(bulk.to_vec()), rest.strip_prefix(b"\r\n").expect("CR LF after a bulk"))
+fn owned(reply: received::Reply<'_>) -> Reply {
+    let text = |line: &[u8]| std::str::from_utf8(line).expect("text").to_owned();
+    match reply {
+        received::Reply::Status(line) => Reply::Simple(text(line)),
+        received::Reply::Error(line) => Reply::Error(text(line)),
+        received::Reply::Integer(number) => Reply::Integer(number),
+        received::Reply::Bulk(bytes) | received::Reply::Verbatim(bytes) => Reply::Bulk(bytes.to_vec()),
+        received::Reply::Null => Reply::Null,
+        received::Reply::Array(elements) => Reply::Array(elements.map(owned).collect()),
+        received::Reply::Set(elements) => Reply::Set(elements.map(owned).collect()),
+        received::Reply::Map(mut elements) => {
+            Reply::Map(std::iter::from_fn(|| Some((owned(elements.next()?), owned(elements.next().expect("a value"))))).collect())
         }
-        b'*' => several(number(), rest, Reply::Array),
-        b'~' => several(number(), rest, Reply::Set),
-        b'%' => {
-            let (flat, rest) = several(2 * number(), rest, Reply::Array);
-            let Reply::Array(flat) = flat else { unreachable!("several makes what it is told to") };
-            (Reply::Map(flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()), rest)
-        }
-        other => panic!("no reply begins with {}", other.escape_ascii()),
+        other => panic!("not expected here: {}", other.describe()),
     }
-}
-
-fn several(count: i64, mut rest: &[u8], make: fn(Vec<Reply>) -> Reply) -> (Reply, &[u8]) {
-    let mut replies = Vec::new();
-    for _ in 0..count {
-        let (reply, after) = read(rest);
-        replies.push(reply);
-        rest = after;
-    }
-    (make(replies), rest)
 }

@@ -1,5 +1,6 @@
 //! The smallest RESP client that tests need.
 
+use rheostat_resp::received::{self, parse_reply};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -83,9 +84,9 @@ impl Client {
     pub async fn receive(&mut self) -> Option<Reply> {
         let receive = async {
             loop {
-                let mut at = 0;
-                if let Some(reply) = parse(&self.input, &mut at) {
-                    self.input.drain(..at);
+                if let Some((reply, length)) = parse_reply(&self.input).expect("a reply") {
+                    let reply = owned(reply);
+                    self.input.drain(..length);
                     return Some(reply);
                 }
                 if self.stream.read_buf(&mut self.input).await.unwrap_or(0) == 0 {
@@ -151,39 +152,17 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: imp
     }
 }
 
-fn line(input: &[u8], at: &mut usize) -> Option<String> {
-    let rest = &input[*at..];
-    let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
-    *at += end + 2;
-    Some(String::from_utf8_lossy(&rest[..end]).into_owned())
-}
-
-fn parse(input: &[u8], at: &mut usize) -> Option<Reply> {
-    let head = line(input, at)?;
-    let (kind, rest) = head.split_at(1);
-    let number = || rest.parse::<i64>().unwrap();
-    Some(match kind {
-        "+" => Reply::Simple(rest.into()),
-        "-" => Reply::Error(rest.into()),
-        ":" => Reply::Integer(number()),
-        "_" => Reply::Null,
-        "#" => Reply::Integer(i64::from(rest == "t")),
-        "$" | "=" if number() < 0 => Reply::Null,
-        "$" | "=" => {
-            let length = number() as usize;
-            let bytes = input.get(*at..*at + length + 2)?;
-            *at += length + 2;
-            Reply::Bulk(bytes[if kind == "=" { 4 } else { 0 }..length].to_vec())
+fn owned(reply: received::Reply<'_>) -> Reply {
+    let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+    match reply {
+        received::Reply::Status(line) => Reply::Simple(text(line)),
+        received::Reply::Error(line) => Reply::Error(text(line)),
+        received::Reply::Integer(number) => Reply::Integer(number),
+        received::Reply::Boolean(value) => Reply::Integer(value.into()),
+        received::Reply::Bulk(bytes) | received::Reply::Verbatim(bytes) => Reply::Bulk(bytes.to_vec()),
+        received::Reply::Null => Reply::Null,
+        received::Reply::Array(elements) | received::Reply::Set(elements) | received::Reply::Push(elements) | received::Reply::Map(elements) => {
+            Reply::Array(elements.map(owned).collect())
         }
-        "*" if number() < 0 => Reply::Null,
-        "*" | "~" | ">" | "%" => {
-            let length = number() * if kind == "%" { 2 } else { 1 };
-            let mut items = Vec::new();
-            for _ in 0..length {
-                items.push(parse(input, at)?);
-            }
-            Reply::Array(items)
-        }
-        other => panic!("a reply that begins with {other:?}"),
-    })
+    }
 }

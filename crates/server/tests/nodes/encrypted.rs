@@ -63,7 +63,7 @@ async fn every_port_speaks_tls() {
         let mut stream = connector.connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap();
         let mut bytes = Vec::new();
         for request in requests {
-            rheostat_resp::encode_request(request, &mut bytes);
+            rheostat_resp::encode_request(*request, &mut bytes);
         }
         stream.write_all(&bytes).await.unwrap();
         let mut answer = Vec::new();

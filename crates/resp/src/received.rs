@@ -1,4 +1,4 @@
-//! The client's half of RESP2: commands out, replies in.
+//! Replies, as clients read them: of RESP2, and those of RESP3 that [`ReplyWriter`](crate::ReplyWriter) writes.
 
 /// Longest bulk string that is accepted, in bytes.
 pub const MAX_BULK: usize = 64 << 20;
@@ -10,7 +10,7 @@ pub const MAX_ELEMENTS: usize = 1 << 20;
 const MAX_LINE: usize = 64 << 10;
 
 /// Deepest nesting of arrays.
-const MAX_DEPTH: u32 = 8;
+const MAX_DEPTH: u32 = 16;
 
 /// One reply, borrowed from the bytes it was read from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,10 +23,20 @@ pub enum Reply<'a> {
     Integer(i64),
     /// `$3`
     Bulk(&'a [u8]),
-    /// `$-1` or `*-1`
+    /// `$-1`, `*-1` or `_`
     Null,
     /// `*2`
     Array(Elements<'a>),
+    /// `#t`
+    Boolean(bool),
+    /// `=7`: the text behind `txt:`
+    Verbatim(&'a [u8]),
+    /// `~2`
+    Set(Elements<'a>),
+    /// `>2`
+    Push(Elements<'a>),
+    /// `%1`: keys and values by turns
+    Map(Elements<'a>),
 }
 
 impl Reply<'_> {
@@ -40,6 +50,11 @@ impl Reply<'_> {
             Reply::Bulk(bytes) => format!("bulk string of {} bytes", bytes.len()),
             Reply::Null => "null".to_owned(),
             Reply::Array(elements) => format!("array of {} elements", elements.len()),
+            Reply::Boolean(value) => format!("boolean {value}"),
+            Reply::Verbatim(bytes) => format!("verbatim string of {} bytes", bytes.len()),
+            Reply::Set(elements) => format!("set of {} elements", elements.len()),
+            Reply::Push(elements) => format!("push of {} elements", elements.len()),
+            Reply::Map(elements) => format!("map of {} elements", elements.len()),
         }
     }
 }
@@ -88,34 +103,6 @@ pub fn error_word(line: &[u8]) -> String {
     String::from_utf8_lossy(&word[..word.len().min(40)]).into_owned()
 }
 
-/// Appends a command to `out`.
-pub fn encode_command<'a>(out: &mut Vec<u8>, arguments: impl ExactSizeIterator<Item = &'a [u8]>) {
-    push_header(out, b'*', arguments.len());
-    for argument in arguments {
-        push_header(out, b'$', argument.len());
-        out.extend_from_slice(argument);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-/// Appends a type byte, a length and the end of the line.
-pub(crate) fn push_header(out: &mut Vec<u8>, kind: u8, number: usize) {
-    let mut digits = [0_u8; 20];
-    let mut start = digits.len();
-    let mut rest = number;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.push(kind);
-    out.extend_from_slice(&digits[start..]);
-    out.extend_from_slice(b"\r\n");
-}
-
 /// The reply at the start of `input` and its length in bytes; `None` if it is not whole yet.
 ///
 /// # Errors
@@ -126,15 +113,18 @@ pub fn parse_reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
 
 fn parse(input: &[u8], depth: u32) -> Result<Option<(Reply<'_>, usize)>, String> {
     let Some(kind) = input.first() else { return Ok(None) };
-    if !b"+-:$*".contains(kind) {
-        return Err(format!("a reply starts with byte {kind:#04x}, which is none of + - : $ *"));
+    if !b"+-:$*_#=~>%".contains(kind) {
+        return Err(format!("a reply starts with byte {kind:#04x}, which is none of + - : $ * _ # = ~ > %"));
     }
     let Some((line, after)) = line(input)? else { return Ok(None) };
     match kind {
         b'+' => Ok(Some((Reply::Status(line), after))),
         b'-' => Ok(Some((Reply::Error(line), after))),
         b':' => Ok(Some((Reply::Integer(number(line)?), after))),
-        b'$' => {
+        b'_' if line.is_empty() => Ok(Some((Reply::Null, after))),
+        b'#' if matches!(line, b"t" | b"f") => Ok(Some((Reply::Boolean(line == b"t"), after))),
+        b'_' | b'#' => Err("a null or a boolean is neither".to_owned()),
+        b'$' | b'=' => {
             let Some(length) = length(line, MAX_BULK)? else { return Ok(Some((Reply::Null, after))) };
             let end = after + length;
             if input.len() < end + 2 {
@@ -143,19 +133,32 @@ fn parse(input: &[u8], depth: u32) -> Result<Option<(Reply<'_>, usize)>, String>
             if &input[end..end + 2] != b"\r\n" {
                 return Err("a bulk string is longer than it says".to_owned());
             }
-            Ok(Some((Reply::Bulk(&input[after..end]), end + 2)))
+            let bytes = &input[after..end];
+            let reply = match kind {
+                b'$' => Reply::Bulk(bytes),
+                _ => Reply::Verbatim(bytes.strip_prefix(b"txt:").ok_or("a verbatim string is no text")?),
+            };
+            Ok(Some((reply, end + 2)))
         }
         _ => {
             let Some(count) = length(line, MAX_ELEMENTS)? else { return Ok(Some((Reply::Null, after))) };
             if depth == MAX_DEPTH {
                 return Err(format!("arrays are nested deeper than {MAX_DEPTH}"));
             }
+            let count = if *kind == b'%' { 2 * count } else { count };
             let mut end = after;
             for _ in 0..count {
                 let Some((_, length)) = parse(&input[end..], depth + 1)? else { return Ok(None) };
                 end += length;
             }
-            Ok(Some((Reply::Array(Elements { bytes: &input[after..end], left: count }), end)))
+            let elements = Elements { bytes: &input[after..end], left: count };
+            let reply = match kind {
+                b'~' => Reply::Set(elements),
+                b'>' => Reply::Push(elements),
+                b'%' => Reply::Map(elements),
+                _ => Reply::Array(elements),
+            };
+            Ok(Some((reply, end)))
         }
     }
 }
@@ -214,6 +217,14 @@ mod tests {
         assert_eq!(elements.len(), 3);
         let described: Vec<String> = elements.map(|element| element.describe()).collect();
         assert_eq!(described, ["bulk string of 1 bytes", "null", "array of 1 elements"]);
+        assert_eq!((whole(b"_\r\n"), whole(b"#f\r\n")), (Reply::Null, Reply::Boolean(false)));
+        assert_eq!(whole(b"=8\r\ntxt:a\r\nb\r\n"), Reply::Verbatim(b"a\r\nb"));
+        let map = b"%1\r\n+k\r\n~1\r\n#t\r\n";
+        let Reply::Map(mut elements) = whole(map) else { panic!("not a map") };
+        assert_eq!(elements.next(), Some(Reply::Status(b"k")));
+        let Some(Reply::Set(set)) = elements.next() else { panic!("not a set") };
+        assert!(set.eq([Reply::Boolean(true)]) && elements.is_empty());
+        assert!(matches!(whole(b">1\r\n+monitor\r\n"), Reply::Push(elements) if elements.len() == 1));
     }
 
     #[test]
@@ -234,6 +245,9 @@ mod tests {
             (b"*1048577\r\n", "a length is"),
             (b"$1\r\nxyz\r\n", "longer than it says"),
             (b"+OK\rx", "carriage return"),
+            (b"#x\r\n", "neither"),
+            (b"_x\r\n", "neither"),
+            (b"=1\r\nx\r\n", "no text"),
             (b":\xff\r\n", "not text"),
             (":ÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜÜ\r\n".as_bytes(), "not a number"),
         ] {
@@ -245,10 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_error_words() {
-        let mut out = Vec::new();
-        encode_command(&mut out, [&b"SET"[..], b"k", b"0123456789"].into_iter());
-        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$10\r\n0123456789\r\n");
+    fn error_words() {
         assert_eq!(error_word(b"MOVED 1 host"), "MOVED");
         assert_eq!(error_word(b""), "");
     }
@@ -256,7 +267,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(
-            input in proptest::collection::vec(prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..60),
+            input in proptest::collection::vec(prop_oneof![Just(b'*'), Just(b'$'), Just(b'%'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..60),
         ) {
             if let Ok(Some((reply, length))) = parse_reply(&input) {
                 prop_assert!(length <= input.len());
